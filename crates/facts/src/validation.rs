@@ -1,0 +1,126 @@
+//! Which names Kubernetes takes.
+
+/// Why a string cannot name a CSI driver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DriverNameError {
+    /// Nothing was given.
+    #[error("CSI driver name is empty: expected a domain-like name such as csi.example.com")]
+    Empty,
+    /// More than [`MAX_DRIVER_NAME`] bytes.
+    #[error("CSI driver name {0:?} has {length} bytes: expected at most {MAX_DRIVER_NAME}", length = .0.len())]
+    TooLong(String),
+    /// Not domain-like.
+    #[error(
+        "CSI driver name {0:?} is not domain-like: expected letters, digits, '-' and '.', \
+         each part between dots beginning and ending with a letter or digit"
+    )]
+    NotDomainLike(String),
+}
+
+/// Longest name of a CSI driver, in bytes.
+pub const MAX_DRIVER_NAME: usize = 63;
+
+/// Longest name before the slash of a qualified name, in bytes.
+const MAX_SUBDOMAIN: usize = 253;
+/// Longest name after the slash of a qualified name, in bytes.
+const MAX_NAME: usize = 63;
+
+/// Checks the name of a CSI driver, by the rule that holds for CSIDriver and CSINode objects.
+pub fn check_driver_name(name: &str) -> Result<(), DriverNameError> {
+    if name.is_empty() {
+        return Err(DriverNameError::Empty);
+    }
+    if name.len() > MAX_DRIVER_NAME {
+        return Err(DriverNameError::TooLong(name.to_owned()));
+    }
+    // Upper case is allowed here, unlike in object names.
+    if !is_subdomain(&name.to_ascii_lowercase()) {
+        return Err(DriverNameError::NotDomainLike(name.to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether `name` can name the resource of a device plugin, such as `example.com/gpu`.
+#[must_use]
+pub fn is_extended_resource_name(name: &str) -> bool {
+    let native = !name.contains('/') || name.contains("kubernetes.io/");
+    // A quota names it with this prefix, so that the prefix counts and cannot be there already.
+    !native && !name.starts_with("requests.") && is_qualified_name(&format!("requests.{name}"))
+}
+
+/// Whether `name` is a subdomain and a name, with a slash between them.
+fn is_qualified_name(name: &str) -> bool {
+    let Some((prefix, name)) = name.split_once('/') else { return false };
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    is_subdomain(prefix) && name.len() <= MAX_NAME && is_enclosed(name, inner)
+}
+
+/// Whether `name` is a lower-case RFC 1123 subdomain.
+fn is_subdomain(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = |label: &str| is_enclosed(label, inner);
+    name.len() <= MAX_SUBDOMAIN && name.split('.').all(is_label)
+}
+
+/// Whether all of `name` passes `inner`, and it begins and ends with a letter or digit.
+fn is_enclosed(name: &str, inner: impl Fn(u8) -> bool) -> bool {
+    let bytes = name.as_bytes();
+    let ends = bytes.first().zip(bytes.last());
+    ends.is_some_and(|(first, last)| first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric())
+        && bytes.iter().copied().all(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn driver_names_are_domain_like() {
+        for name in ["csi.example.com", "a", "CSI.Example.com", "a-b.c", &"x".repeat(63)] {
+            assert_eq!(check_driver_name(name), Ok(()), "{name}");
+        }
+        assert_eq!(check_driver_name(""), Err(DriverNameError::Empty));
+        assert_eq!(
+            check_driver_name(&"x".repeat(64)),
+            Err(DriverNameError::TooLong("x".repeat(64)))
+        );
+        for name in [".a", "a.", "a..b", "-a", "a-", "a-.b", "a_b", "a/b", "é", "a b", "a\n"] {
+            assert_eq!(
+                check_driver_name(name),
+                Err(DriverNameError::NotDomainLike(name.to_owned())),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn extended_resources_are_qualified_and_not_native() {
+        let longest = format!("a.b/{}", "x".repeat(63));
+        for name in
+            ["example.com/gpu", "pod.alpha.kubernetes.io.x/y", "vendor/Model_1.b", longest.as_str()]
+        {
+            assert!(is_extended_resource_name(name), "{name}");
+        }
+        let too_long = format!("a.b/{}", "x".repeat(64));
+        // 253 bytes with `requests.` in front are the most.
+        let prefix_too_long = format!("{}/x", "a".repeat(245));
+        for name in [
+            "",
+            "cpu",
+            "kubernetes.io/x",
+            "a.kubernetes.io/x",
+            "requests.example.com/gpu",
+            "example.com/",
+            "/gpu",
+            "example.com/a/b",
+            "Example.com/gpu",
+            "example.com/-gpu",
+            "example.com/g pu",
+            too_long.as_str(),
+            prefix_too_long.as_str(),
+        ] {
+            assert!(!is_extended_resource_name(name), "{name}");
+        }
+        assert!(is_extended_resource_name(&format!("{}/x", "a".repeat(244))));
+    }
+}

@@ -1,0 +1,3 @@
+//! The container runtime interface, whole (`runtime.v1`).
+
+tonic::include_proto!("runtime.v1");

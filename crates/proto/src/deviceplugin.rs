@@ -1,0 +1,10 @@
+//! Device plugins (`v1beta1`).
+
+tonic::include_proto!("v1beta1");
+
+/// The one version of this API that is in use.
+pub const VERSION: &str = "v1beta1";
+/// [`Device::health`] of a device that can be allocated.
+pub const HEALTHY: &str = "Healthy";
+/// [`Device::health`] of a device that cannot.
+pub const UNHEALTHY: &str = "Unhealthy";

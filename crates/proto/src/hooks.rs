@@ -1,0 +1,3 @@
+//! Hook servers of a runtime proxy (`runtime.v1alpha1`).
+
+tonic::include_proto!("runtime.v1alpha1");

@@ -1,0 +1,180 @@
+//! Our declarations against those inside the upstream Go bindings: the same facts, both ways.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor,
+    ServiceDescriptor,
+};
+use wharf_testkit::peers;
+
+/// From the name of a declaration to all that decides its form on the wire.
+type Facts = BTreeMap<String, String>;
+
+#[test]
+fn csi_is_the_union_of_1_12_and_1_13() {
+    let (Some(old), Some(new)) = (theirs("descriptors-csi-1.12"), theirs("descriptors-csi-1.13"))
+    else {
+        return;
+    };
+    assert_same("csi.v1", &[old, new]);
+}
+
+#[test]
+fn kubelet_protocols_are_those_of_kubernetes() {
+    let Some(kubernetes) = theirs("descriptors-kubernetes") else { return };
+    for package in [
+        "k8s.io.kubelet.pkg.apis.dra.v1",
+        "k8s.io.kubelet.pkg.apis.dra.v1beta1",
+        "pluginregistration",
+        "runtime.v1",
+        "v1beta1",
+    ] {
+        assert_same(package, std::slice::from_ref(&kubernetes));
+    }
+}
+
+#[test]
+fn hooks_are_those_of_koordinator() {
+    let Some(koordinator) = theirs("descriptors-koordinator") else { return };
+    assert_same("runtime.v1alpha1", &[koordinator]);
+}
+
+#[test]
+fn every_package_of_ours_is_compared() {
+    let ours: BTreeSet<_> = ours().files().map(|file| file.package_name().to_owned()).collect();
+    let compared = [
+        "csi.v1",
+        "google.protobuf",
+        "k8s.io.kubelet.pkg.apis.dra.v1",
+        "k8s.io.kubelet.pkg.apis.dra.v1beta1",
+        "pluginregistration",
+        "runtime.v1",
+        "runtime.v1alpha1",
+        "v1beta1",
+    ];
+    assert_eq!(ours, compared.map(str::to_owned).into());
+}
+
+/// What the peer `name` writes, or `None` where peers are left out.
+fn theirs(name: &str) -> Option<DescriptorPool> {
+    let output = Command::new(peers::binary(name)?).output().expect("the peer runs");
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(DescriptorPool::decode(output.stdout.as_slice()).expect("the peer writes descriptors"))
+}
+
+fn ours() -> DescriptorPool {
+    DescriptorPool::decode(wharf_proto::FILE_DESCRIPTOR_SET).expect("our descriptors are whole")
+}
+
+/// All facts of each of `theirs` are ours, and none of ours is in none of theirs.
+fn assert_same(package: &str, theirs: &[DescriptorPool]) {
+    let ours = facts(&ours(), package);
+    let mut rest = ours.clone();
+    let mut differences = Vec::new();
+    for pool in theirs {
+        let theirs = facts(pool, package);
+        assert!(!theirs.is_empty(), "the peer has no package {package}");
+        for (name, fact) in theirs {
+            rest.remove(&name);
+            let own = ours.get(&name).map_or("absent", String::as_str);
+            if own != fact {
+                differences.push(format!("{name}: theirs is {fact}, ours is {own}"));
+            }
+        }
+    }
+    differences.extend(
+        rest.into_iter().map(|(name, fact)| format!("{name}: theirs is absent, ours is {fact}")),
+    );
+    assert!(differences.is_empty(), "{package}:\n{}", differences.join("\n"));
+}
+
+fn facts(pool: &DescriptorPool, package: &str) -> Facts {
+    let mut facts = Facts::new();
+    for message in pool.all_messages().filter(|message| message.package_name() == package) {
+        message_facts(&message, &mut facts);
+    }
+    for declared in pool.all_enums().filter(|declared| declared.package_name() == package) {
+        enum_facts(&declared, &mut facts);
+    }
+    for service in pool.services().filter(|service| service.package_name() == package) {
+        service_facts(&service, &mut facts);
+    }
+    for extension in pool.all_extensions().filter(|extension| extension.package_name() == package) {
+        let (number, cardinality, extendee) =
+            (extension.number(), extension.cardinality(), extension.containing_message());
+        let fact = format!(
+            "extension {number} of {}, {}, {cardinality:?}",
+            extendee.full_name(),
+            kind(&extension.kind())
+        );
+        facts.insert(extension.full_name().to_owned(), fact);
+    }
+    facts
+}
+
+fn message_facts(message: &MessageDescriptor, facts: &mut Facts) {
+    let marks = marks(&message.options());
+    facts.insert(
+        message.full_name().to_owned(),
+        format!("message, map entry {}, {marks}", message.is_map_entry()),
+    );
+    for field in message.fields() {
+        facts.insert(field.full_name().to_owned(), field_fact(&field));
+    }
+}
+
+fn field_fact(field: &FieldDescriptor) -> String {
+    format!(
+        "field {}, {}, {:?}, map {}, packed {}, presence {}, oneof {:?}, {}",
+        field.number(),
+        kind(&field.kind()),
+        field.cardinality(),
+        field.is_map(),
+        field.is_packed(),
+        field.supports_presence(),
+        field.containing_oneof().map(|oneof| oneof.name().to_owned()),
+        marks(&field.options()),
+    )
+}
+
+fn enum_facts(declared: &EnumDescriptor, facts: &mut Facts) {
+    let name = declared.full_name();
+    facts.insert(name.to_owned(), format!("enum, {}", marks(&declared.options())));
+    for value in declared.values() {
+        let fact = format!("value {}, {}", value.number(), marks(&value.options()));
+        facts.insert(format!("{name}.{}", value.name()), fact);
+    }
+}
+
+fn service_facts(service: &ServiceDescriptor, facts: &mut Facts) {
+    facts.insert(service.full_name().to_owned(), format!("service, {}", marks(&service.options())));
+    for method in service.methods() {
+        let fact = format!(
+            "method from {} (stream {}) to {} (stream {}), {}",
+            method.input().full_name(),
+            method.is_client_streaming(),
+            method.output().full_name(),
+            method.is_server_streaming(),
+            marks(&method.options()),
+        );
+        facts.insert(method.full_name().to_owned(), fact);
+    }
+}
+
+/// The type of a field, by name where it has one.
+fn kind(kind: &Kind) -> String {
+    match kind {
+        Kind::Message(message) => message.full_name().to_owned(),
+        Kind::Enum(declared) => declared.full_name().to_owned(),
+        scalar => format!("{scalar:?}"),
+    }
+}
+
+/// The custom options of a declaration: csi_secret and the alpha marks.
+fn marks(options: &DynamicMessage) -> String {
+    let marks: BTreeSet<_> =
+        options.extensions().map(|(mark, value)| format!("{}={value}", mark.full_name())).collect();
+    format!("marks {marks:?}")
+}

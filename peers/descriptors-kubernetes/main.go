@@ -1,0 +1,33 @@
+// Writes the descriptors of the CRI and kubelet plugin bindings to standard output, as a FileDescriptorSet.
+package main
+
+import (
+	"log"
+	"os"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+	_ "k8s.io/cri-api/pkg/apis/runtime/v1"
+	_ "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	_ "k8s.io/kubelet/pkg/apis/dra/v1"
+	_ "k8s.io/kubelet/pkg/apis/dra/v1beta1"
+	_ "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+func main() {
+	set := &descriptorpb.FileDescriptorSet{}
+	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
+		set.File = append(set.File, protodesc.ToFileDescriptorProto(file))
+		return true
+	})
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(set)
+	if err != nil {
+		log.Fatalf("encode descriptors: %v", err)
+	}
+	if _, err := os.Stdout.Write(encoded); err != nil {
+		log.Fatalf("write descriptors: %v", err)
+	}
+}
