@@ -1,0 +1,124 @@
+//! The record of one call: its method, its end, and nothing of what it carried.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use crate::metrics::{RpcMetrics, code_name};
+
+/// Timers tick in milliseconds: a call given up this shortly before its deadline met it.
+const TICK: Duration = Duration::from_millis(5);
+
+/// Logs and measures a call when it ends. A record that is dropped before stands for a call that
+/// was given up.
+pub(crate) struct CallRecord {
+    side: &'static str,
+    method: String,
+    started: Instant,
+    timeout: Option<Duration>,
+    metrics: Option<RpcMetrics>,
+    ended: bool,
+}
+
+impl CallRecord {
+    /// `timeout` is the one that the request carries.
+    pub(crate) fn start(
+        side: &'static str,
+        method: &str,
+        timeout: Option<Duration>,
+        metrics: Option<RpcMetrics>,
+    ) -> CallRecord {
+        let (method, started) = (method.to_owned(), Instant::now());
+        CallRecord { side, method, started, timeout, metrics, ended: false }
+    }
+
+    /// The call failed before there was a response.
+    pub(crate) fn fail(mut self, status: &Status) {
+        self.end(status.code());
+    }
+
+    /// Follows a response to its end.
+    pub(crate) fn follow<B>(mut self, response: Response<B>) -> Response<RecordedBody<B>> {
+        // A response without a message has its status in the headers.
+        if let Some(code) = grpc_status(response.headers()) {
+            self.end(code);
+        }
+        response.map(|body| RecordedBody { body, record: self })
+    }
+
+    fn end(&mut self, code: Code) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let duration = self.started.elapsed();
+        tracing::debug!(
+            side = self.side,
+            method = self.method,
+            code = code_name(code),
+            ?duration,
+            "call finished"
+        );
+        if let Some(metrics) = &self.metrics {
+            metrics.observe(&self.method, code, duration);
+        }
+    }
+}
+
+impl Drop for CallRecord {
+    fn drop(&mut self) {
+        let elapsed = self.started.elapsed() + TICK;
+        let overdue = self.timeout.is_some_and(|timeout| elapsed >= timeout);
+        self.end(if overdue { Code::DeadlineExceeded } else { Code::Cancelled });
+    }
+}
+
+/// A response body that ends the record of its call.
+pub(crate) struct RecordedBody<B> {
+    body: B,
+    record: CallRecord,
+}
+
+impl<B> Body for RecordedBody<B>
+where
+    B: Body<Data = Bytes, Error = Status> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    this.record.end(grpc_status(trailers).unwrap_or(Code::Unknown));
+                }
+            }
+            Poll::Ready(Some(Err(status))) => this.record.end(status.code()),
+            Poll::Ready(None) => this.record.end(Code::Unknown),
+            Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn grpc_status(headers: &HeaderMap) -> Option<Code> {
+    headers.get("grpc-status").map(|value| Code::from_bytes(value.as_bytes()))
+}

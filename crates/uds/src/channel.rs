@@ -1,0 +1,212 @@
+//! The client side: a channel to one socket.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::{HeaderValue, USER_AGENT};
+use http::uri::{Authority, Scheme};
+use http::{Request, Response, Uri};
+use http_body_util::BodyExt;
+use tokio::sync::watch;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::backoff::Backoff;
+use crate::call::CallRecord;
+use crate::chain::Chain;
+use crate::link::Link;
+use crate::{DialError, LinkState, RpcMetrics, deadline};
+
+/// How often a request that never left is offered to another connection.
+const RESENDS: usize = 2;
+
+/// How to dial.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelOptions {
+    /// How long one attempt may take, until the server has answered. 10 s unless set.
+    pub connect_timeout: Duration,
+    /// Connect at once and again after each loss, rather than when a call needs it.
+    pub hold: bool,
+}
+
+impl Default for ChannelOptions {
+    fn default() -> ChannelOptions {
+        ChannelOptions { connect_timeout: Duration::from_secs(10), hold: false }
+    }
+}
+
+/// A client's way to one socket, to be given to generated clients. Clones share one connection,
+/// which closes when the last of them, and the last response that is still being read, goes.
+///
+/// A call without a connection makes one attempt to connect; if that fails, so does the call, with
+/// UNAVAILABLE and a text that names the socket and the cause.
+#[derive(Clone)]
+pub struct Channel {
+    shared: Arc<Shared>,
+    metrics: Option<RpcMetrics>,
+}
+
+impl Channel {
+    /// A channel to the socket at `path`, of any length. Nothing is dialled yet unless `hold` is
+    /// set, in which case it needs to be called inside a tokio runtime.
+    pub fn new(path: impl Into<PathBuf>, options: ChannelOptions) -> Channel {
+        let link = Arc::new(Link::new(path.into(), options.connect_timeout));
+        let holder = options
+            .hold
+            .then(|| AbortOnDropHandle::new(TaskTracker::new().spawn(link.clone().hold())));
+        Channel { shared: Arc::new(Shared { link, _holder: holder }), metrics: None }
+    }
+
+    /// The same channel, which counts each call that is made through it.
+    #[must_use]
+    pub fn with_metrics(self, metrics: RpcMetrics) -> Channel {
+        Channel { metrics: Some(metrics), ..self }
+    }
+
+    /// The socket.
+    pub fn path(&self) -> &Path {
+        &self.shared.link.path
+    }
+
+    /// Waits until there is a connection. Attempts follow each other after 10 ms, doubling to 1 s.
+    /// The error of the last one is returned when the time is up.
+    pub async fn connected(&self, timeout: Duration) -> Result<(), DialError> {
+        let mut last = None;
+        let attempts = async {
+            let mut backoff = Backoff::new();
+            while let Err(error) = self.shared.link.connection().await {
+                last = Some(error);
+                backoff.pause().await;
+            }
+        };
+        match tokio::time::timeout(timeout, attempts).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(last.unwrap_or_else(|| DialError::silent(self.path(), timeout))),
+        }
+    }
+
+    /// The state of the connection, now and as it changes. A receiver that is slow sees the last
+    /// state only; that a connection was lost in between shows in the generation.
+    pub fn link(&self) -> watch::Receiver<LinkState> {
+        self.shared.link.state.subscribe()
+    }
+
+    async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, Status> {
+        let method = request.uri().path().to_owned();
+        let timeout = deadline::header_timeout(request.headers());
+        let record = CallRecord::start("client", &method, timeout, self.metrics);
+        complete(&mut request);
+        match deadline::within_header(timeout, &method, exchange(self.shared, request)).await {
+            Ok(response) => Ok(record.follow(response).map(Body::new)),
+            Err(status) => {
+                record.fail(&status);
+                Err(status)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.shared.link.state.borrow().clone();
+        f.debug_struct("Channel").field("path", &self.path()).field("state", &state).finish()
+    }
+}
+
+impl tower::Service<Request<Body>> for Channel {
+    type Response = Response<Body>;
+    type Error = Status;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Status>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.clone().send(request))
+    }
+}
+
+/// What clones of a channel, and responses that are being read, have in common.
+struct Shared {
+    link: Arc<Link>,
+    _holder: Option<AbortOnDropHandle<()>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The link is also held by the task that watches its connection: this ends both.
+        self.link.close();
+    }
+}
+
+/// Sends a request on a connection that takes it, and waits for the head of the response.
+async fn exchange(
+    shared: Arc<Shared>,
+    mut request: Request<Body>,
+) -> Result<Response<impl http_body::Body<Data = bytes::Bytes, Error = Status> + Unpin>, Status> {
+    let mut resends = 0;
+    loop {
+        let connection = shared.link.connection().await.map_err(unreachable)?;
+        let sent = connection.sender.clone().try_send_request(request).await;
+        match sent {
+            Ok(response) => {
+                return Ok(response.map(|body| {
+                    // The closure also keeps the connection open until the body has ended.
+                    let held = (shared, connection);
+                    body.map_err(move |error| interrupted(&held.0.link.path, &error))
+                }));
+            }
+            Err(mut error) => match error.take_message() {
+                // The connection closed first. Another one is tried before the call is given up.
+                Some(unsent) if resends < RESENDS => {
+                    request = unsent;
+                    resends += 1;
+                }
+                _ => return Err(interrupted(&shared.link.path, error.error())),
+            },
+        }
+    }
+}
+
+/// Adds what HTTP/2 needs and a generated client leaves out.
+fn complete(request: &mut Request<Body>) {
+    let mut uri = std::mem::take(request.uri_mut()).into_parts();
+    uri.scheme = Some(Scheme::HTTP);
+    uri.authority = Some(Authority::from_static("localhost"));
+    if uri.path_and_query.is_none() {
+        uri.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
+    }
+    *request.uri_mut() = Uri::from_parts(uri).expect("scheme, authority and path are all set");
+    let agent = HeaderValue::from_static(concat!("wharf/", env!("CARGO_PKG_VERSION")));
+    request.headers_mut().entry(USER_AGENT).or_insert(agent);
+}
+
+fn unreachable(error: DialError) -> Status {
+    let mut status = Status::unavailable(error.to_string());
+    status.set_source(Arc::new(error));
+    status
+}
+
+/// The status of a call that ended without one. Codes as the gRPC protocol maps HTTP/2 errors;
+/// everything that is not the server's word on this one call is a lost connection.
+fn interrupted(path: &Path, error: &hyper::Error) -> Status {
+    use h2::Reason;
+    let reset = std::iter::successors(Some(error as &dyn std::error::Error), |e| e.source())
+        .find_map(|error| error.downcast_ref::<h2::Error>())
+        .filter(|error| error.is_reset() && error.is_remote())
+        .and_then(h2::Error::reason);
+    let code = match reset {
+        None | Some(Reason::REFUSED_STREAM) => Code::Unavailable,
+        Some(Reason::CANCEL) => Code::Cancelled,
+        Some(Reason::ENHANCE_YOUR_CALM) => Code::ResourceExhausted,
+        Some(Reason::INADEQUATE_SECURITY) => Code::PermissionDenied,
+        Some(_) => Code::Internal,
+    };
+    Status::new(code, format!("call over {} was interrupted: {}", path.display(), Chain(error)))
+}

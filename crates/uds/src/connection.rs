@@ -1,0 +1,201 @@
+//! One HTTP/2 connection to a socket.
+
+use std::io;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::client::conn::http2;
+use hyper::rt::Executor;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio_util::sync::DropGuard;
+use tonic::body::Body;
+
+use crate::backoff::Backoff;
+use crate::chain::Chain;
+use crate::tasks::Tasks;
+use crate::{address, limits};
+
+/// A connection that was established. It closes when the last reference to it goes.
+pub(crate) struct Connection {
+    // First, so that the end of the sender is not taken for the peer's doing.
+    _tasks: DropGuard,
+    pub(crate) generation: u64,
+    pub(crate) sender: http2::SendRequest<Body>,
+}
+
+/// A connection that answers, but whose requests are not dispatched yet.
+pub(crate) struct Dialled {
+    sender: http2::SendRequest<Body>,
+    dispatch: http2::Connection<TokioIo<Greeted>, Body, Tasks>,
+    tasks: Tasks,
+    guard: DropGuard,
+}
+
+impl Dialled {
+    /// Dials, and waits until the server has sent its first bytes, which HTTP/2 makes it do
+    /// unasked: a process that does not accept is not taken for a server.
+    pub(crate) async fn dial(path: &Path, timeout: Duration) -> Result<Dialled, DialError> {
+        match tokio::time::timeout(timeout, dial(path)).await {
+            Ok(dialled) => dialled.map_err(|cause| DialError::new(path, cause)),
+            Err(_) => Err(DialError::silent(path, timeout)),
+        }
+    }
+
+    /// Starts to dispatch requests, and calls `closed` once no more can be sent: the connection
+    /// was lost, or the server is about to close it. Not called if the connection is dropped.
+    pub(crate) fn start(
+        self,
+        generation: u64,
+        closed: impl FnOnce() + Send + 'static,
+    ) -> Connection {
+        let Dialled { sender, dispatch, tasks, guard } = self;
+        let ours = tasks.clone();
+        tasks.execute(async move {
+            if let Err(error) = dispatch.await {
+                tracing::debug!(error = %Chain(&error), "connection ended");
+            }
+            if !ours.are_ending() {
+                closed();
+            }
+        });
+        Connection { _tasks: guard, generation, sender }
+    }
+}
+
+/// A socket could not be reached.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cannot reach {}: {cause}", path.display())]
+#[non_exhaustive]
+pub struct DialError {
+    /// The socket.
+    pub path: PathBuf,
+    /// Why.
+    pub cause: Arc<DialCause>,
+}
+
+impl DialError {
+    pub(crate) fn silent(path: &Path, timeout: Duration) -> DialError {
+        DialError::new(path, DialCause::Silent { timeout })
+    }
+
+    fn new(path: &Path, cause: DialCause) -> DialError {
+        DialError { path: path.to_owned(), cause: Arc::new(cause) }
+    }
+}
+
+/// Why a socket could not be reached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DialCause {
+    /// The kernel refused.
+    #[error("{0}")]
+    Connect(io::Error),
+    /// The other side is there and is not an HTTP/2 server, or is going away.
+    #[error("the peer closed the connection before it spoke HTTP/2")]
+    Closed,
+    /// The connection was made, or waits to be accepted, and no byte came.
+    #[error("the peer did not answer in {timeout:?}")]
+    Silent {
+        /// How long it was given.
+        timeout: Duration,
+    },
+}
+
+async fn dial(path: &Path) -> Result<Dialled, DialCause> {
+    let (greeted, greeting) = oneshot::channel();
+    let stream = Greeted { stream: connect(path).await?, greeted: Some(greeted) };
+    let tasks = Tasks::default();
+    let guard = tasks.guard();
+    let (sender, dispatch) = http2::Builder::new(tasks.clone())
+        .max_header_list_size(limits::HEADER_LIST)
+        .max_frame_size(limits::FRAME)
+        .max_concurrent_reset_streams(limits::PENDING_RESETS)
+        .max_pending_accept_reset_streams(limits::PENDING_RESETS)
+        .max_local_error_reset_streams(limits::PENDING_RESETS)
+        .initial_stream_window_size(limits::STREAM_WINDOW)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| DialCause::Closed)?;
+    greeting.await.map_err(|_| DialCause::Closed)?;
+    Ok(Dialled { sender, dispatch, tasks, guard })
+}
+
+/// Connects; waits while the listener's backlog is full, for which there is no event.
+async fn connect(path: &Path) -> Result<UnixStream, DialCause> {
+    let mut backoff = Backoff::new();
+    loop {
+        match address::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                backoff.pause().await;
+            }
+            connected => {
+                return connected
+                    .and_then(|socket| UnixStream::from_std(StdStream::from(socket)))
+                    .map_err(DialCause::Connect);
+            }
+        }
+    }
+}
+
+/// A stream that tells when its first bytes arrive.
+struct Greeted {
+    stream: UnixStream,
+    greeted: Option<oneshot::Sender<()>>,
+}
+
+impl AsyncRead for Greeted {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
+        if buffer.filled().len() > before
+            && let Some(greeted) = this.greeted.take()
+        {
+            // The dialler may have given up; then there is nobody to tell.
+            let _ = greeted.send(());
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Greeted {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}

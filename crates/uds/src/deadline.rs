@@ -1,0 +1,110 @@
+//! Bounded calls.
+
+use std::future::Future;
+use std::time::Duration;
+
+use http::HeaderMap;
+use tonic::{Request, Status};
+
+const GRPC_TIMEOUT: &str = "grpc-timeout";
+
+/// Waits for `call` no longer than `timeout`; then drops it, which resets its stream, and fails
+/// with DEADLINE_EXCEEDED. `what` names the call to whoever reads the error.
+///
+/// Logs and metrics show such a call as cancelled unless its request was made by [`timed`].
+pub async fn within<T>(
+    timeout: Duration,
+    what: &str,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    match tokio::time::timeout(timeout, call).await {
+        Ok(result) => result,
+        Err(_) => Err(Status::deadline_exceeded(format!("{what} did not finish in {timeout:?}"))),
+    }
+}
+
+/// A request that tells the server how long it may take, in the `grpc-timeout` header. A
+/// [`Channel`](crate::Channel) and a [`Listener`](crate::Listener) both hold to it until the
+/// response starts.
+pub fn timed<T>(message: T, timeout: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(timeout);
+    request
+}
+
+/// Holds `call` to the `grpc-timeout` that its headers carry, if any.
+pub(crate) async fn within_header<T>(
+    timeout: Option<Duration>,
+    method: &str,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    match timeout {
+        Some(timeout) => within(timeout, method, call).await,
+        None => call.await,
+    }
+}
+
+/// The `grpc-timeout` of a request: at most eight digits and a unit. An unreadable one counts as
+/// none.
+pub(crate) fn header_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
+    let unit_at = value.len().checked_sub(1).filter(|at| (1..=8).contains(at))?;
+    let (digits, unit) = value.split_at_checked(unit_at)?;
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let amount: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(amount * 3600),
+        "M" => Duration::from_secs(amount * 60),
+        "S" => Duration::from_secs(amount),
+        "m" => Duration::from_millis(amount),
+        "u" => Duration::from_micros(amount),
+        "n" => Duration::from_nanos(amount),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(value: &str) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        headers.insert(GRPC_TIMEOUT, value.parse().unwrap());
+        header_timeout(&headers)
+    }
+
+    #[test]
+    fn reads_every_unit() {
+        assert_eq!(parsed("2H"), Some(Duration::from_secs(7200)));
+        assert_eq!(parsed("3M"), Some(Duration::from_secs(180)));
+        assert_eq!(parsed("99999999S"), Some(Duration::from_secs(99_999_999)));
+        assert_eq!(parsed("100m"), Some(Duration::from_millis(100)));
+        assert_eq!(parsed("7u"), Some(Duration::from_micros(7)));
+        assert_eq!(parsed("0n"), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn an_unreadable_one_is_none() {
+        for value in ["", "5", "S", "+5S", "5x", "999999999S", "5ü"] {
+            let mut headers = HeaderMap::new();
+            headers.insert(GRPC_TIMEOUT, http::HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            assert_eq!(header_timeout(&headers), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_timed_request_carries_its_timeout() {
+        let headers = timed((), Duration::from_secs(90)).into_parts().0.into_headers();
+        assert_eq!(header_timeout(&headers), Some(Duration::from_secs(90)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_the_call_and_the_timeout() {
+        let never = std::future::pending::<Result<(), Status>>();
+        let status = within(Duration::from_secs(3), "NodeGetInfo", never).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
+        assert_eq!(status.message(), "NodeGetInfo did not finish in 3s");
+    }
+}

@@ -1,0 +1,41 @@
+//! gRPC over unix sockets, the way the programs of a Kubernetes node speak it.
+//!
+//! Everything of wharf that serves or calls gRPC goes through a [`Listener`] or a [`Channel`]; no
+//! other crate names an HTTP/2 transport. Both are built on hyper rather than on tonic's
+//! transport, because a node asks for things that the latter does not give:
+//!
+//! - a socket that appears under its name only when it is listening, with its final mode, and
+//!   that never takes the place of a living one ([`Listener::bind`]);
+//! - callers that put a percent-encoded path into `:authority`, which hyper refuses: the
+//!   [authority](Listener) is repaired on its way in;
+//! - a stop that lets calls finish, bounded by a drain time, and leaves no task behind
+//!   ([`Listener::serve`]);
+//! - a connection whose loss is an event ([`Channel::link`]), that comes back by itself, and that
+//!   costs nothing while it is idle;
+//! - errors that name the socket, and every call in a debug log and a histogram
+//!   ([`RpcMetrics`]), by method and code and never by content.
+
+mod address;
+mod authority;
+mod backoff;
+mod call;
+mod chain;
+mod channel;
+mod claim;
+mod connection;
+mod deadline;
+mod limits;
+mod link;
+mod listen;
+mod metrics;
+mod serve;
+mod tasks;
+
+pub use channel::{Channel, ChannelOptions};
+pub use connection::{DialCause, DialError};
+pub use deadline::{timed, within};
+pub use link::LinkState;
+pub use listen::{ListenError, ListenOptions, Listener};
+pub use metrics::{RpcMetrics, code_name};
+pub use serve::{PeerCredentials, ServeError};
+pub use tonic::service::Routes;

@@ -1,0 +1,162 @@
+//! The one connection of a channel: made when needed, watched, made again.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::DialError;
+use crate::backoff::{self, Backoff};
+use crate::connection::{Connection, Dialled};
+
+/// What is known of a channel's connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// Nothing was tried yet.
+    Idle,
+    /// An attempt is under way.
+    Connecting,
+    /// There is a connection to a server that answers.
+    Connected {
+        /// Which one: 1 for the first of the channel, one more for each that follows.
+        generation: u64,
+    },
+    /// There was a connection, or an attempt at one, and no longer is.
+    Down {
+        /// Why.
+        error: String,
+    },
+}
+
+pub(crate) struct Link {
+    pub(crate) path: PathBuf,
+    pub(crate) state: watch::Sender<LinkState>,
+    connect_timeout: Duration,
+    current: Mutex<Option<Arc<Connection>>>,
+    /// Attempts begun so far.
+    begun: AtomicU64,
+    /// Held by whoever dials; remembers the failure of the last attempt and its number.
+    dialling: tokio::sync::Mutex<Option<(u64, DialError)>>,
+    generations: AtomicU64,
+}
+
+impl Link {
+    pub(crate) fn new(path: PathBuf, connect_timeout: Duration) -> Link {
+        Link {
+            path,
+            state: watch::Sender::new(LinkState::Idle),
+            connect_timeout,
+            current: Mutex::default(),
+            begun: AtomicU64::new(0),
+            dialling: tokio::sync::Mutex::default(),
+            generations: AtomicU64::new(0),
+        }
+    }
+
+    /// The connection, made now if there is none. Callers that come while one dials share its
+    /// attempt, and its failure, so that none waits for longer than two attempts.
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, DialError> {
+        if let Some(connection) = self.usable() {
+            return Ok(connection);
+        }
+        let arrived = self.begun.load(Ordering::Acquire);
+        let mut failure = self.dialling.lock().await;
+        if let Some(connection) = self.usable() {
+            return Ok(connection);
+        }
+        if let Some((attempt, error)) = &*failure
+            && *attempt > arrived
+        {
+            return Err(error.clone());
+        }
+        let attempt = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        self.state.send_replace(LinkState::Connecting);
+        let _connecting = Connecting(self);
+        match Dialled::dial(&self.path, self.connect_timeout).await {
+            Ok(dialled) => {
+                *failure = None;
+                Ok(self.adopt(dialled))
+            }
+            Err(error) => {
+                self.state.send_replace(LinkState::Down { error: error.to_string() });
+                *failure = Some((attempt, error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps a connection up for as long as it is polled: makes the first at once, and the next as
+    /// soon as one is lost. Sleeps for as long as the connection stands.
+    pub(crate) async fn hold(self: Arc<Self>) {
+        let mut state = self.state.subscribe();
+        let mut backoff = Backoff::at_once();
+        loop {
+            if self.connection().await.is_ok() {
+                let since = Instant::now();
+                let is_lost = |state: &LinkState| !matches!(state, LinkState::Connected { .. });
+                if state.wait_for(is_lost).await.is_err() {
+                    return;
+                }
+                // A short connection counts as a failure: a server that accepts and hangs up must
+                // not be dialled in a tight loop.
+                if since.elapsed() >= backoff::LONGEST {
+                    backoff = Backoff::at_once();
+                }
+            }
+            backoff.pause().await;
+        }
+    }
+
+    /// Closes the connection, unless calls in flight still hold it.
+    pub(crate) fn close(&self) {
+        drop(self.lock_current().take());
+    }
+
+    fn usable(&self) -> Option<Arc<Connection>> {
+        self.lock_current().clone().filter(|connection| !connection.sender.is_closed())
+    }
+
+    fn adopt(self: &Arc<Self>, dialled: Dialled) -> Arc<Connection> {
+        let generation = self.generations.fetch_add(1, Ordering::AcqRel) + 1;
+        // Told before the connection is watched, so that its loss cannot come first.
+        self.state.send_replace(LinkState::Connected { generation });
+        let link = self.clone();
+        let connection = Arc::new(dialled.start(generation, move || link.lost(generation)));
+        *self.lock_current() = Some(connection.clone());
+        connection
+    }
+
+    fn lost(&self, generation: u64) {
+        self.lock_current().take_if(|connection| connection.generation == generation);
+        self.state.send_if_modified(|state| {
+            let ours = *state == LinkState::Connected { generation };
+            if ours {
+                *state = LinkState::Down { error: "the peer closed the connection".to_owned() };
+            }
+            ours
+        });
+    }
+
+    fn lock_current(&self) -> std::sync::MutexGuard<'_, Option<Arc<Connection>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An attempt under way. Dropped before its outcome is known, it was given up by its caller.
+struct Connecting<'a>(&'a Link);
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        self.0.state.send_if_modified(|state| {
+            let open = *state == LinkState::Connecting;
+            if open {
+                *state =
+                    LinkState::Down { error: "the attempt to connect was given up".to_owned() };
+            }
+            open
+        });
+    }
+}

@@ -1,0 +1,241 @@
+//! Serving gRPC on a listener.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::net::unix::UCred;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tower::ServiceExt;
+
+use crate::authority::Repaired;
+use crate::backoff::Backoff;
+use crate::call::{CallRecord, RecordedBody};
+use crate::chain::Chain;
+use crate::tasks::Tasks;
+use crate::{Listener, deadline, limits};
+
+/// Who is at the other end of a connection, as the kernel says. In the extensions of every
+/// request that a [`Listener`] serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// The process, where the kernel can name it in our namespace.
+    pub pid: Option<i32>,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+impl From<UCred> for PeerCredentials {
+    fn from(credentials: UCred) -> PeerCredentials {
+        let (pid, uid, gid) = (credentials.pid(), credentials.uid(), credentials.gid());
+        PeerCredentials { pid: pid.filter(|pid| *pid != 0), uid, gid }
+    }
+}
+
+/// Why a server ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The socket itself is broken; a lack of memory or descriptors is waited out instead.
+    #[error("cannot accept connections on {}", path.display())]
+    Accept {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Listener {
+    /// Serves `routes` until `stop`. Then the path is removed, no connection is accepted any more,
+    /// and calls in flight get `drain` to finish before they are cut.
+    ///
+    /// A handler that panics fails its own call with INTERNAL. Dropping the future ends everything
+    /// at once.
+    pub async fn serve(
+        self,
+        routes: Routes,
+        drain: Duration,
+        stop: CancellationToken,
+    ) -> Result<(), ServeError> {
+        let streams = Tasks::default();
+        let _end_on_drop = streams.guard();
+        let server = Server {
+            routes: routes.prepare(),
+            streams: streams.clone(),
+            closing: CancellationToken::new(),
+            repair_authority: self.options.repair_authority,
+        };
+        let mut connections = JoinSet::new();
+        let accepted = accept(&self, &server, &mut connections, &stop).await;
+
+        let Listener { claim, socket, .. } = self;
+        let path = claim.path.clone();
+        drop(claim);
+        drop(socket);
+        server.closing.cancel();
+        let drained = tokio::time::timeout(drain, async {
+            while let Some(ended) = connections.join_next().await {
+                report(ended);
+            }
+        });
+        if drained.await.is_err() {
+            let open = connections.len();
+            tracing::warn!(path = %path.display(), ?drain, open, "closing connections in use");
+            connections.shutdown().await;
+        }
+        streams.end().await;
+        accepted.map_err(|source| ServeError::Accept { path, source })
+    }
+}
+
+/// Starts a task for each connection, until `stop` or an error that will not pass.
+async fn accept(
+    listener: &Listener,
+    server: &Server,
+    connections: &mut JoinSet<()>,
+    stop: &CancellationToken,
+) -> io::Result<()> {
+    let mut backoff = Backoff::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            Some(ended) = connections.join_next() => {
+                report(ended);
+                continue;
+            }
+            accepted = listener.socket.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                backoff = Backoff::new();
+                connections.spawn(server.clone().attend(stream));
+            }
+            Err(error) if is_lasting(&error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(path = %listener.path().display(), %error, "cannot accept");
+                if stop.run_until_cancelled(backoff.pause()).await.is_none() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// A connection does not panic, whatever its handlers do. Should it, the others go on.
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "the task of a connection failed");
+    }
+}
+
+/// Whether accepting can never succeed again. Anything else, such as too many open files, passes.
+fn is_lasting(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let lasting = [Errno::BADF, Errno::INVAL, Errno::NOTSOCK, Errno::OPNOTSUPP];
+    Errno::from_io_error(error).is_some_and(|errno| lasting.contains(&errno))
+}
+
+#[derive(Clone)]
+struct Server {
+    routes: Routes,
+    streams: Tasks,
+    closing: CancellationToken,
+    repair_authority: bool,
+}
+
+impl Server {
+    async fn attend(self, stream: UnixStream) {
+        let peer = match stream.peer_cred() {
+            Ok(credentials) => PeerCredentials::from(credentials),
+            Err(error) => {
+                tracing::debug!(%error, "the peer left before it could be named");
+                return;
+            }
+        };
+        if self.repair_authority {
+            self.serve_connection(Repaired::new(stream), peer).await;
+        } else {
+            self.serve_connection(stream, peer).await;
+        }
+    }
+
+    async fn serve_connection<S>(self, stream: S, peer: PeerCredentials)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let service = hyper::service::service_fn(|request| {
+            let routes = self.routes.clone();
+            async move { Ok::<_, Infallible>(answer(routes, peer, request).await) }
+        });
+        let connection = http2::Builder::new(self.streams.clone())
+            .max_concurrent_streams(limits::STREAMS)
+            .max_header_list_size(limits::HEADER_LIST)
+            .max_frame_size(limits::FRAME)
+            .max_pending_accept_reset_streams(limits::PENDING_RESETS)
+            .max_local_error_reset_streams(limits::PENDING_RESETS)
+            .initial_stream_window_size(limits::STREAM_WINDOW)
+            .initial_connection_window_size(limits::CONNECTION_WINDOW)
+            .auto_date_header(false)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(?peer, error = %Chain(&error), "connection ended");
+        }
+    }
+}
+
+async fn answer(
+    routes: Routes,
+    peer: PeerCredentials,
+    mut request: Request<Incoming>,
+) -> Response<RecordedBody<Body>> {
+    let method = request.uri().path().to_owned();
+    let timeout = deadline::header_timeout(request.headers());
+    let record = CallRecord::start("server", &method, timeout, None);
+    request.extensions_mut().insert(peer);
+
+    let handled =
+        AssertUnwindSafe(routes.oneshot(request)).catch_unwind().map(|handled| match handled {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(never)) => match never {},
+            Err(panic) => Err(panicked(&method, panic.as_ref())),
+        });
+    let response =
+        deadline::within_header(timeout, &method, handled).await.unwrap_or_else(Status::into_http);
+    record.follow(response)
+}
+
+/// The text of a panic may hold anything, so it goes to the log of this process only.
+fn panicked(method: &str, panic: &(dyn Any + Send)) -> Status {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(method, text, "the handler of a call panicked");
+    Status::internal(format!("the handler of {method} panicked"))
+}

@@ -1,0 +1,45 @@
+//! Owner of the tasks that hyper asks for.
+
+use std::future::Future;
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+/// Spawns on behalf of one connection or one server, and can end what it spawned.
+#[derive(Clone, Default)]
+pub(crate) struct Tasks {
+    tracker: TaskTracker,
+    cancelled: CancellationToken,
+}
+
+impl Tasks {
+    /// Drops every task when the guard goes.
+    pub(crate) fn guard(&self) -> DropGuard {
+        self.cancelled.clone().drop_guard()
+    }
+
+    /// Whether the tasks are being dropped.
+    pub(crate) fn are_ending(&self) -> bool {
+        self.cancelled.is_cancelled()
+    }
+
+    /// Drops every task and waits until the last one is gone.
+    pub(crate) async fn end(&self) {
+        self.cancelled.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for Tasks
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, task: F) {
+        let cancelled = self.cancelled.clone();
+        self.tracker.spawn(async move {
+            cancelled.run_until_cancelled(task).await;
+        });
+    }
+}

@@ -1,0 +1,75 @@
+//! A client that writes its frames itself.
+
+use prost::Message as _;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use crate::echo::{Message, Server, soon};
+
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const END_STREAM: u8 = 0x1;
+const SETTINGS: u8 = 4;
+const END_HEADERS: u8 = 0x4;
+
+/// A frame of the server.
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// Connects and sends the preface.
+pub(crate) async fn dial(server: &Server) -> UnixStream {
+    let mut socket = UnixStream::connect(&server.path).await.unwrap();
+    let settings = frame(SETTINGS, 0, 0, &[]);
+    let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &settings].concat();
+    socket.write_all(&preface).await.unwrap();
+    socket
+}
+
+/// The frames of a unary call. `fields` are further header fields, in HPACK.
+pub(crate) fn call(stream: u8, method: &str, fields: &[u8], message: &Message) -> Vec<u8> {
+    let block = [
+        &[0x83, 0x86, 0x44, method.len() as u8],
+        method.as_bytes(),
+        fields,
+        &literal("content-type", "application/grpc"),
+        &literal("te", "trailers"),
+    ]
+    .concat();
+    let message = message.encode_to_vec();
+    let data = [&[0, 0, 0, 0, message.len() as u8], message.as_slice()].concat();
+    let headers = frame(HEADERS, END_HEADERS, stream, &block);
+    [headers, frame(DATA, END_STREAM, stream, &data)].concat()
+}
+
+/// A header field that both sides index.
+pub(crate) fn literal(name: &str, value: &str) -> Vec<u8> {
+    let value = [&[value.len() as u8], value.as_bytes()].concat();
+    [&[0x40, name.len() as u8], name.as_bytes(), &value].concat()
+}
+
+/// The next frame of a stream.
+pub(crate) async fn next(socket: &mut UnixStream, stream: u8) -> Frame {
+    soon(async {
+        loop {
+            let mut header = [0; 9];
+            socket.read_exact(&mut header).await.unwrap();
+            let [high, middle, low, kind, flags, .., of] = header;
+            let length = u32::from_be_bytes([0, high, middle, low]);
+            let mut payload = vec![0; length as usize];
+            socket.read_exact(&mut payload).await.unwrap();
+            if of == stream {
+                return Frame { kind, flags, payload };
+            }
+        }
+    })
+    .await
+}
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
+}

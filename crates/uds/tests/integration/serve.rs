@@ -1,0 +1,207 @@
+//! The server: limits, panics, deadlines, stop.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tonic::{Code, Request};
+use wharf_uds::{ListenOptions, timed};
+
+use crate::echo::{DEADLINE, Event, Folder, Message, Server, call, channel, soon};
+use crate::raw;
+
+#[tokio::test]
+async fn tells_who_calls() {
+    let folder = Folder::new();
+    let server = Server::start(&folder.socket());
+    let reply = call(&channel(&server.path), "/test.Echo/Echo", Message::of("")).await.unwrap();
+    assert_eq!(reply.pid, Some(std::process::id() as i32));
+    assert_eq!(reply.uid, rustix::process::geteuid().as_raw());
+    assert_eq!(reply.gid, rustix::process::getegid().as_raw());
+    server.stopped().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn serves_2000_calls_at_once() {
+    const CALLS: usize = 2000;
+    let folder = Folder::new();
+    let mut server = Server::start(&folder.socket());
+    let channel = channel(&server.path);
+    let mut calls = JoinSet::new();
+    for number in 0..CALLS {
+        let channel = channel.clone();
+        calls.spawn(async move {
+            let payload = number.to_string().into_bytes();
+            let reply = call(&channel, "/test.Echo/Wait", Message::of(payload.clone())).await;
+            assert_eq!(reply.unwrap().payload, payload);
+        });
+    }
+    for _ in 0..CALLS {
+        assert_eq!(server.event().await, Event::Started);
+    }
+    server.echo.release.notify_waiters();
+    soon(async {
+        while let Some(ended) = calls.join_next().await {
+            ended.unwrap();
+        }
+    })
+    .await;
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn passes_16_mib_both_ways() {
+    let folder = Folder::new();
+    let server = Server::start(&folder.socket());
+    let payload: Vec<u8> = (0..16 << 20).map(|at| (at % 251) as u8).collect();
+    let reply = call(&channel(&server.path), "/test.Echo/Echo", Message::of(payload.clone())).await;
+    assert!(reply.unwrap().payload == payload);
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn passes_1_mb_of_metadata_both_ways() {
+    const SIZE: usize = 1_000_000;
+    let folder = Folder::new();
+    let server = Server::start(&folder.socket());
+    let channel = channel(&server.path);
+    let mut request = Request::new(Message::of(""));
+    request.metadata_mut().insert("x-big", "b".repeat(SIZE).parse().unwrap());
+    let reply = call(&channel, "/test.Echo/Echo", request).await.unwrap();
+    assert_eq!(reply.metadata, SIZE as u64);
+
+    let status = call(&channel, "/test.Echo/Fail", Message::of(vec![0; SIZE])).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::NotFound, "no such volume"));
+    assert_eq!(status.metadata().get("x-detail").unwrap().len(), SIZE);
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn a_panic_fails_only_its_own_call() {
+    let folder = Folder::new();
+    let mut server = Server::start(&folder.socket());
+    let channel = channel(&server.path);
+    let waiting = {
+        let channel = channel.clone();
+        let mut calls = JoinSet::new();
+        calls.spawn(async move { call(&channel, "/test.Echo/Wait", Message::of("a")).await });
+        calls
+    };
+    assert_eq!(server.event().await, Event::Started);
+    let status = call(&channel, "/test.Echo/Panic", Message::of("")).await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal);
+    assert!(status.message().contains("/test.Echo/Panic"), "{status}");
+    assert!(!status.message().contains("asked to"), "the text of a panic stays here");
+
+    server.echo.release.notify_waiters();
+    let replies = soon(waiting.join_all()).await;
+    assert_eq!(replies[0].as_ref().unwrap().payload, b"a");
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_dropped_at_the_server() {
+    let folder = Folder::new();
+    let mut server = Server::start(&folder.socket());
+    let channel = channel(&server.path);
+    let mut calls = JoinSet::new();
+    let caller = channel.clone();
+    calls.spawn(async move { call(&caller, "/test.Echo/Wait", Message::of("a")).await });
+    assert_eq!(server.event().await, Event::Started);
+    calls.shutdown().await;
+    assert_eq!(server.event().await, Event::Dropped);
+    assert!(call(&channel, "/test.Echo/Echo", Message::of("a")).await.is_ok());
+    server.stopped().await;
+}
+
+/// By a client that has no clock of its own.
+#[tokio::test]
+async fn holds_handlers_to_the_deadline_of_the_client() {
+    let folder = Folder::new();
+    let mut server = Server::start(&folder.socket());
+    let mut socket = raw::dial(&server).await;
+    let timeout = raw::literal("grpc-timeout", "50m");
+    let call = raw::call(1, "/test.Echo/Wait", &timeout, &Message::of("a"));
+    socket.write_all(&call).await.unwrap();
+    assert_eq!(server.event().await, Event::Started);
+    assert_eq!(server.event().await, Event::Dropped);
+    let answer = raw::next(&mut socket, 1).await;
+    assert_eq!((answer.kind, answer.flags & raw::END_STREAM), (raw::HEADERS, raw::END_STREAM));
+    drop(socket);
+    server.stopped().await;
+}
+
+/// At a server that does not hold to it.
+#[tokio::test]
+async fn a_channel_holds_to_the_deadline_of_its_request() {
+    let folder = Folder::new();
+    let _mute = UnixListener::bind(folder.socket()).unwrap();
+    let request = timed(Message::of("a"), Duration::from_millis(50));
+    let status = call(&channel(&folder.socket()), "/test.Echo/Echo", request).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test]
+async fn stop_removes_the_path_first_and_lets_calls_finish() {
+    let folder = Folder::new();
+    let mut server = Server::start(&folder.socket());
+    let channel = channel(&server.path);
+    let mut calls = JoinSet::new();
+    let caller = channel.clone();
+    calls.spawn(async move { call(&caller, "/test.Echo/Wait", Message::of("a")).await });
+    assert_eq!(server.event().await, Event::Started);
+
+    server.stop.cancel();
+    // A second call cannot be made once the path is gone; that it fails says so without a clock.
+    soon(async {
+        while call(&channel, "/test.Echo/Echo", Message::of("")).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(!folder.socket().exists());
+
+    server.echo.release.notify_waiters();
+    let replies = soon(calls.join_all()).await;
+    assert_eq!(replies[0].as_ref().unwrap().payload, b"a");
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn calls_that_outlast_the_drain_are_cut() {
+    let folder = Folder::new();
+    let drain = Duration::from_millis(50);
+    let mut server = Server::with(&folder.socket(), &ListenOptions::default(), drain);
+    let channel = channel(&server.path);
+    let mut calls = JoinSet::new();
+    calls.spawn(async move { call(&channel, "/test.Echo/Wait", Message::of("a")).await });
+    assert_eq!(server.event().await, Event::Started);
+    server.stop.cancel();
+    let replies = soon(calls.join_all()).await;
+    assert_eq!(replies[0].as_ref().unwrap_err().code(), Code::Unavailable);
+    assert_eq!(server.event().await, Event::Dropped);
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_does_not_delay_the_stop() {
+    let folder = Folder::new();
+    let server = Server::with(&folder.socket(), &ListenOptions::default(), DEADLINE * 10);
+    let channel = channel(&server.path);
+    channel.connected(DEADLINE).await.unwrap();
+    server.stopped().await;
+}
+
+/// A client that never speaks is cut when the drain is over, not before and not never.
+#[tokio::test]
+async fn a_silent_client_is_cut_after_the_drain() {
+    let folder = Folder::new();
+    let drain = Duration::from_millis(50);
+    let server = Server::with(&folder.socket(), &ListenOptions::default(), drain);
+    let mut silent = UnixStream::connect(&server.path).await.unwrap();
+    assert!(silent.read_u8().await.is_ok(), "the server speaks first");
+    server.stopped().await;
+    let mut rest = Vec::new();
+    soon(silent.read_to_end(&mut rest)).await.unwrap();
+}
