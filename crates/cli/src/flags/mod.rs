@@ -1,0 +1,223 @@
+//! Command lines as Go programs read them.
+//!
+//! Sidecars parse with one of two packages, and charts rely on the quirks of both: `flag` takes
+//! `-x` and `--x` alike and stops at the first word that is no flag; `pflag` knows shorthands and
+//! lets words stand between flags. A [`FlagSet`] speaks one [`Dialect`] or the other. Declaring a
+//! flag gives a typed [`Flag`], the key to its value in [`Parsed`]: no name is written twice, no
+//! value is converted twice.
+//!
+//! What wharf does better than both packages: an unknown flag names its nearest neighbour, and an
+//! error shows the help of the one flag that it concerns, not of all of them.
+
+mod error;
+mod help;
+mod parsed;
+mod size;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod value;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+pub use error::FlagError;
+pub use parsed::{AnyFlag, Parsed};
+pub use size::ByteSize;
+pub use value::FlagValue;
+
+use crate::gates::FeatureGates;
+use value::Slot;
+
+/// Which Go package's syntax and error texts a [`FlagSet`] follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// Go's `flag`: `-x` is `--x`; parsing stops at `--` or the first word that is no flag.
+    #[default]
+    Go,
+    /// `pflag`: `--x` and one-letter shorthands `-x`; words may stand between flags.
+    Pflag,
+}
+
+/// The key to one flag's value in [`Parsed`]. Only valid for the set that declared it.
+#[derive(Debug)]
+pub struct Flag<T> {
+    index: usize,
+    name: &'static str,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Flag<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Flag<T> {}
+
+impl<T> Flag<T> {
+    /// The name as declared, without dashes.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+/// The flags of one command, declared before its command line is parsed.
+#[derive(Clone, Debug)]
+pub struct FlagSet {
+    command: String,
+    about: String,
+    dialect: Dialect,
+    specs: Vec<Spec>,
+}
+
+#[derive(Clone, Debug)]
+struct Spec {
+    name: &'static str,
+    help: String,
+    deprecated: Option<String>,
+    default: Box<dyn Slot>,
+}
+
+impl FlagSet {
+    /// An empty set for `command`; `about` tells people what the command does.
+    pub fn new(command: impl Into<String>, about: impl Into<String>) -> Self {
+        let (command, about) = (command.into(), about.into());
+        FlagSet { command, about, dialect: Dialect::Go, specs: Vec::new() }
+    }
+
+    /// The same set in another dialect; [`Dialect::Go`] unless told.
+    #[must_use]
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// Declares a text flag.
+    pub fn string(
+        &mut self,
+        name: &'static str,
+        default: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Flag<String> {
+        self.value(name, default.into(), help)
+    }
+
+    /// Declares a boolean flag: `--x` or `--x=false`, never `--x false`.
+    pub fn bool(
+        &mut self,
+        name: &'static str,
+        default: bool,
+        help: impl Into<String>,
+    ) -> Flag<bool> {
+        self.value(name, default, help)
+    }
+
+    /// Declares a signed integer flag.
+    pub fn int(&mut self, name: &'static str, default: i64, help: impl Into<String>) -> Flag<i64> {
+        self.value(name, default, help)
+    }
+
+    /// Declares an unsigned integer flag.
+    pub fn uint(&mut self, name: &'static str, default: u64, help: impl Into<String>) -> Flag<u64> {
+        self.value(name, default, help)
+    }
+
+    /// Declares a floating-point flag.
+    pub fn float(
+        &mut self,
+        name: &'static str,
+        default: f64,
+        help: impl Into<String>,
+    ) -> Flag<f64> {
+        self.value(name, default, help)
+    }
+
+    /// Declares a duration flag. Negative durations are refused: no flag of ours has a use for one.
+    pub fn duration(
+        &mut self,
+        name: &'static str,
+        default: Duration,
+        help: impl Into<String>,
+    ) -> Flag<Duration> {
+        self.value(name, default, help)
+    }
+
+    /// Declares a map flag, `k=v,k=v` or `k:v,k:v`; repeating the flag adds entries.
+    pub fn string_map(
+        &mut self,
+        name: &'static str,
+        default: BTreeMap<String, String>,
+        help: impl Into<String>,
+    ) -> Flag<BTreeMap<String, String>> {
+        self.value(name, default, help)
+    }
+
+    /// Declares a list flag, `a,b`; repeating the flag adds items.
+    pub fn string_list(
+        &mut self,
+        name: &'static str,
+        default: Vec<String>,
+        help: impl Into<String>,
+    ) -> Flag<Vec<String>> {
+        self.value(name, default, help)
+    }
+
+    /// Declares `--feature-gates` for the gates that `gates` knows; its help lists them.
+    pub fn feature_gates(&mut self, gates: FeatureGates) -> Flag<FeatureGates> {
+        let help = gates.help();
+        self.value("feature-gates", gates, help)
+    }
+
+    /// Declares a flag of any type that can be read from a command line.
+    ///
+    /// # Panics
+    ///
+    /// When the set already has a flag of that name: two parts of a program claim it.
+    pub fn value<T: FlagValue>(
+        &mut self,
+        name: &'static str,
+        default: T,
+        help: impl Into<String>,
+    ) -> Flag<T> {
+        assert!(self.find(name).is_none(), "{}: flag redefined: {name}", self.command);
+        self.specs.push(Spec {
+            name,
+            help: help.into(),
+            deprecated: None,
+            default: Box::new(default),
+        });
+        Flag { index: self.specs.len() - 1, name, value: PhantomData }
+    }
+
+    /// Marks a flag as deprecated: it stays accepted, and its use is in [`Parsed::warnings`].
+    ///
+    /// # Panics
+    ///
+    /// When there is no flag of that name.
+    pub fn deprecate(&mut self, name: &str, advice: impl Into<String>) {
+        let index = self.find(name).expect("only a declared flag can be deprecated");
+        self.specs[index].deprecated = Some(advice.into());
+    }
+
+    /// Parses a command line, given without the command's own name.
+    pub fn parse<I>(&self, args: I) -> Result<Parsed, FlagError>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        walk::parse(self, args.into_iter().map(Into::into))
+    }
+
+    /// The help text: every flag, sorted, with its default, for a terminal of 100 columns.
+    pub fn help(&self) -> String {
+        help::render(self)
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.specs.iter().position(|spec| spec.name == name)
+    }
+}

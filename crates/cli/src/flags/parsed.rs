@@ -1,0 +1,97 @@
+use std::fmt;
+
+use super::value::Slot;
+use super::{Dialect, Flag, FlagError, FlagSet, FlagValue};
+
+/// The values of a [`FlagSet`] after its command line was parsed.
+#[derive(Debug)]
+pub struct Parsed {
+    pub(super) set: FlagSet,
+    pub(super) values: Vec<Box<dyn Slot>>,
+    pub(super) given: Vec<bool>,
+    pub(super) args: Vec<String>,
+}
+
+impl Parsed {
+    /// The value of a flag, given or default.
+    ///
+    /// # Panics
+    ///
+    /// When the flag was declared on another set.
+    pub fn get<T: FlagValue>(&self, flag: &Flag<T>) -> &T {
+        self.values
+            .get(flag.index)
+            .and_then(|slot| slot.as_ref().as_any().downcast_ref())
+            .expect("a flag is read from the set that declared it")
+    }
+
+    /// Whether the command line gave the flag, be it with the value of the default.
+    pub fn is_set(&self, flag: &dyn AnyFlag) -> bool {
+        self.given[flag.index()]
+    }
+
+    /// Whether the flag's value differs from its default. Charts often pass empty values, which
+    /// upstream treats as not given at all.
+    pub fn is_changed(&self, flag: &dyn AnyFlag) -> bool {
+        let index = flag.index();
+        self.values[index].show() != self.set.specs[index].default.show()
+    }
+
+    /// The words of the command line that are no flags.
+    pub fn args(&self) -> &[String] {
+        &self.args
+    }
+
+    /// What to log once logging is up: deprecated flags in use, values accepted with a reserve.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (index, spec) in self.set.specs.iter().enumerate().filter(|(i, _)| self.given[*i]) {
+            if let Some(advice) = &spec.deprecated {
+                warnings.push(format!("Flag --{} has been deprecated, {advice}", spec.name));
+            }
+            let value_warnings = self.values[index].warnings();
+            warnings
+                .extend(value_warnings.into_iter().map(|text| format!("--{}: {text}", spec.name)));
+        }
+        warnings
+    }
+
+    /// An error about the command line as a whole, for rules that the caller checks itself.
+    pub fn usage_error(&self, message: impl fmt::Display) -> FlagError {
+        self.set.usage_error(message, None)
+    }
+
+    /// The command's help text.
+    pub fn help(&self) -> String {
+        self.set.help()
+    }
+
+    /// The dialect that was spoken.
+    pub fn dialect(&self) -> Dialect {
+        self.set.dialect
+    }
+}
+
+/// A [`Flag`] of whatever type, where flags of different types stand in one list.
+pub trait AnyFlag: sealed::Indexed {
+    /// The name as declared, without dashes.
+    fn name(&self) -> &'static str;
+}
+
+impl<T> AnyFlag for Flag<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+mod sealed {
+    pub trait Indexed {
+        fn index(&self) -> usize;
+    }
+
+    impl<T> Indexed for super::Flag<T> {
+        fn index(&self) -> usize {
+            self.index
+        }
+    }
+}

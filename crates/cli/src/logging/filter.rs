@@ -1,0 +1,63 @@
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata};
+
+use super::VModule;
+
+/// klog's verbosity for DEBUG.
+pub(super) const DEBUG: u32 = 4;
+
+/// klog's verbosity for TRACE.
+pub(super) const TRACE: u32 = 6;
+
+/// klog's verbosity for the DEBUG events of libraries: client-go logs its requests from there on.
+const LIBRARY_DEBUG: u32 = 8;
+
+/// Libraries that tell about every frame. Their TRACE never shows: wire dumps may hold secrets.
+const LIBRARIES: &[&str] = &[
+    "axum",
+    "h2",
+    "hyper",
+    "hyper_util",
+    "kube",
+    "kube_client",
+    "kube_runtime",
+    "mio",
+    "rustls",
+    "tokio",
+    "tokio_util",
+    "tonic",
+    "tower",
+    "want",
+];
+
+/// Which events show.
+#[derive(Clone, Debug)]
+pub(super) struct Filter {
+    pub(super) verbosity: u32,
+    pub(super) vmodule: VModule,
+}
+
+impl Filter {
+    pub(super) fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let crate_name = metadata.target().split("::").next().unwrap_or_default();
+        let library = LIBRARIES.contains(&crate_name);
+        let needed = match *metadata.level() {
+            Level::DEBUG if library => LIBRARY_DEBUG,
+            Level::TRACE if library => return false,
+            Level::DEBUG => DEBUG,
+            Level::TRACE => TRACE,
+            _ => return true,
+        };
+        let of_file = || self.vmodule.level(metadata.file(), metadata.module_path());
+        self.verbosity >= needed || of_file().is_some_and(|level| level >= needed)
+    }
+
+    /// The most that any event can show.
+    pub(super) fn max_level(&self) -> LevelFilter {
+        match self.verbosity.max(self.vmodule.max_level()) {
+            TRACE.. => LevelFilter::TRACE,
+            DEBUG.. => LevelFilter::DEBUG,
+            _ => LevelFilter::INFO,
+        }
+    }
+}
