@@ -1,0 +1,45 @@
+use std::path::{Path, PathBuf};
+
+use kube::{
+    Client, Config,
+    config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The kubeconfig file cannot be used.
+    #[error("kubeconfig {path}: cannot be used; expected a file as `kubectl config view` shows it")]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<KubeconfigError>,
+    },
+    /// There is no service account to use.
+    #[error("no kubeconfig was given and this is no pod with a service account: give --kubeconfig")]
+    InCluster(#[from] InClusterError),
+    /// The configuration does not make a client.
+    #[error("the Kubernetes client cannot be made from its configuration")]
+    Client(#[source] Box<kube::Error>),
+}
+
+/// A client from a kubeconfig file, or from the pod's service account where none is given. Nothing is dialled yet.
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let unusable = |source| ConnectError::Kubeconfig {
+                path: path.to_owned(),
+                source: Box::new(source),
+            };
+            let file = Kubeconfig::read_from(path).map_err(unusable)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .map_err(unusable)?
+        }
+        None => Config::incluster()?,
+    };
+    // A watch is silent for minutes; single requests are bounded by their callers.
+    config.connect_timeout = Some(std::time::Duration::from_secs(5));
+    Client::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))
+}

@@ -1,0 +1,96 @@
+use std::{future::Future, time::Duration};
+
+/// How long one request to the API may take.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What an error of the API means for whoever asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiFailure {
+    /// The object is not there.
+    #[error("{what}: not found")]
+    NotFound {
+        /// What was asked for.
+        what: String,
+    },
+    /// Someone else wrote first: read again.
+    #[error("{what}: changed by someone else meanwhile")]
+    Conflict {
+        /// What was to be written.
+        what: String,
+    },
+    /// The object is not acceptable as it stands.
+    #[error("{what}: refused as invalid: {message}")]
+    Invalid {
+        /// What was to be written.
+        what: String,
+        /// What the API server says is wrong.
+        message: String,
+    },
+    /// The account may not do this.
+    #[error("{what}: forbidden for this account: {message}; grant it in the ClusterRole")]
+    Forbidden {
+        /// What was asked for.
+        what: String,
+        /// What the API server says.
+        message: String,
+    },
+    /// The API is out of reach, overloaded or slow: nothing is known, ask again.
+    #[error("{what}: {message}")]
+    Unreachable {
+        /// What was asked for.
+        what: String,
+        /// What went wrong.
+        message: String,
+    },
+}
+
+impl ApiFailure {
+    /// Sorts an error of the client.
+    pub fn of(what: &str, error: &kube::Error) -> Self {
+        let what = what.to_owned();
+        let kube::Error::Api(status) = error else {
+            return Self::Unreachable { what, message: chain(error) };
+        };
+        let message = status.message.clone();
+        match status.code {
+            404 => Self::NotFound { what },
+            409 => Self::Conflict { what },
+            400 | 422 => Self::Invalid { what, message },
+            401 | 403 => Self::Forbidden { what, message },
+            _ => Self::Unreachable { what, message },
+        }
+    }
+
+    /// Whether asking again without a change of something else can help.
+    pub fn may_pass(&self) -> bool {
+        !matches!(self, Self::Invalid { .. } | Self::Forbidden { .. })
+    }
+}
+
+/// One request, bounded in time, its error sorted.
+pub async fn bounded<T>(
+    what: &str,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, ApiFailure> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+        Ok(answer) => answer.map_err(|error| ApiFailure::of(what, &error)),
+        Err(_) => Err(ApiFailure::Unreachable {
+            what: what.to_owned(),
+            message: format!("no answer within {REQUEST_TIMEOUT:?}"),
+        }),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,95 @@
+use std::collections::BTreeSet;
+
+use wharf_proto::csi::{
+    ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, NodeGetCapabilitiesRequest,
+    controller_service_capability, node_service_capability, plugin_capability,
+};
+
+/// What a driver's identity and controller services offer. Values that this build does not know are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Services of the plugin, such as the controller service.
+    pub services: BTreeSet<plugin_capability::service::Type>,
+    /// How volumes may grow.
+    pub expansion: BTreeSet<plugin_capability::volume_expansion::Type>,
+    /// RPCs of the controller service; empty where there is none.
+    pub controller: BTreeSet<controller_service_capability::rpc::Type>,
+}
+
+/// RPCs that a driver's node service offers.
+pub type NodeCapabilities = BTreeSet<node_service_capability::rpc::Type>;
+
+impl super::Driver {
+    /// What the plugin and its controller service can do; asked once per connection.
+    pub async fn capabilities(&self) -> Result<Capabilities, tonic::Status> {
+        self.cached(|cache| &mut cache.plugin, self.ask_capabilities()).await
+    }
+
+    /// What the node service can do; asked once per connection.
+    pub async fn node_capabilities(&self) -> Result<NodeCapabilities, tonic::Status> {
+        self.cached(|cache| &mut cache.node, self.ask_node_capabilities()).await
+    }
+
+    async fn ask_capabilities(&self) -> Result<Capabilities, tonic::Status> {
+        let answer = self
+            .call(
+                "GetPluginCapabilities",
+                |request| {
+                    let mut identity = self.identity();
+                    async move { identity.get_plugin_capabilities(request).await }
+                },
+                GetPluginCapabilitiesRequest {},
+            )
+            .await?;
+        let mut found = Capabilities::default();
+        for capability in answer.capabilities {
+            match capability.r#type {
+                Some(plugin_capability::Type::Service(service)) => {
+                    found.services.insert(service.r#type());
+                }
+                Some(plugin_capability::Type::VolumeExpansion(expansion)) => {
+                    found.expansion.insert(expansion.r#type());
+                }
+                None => {}
+            }
+        }
+        if found.services.contains(&plugin_capability::service::Type::ControllerService) {
+            let answer = self
+                .call(
+                    "ControllerGetCapabilities",
+                    |request| {
+                        let mut controller = self.controller();
+                        async move { controller.controller_get_capabilities(request).await }
+                    },
+                    ControllerGetCapabilitiesRequest {},
+                )
+                .await?;
+            found.controller = answer
+                .capabilities
+                .into_iter()
+                .filter_map(|capability| capability.r#type)
+                .map(|controller_service_capability::Type::Rpc(rpc)| rpc.r#type())
+                .collect();
+        }
+        Ok(found)
+    }
+
+    async fn ask_node_capabilities(&self) -> Result<NodeCapabilities, tonic::Status> {
+        let answer = self
+            .call(
+                "NodeGetCapabilities",
+                |request| {
+                    let mut node = self.node();
+                    async move { node.node_get_capabilities(request).await }
+                },
+                NodeGetCapabilitiesRequest {},
+            )
+            .await?;
+        Ok(answer
+            .capabilities
+            .into_iter()
+            .filter_map(|capability| capability.r#type)
+            .map(|node_service_capability::Type::Rpc(rpc)| rpc.r#type())
+            .collect())
+    }
+}
