@@ -1,0 +1,237 @@
+//! A cluster in a folder: etcd, kube-apiserver and, where asked for, containerd and a kubelet, all of them real, on
+//! this machine's loopback.
+//!
+//! Everything lives in one temporary folder. A guard outside of the test process removes what is left of it, also
+//! after a crash. A kubelet needs root, and no two run at a time: kubelets of one machine fight over its processes.
+
+mod containerd;
+mod control_plane;
+mod exclusive;
+mod guard;
+mod image;
+mod kubelet;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use self::containerd::Containerd;
+use self::control_plane::ControlPlane;
+use self::exclusive::Exclusive;
+use self::guard::Guard;
+use self::kubelet::Kubelet;
+use crate::{peers, process};
+
+/// An image that every node of the bench has: busybox and links for all of its commands. It runs `sh`.
+pub const IMAGE: &str = image::BUSYBOX;
+
+const COMMAND: Duration = Duration::from_secs(60);
+const STOP: Duration = Duration::from_secs(30);
+
+/// A running cluster. Dropped, it is killed and removed; [`Cluster::stop`] does so in good order.
+#[derive(Debug)]
+pub struct Cluster {
+    // Dropped from the top: whoever depends on another goes first, and the guard clears up behind them all.
+    kubelet: Option<Kubelet>,
+    containerd: Option<Containerd>,
+    plane: ControlPlane,
+    kubectl: PathBuf,
+    node: String,
+    guard: Guard,
+    _exclusive: Option<Exclusive>,
+}
+
+/// What a cluster is to consist of.
+#[derive(Debug)]
+pub struct Builder {
+    kubelet: bool,
+    containerd: bool,
+    node: String,
+}
+
+impl Cluster {
+    /// An etcd and a kube-apiserver, and what is added to them.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder { kubelet: false, containerd: false, node: "node-a".to_owned() }
+    }
+
+    /// The cluster without nodes that all tests of one binary share. They keep apart by the names that they use.
+    pub async fn shared() -> Result<Option<&'static Self>> {
+        static SHARED: OnceCell<Option<Cluster>> = OnceCell::const_new();
+        Ok(SHARED.get_or_try_init(|| Self::builder().start()).await?.as_ref())
+    }
+
+    /// The folder that holds everything.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.guard.folder()
+    }
+
+    /// The kubeconfig of a cluster administrator.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        self.plane.admin()
+    }
+
+    /// The kubeconfig of the node, with a node's rights.
+    #[must_use]
+    pub fn node_kubeconfig(&self) -> &Path {
+        self.plane.node()
+    }
+
+    /// The node's name.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The kubelet's root folder, which stands for `/var/lib/kubelet`.
+    #[must_use]
+    pub fn kubelet_root(&self) -> PathBuf {
+        kubelet::root(self.folder())
+    }
+
+    /// The folder in which the kubelet finds registration sockets.
+    #[must_use]
+    pub fn plugins_registry(&self) -> PathBuf {
+        self.kubelet_root().join("plugins_registry")
+    }
+
+    /// The socket of the container runtime.
+    #[must_use]
+    pub fn runtime_socket(&self) -> PathBuf {
+        containerd::socket(self.folder())
+    }
+
+    /// Runs kubectl as administrator.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<Output> {
+        process::output(&self.command(arguments), COMMAND).await
+    }
+
+    /// The object that `kubectl get` finds, or `None` if there is none.
+    pub async fn get(&self, arguments: &[&str]) -> Result<Option<Value>> {
+        let arguments = [&["get", "--ignore-not-found", "--output=json"], arguments].concat();
+        let json = process::run(&self.command(&arguments), COMMAND).await?;
+        Ok(if json.is_empty() { None } else { Some(serde_json::from_str(&json)?) })
+    }
+
+    /// Creates or updates `object`.
+    pub async fn apply(&self, object: &Value) -> Result<()> {
+        let file = tempfile::NamedTempFile::new_in(self.folder())?;
+        serde_json::to_writer(&file, object)?;
+        let path = file.path().to_str().context("the folder's name is text")?;
+        let arguments = ["apply", "--server-side", "--filename", path];
+        process::run(&self.command(&arguments), COMMAND).await.map(drop)
+    }
+
+    /// Makes the Node object that a kubelet would register.
+    pub async fn create_node(&self, name: &str) -> Result<()> {
+        let labels = json!({ "kubernetes.io/hostname": name });
+        let metadata = json!({ "name": name, "labels": labels });
+        self.apply(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata })).await
+    }
+
+    /// Ends the kube-apiserver and leaves the rest as it is.
+    pub async fn stop_apiserver(&mut self) -> Result<()> {
+        self.plane.stop_apiserver(STOP).await
+    }
+
+    /// Starts the kube-apiserver again, on the same address and the same data.
+    pub async fn start_apiserver(&mut self) -> Result<()> {
+        self.plane.start_apiserver().await?;
+        self.ready().await
+    }
+
+    /// Ends everything and removes the folder, its mounts and its control groups.
+    pub async fn stop(self) -> Result<()> {
+        if let Some(kubelet) = self.kubelet {
+            kubelet.stop(STOP).await?;
+        }
+        if let Some(containerd) = self.containerd {
+            containerd.stop(STOP).await?;
+        }
+        self.plane.stop(STOP).await?;
+        self.guard.clear(STOP).await
+    }
+
+    async fn ready(&mut self) -> Result<()> {
+        let command = self.command(&["get", "--raw", "/readyz"]);
+        self.plane.ready(&command).await
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.kubectl);
+        command.arg("--kubeconfig").arg(self.kubeconfig());
+        command.arg("--cache-dir").arg(self.folder().join("kubectl")).args(arguments);
+        command
+    }
+}
+
+impl Builder {
+    /// With a kubelet, and so with a containerd.
+    #[must_use]
+    pub fn kubelet(mut self, wanted: bool) -> Self {
+        self.kubelet = wanted;
+        self
+    }
+
+    /// With a containerd.
+    #[must_use]
+    pub fn containerd(mut self, wanted: bool) -> Self {
+        self.containerd = wanted;
+        self
+    }
+
+    /// The node's name, `node-a` unless given.
+    #[must_use]
+    pub fn node(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.node);
+        self
+    }
+
+    /// Starts the cluster and waits until its API answers and the kubelet has registered its node. `None` where peers
+    /// are skipped; the current test is then recorded as skipped.
+    pub async fn start(self) -> Result<Option<Cluster>> {
+        let names = ["etcd", "kube-apiserver", "kubectl", "kubelet"];
+        let [Some(etcd), Some(apiserver), Some(kubectl), Some(kubelet)] = names.map(peers::binary)
+        else {
+            return Ok(None);
+        };
+        let runtime = self.kubelet || self.containerd;
+        if runtime {
+            ensure!(
+                rustix::process::geteuid().is_root(),
+                "containerd and kubelet have to be started as root"
+            );
+        }
+        let exclusive = if runtime { Some(Exclusive::acquire().await?) } else { None };
+        let guard = Guard::new(runtime)?;
+        let plane = ControlPlane::start(guard.folder(), &etcd, &apiserver, &self.node).await?;
+        let mut cluster = Cluster {
+            kubelet: None,
+            containerd: None,
+            plane,
+            kubectl,
+            node: self.node,
+            guard,
+            _exclusive: exclusive,
+        };
+        if runtime {
+            cluster.containerd = Some(Containerd::start(&cluster.guard).await?);
+        }
+        cluster.ready().await?;
+        if self.kubelet {
+            let node = cluster.command(&["get", "node", &cluster.node]);
+            let mut started =
+                Kubelet::start(&kubelet, &cluster.guard, cluster.node_kubeconfig(), &cluster.node)?;
+            started.registered(&node).await?;
+            cluster.kubelet = Some(started);
+        }
+        Ok(Some(cluster))
+    }
+}

@@ -1,0 +1,185 @@
+//! etcd and kube-apiserver.
+
+use std::fs::File;
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use tokio::net::TcpStream;
+
+use crate::process::{self, Process};
+
+const START: Duration = Duration::from_secs(60);
+const PROBE: Duration = Duration::from_secs(5);
+
+/// The processes that serve the API, and who may use it.
+#[derive(Debug)]
+pub(super) struct ControlPlane {
+    apiserver: Option<Process>,
+    etcd: Process,
+    folder: PathBuf,
+    command: Command,
+    admin: PathBuf,
+    node: PathBuf,
+}
+
+impl ControlPlane {
+    pub(super) async fn start(
+        folder: &Path,
+        etcd: &Path,
+        apiserver: &Path,
+        node: &str,
+    ) -> Result<Self> {
+        let [client, peer, secure] = free_ports()?;
+        let mut etcd = Process::start("etcd", &etcd_command(etcd, folder, client, peer), folder)?;
+        service_account_key(folder).await?;
+        let [admin, own] = [token()?, token()?];
+        let users = format!(
+            "{admin},admin,admin,system:masters\n{own},system:node:{node},node,system:nodes\n"
+        );
+        std::fs::write(folder.join("tokens.csv"), users)?;
+        let mut plane = Self {
+            command: apiserver_command(apiserver, folder, client, secure),
+            admin: kubeconfig(folder, "admin", &admin, secure)?,
+            node: kubeconfig(folder, "node", &own, secure)?,
+            folder: folder.to_owned(),
+            apiserver: None,
+            etcd: {
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, client));
+                let listening = || async move { TcpStream::connect(address).await.ok() };
+                etcd.ready(START, "etcd to listen", listening).await?;
+                etcd
+            },
+        };
+        plane.start_apiserver().await?;
+        Ok(plane)
+    }
+
+    /// The administrator's kubeconfig.
+    pub(super) fn admin(&self) -> &Path {
+        &self.admin
+    }
+
+    /// The node's kubeconfig.
+    pub(super) fn node(&self) -> &Path {
+        &self.node
+    }
+
+    pub(super) async fn start_apiserver(&mut self) -> Result<()> {
+        if self.apiserver.is_none() {
+            self.apiserver = Some(Process::start("kube-apiserver", &self.command, &self.folder)?);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn stop_apiserver(&mut self, deadline: Duration) -> Result<()> {
+        match self.apiserver.take() {
+            Some(apiserver) => apiserver.stop(deadline).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until `probe`, a kubectl that asks for readiness, succeeds.
+    pub(super) async fn ready(&mut self, probe: &Command) -> Result<()> {
+        let apiserver = self.apiserver.as_mut().context("the kube-apiserver is stopped")?;
+        apiserver
+            .ready(START, "the API to be ready", || async { process::run(probe, PROBE).await.ok() })
+            .await
+            .map(drop)
+    }
+
+    pub(super) async fn stop(mut self, deadline: Duration) -> Result<()> {
+        self.stop_apiserver(deadline).await?;
+        self.etcd.stop(deadline).await.map(drop)
+    }
+}
+
+/// Ports that the kernel says are free. They are asked for together, so that no two are the same.
+pub(super) fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut held = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("a free port")?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}
+
+fn etcd_command(binary: &Path, folder: &Path, client: u16, peer: u16) -> Command {
+    let client = format!("http://127.0.0.1:{client}");
+    let peer = format!("http://127.0.0.1:{peer}");
+    let mut command = Command::new(binary);
+    command
+        .args(["--name=etcd", "--unsafe-no-fsync", "--log-level=warn"])
+        .arg(format!("--data-dir={}", folder.join("etcd").display()))
+        .arg(format!("--listen-client-urls={client}"))
+        .arg(format!("--advertise-client-urls={client}"))
+        .arg(format!("--listen-peer-urls={peer}"))
+        .arg(format!("--initial-advertise-peer-urls={peer}"))
+        .arg(format!("--initial-cluster=etcd={peer}"));
+    command
+}
+
+fn apiserver_command(binary: &Path, folder: &Path, etcd: u16, secure: u16) -> Command {
+    let key = folder.join("service-account.pem");
+    let mut command = Command::new(binary);
+    command
+        .args([
+            "--bind-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            // No controller manager makes the accounts that it would ask for.
+            "--disable-admission-plugins=ServiceAccount",
+            "--allow-privileged",
+        ])
+        .arg(format!("--secure-port={secure}"))
+        .arg(format!("--etcd-servers=http://127.0.0.1:{etcd}"))
+        // It makes a certificate for its address here, and finds it again when it is restarted.
+        .arg(format!("--cert-dir={}", certificates(folder).display()))
+        .arg(format!("--token-auth-file={}", folder.join("tokens.csv").display()))
+        .arg(format!("--service-account-key-file={}", key.display()))
+        .arg(format!("--service-account-signing-key-file={}", key.display()));
+    command
+}
+
+async fn service_account_key(folder: &Path) -> Result<()> {
+    let mut command = Command::new("openssl");
+    command.args(["ecparam", "-genkey", "-noout", "-name", "prime256v1", "-out"]);
+    command.arg(folder.join("service-account.pem"));
+    process::run(&command, START).await.map(drop)
+}
+
+fn token() -> Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Writes a kubeconfig for `user`; JSON is YAML too.
+fn kubeconfig(folder: &Path, user: &str, token: &str, port: u16) -> Result<PathBuf> {
+    let path = folder.join(format!("{user}.kubeconfig"));
+    let certificate = certificates(folder).join("apiserver.crt");
+    let cluster = json!({ "server": format!("https://127.0.0.1:{port}"), "certificate-authority": certificate });
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": "bench", "cluster": cluster }],
+        "users": [{ "name": user, "user": { "token": token } }],
+        "contexts": [{ "name": "bench", "context": { "cluster": "bench", "user": user } }],
+        "current-context": "bench",
+    });
+    std::fs::write(&path, serde_json::to_vec_pretty(&config)?)?;
+    Ok(path)
+}
+
+fn certificates(folder: &Path) -> PathBuf {
+    folder.join("certificates")
+}

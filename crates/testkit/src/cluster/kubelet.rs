@@ -1,0 +1,90 @@
+//! The kubelet, set up so that it shares nothing with others on this machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::containerd;
+use super::control_plane::free_ports;
+use super::guard::Guard;
+use crate::process::{self, Process};
+
+const START: Duration = Duration::from_secs(60);
+const PROBE: Duration = Duration::from_secs(5);
+
+/// A running kubelet.
+#[derive(Debug)]
+pub(super) struct Kubelet(Process);
+
+impl Kubelet {
+    pub(super) fn start(
+        binary: &Path,
+        guard: &Guard,
+        kubeconfig: &Path,
+        node: &str,
+    ) -> Result<Self> {
+        let folder = guard.folder();
+        let config = folder.join("kubelet.json");
+        std::fs::write(&config, serde_json::to_vec_pretty(&configuration(guard)?)?)?;
+        let mut command = guard.member(binary)?;
+        command
+            .arg(format!("--config={}", config.display()))
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--root-dir={}", root(folder).display()))
+            .arg(format!("--cert-dir={}", folder.join("certificates/kubelet").display()))
+            .arg(format!("--hostname-override={node}"));
+        Ok(Self(Process::start("kubelet", &command, folder)?))
+    }
+
+    /// Waits until `probe`, a kubectl that asks for the node, succeeds.
+    pub(super) async fn registered(&mut self, probe: &Command) -> Result<()> {
+        self.0
+            .ready(START, "the kubelet to register its node", || async {
+                process::run(probe, PROBE).await.ok()
+            })
+            .await
+            .map(drop)
+    }
+
+    pub(super) async fn stop(self, deadline: Duration) -> Result<()> {
+        self.0.stop(deadline).await.map(drop)
+    }
+}
+
+/// What stands for `/var/lib/kubelet`.
+pub(super) fn root(folder: &Path) -> PathBuf {
+    folder.join("kubelet")
+}
+
+fn configuration(guard: &Guard) -> Result<Value> {
+    let folder = guard.folder();
+    let [port, health] = free_ports()?;
+    Ok(json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "127.0.0.1",
+        "port": port,
+        "healthzPort": health,
+        "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
+        "authorization": { "mode": "AlwaysAllow" },
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": guard.group(),
+        "enforceNodeAllocatable": [],
+        "makeIPTablesUtilChains": false,
+        "oomScoreAdj": 0,
+        "containerRuntimeEndpoint": format!("unix://{}", containerd::socket(folder).display()),
+        "volumePluginDir": folder.join("volume-plugins"),
+        "podLogsDir": folder.join("pod-logs"),
+        "resolvConf": "",
+        // A full disk or little memory of the machine is no reason to evict here.
+        "evictionHard": { "memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+            "imagefs.available": "0%", "imagefs.inodesFree": "0%" },
+        "imageGCHighThresholdPercent": 100,
+        "syncFrequency": "5s",
+    }))
+}

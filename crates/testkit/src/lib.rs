@@ -1,0 +1,13 @@
+//! Test bench: fake kubelet, scripted plugins and drivers, real peers, a cluster in a folder.
+//!
+//! For tests in `tests/` folders and for tasks only; nothing that is shipped depends on it.
+//!
+//! - [`peers`]: real programs of others, built once by `cargo xtask peers`
+//! - [`cluster`]: etcd, kube-apiserver, containerd and a kubelet, all real, in one temporary folder
+//! - [`process`]: child processes that do not outlive their test
+//! - [`skip`]: tests that could not run here, counted as such
+
+pub mod cluster;
+pub mod peers;
+pub mod process;
+pub mod skip;

@@ -1,0 +1,51 @@
+//! Tasks of the project, run as `cargo xtask NAME`. CI runs `cargo xtask test` and nothing else.
+#![allow(clippy::print_stdout, reason = "a task talks to the person who started it")]
+
+mod bench;
+mod go;
+mod peers;
+mod shell;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Tasks of the project")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Check and test everything, and say how many passed
+    Test(test::Options),
+    /// Build the real peers that tests run against, once, into the cache
+    Peers {
+        /// Folders of peers/; all of them unless named
+        names: Vec<String>,
+    },
+    /// Measure wharf, beside what it replaces where that is given
+    Bench(bench::Options),
+    /// Check rules that no compiler knows: levels of crates, paths in documents, house rules
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Test(options) => return test::run(&options),
+        Task::Peers { names } => peers::build(&names),
+        Task::Bench(options) => bench::run(&options),
+        Task::Tidy => tidy::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `cargo xtask peers`: each folder of `peers/` is built once, and again only when it or Go changes.
+//!
+//! A folder is a Go module. What its `tool` lines name is built under the tools' own names, a main package of ours
+//! under the folder's name. A file `ldflags` beside them adds to the linker's flags, to stamp versions.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use wharf_testkit::peers::{self, Peer};
+
+use crate::go::Go;
+use crate::shell;
+
+/// Builds the peers `names`, or all of them, that are not in the cache.
+pub(crate) fn build(names: &[String]) -> Result<()> {
+    let all = Peer::all().context("peers/")?;
+    if let Some(unknown) = names.iter().find(|name| all.iter().all(|peer| peer.name != **name)) {
+        let known: Vec<_> = all.iter().map(|peer| peer.name.as_str()).collect();
+        bail!("there is no peer {unknown:?}: expected one of {}", known.join(", "));
+    }
+    let go = Go::find()?;
+    let folder = peers::cache().join("peers");
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    // Two builds at a time would only take turns at the same cores.
+    let lock = File::create(folder.join("lock"))?;
+    lock.lock().context("lock of the peers' cache")?;
+    for peer in all.iter().filter(|peer| names.is_empty() || names.contains(&peer.name)) {
+        build_one(peer, &go).with_context(|| format!("peer {}", peer.name))?;
+    }
+    Ok(())
+}
+
+fn build_one(peer: &Peer, go: &Go) -> Result<()> {
+    let target = peer.target(&go.release)?;
+    if target.join("stamp").is_file() {
+        println!("peers: {} is up to date", peer.name);
+        return Ok(());
+    }
+    println!("peers: {} is being built with {}", peer.name, go.release);
+    let start = Instant::now();
+    // Not named like a build, and renamed to one when whole.
+    let parts = target.with_file_name(format!(".building-{}", peer.name));
+    remove(&parts)?;
+    let bin = parts.join("bin");
+    fs::create_dir_all(&bin)?;
+    compile(peer, go, &bin)?;
+    let seconds = start.elapsed().as_secs();
+    fs::write(parts.join("stamp"), format!("{} {seconds} s\n", go.release))?;
+    remove(&target)?;
+    fs::rename(&parts, &target)?;
+    for stale in peer.stale(&target)? {
+        remove(&stale)?;
+    }
+    println!("peers: {} took {seconds} s", peer.name);
+    Ok(())
+}
+
+fn compile(peer: &Peer, go: &Go, bin: &Path) -> Result<()> {
+    let flags = linker_flags(&peer.source)?;
+    let compile = |output: &Path, package: &str| {
+        let mut command = go.command(&peer.source);
+        command.args(["build", "-trimpath", "-ldflags", &flags, "-o"]).arg(output).arg(package);
+        shell::quiet(&mut command).map(drop)
+    };
+    if has_tools(&fs::read_to_string(peer.source.join("go.mod"))?) {
+        // A trailing slash: a folder to put them in.
+        compile(&bin.join(""), "tool")?;
+    }
+    if peer.source.join("main.go").is_file() {
+        compile(&bin.join(&peer.name), ".")?;
+    }
+    if bin.read_dir()?.next().is_none() {
+        bail!("{} names no tool and holds no main.go", peer.source.join("go.mod").display());
+    }
+    Ok(())
+}
+
+fn linker_flags(source: &Path) -> Result<String> {
+    let own = match fs::read_to_string(source.join("ldflags")) {
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        text => text?,
+    };
+    Ok(["-s", "-w"].into_iter().chain(own.split_whitespace()).collect::<Vec<_>>().join(" "))
+}
+
+fn has_tools(module: &str) -> bool {
+    module.lines().any(|line| line.split_whitespace().next() == Some("tool"))
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.with_context(|| format!("remove {}", folder.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_are_lines_of_their_own() {
+        assert!(has_tools("module a\n\ntool (\n\tb/cmd/c\n)\n"));
+        assert!(has_tools("module a\n\ntool b/cmd/c\n"));
+        assert!(!has_tools("module a/tool\n\nrequire b/tool v1.0.0\n"));
+    }
+
+    #[test]
+    fn linker_flags_are_those_of_the_folder_too() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(linker_flags(folder.path()).unwrap(), "-s -w");
+        fs::write(folder.path().join("ldflags"), "-X a=b\n-X c=d\n").unwrap();
+        assert_eq!(linker_flags(folder.path()).unwrap(), "-s -w -X a=b -X c=d");
+    }
+}

@@ -1,0 +1,56 @@
+//! Commands, run to their end in the repository's root.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use wharf_testkit::peers;
+
+/// `program`, to be run in the repository's root.
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(peers::repository());
+    command
+}
+
+/// cargo, with its output kept in the cache unless the caller has a place for it: a new clone then starts warm.
+pub(crate) fn cargo() -> Command {
+    let mut command = command("cargo");
+    if std::env::var_os("CARGO_TARGET_DIR").is_none() {
+        command.env("CARGO_TARGET_DIR", peers::cache().join("target"));
+    }
+    command
+}
+
+/// Runs `command` with its output shown.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| line(command))?;
+    if !status.success() {
+        bail!("{}: {status}", line(command));
+    }
+    Ok(())
+}
+
+/// Runs `command` and gives its standard output; what it printed is shown only if it fails.
+pub(crate) fn quiet(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| line(command))?;
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let err = String::from_utf8_lossy(&output.stderr);
+        bail!("{}: {}\n{out}{err}", line(command), output.status);
+    }
+    Ok(out)
+}
+
+/// Where `program` is, if it is installed.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    // Debian keeps some of what root uses where others do not look.
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}

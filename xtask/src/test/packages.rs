@@ -1,0 +1,67 @@
+//! Debian packages that the bench uses.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+
+/// A program, by name or by path, and the package that brings it.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("containerd", "containerd"),
+    ("runc", "runc"),
+    ("/usr/lib/cni/ptp", "containernetworking-plugins"),
+    ("busybox", "busybox-static"),
+    ("openssl", "openssl"),
+    ("setpriv", "util-linux"),
+];
+
+/// Installs what is missing, where this is Debian and we are root; else says what to do.
+pub(super) fn install() -> Result<()> {
+    let missing = missing(|program| shell::find(program).is_some() || Path::new(program).is_file());
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let advice = format!("install {0}, as root: apt-get install {0}", missing.join(" "));
+    if shell::find("apt-get").is_none() || !is_root()? {
+        bail!("{advice}");
+    }
+    println!("packages: apt-get installs {}", missing.join(" "));
+    if shell::quiet(&mut apt(&missing)).is_err() {
+        // The lists of packages may be missing, or older than the packages.
+        shell::quiet(Command::new("apt-get").arg("update"))?;
+        shell::quiet(&mut apt(&missing)).context(advice)?;
+    }
+    Ok(())
+}
+
+fn missing(installed: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    PROGRAMS
+        .iter()
+        .filter(|(program, _)| !installed(program))
+        .map(|(_, package)| *package)
+        .collect()
+}
+
+fn apt(packages: &[&str]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command.args(["install", "--yes", "--no-install-recommends"]).args(packages);
+    command
+}
+
+fn is_root() -> Result<bool> {
+    Ok(shell::quiet(Command::new("id").arg("-u"))?.trim() == "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_there_is_asked_for() {
+        assert_eq!(missing(|program| program != "runc"), ["runc"]);
+        assert!(missing(|_| true).is_empty());
+    }
+}

@@ -1,0 +1,60 @@
+//! `cargo xtask tidy`: rules of the house that no compiler knows.
+
+mod levels;
+mod links;
+mod text;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::MetadataCommand;
+use wharf_testkit::peers;
+
+use crate::shell;
+
+/// A file of the repository: its path from the root, and its text.
+pub(crate) struct Source {
+    /// The path from the root, with `/` between its parts.
+    pub(crate) path: String,
+    /// The file's text.
+    pub(crate) text: String,
+}
+
+/// Checks every rule, and lists all breaches.
+pub(crate) fn run() -> Result<()> {
+    let metadata = MetadataCommand::new().current_dir(peers::repository()).no_deps().exec()?;
+    let sources = sources()?;
+    let mut breaches = levels::check(&metadata.packages);
+    breaches.extend(links::check(&sources, |path| peers::repository().join(path).exists()));
+    breaches.extend(text::check(&sources));
+    for (lines, path) in text::long(&sources) {
+        println!("long: {path} has {lines} lines; would two names be clearer?");
+    }
+    for breach in &breaches {
+        println!("tidy: {breach}");
+    }
+    if !breaches.is_empty() {
+        bail!("{} rules broken", breaches.len());
+    }
+    Ok(())
+}
+
+/// The text files that git tracks, or would.
+fn sources() -> Result<Vec<Source>> {
+    let mut list = Command::new("git");
+    list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    let names = shell::quiet(list.current_dir(peers::repository()))?;
+    let mut sources = Vec::new();
+    for name in names.split_terminator('\0') {
+        let path: PathBuf = peers::repository().join(name);
+        // Listed and gone: removed, and not committed yet.
+        if path.is_file() {
+            let bytes = std::fs::read(&path).with_context(|| name.to_owned())?;
+            if let Ok(text) = String::from_utf8(bytes) {
+                sources.push(Source { path: name.to_owned(), text });
+            }
+        }
+    }
+    Ok(sources)
+}
