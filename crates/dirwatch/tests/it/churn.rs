@@ -1,0 +1,66 @@
+//! Much at once, from another thread.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use tokio::task::spawn_blocking;
+use wharf_dirwatch::{Depth, Kind};
+
+use crate::bench::{Bench, places, remove, socket};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_made_and_removed() {
+    for place in places() {
+        let mut bench = Bench::sockets(place).await;
+        let root = bench.options.root.clone();
+        let churn = spawn_blocking(move || {
+            for round in 0..1000 {
+                let path = root.join(format!("{}.sock", round % 7));
+                if path.exists() {
+                    remove(&path);
+                } else {
+                    socket(&path);
+                }
+                let folder = root.join(format!("d{}", round % 3));
+                if fs::create_dir(&folder).is_ok() {
+                    socket(&folder.join("x.sock"));
+                } else {
+                    fs::remove_dir_all(&folder).unwrap();
+                }
+            }
+        });
+        while !churn.is_finished() {
+            // Reads while it goes on, so that looks and changes race.
+            let _ = tokio::time::timeout(Duration::from_millis(1), bench.next()).await;
+        }
+        churn.await.unwrap();
+        bench.settle().await;
+        bench.agrees_with_a_scan();
+        assert_eq!(bench.watch.rescans(), 1);
+    }
+}
+
+/// A scan that finds what an event is about to tell: the file is reported once.
+#[tokio::test]
+async fn a_rescan_doubles_nothing() {
+    for place in places() {
+        let rescan = Duration::from_millis(10);
+        let mut bench =
+            Bench::start(place, Kind::Socket, Depth::Tree, |options| options.rescan = rescan);
+        bench.sync().await;
+        let path = bench.path("a.sock");
+        socket(&path);
+        assert_eq!(bench.settle().await, ["+a.sock"]);
+        for _ in 0..20 {
+            // One thread runs test and watch: at the next await both event and rescan are due.
+            let due = Instant::now() + rescan * 2;
+            remove(&path);
+            socket(&path);
+            while Instant::now() < due {
+                std::hint::spin_loop();
+            }
+            assert_eq!(bench.settle().await, ["*a.sock"]);
+        }
+        assert!(bench.watch.rescans() > 1);
+    }
+}

@@ -1,0 +1,59 @@
+//! Regular files, as a folder of configuration has them.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+
+use wharf_dirwatch::{Depth, Kind};
+
+use crate::bench::{Bench, place, places, remove, socket};
+
+#[tokio::test]
+async fn written_moved_over_and_removed() {
+    for place in places() {
+        let mut bench = Bench::start(place, Kind::File, Depth::Folder, |_| {});
+        bench.sync().await;
+        let path = bench.path("a.json");
+        fs::write(&path, "{}").unwrap();
+        socket(&bench.path("a.sock"));
+        assert_eq!(bench.settle().await, ["+a.json"]);
+        fs::write(&path, "{ }").unwrap();
+        assert_eq!(bench.settle().await, ["*a.json"]);
+        fs::write(bench.path(".tmp"), "{}").unwrap();
+        fs::rename(bench.path(".tmp"), &path).unwrap();
+        assert_eq!(bench.settle().await, ["*a.json"]);
+        remove(&path);
+        assert_eq!(bench.settle().await, ["-a.json"]);
+    }
+}
+
+/// Two writes of the same size within one tick of the filesystem's clock leave the same times.
+#[tokio::test]
+async fn a_write_in_the_same_tick_is_seen() {
+    for place in places() {
+        let mut bench = Bench::start(place, Kind::File, Depth::Folder, |_| {});
+        bench.sync().await;
+        let path = bench.path("a.json");
+        fs::write(&path, "0").unwrap();
+        assert_eq!(bench.settle().await, ["+a.json"]);
+        for digit in 1..10 {
+            fs::write(&path, digit.to_string()).unwrap();
+            assert_eq!(bench.settle().await, ["*a.json"], "write {digit}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_opened_for_writing_and_left_alone_is_no_change() {
+    let mut bench = Bench::start(place(), Kind::File, Depth::Folder, |options| {
+        fs::create_dir_all(&options.root).unwrap();
+        let file = fs::File::create(options.root.join("old.json")).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    });
+    bench.sync().await;
+    let mut file = OpenOptions::new().append(true).open(bench.path("old.json")).unwrap();
+    drop(OpenOptions::new().append(true).open(bench.path("old.json")).unwrap());
+    assert_eq!(bench.settle().await, [""; 0]);
+    file.write_all(b"more").unwrap();
+    drop(file);
+    assert_eq!(bench.settle().await, ["*old.json"]);
+}

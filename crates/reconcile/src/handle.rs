@@ -1,0 +1,109 @@
+//! How the rest of the process talks to a reconciler.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::KeyState;
+use crate::queue::Queue;
+
+/// A cheap, clonable reference to a [`Reconciler`](crate::Reconciler). Its calls never block; after
+/// the reconciler is drained or dropped they do nothing.
+#[derive(Debug)]
+pub struct Handle<K> {
+    pub(crate) shared: Arc<Shared<K>>,
+}
+
+impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Handle<K> {
+    /// Something about the key may have changed: run it. A key that backs off keeps its wait; a key
+    /// that runs will run again.
+    pub fn wake(&self, key: K) {
+        self.shared.change(|inner| inner.queue.wake(key));
+    }
+
+    /// The key is a new one under the same name (a new inode, a changed spec): its back-off and
+    /// failures are cleared and it runs at once, or after the run that goes on, which is told
+    /// through [`Attempt::superseded`](crate::Attempt::superseded).
+    pub fn renew(&self, key: K) {
+        self.shared.change(|inner| {
+            let running = inner.running.get(&key).cloned();
+            if inner.queue.renew(key)
+                && let Some(superseded) = running
+            {
+                superseded.cancel();
+            }
+        });
+    }
+
+    /// Drops the back-off and the pending work of the key. A run that goes on is left to end, and
+    /// is not repeated even if it fails.
+    pub fn forget(&self, key: &K) {
+        self.shared.change(|inner| inner.queue.forget(key));
+    }
+
+    /// What the key is doing; none when it has nothing to do.
+    pub fn snapshot(&self, key: &K) -> Option<KeyState> {
+        self.shared.lock().queue.state(key)
+    }
+
+    /// Resolves when nothing is queued and nothing runs. Keys that back off do not count.
+    pub async fn idle(&self) {
+        loop {
+            let idle = self.shared.idle.notified();
+            if self.shared.lock().queue.is_idle() {
+                return;
+            }
+            idle.await;
+        }
+    }
+}
+
+impl<K> Clone for Handle<K> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+/// What handles and the driver share.
+#[derive(Debug)]
+pub(crate) struct Shared<K> {
+    inner: Mutex<Inner<K>>,
+    /// Rung when the driver has to look at the queue.
+    pub(crate) bell: Notify,
+    idle: Notify,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner<K> {
+    pub(crate) queue: Queue<K>,
+    /// The token of each run that goes on.
+    pub(crate) running: HashMap<K, CancellationToken>,
+}
+
+impl<K: Clone + Eq + Hash> Shared<K> {
+    pub(crate) fn new(queue: Queue<K>) -> Self {
+        let inner = Inner { queue, running: HashMap::new() };
+        Self { inner: Mutex::new(inner), bell: Notify::new(), idle: Notify::new() }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner<K>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the queue, then tells those who wait for it.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Inner<K>) -> R) -> R {
+        let mut inner = self.lock();
+        let answer = change(&mut inner);
+        let idle = inner.queue.is_idle();
+        drop(inner);
+        if idle {
+            self.idle.notify_waiters();
+        }
+        self.bell.notify_one();
+        answer
+    }
+}

@@ -1,0 +1,34 @@
+//! The kernel of every controller: keyed operations with back-off and generations.
+//!
+//! A controller has keys (a socket, a volume, a claim) that it brings from what they are to what
+//! they should be. It says *that* a key may need work; this crate decides *when* the work runs:
+//!
+//! - at most one operation per key at a time, others in parallel up to a limit, first come first
+//!   served between keys;
+//! - a change that arrives while the operation runs is not lost: the key runs once more after it;
+//! - a failed key backs off exponentially, alone; [`Handle::wake`] respects that wait, and
+//!   [`Handle::renew`], the word for a new incarnation of the key, ends it;
+//! - a panic in an operation is a failure of that key and of nothing else;
+//! - a key with nothing left to do is not remembered, and an idle reconciler never wakes up: its
+//!   only timer is the earliest back-off.
+//!
+//! What a key should become is the operation's business: it reads the desired state when it runs,
+//! so any number of wake-ups may be folded into one run.
+//!
+//! - `queue`: which key runs next, as a state machine without clock or tasks.
+//! - `driver`: the task that performs what the queue decides, and the [`Reconciler`] that owns it.
+//! - `handle`: how the rest of the process talks to it.
+//! - `operation`: what a controller supplies.
+//! - `backoff`: the waits between failures.
+
+mod backoff;
+mod driver;
+mod handle;
+mod operation;
+mod queue;
+
+pub use backoff::Backoff;
+pub use driver::{Config, Reconciler};
+pub use handle::Handle;
+pub use operation::{Attempt, Operation, Outcome};
+pub use queue::{KeyState, Phase};

@@ -1,0 +1,272 @@
+//! Which key runs next: a state machine over keys, without clock, tasks or I/O.
+//!
+//! A key is in the queue only while it is queued, running or waiting for a retry. `ready` is ordered
+//! by arrival and `waiting` by due time, so every step costs the logarithm of the number of keys.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+use crate::{Backoff, Outcome};
+
+/// What is known about a key that is queued, running or backing off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyState {
+    /// What the key is doing.
+    pub phase: Phase,
+    /// Runs of this generation that failed in a row.
+    pub failures: u32,
+    /// The generation that runs, or will.
+    pub generation: u64,
+}
+
+/// What a key is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Waiting for its turn.
+    Queued,
+    /// An operation runs for it.
+    Running {
+        /// It will run once more after this one.
+        again: bool,
+    },
+    /// It failed and will be queued at this time.
+    BackingOff {
+        /// When.
+        until: Instant,
+    },
+}
+
+/// A run that the queue has decided on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Start<K> {
+    pub(crate) key: K,
+    pub(crate) generation: u64,
+    pub(crate) failures: u32,
+}
+
+/// No wait is longer than this: nobody sees the difference, and every clock can count so far.
+pub(crate) const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The keys of one reconciler.
+#[derive(Debug)]
+pub(crate) struct Queue<K> {
+    parallelism: usize,
+    backoff: Backoff,
+    entries: HashMap<K, Entry>,
+    ready: BTreeMap<u64, K>,
+    waiting: BTreeMap<(Instant, u64), K>,
+    running: usize,
+    closed: bool,
+    /// The last ticket given out, for a place in a queue or a generation.
+    tickets: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    generation: u64,
+    failures: u32,
+    /// Steps of the back-off that are used up.
+    steps: u32,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Ready(u64),
+    Waiting(Instant, u64),
+    Running(Next),
+}
+
+/// What becomes of a running key when its run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// As the outcome says.
+    Outcome,
+    /// Runs again if the outcome is `Done`; a failure backs off first.
+    Again,
+    /// Runs again whatever the outcome, with no failures to its name.
+    Afresh,
+    /// Nothing, whatever the outcome.
+    Forgotten,
+}
+
+impl<K: Clone + Eq + Hash> Queue<K> {
+    pub(crate) fn new(parallelism: usize, backoff: Backoff) -> Self {
+        Self {
+            parallelism: parallelism.max(1),
+            backoff,
+            entries: HashMap::new(),
+            ready: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            running: 0,
+            closed: false,
+            tickets: 0,
+        }
+    }
+
+    /// Something about the key may have changed.
+    pub(crate) fn wake(&mut self, key: K) {
+        if self.closed {
+            return;
+        }
+        let Some(entry) = self.entries.get_mut(&key) else { return self.enter(key) };
+        if let Place::Running(next) = &mut entry.place {
+            *next = match *next {
+                Next::Outcome | Next::Again => Next::Again,
+                Next::Afresh | Next::Forgotten => Next::Afresh,
+            };
+        }
+    }
+
+    /// The key is a new one under the same name. True when a run of the old one goes on.
+    pub(crate) fn renew(&mut self, key: K) -> bool {
+        if self.closed {
+            return false;
+        }
+        let generation = self.ticket();
+        let Some(entry) = self.entries.get_mut(&key) else {
+            self.enter(key);
+            return false;
+        };
+        entry.generation = generation;
+        entry.failures = 0;
+        entry.steps = 0;
+        match entry.place {
+            Place::Ready(_) => false,
+            Place::Running(_) => {
+                entry.place = Place::Running(Next::Afresh);
+                true
+            }
+            Place::Waiting(until, seat) => {
+                self.waiting.remove(&(until, seat));
+                self.line_up(key);
+                false
+            }
+        }
+    }
+
+    /// Nobody wants the key any more: a run goes on, but nothing follows it.
+    pub(crate) fn forget(&mut self, key: &K) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        match entry.place {
+            Place::Running(_) => {
+                entry.failures = 0;
+                entry.steps = 0;
+                entry.place = Place::Running(Next::Forgotten);
+                return;
+            }
+            Place::Ready(seat) => drop(self.ready.remove(&seat)),
+            Place::Waiting(until, seat) => drop(self.waiting.remove(&(until, seat))),
+        }
+        self.entries.remove(key);
+    }
+
+    /// The next key to run at `now`, unless all who may run do.
+    pub(crate) fn start(&mut self, now: Instant) -> Option<Start<K>> {
+        while let Some(first) = self.waiting.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            let key = first.remove();
+            self.line_up(key);
+        }
+        if self.running >= self.parallelism {
+            return None;
+        }
+        let (_, key) = self.ready.pop_first()?;
+        let entry = self.entries.get_mut(&key).expect("a key in line has an entry");
+        entry.place = Place::Running(Next::Outcome);
+        self.running += 1;
+        Some(Start { key, generation: entry.generation, failures: entry.failures })
+    }
+
+    /// The run of `key` has ended.
+    pub(crate) fn finish(&mut self, key: K, outcome: Outcome, now: Instant) {
+        let entry = self.entries.get_mut(&key).expect("a running key has an entry");
+        let Place::Running(next) = entry.place else {
+            unreachable!("a key in line cannot finish");
+        };
+        self.running -= 1;
+        let delay = match (next, outcome) {
+            (Next::Forgotten, _) | (Next::Outcome, Outcome::Done) => {
+                self.entries.remove(&key);
+                return;
+            }
+            _ if self.closed => {
+                self.entries.remove(&key);
+                return;
+            }
+            (Next::Afresh, _) => return self.line_up(key),
+            (Next::Again, Outcome::Done) => {
+                entry.failures = 0;
+                entry.steps = 0;
+                return self.line_up(key);
+            }
+            (_, Outcome::Retry) => {
+                entry.steps = entry.steps.saturating_add(1);
+                self.backoff.delay(entry.steps)
+            }
+            (_, Outcome::RetryAfter(delay)) => delay,
+        };
+        entry.failures = entry.failures.saturating_add(1);
+        self.tickets += 1;
+        let until = now + delay.min(YEAR);
+        entry.place = Place::Waiting(until, self.tickets);
+        self.waiting.insert((until, self.tickets), key);
+    }
+
+    /// Accepts nothing new and drops all that does not run.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.ready.clear();
+        self.waiting.clear();
+        self.entries.retain(|_, entry| matches!(entry.place, Place::Running(_)));
+    }
+
+    /// When [`Queue::start`] has to be asked next, if no call comes before. Keys in line ask for
+    /// nothing: they start when a run ends.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.waiting.first_key_value().map(|((until, _), _)| *until)
+    }
+
+    /// Nothing runs and nothing is in line.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running == 0 && self.ready.is_empty()
+    }
+
+    pub(crate) fn state(&self, key: &K) -> Option<KeyState> {
+        let entry = self.entries.get(key)?;
+        let phase = match entry.place {
+            Place::Ready(_) => Phase::Queued,
+            Place::Waiting(until, _) => Phase::BackingOff { until },
+            Place::Running(next) => {
+                Phase::Running { again: matches!(next, Next::Again | Next::Afresh) }
+            }
+        };
+        Some(KeyState { phase, failures: entry.failures, generation: entry.generation })
+    }
+
+    fn enter(&mut self, key: K) {
+        let generation = self.ticket();
+        let entry = Entry { generation, failures: 0, steps: 0, place: Place::Ready(0) };
+        self.entries.insert(key.clone(), entry);
+        self.line_up(key);
+    }
+
+    fn line_up(&mut self, key: K) {
+        let seat = self.ticket();
+        let entry = self.entries.get_mut(&key).expect("a key that lines up has an entry");
+        entry.place = Place::Ready(seat);
+        self.ready.insert(seat, key);
+    }
+
+    fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;
