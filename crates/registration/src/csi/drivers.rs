@@ -1,0 +1,165 @@
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::gauge::ConstGauge,
+};
+use serde::Serialize;
+use tokio::task::JoinSet;
+use wharf_csi::{Driver, NodeInfo};
+use wharf_facts::version::Version;
+
+/// The CSI drivers of this node. Clones share them.
+///
+/// A name may have several instances, one per endpoint: while a driver is updated, the old and the new one run side by
+/// side. The newest that is connected serves; the name is gone with its last instance.
+#[derive(Clone, Default)]
+pub struct Drivers {
+    by_name: Arc<Mutex<BTreeMap<String, Vec<Instance>>>>,
+}
+
+/// One line about an instance of a driver, for people and tests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DriverView {
+    /// The driver's name.
+    pub name: String,
+    /// Its socket.
+    pub endpoint: String,
+    /// Whether its connection stands.
+    pub connected: bool,
+    /// The node's name in the driver's words.
+    pub node_id: String,
+    /// How many volumes fit; 0 means that the driver does not say.
+    pub max_volumes: i64,
+    /// Where the node stands.
+    pub topology: BTreeMap<String, String>,
+}
+
+pub(crate) struct Instance {
+    pub(crate) endpoint: String,
+    pub(crate) version: Version,
+    pub(crate) driver: Driver,
+    pub(crate) info: NodeInfo,
+    /// Follows the connection; ends with the instance.
+    pub(crate) watching: JoinSet<()>,
+}
+
+impl Drivers {
+    /// The driver of this name that serves: the newest connected instance, or the newest if none is connected.
+    pub fn get(&self, name: &str) -> Option<Driver> {
+        self.with_serving(name, |instance| instance.driver.clone())
+    }
+
+    /// The endpoint of the instance that serves.
+    pub fn serving_endpoint(&self, name: &str) -> Option<String> {
+        self.with_serving(name, |instance| instance.endpoint.clone())
+    }
+
+    /// Every instance, by name, oldest first.
+    pub fn view(&self) -> Vec<DriverView> {
+        let by_name = self.lock();
+        let lines = by_name.iter().flat_map(|(name, instances)| {
+            instances.iter().map(move |instance| DriverView {
+                name: name.clone(),
+                endpoint: instance.endpoint.clone(),
+                connected: instance.driver.is_connected(),
+                node_id: instance.info.node_id.clone(),
+                max_volumes: instance.info.max_volumes,
+                topology: instance.info.topology.clone(),
+            })
+        });
+        lines.collect()
+    }
+
+    /// Whether a driver of this name has an instance.
+    pub fn contains(&self, name: &str) -> bool {
+        self.lock().contains_key(name)
+    }
+
+    /// The highest version among the instances of a name, and whether this very endpoint is one of them.
+    pub(crate) fn standing(&self, name: &str, endpoint: &str) -> Option<(Version, bool)> {
+        let by_name = self.lock();
+        let instances = by_name.get(name)?;
+        let highest = instances.iter().map(|instance| instance.version.clone()).max()?;
+        Some((highest, instances.iter().any(|instance| instance.endpoint == endpoint)))
+    }
+
+    pub(crate) fn add(&self, name: &str, instance: Instance) {
+        self.lock().entry(name.to_owned()).or_default().push(instance);
+    }
+
+    /// Gives an instance the task that follows its connection.
+    pub(crate) fn watch(&self, name: &str, endpoint: &str, watching: JoinSet<()>) {
+        let mut by_name = self.lock();
+        let mut instances = by_name.get_mut(name).into_iter().flatten();
+        if let Some(instance) = instances.find(|instance| instance.endpoint == endpoint) {
+            instance.watching = watching;
+        }
+    }
+
+    pub(crate) fn instance(&self, name: &str, endpoint: &str) -> Option<Driver> {
+        let by_name = self.lock();
+        let instance = by_name.get(name)?.iter().find(|instance| instance.endpoint == endpoint)?;
+        Some(instance.driver.clone())
+    }
+
+    pub(crate) fn learned(&self, name: &str, endpoint: &str, info: &NodeInfo) {
+        let mut by_name = self.lock();
+        let mut instances = by_name.get_mut(name).into_iter().flatten();
+        if let Some(instance) = instances.find(|instance| instance.endpoint == endpoint) {
+            instance.info = info.clone();
+        }
+    }
+
+    /// Removes an instance. Some(facts of the newest one left), or None if the name is gone or was unknown.
+    pub(crate) fn remove(&self, name: &str, endpoint: &str) -> Option<NodeInfo> {
+        let mut by_name = self.lock();
+        let instances = by_name.get_mut(name)?;
+        instances.retain(|instance| instance.endpoint != endpoint);
+        let left = instances.last().map(|instance| instance.info.clone());
+        if left.is_none() {
+            by_name.remove(name);
+        }
+        left
+    }
+
+    fn with_serving<T>(&self, name: &str, read: impl Fn(&Instance) -> T) -> Option<T> {
+        let by_name = self.lock();
+        let instances = by_name.get(name)?;
+        let connected = instances.iter().rev().find(|instance| instance.driver.is_connected());
+        connected.or(instances.last()).map(read)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Instance>>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Drivers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.view()).finish()
+    }
+}
+
+impl Collector for Drivers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let gauge = |connected| ConstGauge::new(i64::from(connected));
+        let mut connected = encoder.encode_descriptor(
+            "wharf_csi_driver_connected",
+            "Whether the connection to a registered CSI driver stands",
+            None,
+            gauge(true).metric_type(),
+        )?;
+        for line in self.view() {
+            let labels = [("driver_name", line.name), ("endpoint", line.endpoint)];
+            gauge(line.connected).encode(connected.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,280 @@
+//! Pure: from what is wanted and what is in the API to what has to be written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+use wharf_csi::NodeInfo;
+use wharf_facts::annotation;
+
+/// The drivers that the node should show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Name and facts, in the order in which the drivers came: the first to claim a topology label keeps it.
+    pub drivers: Vec<(String, NodeInfo)>,
+    /// Keep what drivers that are not listed left in the API. True while they may still be coming back after a start.
+    pub keep_unknown: bool,
+}
+
+/// Why drivers are not written, by name.
+pub type Refusals = BTreeMap<String, String>;
+
+/// What to do with the Node object.
+#[derive(Debug, Default, PartialEq)]
+pub struct NodePlan {
+    /// A merge patch of metadata, if anything differs.
+    pub patch: Option<Value>,
+    /// Drivers whose topology contradicts labels that are not ours.
+    pub refused: Refusals,
+}
+
+/// What to do with the CSINode object.
+#[derive(Debug, PartialEq)]
+pub enum CsiNodePlan {
+    /// It is as it should be.
+    Keep,
+    /// It is not there.
+    Create(Value),
+    /// It belongs to a Node that no longer exists: delete it (by its UID), then make a new one.
+    Delete,
+    /// It has to change.
+    Replace {
+        /// The object as it should be.
+        object: Value,
+        /// The object without the entries that change, for an API server that holds them immutable.
+        without_changed: Value,
+    },
+}
+
+type Labels = BTreeMap<String, String>;
+
+/// Compares the Node with what is wanted.
+///
+/// # Errors
+/// The annotation with the node IDs is no JSON object: someone else wrote it, and it is not ours to throw away.
+pub fn node(node: &Value, wanted: &Wanted) -> Result<NodePlan, String> {
+    let metadata = &node["metadata"];
+    let annotated = |key: &str| metadata["annotations"][key].as_str().unwrap_or_default();
+    let ids_text = annotated(annotation::NODE_ID);
+    let ids: Labels = parse_or_empty(ids_text).map_err(|error| {
+        format!(
+            "failed to parse node's {:?} annotation value ({ids_text:?}) err={error}; mend or remove the annotation",
+            annotation::NODE_ID
+        )
+    })?;
+    // Ours alone: if it cannot be read, labels made earlier are taken for someone else's, which is the safe side.
+    let owned: BTreeMap<String, Labels> =
+        parse_or_empty(annotated(annotation::TOPOLOGY_LABELS)).unwrap_or_default();
+    let labels: Labels = serde_json::from_value(metadata["labels"].clone()).unwrap_or_default();
+
+    let mut topology = Topology::new(&labels, &owned, wanted);
+    let mut refused = Refusals::new();
+    let mut new_ids: Labels = ids.clone();
+    new_ids.retain(|name, _| wanted.keep_unknown && !wanted.has(name));
+    for (name, info) in &wanted.drivers {
+        match topology.claim(name, &info.topology) {
+            Ok(()) => {
+                new_ids.insert(name.clone(), info.node_id.clone());
+            }
+            Err(collision) => {
+                refused.insert(name.clone(), collision);
+            }
+        }
+    }
+
+    let mut annotations = Map::new();
+    differ(&mut annotations, annotation::NODE_ID, ids_text, &new_ids);
+    differ(
+        &mut annotations,
+        annotation::TOPOLOGY_LABELS,
+        annotated(annotation::TOPOLOGY_LABELS),
+        &topology.recorded,
+    );
+    let label_changes = topology.changes();
+    let mut changes = Map::new();
+    if !annotations.is_empty() {
+        changes.insert("annotations".into(), annotations.into());
+    }
+    if !label_changes.is_empty() {
+        changes.insert("labels".into(), label_changes.into());
+    }
+    let patch = (!changes.is_empty()).then(|| json!({ "metadata": changes }));
+    Ok(NodePlan { patch, refused })
+}
+
+/// Compares the CSINode with what is wanted. `refused` drivers are not written.
+pub fn csi_node(
+    current: Option<&Value>,
+    node_name: &str,
+    node_uid: &str,
+    wanted: &Wanted,
+    refused: &Refusals,
+) -> CsiNodePlan {
+    let listed = wanted.drivers.iter().filter(|(name, _)| !refused.contains_key(name));
+    let entries: Vec<(&str, Value)> =
+        listed.map(|(name, info)| (name.as_str(), entry(name, info))).collect();
+    let Some(current) = current else {
+        let drivers: Vec<_> = entries.into_iter().map(|(_, entry)| entry).collect();
+        return CsiNodePlan::Create(json!({
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSINode",
+            "metadata": {
+                "name": node_name,
+                "ownerReferences": [
+                    { "apiVersion": "v1", "kind": "Node", "name": node_name, "uid": node_uid }
+                ],
+            },
+            "spec": { "drivers": drivers },
+        }));
+    };
+    if !owned_by(current, node_name, node_uid) {
+        return CsiNodePlan::Delete;
+    }
+    let present = current["spec"]["drivers"].as_array().cloned().unwrap_or_default();
+    let name_of = |entry: &Value| entry["name"].as_str().unwrap_or_default().to_owned();
+    let kept: Vec<Value> = present
+        .iter()
+        .filter(|present| {
+            let name = name_of(present);
+            match entries.iter().find(|(listed, _)| *listed == name) {
+                Some((_, entry)) => same(present, entry),
+                None => wanted.keep_unknown && !wanted.has(&name),
+            }
+        })
+        .cloned()
+        .collect();
+    let kept_names: BTreeSet<String> = kept.iter().map(name_of).collect();
+    let missing: Vec<Value> = entries
+        .into_iter()
+        .filter(|(name, _)| !kept_names.contains(*name))
+        .map(|(_, entry)| entry)
+        .collect();
+    if missing.is_empty() && kept.len() == present.len() {
+        return CsiNodePlan::Keep;
+    }
+    let with_drivers = |drivers: Vec<Value>| {
+        let mut object = current.clone();
+        object["spec"]["drivers"] = drivers.into();
+        object
+    };
+    CsiNodePlan::Replace {
+        without_changed: with_drivers(kept.clone()),
+        object: with_drivers(kept.into_iter().chain(missing).collect()),
+    }
+}
+
+impl Wanted {
+    fn has(&self, name: &str) -> bool {
+        self.drivers.iter().any(|(wanted, _)| wanted == name)
+    }
+}
+
+/// Topology labels: those on the Node, those that we put there, those that drivers claim.
+struct Topology<'a> {
+    labels: &'a Labels,
+    owned: Labels,
+    claimed: Labels,
+    recorded: BTreeMap<String, Labels>,
+}
+
+impl<'a> Topology<'a> {
+    fn new(labels: &'a Labels, owned: &BTreeMap<String, Labels>, wanted: &Wanted) -> Self {
+        let recorded: BTreeMap<_, _> = owned
+            .iter()
+            .filter(|(driver, _)| wanted.keep_unknown && !wanted.has(driver))
+            .map(|(driver, labels)| (driver.clone(), labels.clone()))
+            .collect();
+        let claimed = recorded.values().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+        // A label that someone changed after us is no longer ours.
+        let owned = owned
+            .values()
+            .flatten()
+            .filter(|(key, value)| labels.get(*key) == Some(*value))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        Self { labels, owned, claimed, recorded }
+    }
+
+    /// All segments of a driver, or none of them.
+    fn claim(&mut self, driver: &str, segments: &Labels) -> Result<(), String> {
+        for (key, value) in segments {
+            let foreign = self.labels.get(key).filter(|_| !self.owned.contains_key(key));
+            if let Some(existing) = self.claimed.get(key).or(foreign)
+                && existing != value
+            {
+                return Err(format!(
+                    "detected topology value collision: driver reported {key:?}:{value:?} but existing label is {key:?}:{existing:?}"
+                ));
+            }
+        }
+        let ours: Labels = segments
+            .iter()
+            .filter(|(key, _)| !self.labels.contains_key(*key) || self.owned.contains_key(*key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        if !ours.is_empty() {
+            self.recorded.insert(driver.to_owned(), ours);
+        }
+        self.claimed.extend(segments.clone());
+        Ok(())
+    }
+
+    /// Label changes of a merge patch: set what is claimed, drop what we set and nobody claims any more.
+    fn changes(&self) -> Map<String, Value> {
+        let set = self.claimed.iter().filter(|(key, value)| self.labels.get(*key) != Some(*value));
+        let dropped = self.owned.keys().filter(|key| !self.claimed.contains_key(*key));
+        set.map(|(key, value)| (key.clone(), json!(value)))
+            .chain(dropped.map(|key| (key.clone(), Value::Null)))
+            .collect()
+    }
+}
+
+fn entry(name: &str, info: &NodeInfo) -> Value {
+    let keys: Vec<_> = info.topology.keys().collect();
+    let mut entry = json!({ "name": name, "nodeID": info.node_id, "topologyKeys": keys });
+    if info.max_volumes > 0 {
+        entry["allocatable"] = json!({ "count": info.max_volumes.min(i64::from(i32::MAX)) });
+    }
+    entry
+}
+
+/// Whether two entries say the same; the order of keys is nothing that anyone reads.
+fn same(present: &Value, wanted: &Value) -> bool {
+    let keys = |entry: &Value| -> BTreeSet<String> {
+        serde_json::from_value(entry["topologyKeys"].clone()).unwrap_or_default()
+    };
+    present["nodeID"] == wanted["nodeID"]
+        && present["allocatable"]["count"] == wanted["allocatable"]["count"]
+        && keys(present) == keys(wanted)
+}
+
+fn owned_by(object: &Value, node_name: &str, node_uid: &str) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|owner| {
+        owner["kind"] == "Node" && owner["name"] == node_name && owner["uid"] == node_uid
+    })
+}
+
+fn parse_or_empty<T: serde::de::DeserializeOwned + Default>(
+    text: &str,
+) -> Result<T, serde_json::Error> {
+    if text.is_empty() { Ok(T::default()) } else { serde_json::from_str(text) }
+}
+
+/// Adds the annotation to a merge patch if its parsed value is another one; an empty map removes it.
+fn differ<V: serde::Serialize + serde::de::DeserializeOwned + PartialEq>(
+    patch: &mut Map<String, Value>,
+    key: &str,
+    present: &str,
+    wanted: &BTreeMap<String, V>,
+) {
+    let unchanged = parse_or_empty::<BTreeMap<String, V>>(present).is_ok_and(|it| it == *wanted);
+    if unchanged {
+        return;
+    }
+    let value = if wanted.is_empty() {
+        Value::Null
+    } else {
+        serde_json::to_string(wanted).map_or(Value::Null, Value::String)
+    };
+    patch.insert(key.to_owned(), value);
+}

@@ -1,0 +1,54 @@
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status};
+use tracing::info;
+use wharf_proto::pluginregistration::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+    registration_server::{Registration, RegistrationServer},
+};
+use wharf_uds::Routes;
+
+/// Verdicts that may wait to be read; further ones from an impatient node are dropped.
+const BACKLOG: usize = 16;
+
+/// What the node said about the plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The plugin is in use.
+    Registered,
+    /// The node does not take the plugin, for this reason.
+    Refused(String),
+}
+
+/// The `Registration` service of a plugin, and the verdicts as they come in.
+pub fn serve_registration(info: PluginInfo) -> (Routes, mpsc::Receiver<Verdict>) {
+    let (verdicts, receiver) = mpsc::channel(BACKLOG);
+    (Routes::new(RegistrationServer::new(Service { info, verdicts })), receiver)
+}
+
+struct Service {
+    info: PluginInfo,
+    verdicts: mpsc::Sender<Verdict>,
+}
+
+#[tonic::async_trait]
+impl Registration for Service {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        info!(name = %self.info.name, "received GetInfo call");
+        Ok(Response::new(self.info.clone()))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let status = request.into_inner();
+        info!(registered = status.plugin_registered, err = %status.error, "received NotifyRegistrationStatus call");
+        let verdict = match status.plugin_registered {
+            true => Verdict::Registered,
+            false => Verdict::Refused(status.error),
+        };
+        // A full queue means that nobody reads verdicts; the node must not wait for that.
+        let _ = self.verdicts.try_send(verdict);
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
