@@ -1,0 +1,63 @@
+//! wharf: the Kubernetes node-plugin and storage plane in one binary.
+//!
+//! Which program it is depends on its name: called as `csi-node-driver-registrar` or `livenessprobe` it takes their
+//! flags and behaves like them. Called as `wharf` it offers everything as subcommands.
+
+mod demo;
+mod liveness;
+mod personality;
+mod plugins;
+mod registrar;
+mod running;
+
+use std::{ffi::OsString, path::Path, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use personality::Personality;
+
+/// The Kubernetes node-plugin and storage plane in one binary.
+#[derive(Parser)]
+#[command(name = "wharf", version, max_term_width = 100)]
+struct Wharf {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Shows plugin registration from beginning to end, in a temporary folder
+    Demo(demo::Demo),
+    /// Looks at, follows or manages the plugins of a node
+    #[command(subcommand)]
+    Plugins(plugins::Plugins),
+    /// Tells the kubelet that a CSI driver is there; takes node-driver-registrar's flags
+    #[command(disable_help_flag = true)]
+    Registrar(Upstream),
+    /// Answers over HTTP whether a CSI driver lives; takes livenessprobe's flags
+    #[command(disable_help_flag = true)]
+    Liveness(Upstream),
+}
+
+/// Flags that another parser reads, because they are those of a Go program.
+#[derive(clap::Args)]
+struct Upstream {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    flags: Vec<OsString>,
+}
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    let program = args.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if let Some(personality) = Personality::of(&name) {
+        return personality.run(&name, args.collect());
+    }
+    match Wharf::parse().command {
+        Command::Demo(demo) => demo.run(),
+        Command::Plugins(plugins) => plugins.run(),
+        Command::Registrar(Upstream { flags }) => {
+            Personality::Registrar.run("wharf registrar", flags)
+        }
+        Command::Liveness(Upstream { flags }) => Personality::Liveness.run("wharf liveness", flags),
+    }
+}

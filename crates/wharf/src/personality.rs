@@ -1,0 +1,44 @@
+use std::{ffi::OsString, process::ExitCode};
+
+use crate::{liveness, registrar};
+
+/// A Go program that this binary stands in for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Personality {
+    /// node-driver-registrar.
+    Registrar,
+    /// livenessprobe.
+    Liveness,
+}
+
+impl Personality {
+    /// By the name that the binary was called under: that of the image's program, or of its repository.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        match name {
+            "csi-node-driver-registrar" | "node-driver-registrar" => Some(Self::Registrar),
+            "livenessprobe" => Some(Self::Liveness),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn run(self, name: &str, args: Vec<OsString>) -> ExitCode {
+        let args: Vec<String> =
+            args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+        match self {
+            Self::Registrar => registrar::main(name, args),
+            Self::Liveness => liveness::main(name, args),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        assert_eq!(Personality::of("csi-node-driver-registrar"), Some(Personality::Registrar));
+        assert_eq!(Personality::of("livenessprobe"), Some(Personality::Liveness));
+        assert_eq!(Personality::of("wharf"), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! `wharf registrar`, also as csi-node-driver-registrar.
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use prometheus_client::registry::Registry;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use wharf_cli::{
+    Admin, CheckFailure, Flag, FlagError, FlagSet, LoggingFlags, Parsed, exclusive,
+    process_metrics, required,
+};
+use wharf_registration::plugin::{Registrar, RegistrarOptions};
+use wharf_uds::RpcMetrics;
+
+use crate::running::{Threads, run, usage};
+
+/// The mode that older manifests run in an exec probe; it has nothing to do any more.
+const PROBE_MODE: &str = "kubelet-registration-probe";
+
+struct Flags {
+    csi_address: Flag<String>,
+    kubelet_registration_path: Flag<String>,
+    plugin_registration_path: Flag<String>,
+    timeout: Flag<Duration>,
+    http_endpoint: Flag<String>,
+    health_port: Flag<i64>,
+    mode: Flag<String>,
+    enable_pprof: Flag<bool>,
+    version: Flag<bool>,
+    logging: LoggingFlags,
+}
+
+impl Flags {
+    fn register(set: &mut FlagSet) -> Self {
+        let flags = Self {
+            csi_address: set.string(
+                "csi-address",
+                "/run/csi/socket",
+                "Path of the CSI driver's socket as this process sees it.",
+            ),
+            kubelet_registration_path: set.string(
+                "kubelet-registration-path",
+                "",
+                "Path of the CSI driver's socket as the kubelet on the host sees it. Required.",
+            ),
+            plugin_registration_path: set.string(
+                "plugin-registration-path",
+                "/registration",
+                "Folder for the registration socket as this process sees it; the kubelet's plugins_registry.",
+            ),
+            timeout: set.duration(
+                "timeout",
+                Duration::from_secs(1),
+                "How long the CSI driver may take to say its name.",
+            ),
+            http_endpoint: set.string(
+                "http-endpoint",
+                "",
+                "Address for /healthz and /metrics, such as :8080. Empty: no HTTP server.",
+            ),
+            health_port: set.int(
+                "health-port",
+                0,
+                "Port for /healthz on all addresses. 0: no HTTP server.",
+            ),
+            mode: set.string(
+                "mode",
+                "registration",
+                "What to do: registration, or kubelet-registration-probe, which exits with 0 at once.",
+            ),
+            enable_pprof: set.bool(
+                "enable-pprof",
+                false,
+                "Serve /debug/pprof/ on the HTTP endpoint. It only says which tools to use: there is no Go runtime here.",
+            ),
+            version: set.bool("version", false, "Print the version and exit."),
+            logging: LoggingFlags::register(set),
+        };
+        set.duration(
+            "connection-timeout",
+            Duration::ZERO,
+            "Ignored: the connection is tried for 30s.",
+        );
+        set.deprecate("connection-timeout", "it has no effect");
+        set.deprecate("health-port", "use --http-endpoint");
+        set.deprecate("mode", "kubelet-registration-probe has no effect any more");
+        flags
+    }
+}
+
+pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
+    let mut set = FlagSet::new(
+        name,
+        "Tells the kubelet that a CSI driver is there: makes the registration socket and answers on it.",
+    );
+    let flags = Flags::register(&mut set);
+    match set.parse(args).and_then(|parsed| Plan::new(&flags, parsed)) {
+        Err(error) => usage(&error),
+        Ok(Plan::PrintVersion) => print_version(name),
+        Ok(Plan::Probe) => ExitCode::SUCCESS,
+        Ok(Plan::Register { parsed, options, http }) => match flags.logging.init(&parsed) {
+            Err(error) => usage(&parsed.usage_error(error)),
+            Ok(_guard) => {
+                let pprof = *parsed.get(&flags.enable_pprof);
+                run(Threads::One, |stop| serve(options, http, pprof, stop))
+            }
+        },
+    }
+}
+
+/// Prints what `--version` of the Go programs prints: the name and the version.
+pub(crate) fn print_version(name: &str) -> ExitCode {
+    use std::io::Write;
+    let printed = writeln!(std::io::stdout(), "{name} v{}", env!("CARGO_PKG_VERSION"));
+    if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+enum Plan {
+    PrintVersion,
+    Probe,
+    Register { parsed: Parsed, options: RegistrarOptions, http: Option<String> },
+}
+
+impl Plan {
+    fn new(flags: &Flags, parsed: Parsed) -> Result<Self, FlagError> {
+        if *parsed.get(&flags.version) {
+            return Ok(Self::PrintVersion);
+        }
+        match parsed.get(&flags.mode).as_str() {
+            "registration" => {}
+            PROBE_MODE => return Ok(Self::Probe),
+            other => {
+                return Err(parsed.usage_error(format_args!(
+                    "--mode: unknown mode {other:?}, expected registration or {PROBE_MODE}"
+                )));
+            }
+        }
+        exclusive(&parsed, &[&flags.health_port, &flags.http_endpoint])?;
+        let port = *parsed.get(&flags.health_port);
+        if !(0..=65535).contains(&port) {
+            return Err(parsed.usage_error(format_args!(
+                "--health-port: {port} is no port, expected 0 to 65535"
+            )));
+        }
+        let http = match parsed.get(&flags.http_endpoint).as_str() {
+            "" => (port > 0).then(|| format!(":{port}")),
+            endpoint => Some(endpoint.to_owned()),
+        };
+        let csi_address = wharf_csi::socket_of(parsed.get::<String>(&flags.csi_address))
+            .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))?;
+        let options = RegistrarOptions {
+            csi_address,
+            kubelet_registration_path: required(&parsed, &flags.kubelet_registration_path)?
+                .to_owned(),
+            registration_folder: PathBuf::from(parsed.get(&flags.plugin_registration_path)),
+            timeout: *parsed.get(&flags.timeout),
+            metrics: None,
+        };
+        Ok(Self::Register { parsed, options, http })
+    }
+}
+
+async fn serve(
+    mut options: RegistrarOptions,
+    http: Option<String>,
+    pprof: bool,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    let mut registry = Registry::default();
+    process_metrics(&mut registry);
+    options.metrics = Some(RpcMetrics::register(&mut registry));
+    let timeout = options.timeout;
+    let registrar = Registrar::new(options);
+    let mut serving = JoinSet::new();
+    if let Some(address) = http {
+        let health = registrar.health();
+        let admin =
+            Admin::new().metrics("/metrics", Arc::new(registry)).check("/healthz", move || {
+                let health = health.clone();
+                async move {
+                    health
+                        .check(timeout)
+                        .await
+                        .map_err(|(status, text)| CheckFailure::new(status, text))
+                }
+            });
+        let admin = if pprof { admin.pprof() } else { admin };
+        serving.spawn(admin.bind(&address).await?.serve(stop.clone()));
+    }
+    let outcome = registrar.run(stop.clone()).await;
+    stop.cancel();
+    serving.join_all().await;
+    outcome.context("registration")?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,75 @@
+//! What every long-running command does: a runtime, a stop on SIGTERM, an exit code and a last word.
+
+use std::{future::Future, process::ExitCode};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::{
+    runtime::{Builder, Runtime},
+    signal::unix::{SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+use wharf_cli::{FlagError, common::TERMINATION_LOG, write_termination_message};
+
+/// How many threads a command deserves.
+#[derive(Clone, Copy)]
+pub(crate) enum Threads {
+    /// A small process beside a driver: one thread, little memory.
+    One,
+    /// The node's own services.
+    Cores,
+}
+
+/// Runs `main` until it ends; the token is cancelled by SIGTERM or SIGINT. An error is the process's last word, in the
+/// log and in the pod's status.
+pub(crate) fn run<F>(threads: Threads, main: impl FnOnce(CancellationToken) -> F) -> ExitCode
+where
+    F: Future<Output = anyhow::Result<ExitCode>>,
+{
+    raise_open_files();
+    let outcome = runtime(threads).and_then(|runtime| {
+        runtime.block_on(async {
+            let stop = CancellationToken::new();
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let mut main = std::pin::pin!(main(stop.clone()));
+            loop {
+                tokio::select! {
+                    outcome = &mut main => return outcome,
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                info!("stopping on a signal");
+                stop.cancel();
+            }
+        })
+    });
+    outcome.unwrap_or_else(|error| {
+        error!(err = %format!("{error:#}"), "exiting");
+        // A pod's status shows it; outside a pod there is no such file.
+        let _ = write_termination_message(TERMINATION_LOG, &format!("{error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// Says what is wrong with a command line, or gives the help that was asked for.
+pub(crate) fn usage(error: &FlagError) -> ExitCode {
+    // Standard output may be closed; the exit code says enough then.
+    let _ = error.print();
+    ExitCode::from(error.exit_code())
+}
+
+fn runtime(threads: Threads) -> anyhow::Result<Runtime> {
+    let mut builder = match threads {
+        Threads::One => Builder::new_current_thread(),
+        Threads::Cores => Builder::new_multi_thread(),
+    };
+    Ok(builder.enable_all().build()?)
+}
+
+/// The usual soft limit of 1,024 open files is for programs that use select(2); Go programs raise it, too.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Without the raise everything still works, only with fewer plugins.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}

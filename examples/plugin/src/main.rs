@@ -1,0 +1,2 @@
+//! A node plugin that registers itself.
+fn main() {}
