@@ -1,20 +1,16 @@
-//! What a watch costs while nothing happens, and what it leaves behind. Alone in its process: its time
-//! and its descriptors are counted.
+//! What a watch does while nothing happens, and what it leaves behind. Alone in its process: its
+//! descriptors are counted. What it costs is measured by `cargo xtask bench registration`.
 
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use tokio::time::timeout;
 use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
 
-/// A minute with a rescan every 10 s.
 const RESCANS: u64 = 6;
-/// For the whole minute; unoptimised code may take three times as long.
-const BUDGET: Duration = Duration::from_millis(if cfg!(debug_assertions) { 30 } else { 10 });
 
 #[tokio::test]
-async fn a_quiet_minute_is_cheap_and_a_stop_leaves_nothing() {
+async fn rescans_of_a_quiet_tree_say_nothing_and_a_stop_leaves_nothing() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for driver in 0..10 {
         let folder = folder.path().join(driver.to_string());
@@ -31,20 +27,13 @@ async fn a_quiet_minute_is_cheap_and_a_stop_leaves_nothing() {
     });
     while watch.next().await.expect("the watch goes on") != Change::Synced {}
     assert_eq!(inotify_instances(), 1);
-    let (first, events, before) = (watch.rescans(), watch.events(), cpu_time());
+    let (first, events) = (watch.rescans(), watch.events());
     while watch.rescans() < first + RESCANS {
         assert!(timeout(rescan * 2, watch.next()).await.is_err(), "nothing happened");
     }
-    let spent = cpu_time() - before;
-    println!("{} rescans took {spent:?}", watch.rescans() - first);
-    assert!(spent < BUDGET, "{} rescans took {spent:?}", watch.rescans() - first);
     assert_eq!(watch.events(), events);
     watch.stop().await;
     assert_eq!(inotify_instances(), 0);
-}
-
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::ProcessCPUTime).try_into().expect("processes take no negative time")
 }
 
 fn inotify_instances() -> usize {

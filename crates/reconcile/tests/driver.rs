@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use wharf_reconcile::{Attempt, Backoff, Config, KeyState, Operation, Outcome, Phase, Reconciler};
+use wharf_reconcile::{Attempt, Backoff, Config, Operation, Outcome, Phase, Reconciler};
 
 const LIMIT: Duration = Duration::from_secs(3600);
 
@@ -171,7 +171,7 @@ async fn a_failed_run_that_was_woken_backs_off_and_one_that_was_renewed_does_not
     let run = bench.next().await;
     assert_eq!(asked.elapsed(), Duration::from_millis(500));
     handle.renew(1);
-    run.attempt.superseded.cancelled().await;
+    timeout(LIMIT, run.attempt.superseded.cancelled()).await.expect("the run is told");
     run.end(Outcome::Retry);
     let asked = Instant::now();
     let run = bench.next().await;
@@ -277,9 +277,10 @@ async fn drain_waits_for_runs_and_starts_none() {
 
 #[tokio::test(start_paused = true)]
 async fn drain_tells_the_patient_runs_and_aborts_the_deaf() {
-    struct Listens;
+    struct Listens(Arc<Semaphore>);
     impl Operation<&'static str> for Listens {
         async fn run(&self, key: &'static str, attempt: Attempt) -> Outcome {
+            self.0.add_permits(1);
             match key {
                 "listens" => attempt.superseded.cancelled().await,
                 _ => std::future::pending().await,
@@ -287,15 +288,12 @@ async fn drain_tells_the_patient_runs_and_aborts_the_deaf() {
             Outcome::Retry
         }
     }
-    let reconciler = Reconciler::start(config(2), Listens);
+    let started = Arc::new(Semaphore::new(0));
+    let reconciler = Reconciler::start(config(2), Listens(Arc::clone(&started)));
     let handle = reconciler.handle();
     handle.wake("listens");
     handle.wake("deaf");
-    let runs =
-        |key| matches!(handle.snapshot(key), Some(KeyState { phase: Phase::Running { .. }, .. }));
-    while !(runs(&"listens") && runs(&"deaf")) {
-        tokio::task::yield_now().await;
-    }
+    all(2, &started).await;
     let asked = Instant::now();
     assert_eq!(reconciler.drain(Duration::from_secs(5)).await, ["deaf"]);
     assert_eq!(asked.elapsed(), Duration::from_millis(5100));
@@ -304,25 +302,39 @@ async fn drain_tells_the_patient_runs_and_aborts_the_deaf() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_aborts_every_run() {
-    struct Guarded(Arc<Semaphore>);
+    struct Guarded {
+        started: Arc<Semaphore>,
+        ended: Arc<Semaphore>,
+    }
+    struct Ends(Arc<Semaphore>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.0.add_permits(1);
+        }
+    }
     impl Operation<u32> for Guarded {
         async fn run(&self, _: u32, _: Attempt) -> Outcome {
-            let _held = self.0.acquire().await;
+            let _ends = Ends(Arc::clone(&self.ended));
+            self.started.add_permits(1);
             std::future::pending().await
         }
     }
-    let held = Arc::new(Semaphore::new(2));
-    let reconciler = Reconciler::start(config(2), Guarded(Arc::clone(&held)));
+    let (started, ended) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let operation = Guarded { started: Arc::clone(&started), ended: Arc::clone(&ended) };
+    let reconciler = Reconciler::start(config(2), operation);
     let handle = reconciler.handle();
     handle.wake(1);
     handle.wake(2);
-    while held.available_permits() > 0 {
-        tokio::task::yield_now().await;
-    }
+    all(2, &started).await;
     drop(reconciler);
-    let freed = timeout(LIMIT, held.acquire_many(2)).await;
-    drop(freed.expect("the runs were aborted").expect("the semaphore is open"));
+    all(2, &ended).await;
     timeout(LIMIT, handle.idle()).await.expect("nobody waits for what was dropped");
+}
+
+/// Waits until so many runs have given their sign.
+async fn all(runs: u32, signs: &Semaphore) {
+    let given = timeout(LIMIT, signs.acquire_many(runs)).await;
+    given.expect("signs within the limit").expect("an open semaphore").forget();
 }
 
 /// Under a real clock and real threads: never two runs of a key, and the last change always counts.
@@ -385,9 +397,9 @@ async fn superseded_reaches_what_the_operation_started() {
     let reconciler = Reconciler::start(config(1), Hands(sender));
     let handle = reconciler.handle();
     handle.wake(1);
-    let first = tokens.recv().await.expect("a run");
+    let first = timeout(LIMIT, tokens.recv()).await.expect("in time").expect("a run");
     handle.renew(1);
     timeout(LIMIT, first.cancelled()).await.expect("the first run was told");
-    let second = tokens.recv().await.expect("a second run");
+    let second = timeout(LIMIT, tokens.recv()).await.expect("in time").expect("a second run");
     assert!(!second.is_cancelled());
 }

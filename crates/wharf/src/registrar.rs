@@ -95,18 +95,25 @@ pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
         "Tells the kubelet that a CSI driver is there: makes the registration socket and answers on it.",
     );
     let flags = Flags::register(&mut set);
-    match set.parse(args).and_then(|parsed| Plan::new(&flags, parsed)) {
-        Err(error) => usage(&error),
-        Ok(Plan::PrintVersion) => print_version(name),
-        Ok(Plan::Probe) => ExitCode::SUCCESS,
-        Ok(Plan::Register { parsed, options, http }) => match flags.logging.init(&parsed) {
-            Err(error) => usage(&parsed.usage_error(error)),
-            Ok(_guard) => {
-                let pprof = *parsed.get(&flags.enable_pprof);
-                run(Threads::One, |stop| serve(options, http, pprof, stop))
-            }
-        },
+    let parsed = match set.parse(args) {
+        Ok(parsed) => parsed,
+        Err(error) => return usage(&error),
+    };
+    if *parsed.get(&flags.version) {
+        return print_version(name);
     }
+    if parsed.get(&flags.mode) == PROBE_MODE {
+        return ExitCode::SUCCESS;
+    }
+    let plan = match Plan::new(&flags, &parsed) {
+        Ok(plan) => plan,
+        Err(error) => return usage(&error),
+    };
+    let _guard = match flags.logging.init(&parsed) {
+        Ok(guard) => guard,
+        Err(error) => return usage(&parsed.usage_error(error)),
+    };
+    run(Threads::One, |stop| serve(plan, stop))
 }
 
 /// Prints what `--version` of the Go programs prints: the name and the version.
@@ -116,27 +123,22 @@ pub(crate) fn print_version(name: &str) -> ExitCode {
     if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-enum Plan {
-    PrintVersion,
-    Probe,
-    Register { parsed: Parsed, options: RegistrarOptions, http: Option<String> },
+/// What to register, and what to serve over HTTP.
+struct Plan {
+    options: RegistrarOptions,
+    http: Option<String>,
+    pprof: bool,
 }
 
 impl Plan {
-    fn new(flags: &Flags, parsed: Parsed) -> Result<Self, FlagError> {
-        if *parsed.get(&flags.version) {
-            return Ok(Self::PrintVersion);
+    fn new(flags: &Flags, parsed: &Parsed) -> Result<Self, FlagError> {
+        let mode = parsed.get(&flags.mode);
+        if mode != "registration" {
+            return Err(parsed.usage_error(format_args!(
+                "--mode: unknown mode {mode:?}, expected registration or {PROBE_MODE}"
+            )));
         }
-        match parsed.get(&flags.mode).as_str() {
-            "registration" => {}
-            PROBE_MODE => return Ok(Self::Probe),
-            other => {
-                return Err(parsed.usage_error(format_args!(
-                    "--mode: unknown mode {other:?}, expected registration or {PROBE_MODE}"
-                )));
-            }
-        }
-        exclusive(&parsed, &[&flags.health_port, &flags.http_endpoint])?;
+        exclusive(parsed, &[&flags.health_port, &flags.http_endpoint])?;
         let port = *parsed.get(&flags.health_port);
         if !(0..=65535).contains(&port) {
             return Err(parsed.usage_error(format_args!(
@@ -151,22 +153,18 @@ impl Plan {
             .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))?;
         let options = RegistrarOptions {
             csi_address,
-            kubelet_registration_path: required(&parsed, &flags.kubelet_registration_path)?
+            kubelet_registration_path: required(parsed, &flags.kubelet_registration_path)?
                 .to_owned(),
             registration_folder: PathBuf::from(parsed.get(&flags.plugin_registration_path)),
             timeout: *parsed.get(&flags.timeout),
             metrics: None,
         };
-        Ok(Self::Register { parsed, options, http })
+        Ok(Self { options, http, pprof: *parsed.get(&flags.enable_pprof) })
     }
 }
 
-async fn serve(
-    mut options: RegistrarOptions,
-    http: Option<String>,
-    pprof: bool,
-    stop: CancellationToken,
-) -> anyhow::Result<ExitCode> {
+async fn serve(plan: Plan, stop: CancellationToken) -> anyhow::Result<ExitCode> {
+    let Plan { mut options, http, pprof } = plan;
     let mut registry = Registry::default();
     process_metrics(&mut registry);
     options.metrics = Some(RpcMetrics::register(&mut registry));

@@ -20,8 +20,8 @@ pub(crate) enum Threads {
     Cores,
 }
 
-/// Runs `main` until it ends; the token is cancelled by SIGTERM or SIGINT. An error is the process's last word, in the
-/// log and in the pod's status.
+/// Runs `main` until it ends; the token is cancelled by SIGTERM or SIGINT. An error is the process's last word: in the
+/// log, or on standard error where a command has none, and in the pod's status.
 pub(crate) fn run<F>(threads: Threads, main: impl FnOnce(CancellationToken) -> F) -> ExitCode
 where
     F: Future<Output = anyhow::Result<ExitCode>>,
@@ -45,7 +45,11 @@ where
         })
     });
     outcome.unwrap_or_else(|error| {
-        error!(err = %format!("{error:#}"), "exiting");
+        if tracing::dispatcher::has_been_set() {
+            error!(err = %format!("{error:#}"), "exiting");
+        } else {
+            eprintln!("wharf: {error:#}");
+        }
         // A pod's status shows it; outside a pod there is no such file.
         let _ = write_termination_message(TERMINATION_LOG, &format!("{error:#}"));
         ExitCode::FAILURE

@@ -13,6 +13,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("runc", "runc"),
     ("/usr/lib/cni/ptp", "containernetworking-plugins"),
     ("busybox", "busybox-static"),
+    ("curl", "curl"),
     ("openssl", "openssl"),
     ("setpriv", "util-linux"),
 ];

@@ -9,7 +9,15 @@ use cargo_metadata::{Dependency, DependencyKind, Package};
 const LEVELS: &[&[&str]] = &[
     &["wharf-facts", "wharf-proto", "wharf-wire"],
     &["wharf-cli", "wharf-dirwatch", "wharf-mount", "wharf-reconcile", "wharf-uds"],
-    &["wharf-cluster", "wharf-cri", "wharf-csi", "wharf-csi-sdk", "wharf-hooks", "wharf-store"],
+    &[
+        "wharf-cluster",
+        "wharf-cri",
+        "wharf-csi",
+        "wharf-csi-sdk",
+        "wharf-hooks",
+        "wharf-plugin",
+        "wharf-store",
+    ],
     &[
         "wharf-apiserver",
         "wharf-control",

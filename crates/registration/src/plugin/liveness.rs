@@ -6,11 +6,13 @@ use tracing::warn;
 use wharf_csi::{Driver, DriverOptions};
 use wharf_uds::{RpcMetrics, code_name};
 
-/// Pauses between two questions to a driver that does not answer yet.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LAST_PAUSE: Duration = Duration::from_secs(5);
+/// How long the driver is waited for before that is mentioned, and then again, doubling.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LAST_WAIT: Duration = Duration::from_secs(10);
 /// How long one question at the start may take; it is asked again and again.
 const QUESTION: Duration = Duration::from_secs(10);
+/// Between two questions to a driver that is connected and does not say its name.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Waits until the driver said its name once. Nobody is told anything about it before that.
 pub async fn driver_name(socket: &Path, metrics: Option<RpcMetrics>) -> String {
@@ -18,9 +20,9 @@ pub async fn driver_name(socket: &Path, metrics: Option<RpcMetrics>) -> String {
         socket,
         DriverOptions { timeout: QUESTION, metrics, ..DriverOptions::default() },
     );
-    let mut pause = FIRST_PAUSE;
+    let mut wait = FIRST_WAIT;
     loop {
-        let problem = match driver.connected(QUESTION).await {
+        let problem = match driver.connected(wait).await {
             Err(error) => error.to_string(),
             Ok(()) => match driver.plugin_info().await {
                 Ok(info) if !info.name.is_empty() => return info.name,
@@ -29,8 +31,10 @@ pub async fn driver_name(socket: &Path, metrics: Option<RpcMetrics>) -> String {
             },
         };
         warn!(socket = %socket.display(), err = %problem, "waiting for the CSI driver");
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LAST_PAUSE);
+        if driver.is_connected() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        wait = (wait * 2).min(LAST_WAIT);
     }
 }
 

@@ -9,6 +9,7 @@ use tonic::Status;
 use tracing::{info, warn};
 use wharf_csi::{Driver, DriverOptions};
 use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
+use wharf_plugin::{Verdict, serve_registration};
 use wharf_proto::{
     csi::GetPluginInfoResponse,
     pluginregistration::{
@@ -19,8 +20,6 @@ use wharf_uds::{
     Channel, ChannelOptions, DialError, LinkState, ListenError, ListenOptions, Listener,
     RpcMetrics, ServeError, code_name,
 };
-
-use super::{Verdict, serve_registration};
 
 /// How long the driver may take to open its socket.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
