@@ -43,3 +43,19 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
     config.connect_timeout = Some(std::time::Duration::from_secs(5));
     Client::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_used_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let garbage = folder.path().join("garbage");
+        std::fs::write(&garbage, "clusters: 7").unwrap();
+        for path in [folder.path().join("missing"), garbage] {
+            let Err(error) = connect(Some(&path)).await else { panic!("{path:?} was taken") };
+            assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+        }
+    }
+}

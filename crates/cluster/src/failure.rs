@@ -94,3 +94,46 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn answered(code: u16) -> kube::Error {
+        let status = Status { code, message: format!("said {code}"), ..Status::default() };
+        kube::Error::Api(Box::new(status))
+    }
+
+    #[test]
+    fn answers_are_sorted_by_what_helps() {
+        let unreachable = |code: u16| (code, "Node a: said ".to_owned() + &code.to_string(), true);
+        let forbidden = "forbidden for this account: said";
+        for (code, text, may_pass) in [
+            (404, "Node a: not found".to_owned(), true),
+            (409, "Node a: changed by someone else meanwhile".to_owned(), true),
+            (400, "Node a: refused as invalid: said 400".to_owned(), false),
+            (422, "Node a: refused as invalid: said 422".to_owned(), false),
+            (401, format!("Node a: {forbidden} 401; grant it in the ClusterRole"), false),
+            (403, format!("Node a: {forbidden} 403; grant it in the ClusterRole"), false),
+            unreachable(429),
+            unreachable(500),
+            unreachable(503),
+            unreachable(504),
+        ] {
+            let failure = ApiFailure::of("Node a", &answered(code));
+            assert_eq!(failure.to_string(), text);
+            assert_eq!(failure.may_pass(), may_pass, "{code}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_an_answer_ends() {
+        let began = tokio::time::Instant::now();
+        let failure = bounded::<()>("Node a", std::future::pending()).await.unwrap_err();
+        assert_eq!(began.elapsed(), REQUEST_TIMEOUT);
+        assert_eq!(failure.to_string(), "Node a: no answer within 10s");
+        assert!(failure.may_pass());
+    }
+}

@@ -137,8 +137,79 @@ async fn tick(name: String, period: Duration, drivers: Drivers, record: NodeReco
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Some(endpoint) = drivers.serving_endpoint(&name) {
-            refresh(&name, &endpoint, &drivers, &record).await;
+        if let Some(socket) = drivers.serving_socket(&name) {
+            refresh(&name, &socket, &drivers, &record).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+    use wharf_csi::{Driver, DriverOptions, NodeInfo};
+    use wharf_facts::version::Version;
+
+    use super::{
+        super::{
+            drivers::Instance,
+            node::{NoApi, RecordOptions},
+        },
+        *,
+    };
+
+    fn object(name: &str, period: Option<i64>) -> CSIDriver {
+        let spec = json!({ "nodeAllocatableUpdatePeriodSeconds": period });
+        serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap()
+    }
+
+    fn installed(drivers: &Drivers, name: &str) {
+        let instance = Instance {
+            socket: "/nonexistent/reg.sock".into(),
+            endpoint: "/nonexistent/csi.sock".into(),
+            version: Version::parse("1.0").unwrap(),
+            driver: Driver::new("/nonexistent/csi.sock", DriverOptions::default()),
+            info: NodeInfo::default(),
+            watching: JoinSet::new(),
+        };
+        drivers.add(name, instance);
+    }
+
+    #[test]
+    fn an_object_without_a_period_has_none() {
+        let mut periods = Periods::new();
+        note(&mut periods, &object("a", Some(30)));
+        assert_eq!(periods, Periods::from([("a".to_owned(), Duration::from_secs(30))]));
+        note(&mut periods, &object("a", Some(60)));
+        assert_eq!(periods["a"], Duration::from_secs(60));
+        for none in [None, Some(0), Some(-1)] {
+            note(&mut periods, &object("a", Some(30)));
+            note(&mut periods, &object("a", none));
+            assert_eq!(periods, Periods::new(), "{none:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_driver_is_asked_while_it_is_installed_and_has_a_period() {
+        let drivers = Drivers::default();
+        let record = NodeRecord::start(Arc::new(NoApi), RecordOptions::default());
+        let mut tickers = Tickers { drivers: drivers.clone(), record, running: BTreeMap::new() };
+        let period = |seconds| Periods::from([("a".to_owned(), Duration::from_secs(seconds))]);
+        let mut running = |periods: &Periods| -> Vec<(String, u64)> {
+            tickers.adjust(periods);
+            let running = tickers.running.iter();
+            running.map(|(name, (period, _))| (name.clone(), period.as_secs())).collect()
+        };
+        assert_eq!(running(&period(30)), [], "not installed");
+        installed(&drivers, "a");
+        installed(&drivers, "b");
+        assert_eq!(running(&Periods::new()), [], "no CSIDriver, or one without a period");
+        assert_eq!(running(&period(30)), [("a".to_owned(), 30)]);
+        assert_eq!(running(&period(60)), [("a".to_owned(), 60)], "a change replaces it");
+        assert_eq!(running(&Periods::new()), [], "the period was taken away");
+        assert_eq!(running(&period(30)), [("a".to_owned(), 30)]);
+        drivers.remove("a", "/nonexistent/reg.sock".as_ref());
+        assert_eq!(running(&period(30)), [], "deregistered");
     }
 }

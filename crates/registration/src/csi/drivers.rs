@@ -1,6 +1,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -41,7 +42,9 @@ pub struct DriverView {
     pub topology: BTreeMap<String, String>,
 }
 
+/// One registered socket. Two may name the same endpoint, so it is the registration socket that tells them apart.
 pub(crate) struct Instance {
+    pub(crate) socket: PathBuf,
     pub(crate) endpoint: String,
     pub(crate) version: Version,
     pub(crate) driver: Driver,
@@ -56,9 +59,9 @@ impl Drivers {
         self.with_serving(name, |instance| instance.driver.clone())
     }
 
-    /// The endpoint of the instance that serves.
-    pub fn serving_endpoint(&self, name: &str) -> Option<String> {
-        self.with_serving(name, |instance| instance.endpoint.clone())
+    /// The registration socket of the instance that serves.
+    pub(crate) fn serving_socket(&self, name: &str) -> Option<PathBuf> {
+        self.with_serving(name, |instance| instance.socket.clone())
     }
 
     /// Every instance, by name, oldest first.
@@ -95,33 +98,33 @@ impl Drivers {
     }
 
     /// Gives an instance the task that follows its connection.
-    pub(crate) fn watch(&self, name: &str, endpoint: &str, watching: JoinSet<()>) {
+    pub(crate) fn watch(&self, name: &str, socket: &Path, watching: JoinSet<()>) {
         let mut by_name = self.lock();
         let mut instances = by_name.get_mut(name).into_iter().flatten();
-        if let Some(instance) = instances.find(|instance| instance.endpoint == endpoint) {
+        if let Some(instance) = instances.find(|instance| instance.socket == socket) {
             instance.watching = watching;
         }
     }
 
-    pub(crate) fn instance(&self, name: &str, endpoint: &str) -> Option<Driver> {
+    pub(crate) fn instance(&self, name: &str, socket: &Path) -> Option<Driver> {
         let by_name = self.lock();
-        let instance = by_name.get(name)?.iter().find(|instance| instance.endpoint == endpoint)?;
+        let instance = by_name.get(name)?.iter().find(|instance| instance.socket == socket)?;
         Some(instance.driver.clone())
     }
 
-    pub(crate) fn learned(&self, name: &str, endpoint: &str, info: &NodeInfo) {
+    /// Keeps what an instance said anew. Some(facts of the newest instance of the name), which is what the cluster sees.
+    pub(crate) fn learned(&self, name: &str, socket: &Path, info: NodeInfo) -> Option<NodeInfo> {
         let mut by_name = self.lock();
-        let mut instances = by_name.get_mut(name).into_iter().flatten();
-        if let Some(instance) = instances.find(|instance| instance.endpoint == endpoint) {
-            instance.info = info.clone();
-        }
+        let instances = by_name.get_mut(name)?;
+        instances.iter_mut().find(|instance| instance.socket == socket)?.info = info;
+        instances.last().map(|instance| instance.info.clone())
     }
 
     /// Removes an instance. Some(facts of the newest one left), or None if the name is gone or was unknown.
-    pub(crate) fn remove(&self, name: &str, endpoint: &str) -> Option<NodeInfo> {
+    pub(crate) fn remove(&self, name: &str, socket: &Path) -> Option<NodeInfo> {
         let mut by_name = self.lock();
         let instances = by_name.get_mut(name)?;
-        instances.retain(|instance| instance.endpoint != endpoint);
+        instances.retain(|instance| instance.socket != socket);
         let left = instances.last().map(|instance| instance.info.clone());
         if left.is_none() {
             by_name.remove(name);

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use async_trait::async_trait;
 use tokio::{sync::watch, task::JoinSet};
@@ -136,6 +136,7 @@ impl PluginHandler for CsiHandler {
         self.drivers.add(
             &plugin.name,
             Instance {
+                socket: plugin.socket.clone(),
                 endpoint: plugin.endpoint.clone(),
                 version,
                 driver: driver.clone(),
@@ -148,7 +149,7 @@ impl PluginHandler for CsiHandler {
             return Err(refusal);
         }
         let watching = self.follow(plugin, &driver);
-        self.drivers.watch(&plugin.name, &plugin.endpoint, watching);
+        self.drivers.watch(&plugin.name, &plugin.socket, watching);
         self.announce();
         Ok(())
     }
@@ -162,7 +163,7 @@ impl PluginHandler for CsiHandler {
 impl CsiHandler {
     /// Takes an instance out. What the cluster sees is what the newest instance left says, or nothing after the grace.
     async fn withdraw(&self, plugin: &Plugin) {
-        match self.drivers.remove(&plugin.name, &plugin.endpoint) {
+        match self.drivers.remove(&plugin.name, &plugin.socket) {
             Some(left) => self.record.update(&plugin.name, left).await,
             None => self.record.leave(&plugin.name).await,
         }
@@ -185,7 +186,7 @@ async fn follow(plugin: Plugin, driver: Driver, drivers: Drivers, record: NodeRe
             LinkState::Connected { generation } if generation != seen => {
                 seen = generation;
                 info!(driver = %plugin.name, endpoint = %plugin.endpoint, "CSI driver is connected again");
-                refresh(&plugin.name, &plugin.endpoint, &drivers, &record).await;
+                refresh(&plugin.name, &plugin.socket, &drivers, &record).await;
             }
             _ => debug!(driver = %plugin.name, state = ?state, "CSI driver's connection"),
         }
@@ -193,19 +194,161 @@ async fn follow(plugin: Plugin, driver: Driver, drivers: Drivers, record: NodeRe
 }
 
 /// Asks a driver anew what it knows of this node, and has that written.
-pub(super) async fn refresh(name: &str, endpoint: &str, drivers: &Drivers, record: &NodeRecord) {
-    let Some(driver) = drivers.instance(name, endpoint) else { return };
+pub(super) async fn refresh(name: &str, socket: &Path, drivers: &Drivers, record: &NodeRecord) {
+    let Some(driver) = drivers.instance(name, socket) else { return };
     match driver.node_info().await {
         Ok(info) if info.node_id.is_empty() => {
             warn!(driver = %name, "NodeGetInfo returned no node ID, keeping the one known");
         }
         Ok(info) => {
-            drivers.learned(name, endpoint, &info);
-            record.update(name, info).await;
+            if let Some(shown) = drivers.learned(name, socket, info) {
+                record.update(name, shown).await;
+            }
         }
         Err(status) => {
             warn!(driver = %name, code = code_name(status.code()), err = %status.message(),
                 "NodeGetInfo failed, keeping what is known");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{super::node::NoApi, *};
+    use crate::csi::node::RecordOptions;
+
+    const ENDPOINT: &str = "/run/plugins/test.plugin/csi.sock";
+
+    fn plugin(name: &str, endpoint: &str, versions: &[&str]) -> Plugin {
+        Plugin {
+            kind: "CSIPlugin".into(),
+            name: name.into(),
+            endpoint: endpoint.into(),
+            versions: versions.iter().map(|version| (*version).to_owned()).collect(),
+            socket: format!("/run/plugins_registry/{name}-reg.sock").into(),
+        }
+    }
+
+    fn handler() -> CsiHandler {
+        let record = NodeRecord::start(Arc::new(NoApi), RecordOptions::default());
+        CsiHandler::new(record, CsiOptions::default())
+    }
+
+    /// A handler that has `test.plugin` at [`ENDPOINT`] in a version.
+    fn handler_with(version: &str) -> CsiHandler {
+        let handler = handler();
+        let options = DriverOptions { hold: false, ..DriverOptions::default() };
+        let instance = Instance {
+            socket: "/run/plugins_registry/standing-reg.sock".into(),
+            endpoint: ENDPOINT.into(),
+            version: Version::parse(version).unwrap(),
+            driver: Driver::new(ENDPOINT, options),
+            info: wharf_csi::NodeInfo::default(),
+            watching: JoinSet::new(),
+        };
+        handler.drivers.add("test.plugin", instance);
+        handler
+    }
+
+    #[tokio::test]
+    async fn versions_are_judged_as_kubelet_does() {
+        let none = |versions: &str, error: &str| {
+            Some(format!(
+                "validation failed for CSI Driver test.plugin at endpoint {ENDPOINT}: \
+                 kubernetes.io/csi: ValidatePlugin for CSI driver \"test.plugin\" failed. \
+                 None of the versions specified {versions} are supported. err={error}"
+            ))
+        };
+        let old = |version: &str| {
+            format!("highest supported version reported is {version}, must be v1.x")
+        };
+        let empty = "validation failed for CSI Driver test.plugin at endpoint /run/plugins/test.plugin/csi.sock: \
+            kubernetes.io/csi: ValidatePlugin for CSI driver \"test.plugin\" failed. \
+            Plugin returned an empty list for supported versions";
+        let cases: [(&[&str], Option<String>); 13] = [
+            (&["v1.0.0"], None),
+            (&["0.3.0"], none(r#"["0.3.0"]"#, &old("0.3.0"))),
+            (&["0.2.0"], none(r#"["0.2.0"]"#, &old("0.2.0"))),
+            (&["0.2.0", "v0.3.0"], none(r#"["0.2.0" "v0.3.0"]"#, &old("0.3.0"))),
+            (&["0.2.0", "v1.0.0"], None),
+            (&["0.2.0", "v1.2.3"], None),
+            (&["v1.2.3", "v0.3.0"], None),
+            (&["v1.2.3", "v0.3.0", "2.0.1"], None),
+            (&["v1.2.3", "4.9.12", "v0.3.0", "2.0.1"], None),
+            (&["v1.2.3", "boo", "v0.3.0", "2.0.1"], None),
+            (
+                &["4.9.12", "2.0.1"],
+                none(
+                    r#"["4.9.12" "2.0.1"]"#,
+                    "could not find a highest supported version from versions ([4.9.12 2.0.1]) reported: <nil>",
+                ),
+            ),
+            (&[], Some(empty.to_owned())),
+            (
+                &["var", "boo", "foo"],
+                none(
+                    r#"["var" "boo" "foo"]"#,
+                    "could not find a highest supported version from versions ([var boo foo]) reported: \
+                     could not parse \"var\" as version",
+                ),
+            ),
+        ];
+        let handler = handler();
+        for (versions, expected) in cases {
+            let outcome = handler.validate(&plugin("test.plugin", ENDPOINT, versions)).await;
+            assert_eq!(outcome.err().map(|Refusal(text)| text), expected, "{versions:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_second_instance_is_taken_at_another_endpoint_and_not_below_the_first() {
+        let elsewhere = "/run/plugins/test.plugin-2/csi.sock";
+        let cases = [
+            ("another name", "1.0.0", "test.plugin2", ENDPOINT, "v1.0.0", true),
+            ("same version, same endpoint", "1.0.0", "test.plugin", ENDPOINT, "v1.0.0", false),
+            ("same version elsewhere", "1.0.0", "test.plugin", elsewhere, "v1.0.0", true),
+            ("higher version", "1.0.0", "test.plugin", ENDPOINT, "v1.0.1", true),
+            ("higher version elsewhere", "1.0.0", "test.plugin", elsewhere, "v1.0.1", true),
+            ("lower version", "1.0.1", "test.plugin", ENDPOINT, "v1.0.0", false),
+            ("lower version elsewhere", "1.0.1", "test.plugin", elsewhere, "v1.0.0", false),
+        ];
+        for (case, standing, name, endpoint, version, taken) in cases {
+            let handler = handler_with(standing);
+            let outcome = handler.validate(&plugin(name, endpoint, &[version])).await;
+            let expected = (!taken).then(|| {
+                format!(
+                    "validation failed for CSI Driver {name} at endpoint {endpoint}: \
+                     kubernetes.io/csi: ValidatePlugin for CSI driver {name:?} failed. Another driver \
+                     with the same name is already registered with a higher supported version: {standing:?}"
+                )
+            });
+            assert_eq!(outcome.err().map(|Refusal(text)| text), expected, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_nameless_driver_is_refused() {
+        let refusal = handler().validate(&plugin("", ENDPOINT, &["1.0.0"])).await.unwrap_err();
+        assert!(refusal.0.contains("name is empty"), "{refusal}");
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_does_not_answer_is_refused_and_not_kept() {
+        let handler = handler();
+        let plugin = plugin("test.plugin", "/nonexistent/csi.sock", &["1.0.0"]);
+        let refusal = handler.register(&plugin).await.unwrap_err();
+        assert!(refusal.0.starts_with("rpc error: code = Unavailable desc = "), "{refusal}");
+        assert!(refusal.0.contains("/nonexistent/csi.sock"), "{refusal}");
+        assert_eq!(handler.drivers().view(), []);
+    }
+
+    #[tokio::test]
+    async fn a_second_socket_for_one_endpoint_leaves_alone() {
+        let handler = handler_with("1.0.0");
+        let never_registered = plugin("test.plugin", ENDPOINT, &["1.0.0"]);
+        handler.deregister(&never_registered).await;
+        assert_eq!(handler.drivers().view().len(), 1);
     }
 }

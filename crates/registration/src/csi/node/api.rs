@@ -1,5 +1,5 @@
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     sync::{Mutex, PoisonError},
 };
 
@@ -30,8 +30,8 @@ pub struct ApiObjects {
     nodes: Api<DynamicObject>,
     csi_nodes: Api<DynamicObject>,
     events: EventRecorder,
-    /// Collisions that an event was written about, so that each is said once.
-    told: Mutex<BTreeSet<String>>,
+    /// Collisions that an event was written about, by driver, so that each is said once until the driver is taken.
+    told: Mutex<BTreeMap<String, String>>,
 }
 
 impl ApiObjects {
@@ -68,7 +68,7 @@ impl ApiObjects {
             // The status sub-resource, as kubelet does: that is what node authorizers grant.
             bounded(&what, self.nodes.patch_status(name, &PatchParams::default(), &patch)).await?;
         }
-        self.tell(uid, &plan.refused).await;
+        self.tell(uid, wanted, &plan.refused).await;
         self.sync_csi_node(uid, wanted, &plan.refused).await?;
         Ok(plan.refused)
     }
@@ -135,13 +135,17 @@ impl ApiObjects {
     }
 
     /// Says each collision once, where people look: among the Node's events.
-    async fn tell(&self, node_uid: &str, refused: &Refusals) {
+    async fn tell(&self, node_uid: &str, wanted: &Wanted, refused: &Refusals) {
         let news: Vec<_> = {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-            let news = refused.iter().filter(|(_, reason)| !told.contains(*reason)).collect();
-            told.clear();
-            told.extend(refused.values().cloned());
-            news
+            for (taken, _) in wanted.drivers.iter().filter(|(name, _)| !refused.contains_key(name))
+            {
+                told.remove(taken);
+            }
+            let mut is_news = |(driver, reason): &(&String, &String)| {
+                told.insert((*driver).clone(), (*reason).clone()).as_ref() != Some(*reason)
+            };
+            refused.iter().filter(|refusal| is_news(refusal)).collect()
         };
         for (driver, reason) in news {
             let about = ObjectReference {

@@ -7,7 +7,12 @@
 
 mod api;
 pub mod plan;
+#[cfg(test)]
+mod plan_tests;
 mod record;
+#[cfg(test)]
+mod record_tests;
+mod writer;
 
 pub use api::ApiObjects;
 pub use record::{NoApi, NodeObjects, NodeRecord, RecordOptions, SyncError};

@@ -183,14 +183,13 @@ impl<'a> Topology<'a> {
             .filter(|(driver, _)| wanted.keep_unknown && !wanted.has(driver))
             .map(|(driver, labels)| (driver.clone(), labels.clone()))
             .collect();
-        let claimed = recorded.values().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
         // A label that someone changed after us is no longer ours.
-        let owned = owned
-            .values()
-            .flatten()
-            .filter(|(key, value)| labels.get(*key) == Some(*value))
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect();
+        let standing = |by_driver: &BTreeMap<String, Labels>| -> Labels {
+            let recorded = by_driver.values().flatten();
+            let standing = recorded.filter(|(key, value)| labels.get(*key) == Some(*value));
+            standing.map(|(key, value)| (key.clone(), value.clone())).collect()
+        };
+        let (owned, claimed) = (standing(owned), standing(&recorded));
         Self { labels, owned, claimed, recorded }
     }
 
