@@ -30,6 +30,15 @@ pub(crate) enum Sign {
     Overflow,
 }
 
+/// What the folder that holds the root is watched for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaited {
+    /// The root comes or goes.
+    Coming,
+    /// The root goes; what else is made beside it wakes nobody.
+    Going,
+}
+
 /// One inotify instance. `folders` and `paths` are each other's inverse.
 #[derive(Debug)]
 pub(crate) struct Listener {
@@ -39,7 +48,7 @@ pub(crate) struct Listener {
     root: PathBuf,
     folders: BTreeMap<PathBuf, WatchDescriptor>,
     paths: HashMap<WatchDescriptor, PathBuf>,
-    /// The watch on the folder that holds the root, while the root is missing.
+    /// The watch on the folder that holds the root.
     parent: Option<WatchDescriptor>,
     counters: Counters,
 }
@@ -121,20 +130,18 @@ impl Listener {
         }
     }
 
-    /// Waits for the root to come back, by watching the folder that holds it.
-    pub(crate) fn watch_parent(&mut self) -> io::Result<()> {
+    /// Watches the folder that holds the root: for its coming, and for its removal. The root's own watch hears of
+    /// that only when the last of its files is closed, and a socket in it may be listened on for years.
+    pub(crate) fn watch_parent(&mut self, awaited: Awaited) -> io::Result<()> {
         let Some(parent) = self.root.parent() else { return Ok(()) };
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        let mask = WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::ONLYDIR;
+        let coming = match awaited {
+            Awaited::Coming => WatchMask::CREATE | WatchMask::MOVED_TO,
+            Awaited::Going => WatchMask::empty(),
+        };
+        let mask = coming | WatchMask::DELETE | WatchMask::ONLYDIR;
         self.parent = Some(self.watches.add(parent, mask)?);
         Ok(())
-    }
-
-    /// The root is back.
-    pub(crate) fn unwatch_parent(&mut self) {
-        if let Some(watch) = self.parent.take() {
-            self.drop_watch(watch);
-        }
     }
 
     /// Fails only for a watch that the kernel has ended itself.

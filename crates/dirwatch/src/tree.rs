@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::health::Health;
 use crate::known::Known;
-use crate::listener::{Listener, Sign};
+use crate::listener::{Awaited, Listener, Sign};
 use crate::look::{Look, is_absence, look};
 use crate::scan::{Visitor, walk};
 use crate::{Change, Counters, Depth, FileId, Options};
@@ -155,18 +155,12 @@ impl Tree {
         self.start_listener();
         self.make_root();
         let root = self.options.root.clone();
-        let mut walked = self.walk(&root);
-        if walked.as_ref().is_err_and(is_absence) {
-            // Watch first, look after: the root may come back at this very moment.
-            self.watch_parent();
-            walked = self.walk(&root);
-        }
-        match walked {
+        // Watch first, look after: the root may come or go at this very moment.
+        self.watch_parent(Awaited::Coming);
+        match self.walk(&root) {
             Ok(()) => {
                 self.root_was_there = true;
-                if let Some(listener) = &mut self.listener {
-                    listener.unwatch_parent();
-                }
+                self.watch_parent(Awaited::Going);
             }
             Err(error) => self.cannot_walk(&root, &error),
         }
@@ -196,9 +190,9 @@ impl Tree {
         }
     }
 
-    fn watch_parent(&mut self) {
+    fn watch_parent(&mut self, awaited: Awaited) {
         if let Some(listener) = &mut self.listener
-            && let Err(error) = listener.watch_parent()
+            && let Err(error) = listener.watch_parent(awaited)
         {
             let root = self.options.root.display();
             tracing::debug!(%root, %error, "cannot watch the folder that holds the root");

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use wharf_dirwatch::{Change, Depth, Kind, scan};
@@ -89,6 +90,27 @@ async fn removed_and_made_again_between_two_looks() {
         let heard = bench.settle().await;
         assert_eq!(heard, ["-y.sock", "*x.sock"]);
         bench.agrees_with_a_scan();
+    }
+}
+
+/// A socket that is listened on keeps the removed root alive, whose watch then stays silent.
+#[tokio::test]
+async fn removed_and_made_again_while_a_socket_in_it_is_open() {
+    for place in places() {
+        let mut bench = Bench::sockets(place).await;
+        let mut open = Vec::new();
+        for _ in 0..3 {
+            open.push(UnixListener::bind(bench.path("x.sock")).unwrap());
+            assert_eq!(bench.settle().await, ["+x.sock"]);
+            fs::remove_dir_all(&bench.options.root).unwrap();
+            while !matches!(bench.next().await, Change::Trouble { .. }) {}
+            assert!(bench.state.is_empty());
+            fs::create_dir(&bench.options.root).unwrap();
+            assert_eq!(bench.sync().await, [""; 0]);
+            // And between two looks.
+            fs::remove_dir_all(&bench.options.root).unwrap();
+            fs::create_dir(&bench.options.root).unwrap();
+        }
     }
 }
 
