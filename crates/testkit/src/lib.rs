@@ -5,9 +5,15 @@
 //! - [`peers`]: real programs of others, built once by `cargo xtask peers`
 //! - [`cluster`]: etcd, kube-apiserver, containerd and a kubelet, all real, in one temporary folder
 //! - [`process`]: child processes that do not outlive their test
+//! - [`plugin`], [`csi_driver`], [`device_plugin`]: scripted servers, with faults on demand
 //! - [`skip`]: tests that could not run here, counted as such
 
 pub mod cluster;
+pub mod csi_driver;
+pub mod device_plugin;
+mod front;
 pub mod peers;
+pub mod plugin;
 pub mod process;
+pub mod script;
 pub mod skip;

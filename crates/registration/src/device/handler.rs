@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinSet};
 use tracing::{info, warn};
 use wharf_facts::validation::is_extended_resource_name;
 use wharf_proto::deviceplugin::{Empty, VERSION, device_plugin_client::DevicePluginClient};
@@ -83,8 +83,16 @@ impl DeviceHandler {
 
     /// Takes a plugin out; the resource stays for the grace period if it was the last.
     pub(super) fn disconnect(&self, resource: &str, socket: &str) {
+        self.leave(resource, socket, |_| true);
+    }
+
+    /// Takes a plugin out if the task that follows its list is as expected.
+    fn leave(&self, resource: &str, socket: &str, expected: impl FnOnce(Option<Id>) -> bool) {
         let key = (resource.to_owned(), socket.to_owned());
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if !expected(tasks.following.get(&key).map(AbortHandle::id)) {
+            return;
+        }
         if let Some(following) = tasks.following.remove(&key) {
             following.abort();
         }
@@ -110,7 +118,10 @@ impl DeviceHandler {
             let ended = list_and_watch(&inventory, &resource, &socket, client).await;
             warn!(resource, socket, err = %ended, "ListAndWatch ended, the devices are unusable");
             if let Some(tasks) = owner.upgrade() {
-                DeviceHandler { inventory, grace, tasks }.disconnect(&resource, &socket);
+                // The plugin may have connected again meanwhile, followed by another task.
+                let this = tokio::task::id();
+                DeviceHandler { inventory, grace, tasks }
+                    .leave(&resource, &socket, |follower| follower == Some(this));
             }
         });
         tasks.following.insert(key, following);

@@ -34,8 +34,9 @@ impl Refusal {
 /// The manager calls `validate`, `register` and `deregister` in this order, and never two of them at once for the same
 /// socket. Two sockets may carry plugins of one name; a handler tells them apart by (name, endpoint).
 ///
-/// `register` may be dropped at any `await`: when the socket goes or is re-made meanwhile. `deregister` follows then,
-/// as it follows a finished `register`. After a `register` that returned an error nothing follows: it cleans up itself.
+/// `register` may be dropped at any `await`: when the socket goes or is re-made meanwhile, or after five minutes.
+/// `deregister` follows then, as it follows a `register` that finished or panicked. After a `register` that returned an
+/// error nothing follows: it cleans up itself. `deregister` is left to finish, for as long.
 #[async_trait]
 pub trait PluginHandler: Send + Sync + 'static {
     /// Whether the plugin may be registered; changes nothing.

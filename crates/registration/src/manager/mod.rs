@@ -7,6 +7,8 @@
 mod events;
 mod handler;
 mod metrics;
+#[cfg(test)]
+mod model_test;
 mod operation;
 mod running;
 mod talk;

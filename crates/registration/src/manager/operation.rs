@@ -1,11 +1,10 @@
 use std::{
-    future::Future,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 use tracing::{info, warn};
 use wharf_proto::pluginregistration::PluginInfo;
@@ -41,6 +40,7 @@ impl Operation<PathBuf> for Operator {
                 Step::Deregister => self.deregister(&socket).await,
                 Step::Register(generation) => {
                     let started = Instant::now();
+                    let _witness = PanicWitness { operator: self, socket: &socket };
                     let registering = self.register(&socket, generation, attempt.failures == 0);
                     let result = tokio::select! {
                         biased;
@@ -48,6 +48,9 @@ impl Operation<PathBuf> for Operator {
                         () = attempt.superseded.cancelled() => return Outcome::Done,
                         result = registering => result,
                     };
+                    if result.is_err() {
+                        self.deregister(&socket).await;
+                    }
                     return self.settle(&socket, started, result);
                 }
             }
@@ -56,7 +59,8 @@ impl Operation<PathBuf> for Operator {
 }
 
 impl Operator {
-    /// Asks, validates, registers and notifies, with kubelet's order, limits and texts.
+    /// Asks, validates, registers and notifies, with kubelet's order, limits and texts. May be dropped at any await.
+    /// What it leaves in the actual state, dropped or failed, is to be deregistered.
     async fn register(
         &self,
         socket: &Path,
@@ -75,7 +79,8 @@ impl Operator {
             );
             return Err(refuse(conversation.as_mut(), socket, reason).await);
         };
-        if let Err(refusal) = bounded("ValidatePlugin", handler.validate(&plugin)).await {
+        let validated = timeout(HANDLER_PATIENCE, handler.validate(&plugin)).await;
+        if let Err(refusal) = validated.unwrap_or_else(|_| Err(overdue("ValidatePlugin"))) {
             let reason =
                 format!("RegisterPlugin error -- plugin validation failed with err: {refusal}");
             return Err(refuse(conversation.as_mut(), socket, reason).await);
@@ -84,14 +89,17 @@ impl Operator {
         if !self.world.begin(socket, generation, &plugin, &handler) {
             return Ok(None);
         }
-        if let Err(refusal) = bounded("RegisterPlugin", handler.register(&plugin)).await {
+        let registered = timeout(HANDLER_PATIENCE, handler.register(&plugin)).await;
+        if let Ok(Err(_)) = registered {
+            // It cleaned up after itself, as one that was cut short could not.
             self.world.take(socket);
+        }
+        if let Err(refusal) = registered.unwrap_or_else(|_| Err(overdue("RegisterPlugin"))) {
             let reason =
                 format!("RegisterPlugin error -- plugin registration failed with err: {refusal}");
             return Err(refuse(conversation.as_mut(), socket, reason).await);
         }
         if let Err(status) = conversation.notify(true, "").await {
-            self.deregister(socket).await;
             return Err(format!(
                 "RegisterPlugin error -- failed to send registration status at socket {shown}, err: {}",
                 describe(&status)
@@ -112,14 +120,16 @@ impl Operator {
         let mut pause = FIRST_PAUSE;
         let shown = socket.display();
         loop {
-            let patience = deadline.saturating_duration_since(Instant::now());
-            let patience = if newly_made { patience } else { patience.min(LAST_PAUSE) };
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let patience = if newly_made { remaining.max(LAST_PAUSE) } else { LAST_PAUSE };
             let mut conversation = self.dial.dial(socket, patience).await.map_err(|error| {
                 format!("RegisterPlugin error -- dial failed at socket {shown}, err: {error}")
             })?;
             match conversation.info().await {
                 Ok(info) => return Ok((conversation, info)),
-                Err(status) if newly_made && may_pass(&status) && Instant::now() < deadline => {
+                Err(status)
+                    if newly_made && may_pass(&status) && Instant::now() + pause < deadline =>
+                {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LAST_PAUSE);
                 }
@@ -136,7 +146,7 @@ impl Operator {
     async fn deregister(&self, socket: &Path) {
         let Some((plugin, handler)) = self.world.take(socket) else { return };
         let leaving = handler.deregister(&plugin);
-        if tokio::time::timeout(HANDLER_PATIENCE, leaving).await.is_err() {
+        if timeout(HANDLER_PATIENCE, leaving).await.is_err() {
             warn!(plugin = %plugin.name, socket = %socket.display(), limit = ?HANDLER_PATIENCE,
                 "DeRegisterPlugin did not return, going on without it");
         }
@@ -170,6 +180,24 @@ impl Operator {
     }
 }
 
+/// Lets people see that an attempt ended in a panic, which the reconcile kernel logs and takes for a failure.
+struct PanicWitness<'a> {
+    operator: &'a Operator,
+    socket: &'a Path,
+}
+
+impl Drop for PanicWitness<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.operator.metrics.failed();
+            self.operator.world.failed(
+                self.socket,
+                "RegisterPlugin error -- the handler panicked, the log says how",
+            );
+        }
+    }
+}
+
 fn introduce(socket: &Path, info: PluginInfo) -> Plugin {
     let endpoint =
         if info.endpoint.is_empty() { socket.display().to_string() } else { info.endpoint };
@@ -195,13 +223,8 @@ async fn refuse(conversation: &mut dyn Conversation, socket: &Path, reason: Stri
     }
 }
 
-async fn bounded(
-    what: &str,
-    call: impl Future<Output = Result<(), Refusal>>,
-) -> Result<(), Refusal> {
-    tokio::time::timeout(HANDLER_PATIENCE, call).await.unwrap_or_else(|_| {
-        Err(Refusal(format!("{what} of the handler did not return within {HANDLER_PATIENCE:?}")))
-    })
+fn overdue(what: &str) -> Refusal {
+    Refusal(format!("{what} of the handler did not return within {HANDLER_PATIENCE:?}"))
 }
 
 /// Errors of a plugin that is still starting, as opposed to one that has nothing to say.

@@ -120,10 +120,10 @@ impl PluginManager {
 }
 
 /// Carries what the folder shows into the desired state.
-struct Feed {
-    world: Arc<World>,
-    handle: Handle<PathBuf>,
-    synced: watch::Sender<bool>,
+pub(super) struct Feed {
+    pub(super) world: Arc<World>,
+    pub(super) handle: Handle<PathBuf>,
+    pub(super) synced: watch::Sender<bool>,
 }
 
 impl Feed {
@@ -143,14 +143,8 @@ impl Feed {
 
     fn observe(&self, change: Change) {
         match change {
-            Change::Appeared { path, .. } | Change::Replaced { path, .. } => {
-                self.world.appeared(&path);
-                self.handle.renew(path);
-            }
-            Change::Vanished { path } => {
-                self.world.vanished(&path);
-                self.handle.renew(path);
-            }
+            Change::Appeared { path, .. } | Change::Replaced { path, .. } => self.appeared(path),
+            Change::Vanished { path } => self.vanished(path),
             Change::Synced => {
                 self.synced.send_replace(true);
             }
@@ -159,5 +153,14 @@ impl Feed {
                 self.synced.send_replace(false);
             }
         }
+    }
+    pub(super) fn appeared(&self, socket: PathBuf) {
+        self.world.appeared(&socket);
+        self.handle.renew(socket);
+    }
+
+    pub(super) fn vanished(&self, socket: PathBuf) {
+        self.world.vanished(&socket);
+        self.handle.renew(socket);
     }
 }

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use jiff::Timestamp;
@@ -67,6 +70,8 @@ pub struct PluginView {
 /// Every socket that is desired or registered.
 pub(crate) struct World {
     sockets: Mutex<BTreeMap<PathBuf, Socket>>,
+    /// Counts all makings of all sockets: a forgotten path that comes back must not find its old number again.
+    made: AtomicU64,
     events: broadcast::Sender<PluginEvent>,
 }
 
@@ -74,7 +79,6 @@ pub(crate) struct World {
 struct Socket {
     desired: Option<Generation>,
     actual: Option<Actual>,
-    made: Generation,
     plugin: Option<Plugin>,
     error: Option<String>,
     since: Timestamp,
@@ -93,7 +97,11 @@ struct Actual {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self { sockets: Mutex::default(), events: broadcast::channel(EVENT_BACKLOG).0 }
+        Self {
+            sockets: Mutex::default(),
+            made: AtomicU64::new(0),
+            events: broadcast::channel(EVENT_BACKLOG).0,
+        }
     }
 
     pub(crate) fn events(&self) -> broadcast::Receiver<PluginEvent> {
@@ -104,8 +112,7 @@ impl World {
     pub(crate) fn appeared(&self, path: &Path) {
         let mut sockets = self.lock();
         let socket = sockets.entry(path.to_owned()).or_default();
-        socket.made += 1;
-        socket.desired = Some(socket.made);
+        socket.desired = Some(self.made.fetch_add(1, Ordering::Relaxed) + 1);
         socket.error = None;
         socket.since = Timestamp::now();
         self.publish(path, None, EventKind::Seen);
@@ -298,6 +305,22 @@ mod tests {
         ] {
             assert_eq!(name(decide(desired, actual)), expected, "{desired:?} {actual:?}");
         }
+    }
+
+    /// An operation of the first making must not take the second for its own.
+    #[test]
+    fn a_path_that_was_forgotten_does_not_find_its_old_generation() {
+        let world = World::new();
+        let path = Path::new("/r/a.sock");
+        let making = || match world.next_step(path) {
+            Step::Register(generation) => generation,
+            _ => panic!("it is to be registered"),
+        };
+        world.appeared(path);
+        let first = making();
+        world.vanished(path);
+        world.appeared(path);
+        assert_ne!(making(), first);
     }
 
     #[test]

@@ -300,9 +300,12 @@ async fn wait_for(driver: &Driver) -> Result<(), RegistrarError> {
     }
 }
 
+/// Whether the socket is no longer there.
 fn gone(change: &Change, socket: &Path) -> bool {
     match change {
         Change::Vanished { path } => path == socket,
+        // Deleted before the folder was first looked at, it was never seen to vanish.
+        Change::Synced => !socket.exists(),
         _ => false,
     }
 }
