@@ -68,6 +68,9 @@ impl ApiObjects {
             // The status sub-resource, as kubelet does: that is what node authorizers grant.
             bounded(&what, self.nodes.patch_status(name, &PatchParams::default(), &patch)).await?;
         }
+        for (driver, reason) in &plan.contradicted {
+            warn!(driver = %driver, err = %reason, "a label was changed under a driver in use, leaving both");
+        }
         self.tell(uid, wanted, &plan.refused).await;
         self.sync_csi_node(uid, wanted, &plan.refused).await?;
         Ok(plan.refused)

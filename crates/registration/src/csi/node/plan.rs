@@ -11,6 +11,9 @@ use wharf_facts::annotation;
 pub struct Wanted {
     /// Name and facts, in the order in which the drivers came: the first to claim a topology label keeps it.
     pub drivers: Vec<(String, NodeInfo)>,
+    /// Those of them whose facts were written before. They are in use: a label that someone changed meanwhile does not
+    /// take them out.
+    pub standing: BTreeSet<String>,
     /// Keep what drivers that are not listed left in the API. True while they may still be coming back after a start.
     pub keep_unknown: bool,
 }
@@ -23,8 +26,10 @@ pub type Refusals = BTreeMap<String, String>;
 pub struct NodePlan {
     /// A merge patch of metadata, if anything differs.
     pub patch: Option<Value>,
-    /// Drivers whose topology contradicts labels that are not ours.
+    /// New drivers whose topology contradicts labels that are not ours.
     pub refused: Refusals,
+    /// Standing drivers of which the same is true. They stay, and so do the labels.
+    pub contradicted: Refusals,
 }
 
 /// What to do with the CSINode object.
@@ -67,18 +72,22 @@ pub fn node(node: &Value, wanted: &Wanted) -> Result<NodePlan, String> {
     let labels: Labels = serde_json::from_value(metadata["labels"].clone()).unwrap_or_default();
 
     let mut topology = Topology::new(&labels, &owned, wanted);
-    let mut refused = Refusals::new();
+    let (mut refused, mut contradicted) = (Refusals::new(), Refusals::new());
     let mut new_ids: Labels = ids.clone();
     new_ids.retain(|name, _| wanted.keep_unknown && !wanted.has(name));
     for (name, info) in &wanted.drivers {
         match topology.claim(name, &info.topology) {
-            Ok(()) => {
-                new_ids.insert(name.clone(), info.node_id.clone());
+            Err(collision) if !wanted.standing.contains(name) => {
+                refused.insert(name.clone(), collision);
+                continue;
             }
             Err(collision) => {
-                refused.insert(name.clone(), collision);
+                topology.claim_what_agrees(name, &info.topology);
+                contradicted.insert(name.clone(), collision);
             }
+            Ok(()) => {}
         }
+        new_ids.insert(name.clone(), info.node_id.clone());
     }
 
     let mut annotations = Map::new();
@@ -98,7 +107,7 @@ pub fn node(node: &Value, wanted: &Wanted) -> Result<NodePlan, String> {
         changes.insert("labels".into(), label_changes.into());
     }
     let patch = (!changes.is_empty()).then(|| json!({ "metadata": changes }));
-    Ok(NodePlan { patch, refused })
+    Ok(NodePlan { patch, refused, contradicted })
 }
 
 /// Compares the CSINode with what is wanted. `refused` drivers are not written.
@@ -195,26 +204,37 @@ impl<'a> Topology<'a> {
 
     /// All segments of a driver, or none of them.
     fn claim(&mut self, driver: &str, segments: &Labels) -> Result<(), String> {
-        for (key, value) in segments {
-            let foreign = self.labels.get(key).filter(|_| !self.owned.contains_key(key));
-            if let Some(existing) = self.claimed.get(key).or(foreign)
-                && existing != value
-            {
-                return Err(format!(
-                    "detected topology value collision: driver reported {key:?}:{value:?} but existing label is {key:?}:{existing:?}"
-                ));
-            }
-        }
-        let ours: Labels = segments
+        if let Some((key, value, existing)) = segments
             .iter()
-            .filter(|(key, _)| !self.labels.contains_key(*key) || self.owned.contains_key(*key))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
+            .find_map(|(key, value)| Some((key, value, self.contradicting(key, value)?)))
+        {
+            return Err(format!(
+                "detected topology value collision: driver reported {key:?}:{value:?} but existing label is {key:?}:{existing:?}"
+            ));
+        }
+        self.take(driver, segments.clone());
+        Ok(())
+    }
+
+    /// The segments of a driver that nothing contradicts.
+    fn claim_what_agrees(&mut self, driver: &str, segments: &Labels) {
+        let mut segments = segments.clone();
+        segments.retain(|key, value| self.contradicting(key, value).is_none());
+        self.take(driver, segments);
+    }
+
+    fn contradicting(&self, key: &str, value: &str) -> Option<&String> {
+        let foreign = self.labels.get(key).filter(|_| !self.owned.contains_key(key));
+        self.claimed.get(key).or(foreign).filter(|existing| *existing != value)
+    }
+
+    fn take(&mut self, driver: &str, segments: Labels) {
+        let mut ours = segments.clone();
+        ours.retain(|key, _| !self.labels.contains_key(key) || self.owned.contains_key(key));
         if !ours.is_empty() {
             self.recorded.insert(driver.to_owned(), ours);
         }
-        self.claimed.extend(segments.clone());
-        Ok(())
+        self.claimed.extend(segments);
     }
 
     /// Label changes of a merge patch: set what is claimed, drop what we set and nobody claims any more.

@@ -142,7 +142,7 @@ fn info(id: &str, max_volumes: i64, topology: Pairs<'_>) -> NodeInfo {
 
 fn wanted(drivers: &[(&str, NodeInfo)], keep_unknown: bool) -> Wanted {
     let drivers = drivers.iter().map(|(name, info)| ((*name).to_owned(), info.clone()));
-    Wanted { drivers: drivers.collect(), keep_unknown }
+    Wanted { drivers: drivers.collect(), keep_unknown, ..Wanted::default() }
 }
 
 /// What is there, what a driver says, and what is there then.
@@ -454,6 +454,23 @@ fn a_label_that_someone_changed_is_no_longer_ours() {
 }
 
 #[test]
+fn a_label_changed_under_a_driver_in_use_takes_neither_out() {
+    let mut objects = Objects::empty();
+    let driver = info("id-1", 0, &[(ZONE, "zone-a"), ("rack", "r1")]);
+    objects.sync(&wanted(&[(D, driver.clone())], false)).unwrap();
+    objects.node["metadata"]["labels"][ZONE] = json!("changed");
+    let standing = Wanted { standing: [D.to_owned()].into(), ..wanted(&[(D, driver)], false) };
+    for _ in 0..2 {
+        assert_eq!(objects.sync(&standing), Ok(Refusals::new()));
+        let labels = &[("rack", "r1"), (ZONE, "changed")];
+        objects.assert(&[(D, "id-1")], labels, &[entry(D, "id-1", &[ZONE, "rack"])]);
+    }
+    // What is left of ours goes with the driver, what someone else set stays.
+    objects.sync(&wanted(&[], false)).unwrap();
+    objects.assert(&[], &[(ZONE, "changed")], &[]);
+}
+
+#[test]
 fn what_unknown_drivers_left_is_kept_for_as_long_as_they_may_come_back() {
     let mut objects = Objects::empty();
     let zone = &[(ZONE, "zone-a")];
@@ -500,9 +517,13 @@ fn some_wanted() -> impl Strategy<Value = Wanted> {
     let info = ("[x-z]", -1_i64..3, some_pairs())
         .prop_map(|(node_id, max_volumes, topology)| NodeInfo { node_id, max_volumes, topology });
     let drivers = proptest::collection::btree_map("[a-d]", info, 0..4)
-        .prop_map(|drivers| drivers.into_iter().collect())
+        .prop_map(|drivers| drivers.into_iter().collect::<Vec<_>>())
         .prop_shuffle();
-    (drivers, any::<bool>()).prop_map(|(drivers, keep_unknown)| Wanted { drivers, keep_unknown })
+    (drivers, any::<(bool, bool)>()).prop_map(|(drivers, (keep_unknown, half))| {
+        let standing = drivers.iter().take(if half { drivers.len() / 2 } else { 0 });
+        let standing = standing.map(|(name, _)| name.clone()).collect();
+        Wanted { drivers, standing, keep_unknown }
+    })
 }
 
 fn some_objects() -> impl Strategy<Value = Objects> {

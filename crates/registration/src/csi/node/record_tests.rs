@@ -93,7 +93,7 @@ async fn the_object_is_made_without_drivers_and_strangers_stay_for_the_grace() {
     let record = script.start();
     sleep(GRACE / 2).await;
     assert_eq!(script.count(), 1);
-    assert_eq!(script.last(), Wanted { drivers: vec![], keep_unknown: true });
+    assert_eq!(script.last(), Wanted { keep_unknown: true, ..Wanted::default() });
     sleep(GRACE).await;
     assert_eq!(script.count(), 2);
     assert_eq!(script.last(), Wanted::default());
@@ -115,7 +115,7 @@ async fn a_driver_that_comes_back_in_time_changes_nothing() {
     assert_eq!(script.count(), before, "nothing is written while it may come back");
     record.install("a", info("1")).await.unwrap();
     sleep(GRACE * 2).await;
-    assert_eq!(script.last(), written);
+    assert_eq!(script.last().drivers, written.drivers);
     assert_eq!(script.count(), before + 1);
 }
 

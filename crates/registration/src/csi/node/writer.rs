@@ -165,8 +165,10 @@ impl Writer {
             let info = if news.contains(name) { Some(&entry.info) } else { entry.written.as_ref() };
             info.map(|info| (name.clone(), info.clone()))
         });
-        let drivers = drivers.collect();
-        (Wanted { drivers, keep_unknown: self.unknown_until.is_some() }, news)
+        let drivers: Vec<_> = drivers.collect();
+        let standing = drivers.iter().map(|(name, _)| name).filter(|name| !news.contains(name));
+        let standing = standing.cloned().collect();
+        (Wanted { drivers, standing, keep_unknown: self.unknown_until.is_some() }, news)
     }
 
     fn settle(&mut self, news: &[String], refused: &Refusals) {
