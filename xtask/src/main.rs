@@ -36,16 +36,13 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
-        Task::Test(options) => return test::run(&options),
-        Task::Peers { names } => peers::build(&names),
+        Task::Test(options) => Ok(test::run(&options)),
+        Task::Peers { names } => peers::build(&names).map(|()| ExitCode::SUCCESS),
         Task::Bench(options) => bench::run(&options),
-        Task::Tidy => tidy::run(),
+        Task::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
 }

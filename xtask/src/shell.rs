@@ -16,10 +16,14 @@ pub(crate) fn command(program: &str) -> Command {
 /// cargo, with its output kept in the cache unless the caller has a place for it: a new clone then starts warm.
 pub(crate) fn cargo() -> Command {
     let mut command = command("cargo");
-    if std::env::var_os("CARGO_TARGET_DIR").is_none() {
-        command.env("CARGO_TARGET_DIR", peers::cache().join("target"));
-    }
+    command.env("CARGO_TARGET_DIR", target());
     command
+}
+
+/// The folder of cargo's output.
+pub(crate) fn target() -> PathBuf {
+    let given = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    given.unwrap_or_else(|| peers::cache().join("target"))
 }
 
 /// Runs `command` with its output shown.

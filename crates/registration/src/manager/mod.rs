@@ -1,7 +1,7 @@
 //! The node's side: from sockets in a folder to registered plugins.
 //!
-//! [`World`](world::World) holds what is and what should be and decides, purely, what comes next for a socket.
-//! [`Operator`](operation::Operator) carries that step out: it talks to the plugin and calls the handler.
+//! `World` holds what is and what should be and decides, purely, what comes next for a socket.
+//! `Operator` carries that step out: it talks to the plugin and calls the handler.
 //! [`PluginManager`] joins them with the watched folder and the reconcile kernel.
 
 mod events;

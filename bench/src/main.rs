@@ -1,0 +1,54 @@
+//! Measurements with targets. `cargo xtask bench NAME` builds what is measured, static as it ships, and runs this in
+//! release mode. Every figure is printed beside its target; a missed one makes the exit code 1.
+
+#![allow(clippy::print_stdout)]
+
+mod registration;
+mod report;
+mod sample;
+mod usage;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use self::report::Report;
+
+/// What to measure, and against what.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+    /// The wharf binary that is measured
+    #[arg(long, value_name = "FILE", global = true, default_value = "wharf")]
+    binary: PathBuf,
+    /// A folder with the binaries to compare with, under their usual names
+    #[arg(long, value_name = "DIR", global = true)]
+    peers: Option<PathBuf>,
+    /// Few repetitions: shows that the bench works, the figures are worth little
+    #[arg(long, global = true)]
+    quick: bool,
+}
+
+/// Every measurement there is.
+#[derive(Subcommand)]
+enum Bench {
+    /// The plugin manager beside a real kubelet, and the registrar
+    Registration,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let (name, run) = match arguments.bench {
+        Bench::Registration => ("registration", registration::run),
+    };
+    let mut report = Report::start(name);
+    match run(&arguments, &mut report) {
+        Ok(()) => report.close(),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Durations, measured many times.
+
+use std::time::Duration;
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub(crate) struct Sample(Vec<Duration>);
+
+impl Sample {
+    pub(crate) fn add(&mut self, took: Duration) {
+        self.0.push(took);
+    }
+
+    /// The middle one, in milliseconds.
+    pub(crate) fn p50(&self) -> f64 {
+        self.percentile(50)
+    }
+
+    /// The one that 99 of 100 are at or below, in milliseconds.
+    pub(crate) fn p99(&self) -> f64 {
+        self.percentile(99)
+    }
+
+    /// By nearest rank: always a value that was measured. Not a number where nothing was.
+    fn percentile(&self, percent: usize) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * percent).div_ceil(100).max(1);
+        sorted.get(rank - 1).map_or(f64::NAN, |took| took.as_secs_f64() * 1e3)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_measured_values() {
+        let of = |count: u64| Sample((1..=count).rev().map(Duration::from_millis).collect());
+        assert_eq!((of(200).p50(), of(200).p99()), (100.0, 198.0));
+        assert_eq!((of(3).p50(), of(3).p99()), (2.0, 3.0));
+        assert_eq!(of(1).p50(), 1.0);
+        assert!(of(0).p99().is_nan());
+    }
+}

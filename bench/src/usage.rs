@@ -1,0 +1,134 @@
+//! What a process takes of the machine, as the kernel counts it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// One look at a process.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    /// Memory in use, pages of the binary included, in kB of 1,024 bytes.
+    pub(crate) resident: u64,
+    /// Of that, what belongs to no file.
+    pub(crate) anonymous: u64,
+    /// Open descriptors.
+    pub(crate) descriptors: usize,
+    threads: BTreeMap<String, Thread>,
+}
+
+/// What a process did between two looks.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// Time on a processor, all threads together.
+    pub(crate) processor: Duration,
+    /// How often a thread woke up; it gave up the processor as often.
+    pub(crate) wakeups: u64,
+    /// How many threads did so.
+    pub(crate) threads: usize,
+}
+
+/// The time is exact to the nanosecond here; the ticks of `stat` are 10 ms long.
+#[derive(Clone, Copy, Debug, Default)]
+struct Thread {
+    processor: Duration,
+    switches: u64,
+}
+
+impl Usage {
+    /// Looks at the process `id`.
+    pub(crate) fn of(id: u32) -> Result<Self> {
+        let process = PathBuf::from(format!("/proc/{id}"));
+        let status = read(&process.join("status"))?;
+        let mut threads = BTreeMap::new();
+        for entry in process.join("task").read_dir()? {
+            let entry = entry?;
+            let thread = Thread::read(&entry.path())?;
+            threads.insert(entry.file_name().to_string_lossy().into_owned(), thread);
+        }
+        Ok(Self {
+            resident: field(&status, "VmRSS:")?,
+            anonymous: field(&status, "RssAnon:")?,
+            descriptors: process.join("fd").read_dir()?.count(),
+            threads,
+        })
+    }
+
+    /// What was done since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Work {
+        let mut work = Work { processor: Duration::ZERO, wakeups: 0, threads: 0 };
+        for (id, thread) in &self.threads {
+            let before = earlier.threads.get(id).copied().unwrap_or_default();
+            let wakeups = thread.switches.saturating_sub(before.switches);
+            work.processor += thread.processor.saturating_sub(before.processor);
+            work.wakeups += wakeups;
+            work.threads += usize::from(wakeups > 0);
+        }
+        work
+    }
+}
+
+impl Thread {
+    fn read(folder: &Path) -> Result<Self> {
+        let schedule = read(&folder.join("schedstat"))?;
+        let nanoseconds = schedule.split(' ').next().unwrap_or_default();
+        let status = read(&folder.join("status"))?;
+        Ok(Self {
+            processor: Duration::from_nanos(nanoseconds.parse().context("schedstat")?),
+            switches: field(&status, "voluntary_ctxt_switches:")?,
+        })
+    }
+}
+
+fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).with_context(|| file.display().to_string())
+}
+
+/// The number on the line of `status` that begins with `name`.
+fn field(status: &str, name: &str) -> Result<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.with_context(|| format!("status has no {name}"))?.parse().context("status")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_a_usage() {
+        let usage = Usage::of(std::process::id()).unwrap();
+        assert!(usage.resident > usage.anonymous && usage.anonymous > 0, "{usage:?}");
+        assert!(usage.descriptors >= 3 && !usage.threads.is_empty(), "{usage:?}");
+    }
+
+    #[test]
+    fn work_is_the_difference() {
+        let usage = |threads: &[(&str, u64, u64)]| Usage {
+            resident: 0,
+            anonymous: 0,
+            descriptors: 0,
+            threads: threads
+                .iter()
+                .map(|&(id, ms, switches)| {
+                    (id.to_owned(), Thread { processor: Duration::from_millis(ms), switches })
+                })
+                .collect(),
+        };
+        let earlier = usage(&[("1", 5, 10), ("2", 3, 7)]);
+        let later = usage(&[("1", 9, 16), ("2", 3, 7), ("3", 1, 1)]);
+        let expected = Work { processor: Duration::from_millis(5), wakeups: 7, threads: 2 };
+        assert_eq!(later.since(&earlier), expected);
+    }
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let status =
+            "nonvoluntary_ctxt_switches:\t9\nvoluntary_ctxt_switches:\t4\nVmRSS:\t  12 kB\n";
+        assert_eq!(field(status, "voluntary_ctxt_switches:").unwrap(), 4);
+        assert_eq!(field(status, "VmRSS:").unwrap(), 12);
+        assert!(field(status, "RssAnon:").unwrap_err().to_string().contains("RssAnon"));
+    }
+}

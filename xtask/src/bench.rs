@@ -1,0 +1,77 @@
+//! `cargo xtask bench NAME`: builds what is measured and hands over to the `wharf-bench` program.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use wharf_testkit::peers as cache;
+
+use crate::{peers, shell};
+
+/// The target that the static binary is built for: the host's flags would get into build scripts and macros, too.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What to measure, and against what.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The measurement's name; without it, all names are listed
+    name: Option<String>,
+    /// A folder with the binaries to compare with, under their usual names
+    #[arg(long, value_name = "DIR")]
+    peers: Option<PathBuf>,
+    /// Few repetitions: shows that the bench works, the figures are worth little
+    #[arg(long)]
+    quick: bool,
+}
+
+struct Bench {
+    name: &'static str,
+    about: &'static str,
+    /// The folders of `peers/` that it runs against.
+    peers: &'static [&'static str],
+}
+
+const BENCHES: &[Bench] = &[Bench {
+    name: "registration",
+    about: "the plugin manager beside a real kubelet, and the registrar",
+    peers: &["etcd", "kubernetes"],
+}];
+
+/// Runs the measurement that `options` names. The exit code tells whether every target was met.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let Some(name) = &options.name else {
+        for bench in BENCHES {
+            println!("{:<16} {}", bench.name, bench.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
+        bail!("there is no bench {name:?}: `cargo xtask bench` lists them");
+    };
+    if std::env::var_os(cache::SKIP_PEERS).is_none() {
+        let names: Vec<_> = bench.peers.iter().map(|&name| name.to_owned()).collect();
+        peers::build(&names)?;
+    }
+    let mut measure = shell::cargo();
+    measure.args(["run", "--quiet", "--release", "--package", "wharf-bench", "--", name]);
+    measure.arg("--binary").arg(static_binary()?);
+    if options.quick {
+        measure.arg("--quick");
+    }
+    if let Some(folder) = &options.peers {
+        let folder =
+            folder.canonicalize().with_context(|| format!("--peers {}", folder.display()))?;
+        measure.arg("--peers").arg(&folder).env(cache::PEERS, &folder);
+    }
+    let status = measure.status().context("cargo run --package wharf-bench")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Builds wharf as it ships: one file that needs nothing beside it.
+fn static_binary() -> Result<PathBuf> {
+    let mut build = shell::cargo();
+    build.args(["build", "--release", "--package", "wharf", "--target", TARGET]);
+    build.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    shell::run(&mut build)?;
+    Ok(shell::target().join(TARGET).join("release/wharf"))
+}
