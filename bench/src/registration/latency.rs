@@ -13,6 +13,9 @@ use crate::sample::Sample;
 
 /// How many sockets a crowd is.
 const CROWD: usize = 100;
+/// Sockets live in memory here: ext4 shuns inodes that were deleted a moment ago, and searching for others takes longer
+/// than a registration. No node makes and removes sockets at this rate.
+const FOLDER: &str = "/dev/shm";
 const LIMIT: f64 = 20.0;
 /// Taking out and taking in.
 const LIMIT_AGAIN: f64 = 2.0 * LIMIT;
@@ -20,31 +23,39 @@ const LIMIT_AGAIN: f64 = 2.0 * LIMIT;
 /// Plugins one by one, and in crowds.
 pub(super) async fn measure(single: usize, crowds: usize, report: &mut Report) -> Result<()> {
     for (rounds, count, title) in [
-        (single, 1, format!("no-op handler, {single} plugins one by one, p99")),
-        (crowds, CROWD, format!("no-op handler, {CROWD} plugins at once, {crowds} times, p99")),
+        (1, single, format!("no-op handler, {single} plugins one by one, p99")),
+        (crowds, CROWD, format!("no-op handler, {CROWD} plugins at once, p99, median of {crowds}")),
     ] {
         report.section(&title);
-        let folder = tempfile::tempdir()?;
+        let at_once = if rounds == 1 { 1 } else { count };
+        let folder = tempfile::tempdir_in(FOLDER)?;
         let (handlers, mut calls) = noop::handlers(noop::KIND);
         let manager = PluginManager::start(ManagerOptions::new(folder.path()), handlers);
         manager.synced().wait_for(|synced| *synced).await.context("the manager")?;
-        let mut lives = Lives::default();
         // The first life warms the machine up.
-        live(folder.path(), count, &mut calls, &mut Lives::default()).await?;
+        live(folder.path(), at_once, &mut calls, &mut Lives::default()).await?;
+        let mut all = Vec::new();
         for _ in 0..rounds {
-            live(folder.path(), count, &mut calls, &mut lives).await?;
+            let mut lives = Lives::default();
+            for _ in 0..count / at_once {
+                live(folder.path(), at_once, &mut calls, &mut lives).await?;
+            }
+            all.push(lives);
         }
         manager.stop().await;
-        report.at_most("listen() to Notify(true)", lives.comes.p99(), LIMIT, "ms");
-        report.at_most("unlink to DeRegister", lives.goes.p99(), LIMIT, "ms");
-        report.at_most(
-            "unlink and listen() to Notify(true)",
-            lives.comes_again.p99(),
-            LIMIT_AGAIN,
-            "ms",
-        );
+        let p99 = |of: fn(&Lives) -> &Sample| median(all.iter().map(|lives| of(lives).p99()));
+        report.at_most("listen() to Notify(true)", p99(|it| &it.comes), LIMIT, "ms");
+        report.at_most("unlink to DeRegister", p99(|it| &it.goes), LIMIT, "ms");
+        let again = p99(|it| &it.comes_again);
+        report.at_most("unlink and listen() to Notify(true)", again, LIMIT_AGAIN, "ms");
     }
     Ok(())
+}
+
+fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 #[derive(Default)]

@@ -37,7 +37,7 @@ struct Counts {
 impl Counts {
     const FULL: Self = Self {
         single: 200,
-        crowds: 5,
+        crowds: 9,
         api: 50,
         kubelet: 20,
         present: 1000,
@@ -47,7 +47,7 @@ impl Counts {
     };
     const QUICK: Self = Self {
         single: 20,
-        crowds: 1,
+        crowds: 3,
         api: 5,
         kubelet: 2,
         present: 100,

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
 
@@ -75,11 +76,18 @@ pub fn cache() -> PathBuf {
     })
 }
 
-/// The repository's root.
+/// The repository's root, as cargo tells whatever it runs.
+///
+/// Not the one at compile time: clones that share a target folder share what was built, too.
 #[must_use]
 pub fn repository() -> &'static Path {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    crates.and_then(Path::parent).expect("this crate is two folders deep")
+    static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
+        let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs this");
+        let package = PathBuf::from(package);
+        let root = package.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
+        root.expect("a package is in a workspace with a Cargo.lock").to_owned()
+    });
+    &ROOT
 }
 
 /// One folder of `peers/`.

@@ -115,6 +115,8 @@ async fn play(acts: Vec<Act>) {
             handlers: Handlers::new().with("Model", Arc::new(stage.clone())),
             dial: Arc::new(stage.clone()),
             metrics: ManagerMetrics::default(),
+            // Fewer turns than sockets, so that some have to wait.
+            turns: tokio::sync::Semaphore::new(1),
         },
     );
     let feed = Feed {

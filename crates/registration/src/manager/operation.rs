@@ -4,7 +4,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 use tonic::{Code, Status};
 use tracing::{info, warn};
 use wharf_proto::pluginregistration::PluginInfo;
@@ -21,6 +24,11 @@ const GREETING: Duration = Duration::from_secs(10);
 /// The pauses between two questions within [`GREETING`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// Registrations that go ahead at once. A crowd that talks all at the same time is done later than one that takes turns:
+/// every connection has its buffers.
+pub(crate) const TURNS: usize = 16;
+/// How long a registration waits for its turn. Those that never end must not hold up the others.
+const TURN_PATIENCE: Duration = Duration::from_millis(20);
 /// A handler that never returns must not hold its socket for ever. Beyond any handler's own limits.
 const HANDLER_PATIENCE: Duration = Duration::from_mins(5);
 
@@ -30,6 +38,7 @@ pub(crate) struct Operator {
     pub(crate) handlers: Handlers,
     pub(crate) dial: Arc<dyn Dial>,
     pub(crate) metrics: ManagerMetrics,
+    pub(crate) turns: Semaphore,
 }
 
 impl Operation<PathBuf> for Operator {
@@ -67,6 +76,7 @@ impl Operator {
         generation: Generation,
         newly_made: bool,
     ) -> Result<Option<Plugin>, String> {
+        let _turn = timeout(TURN_PATIENCE, self.turns.acquire()).await;
         let (mut conversation, info) = self.greet(socket, newly_made).await?;
         let shown = socket.display();
         let plugin = introduce(socket, info);

@@ -2,7 +2,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
 use tokio::{
-    sync::{broadcast, watch},
+    sync::{Semaphore, broadcast, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -11,8 +11,10 @@ use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
 use wharf_reconcile::{Backoff, Config, Handle, Reconciler};
 
 use super::{
-    Dial, Handlers, ManagerMetrics, PluginEvent, PluginView, SocketDial, metrics::Totals,
-    operation::Operator, world::World,
+    Dial, Handlers, ManagerMetrics, PluginEvent, PluginView, SocketDial,
+    metrics::Totals,
+    operation::{Operator, TURNS},
+    world::World,
 };
 
 /// Operations at once. An operation is one connection and a few kilobytes; the bound keeps a thousand sockets at start
@@ -61,7 +63,13 @@ impl PluginManager {
         let metrics = ManagerMetrics::default();
         let reconciler = Reconciler::start(
             Config { name: "plugins", parallelism: PARALLELISM, backoff: options.backoff },
-            Operator { world: Arc::clone(&world), handlers, dial, metrics: metrics.clone() },
+            Operator {
+                world: Arc::clone(&world),
+                handlers,
+                dial,
+                metrics: metrics.clone(),
+                turns: Semaphore::new(TURNS),
+            },
         );
         let stop = CancellationToken::new();
         let (synced_sender, synced) = watch::channel(false);

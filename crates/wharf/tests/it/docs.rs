@@ -1,7 +1,5 @@
 //! The commands of the README and the docs, run as they stand there.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::{path::Path, process::Command, time::Duration};
 
 use wharf_testkit::{peers::repository, process::Process};

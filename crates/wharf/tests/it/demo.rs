@@ -1,7 +1,5 @@
 //! `wharf demo` as a newcomer runs it.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::process::Command;
 
 #[test]

@@ -1,131 +1,15 @@
 //! The binary's commands and personalities, run as processes.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::{
     os::unix::{fs::symlink, net::UnixListener},
-    path::{Path, PathBuf},
-    process::{Command, Output},
-    time::Duration,
+    path::Path,
+    process::Command,
 };
 
 use rustix::process::Signal;
-use tempfile::TempDir;
 use wharf_testkit::process::{Process, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-const WHARF: &str = env!("CARGO_BIN_EXE_wharf");
-const DRIVER: &str = "demo.csi.wharf.dev";
-
-/// A folder with a driver, a registry and whatever else a test starts in it.
-struct Bench {
-    folder: TempDir,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("registry")).unwrap();
-        Self { folder }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn registration_socket(&self) -> PathBuf {
-        self.path("registry").join(format!("{DRIVER}-reg.sock"))
-    }
-
-    /// Starts `wharf`; a second process of one name gets a log of its own.
-    fn start(&self, name: &str, args: &[&str]) -> Process {
-        let number = (1..).find(|n| !self.path(&format!("{name}-{n}.log")).exists()).unwrap();
-        let name = format!("{name}-{number}");
-        Process::start(&name, Command::new(WHARF).args(args), self.folder.path()).unwrap()
-    }
-
-    /// The demo's CSI driver, listening.
-    async fn driver(&self) -> Process {
-        let socket = self.path("csi.sock");
-        let mut driver = self.start("driver", &["demo", "--driver", socket.to_str().unwrap()]);
-        driver.ready(PATIENCE, "driver socket", || exists(&socket)).await.unwrap();
-        driver
-    }
-
-    fn registrar(&self, more: &[&str]) -> Process {
-        let (csi, registry) = (self.path("csi.sock"), self.path("registry"));
-        let flags = [
-            format!("-csi-address={}", csi.display()),
-            format!("--kubelet-registration-path={}", csi.display()),
-            format!("--plugin-registration-path={}", registry.display()),
-        ];
-        let mut args = vec!["registrar"];
-        args.extend(flags.iter().map(String::as_str));
-        args.extend(more);
-        self.start("registrar", &args)
-    }
-
-    /// `wharf plugins run` on the registry; ready when it says that it is.
-    async fn manager(&self) -> (Process, String) {
-        let registry = self.path("registry");
-        let mut manager = self.start(
-            "manager",
-            &[
-                "plugins",
-                "run",
-                "--root",
-                registry.to_str().unwrap(),
-                "--http-endpoint",
-                "127.0.0.1:0",
-            ],
-        );
-        let address = manager
-            .line(PATIENCE, "admin address", |line| {
-                let (_, rest) = line.split_once("address=\"")?;
-                Some(rest.split('"').next()?.to_owned())
-            })
-            .await
-            .unwrap();
-        manager.ready(PATIENCE, "readyz", || ok(format!("http://{address}/readyz"))).await.unwrap();
-        (manager, address)
-    }
-
-    fn ls(&self, more: &[&str]) -> String {
-        let registry = self.path("registry");
-        let mut args = vec!["plugins", "ls", "--root", registry.to_str().unwrap()];
-        args.extend(more);
-        let output = wharf(&args);
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-fn wharf(args: &[&str]) -> Output {
-    Command::new(WHARF).args(args).output().unwrap()
-}
-
-async fn exists(path: &Path) -> Option<()> {
-    path.exists().then_some(())
-}
-
-fn get(url: &str) -> (u16, String) {
-    let output = Command::new("curl")
-        .args(["--silent", "--max-time", "10", "--write-out", "\n%{http_code}", url])
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let (body, code) = text.rsplit_once('\n').unwrap();
-    (code.parse().unwrap(), body.to_owned())
-}
-
-async fn ok(url: String) -> Option<()> {
-    (get(&url).0 == 200).then_some(())
-}
-
-/// A port that was free a moment ago, for flags that take no port 0.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+use crate::support::{Bench, PATIENCE, WHARF, exists, free_port, get, ok, wharf};
 
 #[tokio::test]
 async fn a_driver_is_registered_by_three_processes_and_survives_kills() {

@@ -1,7 +1,5 @@
 //! Our registrar under a real kubelet, and our manager in a kubelet's place, with a Go driver behind them.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
