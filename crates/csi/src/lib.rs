@@ -4,7 +4,7 @@
 //! connection for as long as the driver is registered. Its state is the driver's liveness ([`Driver::link`]), and
 //! what the driver said it can do is asked once per connection, because a driver may come back as another version.
 //!
-//! An error of a call is more than a code: [`class`] tells whether the driver certainly did nothing, certainly
+//! An error of a call is more than a code: [`class()`] tells whether the driver certainly did nothing, certainly
 //! failed, or may still be at work.
 
 mod capabilities;
