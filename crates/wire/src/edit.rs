@@ -1,0 +1,328 @@
+//! A message under change.
+//!
+//! A [`Message`] is the list of its fields as they came. What is never changed is written as it came, also where an encoder
+//! of today would write it in another way. A changed field stays where it was; a new one comes last. A value is compared
+//! before it is set: setting what is there already changes nothing.
+
+use bytes::Bytes;
+
+use crate::field::{Field, Value, WireError, fields};
+use crate::varint;
+
+/// A message, its fields in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    original: Bytes,
+    pieces: Vec<Piece>,
+    changed: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Piece {
+    /// One occurrence of a field.
+    Field { number: u32, raw: Bytes, content: Content },
+    /// A message that was opened, with its first occurrence as it came.
+    Open { number: u32, raw: Bytes, message: Box<Message> },
+    /// A later occurrence of a message that was opened, and whose content that now holds.
+    Rest { number: u32, raw: Bytes },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Content {
+    Varint(u64),
+    Bytes(Bytes),
+    Other,
+}
+
+impl Message {
+    /// Takes a message apart, one level deep.
+    ///
+    /// # Errors
+    /// When the bytes are no message.
+    pub fn parse(original: Bytes) -> Result<Self, WireError> {
+        let pieces = fields(&original)
+            .map(|field| Ok(Piece::of(&original, &field?)))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { original, pieces, changed: false })
+    }
+
+    /// Whether anything in it was changed.
+    pub fn is_changed(&self) -> bool {
+        let opened =
+            |piece: &Piece| matches!(piece, Piece::Open { message, .. } if message.is_changed());
+        self.changed || self.pieces.iter().any(opened)
+    }
+
+    /// The message as bytes: those it came with if nothing was changed.
+    pub fn encode(&self) -> Bytes {
+        if !self.is_changed() {
+            return self.original.clone();
+        }
+        let mut bytes = Vec::with_capacity(self.original.len() + 64);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Open { number, message, .. } if message.is_changed() => {
+                    bytes_field(*number, &message.encode(), &mut bytes);
+                }
+                Piece::Rest { number, .. }
+                    if self.opened(*number).is_some_and(Self::is_changed) => {}
+                Piece::Field { raw, .. } | Piece::Open { raw, .. } | Piece::Rest { raw, .. } => {
+                    bytes.extend_from_slice(raw);
+                }
+            }
+        }
+        bytes.into()
+    }
+
+    /// An integer, boolean or enum; the last occurrence counts.
+    ///
+    /// # Errors
+    /// When the field has another type.
+    pub fn varint(&self, number: u32) -> Result<Option<u64>, WireError> {
+        match self.last(number) {
+            None => Ok(None),
+            Some(Content::Varint(value)) => Ok(Some(*value)),
+            Some(_) => Err(WireError::Type { number, expected: "a number" }),
+        }
+    }
+
+    /// A string or bytes; the last occurrence counts.
+    ///
+    /// # Errors
+    /// When the field has another type.
+    pub fn bytes(&self, number: u32) -> Result<Option<Bytes>, WireError> {
+        match self.last(number) {
+            None => Ok(None),
+            Some(Content::Bytes(value)) => Ok(Some(value.clone())),
+            Some(_) => Err(WireError::Type { number, expected: "bytes" }),
+        }
+    }
+
+    /// Every occurrence of a repeated string, bytes or message, in their order.
+    ///
+    /// # Errors
+    /// When one of them has another type.
+    pub fn all(&self, number: u32) -> Result<Vec<Bytes>, WireError> {
+        let of = |piece: &Piece| match piece {
+            Piece::Field { number: own, content: Content::Bytes(value), .. } if *own == number => {
+                Some(Ok(value.clone()))
+            }
+            Piece::Field { number: own, .. } if *own == number => {
+                Some(Err(WireError::Type { number, expected: "bytes" }))
+            }
+            Piece::Open { number: own, message, .. } if *own == number => {
+                Some(Ok(message.encode()))
+            }
+            _ => None,
+        };
+        self.pieces.iter().filter_map(of).collect()
+    }
+
+    /// Sets a number. Zero is what an absent one is.
+    pub fn set_varint(&mut self, number: u32, value: u64) {
+        if value == 0 {
+            self.clear(number);
+        } else if self.varint(number) != Ok(Some(value)) {
+            let mut raw = Vec::new();
+            varint::write(u64::from(number) << 3, &mut raw);
+            varint::write(value, &mut raw);
+            self.set(
+                number,
+                vec![Piece::Field { number, raw: raw.into(), content: Content::Varint(value) }],
+            );
+        }
+    }
+
+    /// Sets a string or bytes. Empty is what an absent one is.
+    pub fn set_bytes(&mut self, number: u32, value: &[u8]) {
+        if value.is_empty() {
+            self.clear(number);
+        } else if self.bytes(number).ok().flatten().as_deref() != Some(value) {
+            self.set(number, vec![Piece::bytes(number, value)]);
+        }
+    }
+
+    /// Sets a repeated field of strings, bytes or messages.
+    pub fn set_all(&mut self, number: u32, values: &[Bytes]) {
+        if self.all(number).as_deref() != Ok(values) {
+            self.set(number, values.iter().map(|value| Piece::bytes(number, value)).collect());
+        }
+    }
+
+    /// Removes every occurrence of a field.
+    pub fn clear(&mut self, number: u32) {
+        let before = self.pieces.len();
+        self.pieces.retain(|piece| piece.number() != number);
+        self.changed |= self.pieces.len() != before;
+    }
+
+    /// Opens a message inside this one, to read or change it. One that came in several pieces is their sum; one that did not
+    /// come is empty, and is written only if something is put into it.
+    ///
+    /// # Errors
+    /// When the field is no message.
+    pub fn open(&mut self, number: u32) -> Result<&mut Self, WireError> {
+        if self.opened(number).is_none() {
+            self.take_apart(number)?;
+        }
+        let opened = self.pieces.iter_mut().find_map(|piece| match piece {
+            Piece::Open { number: own, message, .. } if *own == number => Some(message.as_mut()),
+            _ => None,
+        });
+        opened.ok_or(WireError::Type { number, expected: "a message" })
+    }
+
+    /// The entries of a map from strings to strings or bytes. Keys that come twice are there twice: the last one counts.
+    ///
+    /// # Errors
+    /// When the field is no such map.
+    pub fn map(&self, number: u32) -> Result<Vec<(Bytes, Bytes)>, WireError> {
+        self.all(number)?.into_iter().map(entry).collect()
+    }
+
+    /// Sets a key of a map.
+    ///
+    /// # Errors
+    /// When the field is no such map.
+    pub fn set_key(&mut self, number: u32, key: &[u8], value: &[u8]) -> Result<(), WireError> {
+        let entries = self.map(number)?;
+        let last = entries.iter().rposition(|(own, _)| own == key);
+        match last {
+            Some(index) if entries[index].1 == value => {}
+            Some(index) => {
+                let mut values = self.all(number)?;
+                values[index] = encode_entry(key, value);
+                self.replace_at(number, index, &values[index].clone());
+            }
+            None => {
+                self.pieces.push(Piece::bytes(number, &encode_entry(key, value)));
+                self.changed = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a key from a map.
+    ///
+    /// # Errors
+    /// When the field is no such map.
+    pub fn remove_key(&mut self, number: u32, key: &[u8]) -> Result<(), WireError> {
+        let stays: Vec<bool> = self.map(number)?.iter().map(|(own, _)| own != key).collect();
+        if stays.iter().all(|stays| *stays) {
+            return Ok(());
+        }
+        let mut stays = stays.into_iter();
+        self.pieces.retain(|piece| piece.number() != number || stays.next().unwrap_or(true));
+        self.changed = true;
+        Ok(())
+    }
+
+    fn last(&self, number: u32) -> Option<&Content> {
+        self.pieces.iter().rev().find_map(|piece| match piece {
+            Piece::Field { number: own, content, .. } if *own == number => Some(content),
+            _ => None,
+        })
+    }
+
+    fn opened(&self, number: u32) -> Option<&Self> {
+        self.pieces.iter().find_map(|piece| match piece {
+            Piece::Open { number: own, message, .. } if *own == number => Some(message.as_ref()),
+            _ => None,
+        })
+    }
+
+    /// Puts `pieces` where the field's first occurrence is, in place of all of them.
+    fn set(&mut self, number: u32, pieces: Vec<Piece>) {
+        let at = self.pieces.iter().position(|piece| piece.number() == number);
+        self.pieces.retain(|piece| piece.number() != number);
+        let at = at.unwrap_or(self.pieces.len());
+        self.pieces.splice(at..at, pieces);
+        self.changed = true;
+    }
+
+    /// Replaces one occurrence of a repeated field.
+    fn replace_at(&mut self, number: u32, index: usize, value: &Bytes) {
+        let mut occurrences = self.pieces.iter_mut().filter(|piece| piece.number() == number);
+        if let Some(piece) = occurrences.nth(index) {
+            *piece = Piece::bytes(number, value);
+            self.changed = true;
+        }
+    }
+
+    fn take_apart(&mut self, number: u32) -> Result<(), WireError> {
+        let parts = self.all(number)?;
+        let content = match parts.as_slice() {
+            [one] => one.clone(),
+            several => Bytes::from(several.concat()),
+        };
+        let message = Box::new(Self::parse(content)?);
+        if parts.is_empty() {
+            self.pieces.push(Piece::Open { number, raw: Bytes::new(), message });
+            return Ok(());
+        }
+        let mut message = Some(message);
+        for piece in self.pieces.iter_mut().filter(|piece| piece.number() == number) {
+            let raw = piece.raw().clone();
+            *piece = match message.take() {
+                Some(message) => Piece::Open { number, raw, message },
+                None => Piece::Rest { number, raw },
+            };
+        }
+        Ok(())
+    }
+}
+
+impl Piece {
+    fn of(original: &Bytes, field: &Field<'_>) -> Self {
+        let content = match field.value {
+            Value::Varint(value) => Content::Varint(value),
+            Value::Bytes(value) => Content::Bytes(original.slice_ref(value)),
+            Value::Fixed32(_) | Value::Fixed64(_) | Value::Group(_) => Content::Other,
+        };
+        Self::Field { number: field.number, raw: original.slice_ref(field.raw), content }
+    }
+
+    fn bytes(number: u32, value: &[u8]) -> Self {
+        let mut raw = Vec::with_capacity(value.len() + 8);
+        bytes_field(number, value, &mut raw);
+        let raw = Bytes::from(raw);
+        let content = Content::Bytes(raw.slice(raw.len() - value.len()..));
+        Self::Field { number, raw, content }
+    }
+
+    fn number(&self) -> u32 {
+        match self {
+            Self::Field { number, .. } | Self::Open { number, .. } | Self::Rest { number, .. } => {
+                *number
+            }
+        }
+    }
+
+    fn raw(&self) -> &Bytes {
+        match self {
+            Self::Field { raw, .. } | Self::Open { raw, .. } | Self::Rest { raw, .. } => raw,
+        }
+    }
+}
+
+fn bytes_field(number: u32, value: &[u8], to: &mut Vec<u8>) {
+    varint::write(u64::from(number) << 3 | 2, to);
+    varint::write(value.len() as u64, to);
+    to.extend_from_slice(value);
+}
+
+/// A map's entry: key 1, value 2, each empty where absent.
+fn entry(bytes: Bytes) -> Result<(Bytes, Bytes), WireError> {
+    let entry = Message::parse(bytes)?;
+    Ok((entry.bytes(1)?.unwrap_or_default(), entry.bytes(2)?.unwrap_or_default()))
+}
+
+fn encode_entry(key: &[u8], value: &[u8]) -> Bytes {
+    let mut bytes = Vec::with_capacity(key.len() + value.len() + 8);
+    bytes_field(1, key, &mut bytes);
+    bytes_field(2, value, &mut bytes);
+    bytes.into()
+}
+
+#[cfg(test)]
+mod tests;
