@@ -14,8 +14,12 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("/usr/lib/cni/ptp", "containernetworking-plugins"),
     ("busybox", "busybox-static"),
     ("curl", "curl"),
+    ("jq", "jq"),
     ("openssl", "openssl"),
     ("setpriv", "util-linux"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
+    ("fio", "fio"),
 ];
 
 /// Installs what is missing, where this is Debian and we are root; else says what to do.

@@ -1,0 +1,105 @@
+//! To grow a filesystem to the size of its device.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::check::{Verdict, e2fsck};
+use crate::probe::{self, Signature};
+use crate::programs::{self, E2FSCK, Programs, RESIZE2FS};
+use crate::{Error, Filesystem, Result, space, sys};
+
+/// XFS does not begin an allocation group for fewer blocks.
+const XFS_SMALLEST_GROUP: u64 = 64;
+
+/// Grows the filesystem mounted at `mount_point` to the size of its device, if it is smaller.
+///
+/// For ext4 the kernel asks for `CAP_SYS_RESOURCE`; without it the answer is
+/// [`Error::NotPermitted`], and it can only be [grown offline](grow_offline_ext4).
+pub fn grow_mounted(fs: Filesystem, mount_point: &Path) -> Result<()> {
+    let root = File::open(mount_point).map_err(Error::io("open", mount_point))?;
+    let size = size_below(&root, mount_point)?;
+    let grown = match fs {
+        Filesystem::Ext4 => grow_ext4(&root, size),
+        Filesystem::Xfs => grow_xfs(&root, size),
+    };
+    grown.map_err(|errno| match errno {
+        Errno::PERM => Error::NotPermitted {
+            operation: "grow the mounted filesystem at",
+            path: mount_point.to_owned(),
+            capability: match fs {
+                Filesystem::Ext4 => "CAP_SYS_RESOURCE",
+                Filesystem::Xfs => "CAP_SYS_ADMIN",
+            },
+            source: errno.into(),
+        },
+        errno => Error::io("grow the filesystem at", mount_point)(errno),
+    })
+}
+
+/// Grows the ext4 on `device`, which must not be mounted, to the size of the device.
+///
+/// It is checked first, as `resize2fs` demands; damage that takes a person is an error. `deadline` is
+/// for each of the two programs.
+pub fn grow_offline_ext4(device: &Path, deadline: Duration) -> Result<()> {
+    let programs = Programs::default();
+    let checked = programs::run(&programs, E2FSCK, ["-f", "-p"], device, deadline)?;
+    if let Verdict::Damaged(report) = e2fsck(checked)? {
+        let detail = format!("e2fsck cannot repair it without a decision: {report}");
+        return Err(Error::Malformed { path: device.to_owned(), detail });
+    }
+    programs::run(&programs, RESIZE2FS, [""; 0], device, deadline)?.success()
+}
+
+/// Whether the filesystem already fills `device`, or image, by its superblock.
+///
+/// XFS keeps the superblock of a mounted filesystem to itself: ask only while it is not mounted.
+pub fn fits(fs: Filesystem, device: &Path) -> Result<bool> {
+    let file = File::open(device).map_err(Error::io("open", device))?;
+    let size = space::size(&file)?;
+    match (fs, probe::probe(&file)?) {
+        (Filesystem::Ext4, Signature::Ext4(state)) => {
+            Ok(state.largest_leftover() > size.saturating_sub(state.size()))
+        }
+        (Filesystem::Xfs, Signature::Xfs(state)) => {
+            let left = size.saturating_sub(state.size);
+            Ok(left / u64::from(state.block_size).max(1) < XFS_SMALLEST_GROUP)
+        }
+        (_, found) => {
+            let detail = format!("expected {fs}, found {found}");
+            Err(Error::Malformed { path: device.to_owned(), detail })
+        }
+    }
+}
+
+/// The kernel rounds down to what its groups allow.
+fn grow_ext4(root: &File, size: u64) -> rustix::io::Result<()> {
+    let stat = rustix::fs::fstatfs(root)?;
+    let block_size = u64::try_from(stat.f_bsize).unwrap_or(4096).max(1);
+    sys::fs::ext4_resize(root, size / block_size)
+}
+
+fn grow_xfs(root: &File, size: u64) -> rustix::io::Result<()> {
+    let geometry = sys::fs::xfs_geometry(root)?;
+    let blocks = size / u64::from(geometry.block_size).max(1);
+    if blocks < geometry.data_blocks + XFS_SMALLEST_GROUP {
+        return Ok(());
+    }
+    sys::fs::xfs_grow(root, blocks, geometry.inode_percent)
+}
+
+/// The size of the device that a mounted filesystem is on, without opening that device.
+fn size_below(root: &File, mount_point: &Path) -> Result<u64> {
+    let device = root.metadata().map_err(Error::io("look at", mount_point))?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let path = format!("/sys/dev/block/{major}:{minor}/size");
+    let sectors = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    let sectors: u64 = sectors.trim().parse().map_err(|_| Error::Malformed {
+        path: path.clone().into(),
+        detail: format!("expected a number of sectors, found {sectors:?}"),
+    })?;
+    Ok(sectors * 512)
+}

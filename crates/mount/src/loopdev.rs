@@ -1,0 +1,188 @@
+//! Image files as block devices.
+//!
+//! Loop devices are of the whole machine, and their numbers are used again at once: between a look
+//! and an act another program may have attached its own file under the same number. A [`Loop`]
+//! therefore carries the identity of its image, and [`detach`] acts only on that.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::{Error, Result, sys};
+
+mod detach;
+mod node;
+
+pub use detach::detach;
+
+const CONTROL: &str = "/dev/loop-control";
+
+/// How often another program may take the device that was free a moment ago.
+const RACES: usize = 64;
+
+/// A loop device with an image attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loop {
+    /// Its node, `/dev/loop7`.
+    pub path: PathBuf,
+    /// Its number, 7.
+    pub number: u32,
+    /// The device that the image is on, in the form of `st_dev`.
+    pub device: u64,
+    /// The image's inode.
+    pub inode: u64,
+    /// The kernel refuses writes to it.
+    pub read_only: bool,
+    /// The image is read and written past the page cache.
+    pub direct_io: bool,
+    /// It is being detached: it will be gone once its last user has closed it.
+    pub clearing: bool,
+}
+
+/// A loop device as the kernel describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoopStatus {
+    /// The device.
+    pub loopdev: Loop,
+    /// The image's path, as it was or is; ` (deleted)` is part of it for an unlinked one.
+    pub backing: PathBuf,
+    /// The device's size in bytes if it is limited, else 0: as large as the image.
+    pub size_limit: u64,
+    /// Where in the image it begins.
+    pub offset: u64,
+}
+
+/// How to attach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoopOptions {
+    /// Have the kernel refuse writes.
+    pub read_only: bool,
+    /// Go past the page cache, where image and pool allow it.
+    pub direct_io: bool,
+    /// The device's logical block size; the kernel's choice if `None`.
+    pub block_size: Option<u32>,
+}
+
+/// Attaches `image`, which must be open for writing unless `read_only`.
+///
+/// [`Loop::direct_io`] says whether direct I/O, if asked for, could be had. The device stays
+/// attached until it is [detached](detach), also beyond the life of this process.
+pub fn attach(image: &File, options: &LoopOptions) -> Result<Loop> {
+    let control = OpenOptions::new().read(true).write(true).open(CONTROL).map_err(no_device)?;
+    for _ in 0..RACES {
+        let number = sys::loops::free(&control).map_err(|errno| no_device(errno.into()))?;
+        let path = node::path(number);
+        node::ensure(&path, number)?;
+        let device = open(&path, options.read_only)?;
+        match configure(&device, image, options) {
+            Ok(()) => return settled(&device, number, path, image),
+            Err(Errno::BUSY) => continue,
+            Err(errno) => return Err(Error::file("attach a loop device to", image)(errno)),
+        }
+    }
+    Err(Error::NoLoopDevice { source: Errno::BUSY.into() })
+}
+
+/// The devices that have the file with this device number and inode attached.
+pub fn find(device: u64, inode: u64) -> Result<Vec<Loop>> {
+    let loops = list()?.into_iter().map(|status| status.loopdev);
+    Ok(loops.filter(|found| (found.device, found.inode) == (device, inode)).collect())
+}
+
+/// All loop devices that something is attached to.
+///
+/// Asking means to open each of them for a moment.
+pub fn list() -> Result<Vec<LoopStatus>> {
+    let mut found = Vec::new();
+    for number in node::attached()? {
+        let path = node::path(number);
+        node::ensure(&path, number)?;
+        let device = match File::open(&path) {
+            // Removed since.
+            Err(error) if node::is_gone(&error) => continue,
+            device => device.map_err(Error::io("open", &path))?,
+        };
+        match sys::loops::status(&device) {
+            Ok(info) => found.push(LoopStatus {
+                loopdev: describe(number, path, &info),
+                backing: node::backing(number).unwrap_or_default(),
+                size_limit: info.size_limit,
+                offset: info.offset,
+            }),
+            // Detached since.
+            Err(Errno::NXIO) => {}
+            Err(errno) => return Err(Error::io("ask for the status of", path)(errno)),
+        }
+    }
+    Ok(found)
+}
+
+/// Has the device take the size that its image has now.
+pub fn set_capacity(loopdev: &Loop) -> Result<()> {
+    let device = open(&loopdev.path, true)?;
+    sys::loops::set_capacity(&device).map_err(Error::io("resize", &loopdev.path))
+}
+
+/// The number of the block device at `path`, as mounts of it have it.
+pub fn device_number(path: &Path) -> Result<u64> {
+    let metadata = path.metadata().map_err(Error::io("look at", path))?;
+    if metadata.file_type().is_block_device() {
+        return Ok(metadata.rdev());
+    }
+    let detail = "expected a block device".to_owned();
+    Err(Error::Malformed { path: path.to_owned(), detail })
+}
+
+/// There is none, or it is another matter, such as a missing capability.
+fn no_device(source: io::Error) -> Error {
+    match source.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM | libc::EMFILE | libc::ENFILE) => {
+            Error::io("ask for a loop device at", CONTROL)(source)
+        }
+        _ => Error::NoLoopDevice { source },
+    }
+}
+
+fn open(path: &Path, read_only: bool) -> Result<File> {
+    let opened = OpenOptions::new().read(true).write(!read_only).open(path);
+    opened.map_err(Error::io("open", path))
+}
+
+/// One step; a second one without direct I/O if the kernel refuses that.
+fn configure(device: &File, image: &File, options: &LoopOptions) -> rustix::io::Result<()> {
+    let block_size = options.block_size.unwrap_or_default();
+    let flags = if options.read_only { sys::loops::READ_ONLY } else { 0 };
+    if options.direct_io {
+        match sys::loops::configure(device, image, flags | sys::loops::DIRECT_IO, block_size) {
+            Err(Errno::INVAL) => {}
+            done => return done,
+        }
+    }
+    sys::loops::configure(device, image, flags, block_size)
+}
+
+/// What became of it: the kernel may have dropped direct I/O without a word.
+fn settled(device: &File, number: u32, path: PathBuf, image: &File) -> Result<Loop> {
+    let info = sys::loops::status(device).map_err(Error::io("ask for the status of", &path))?;
+    let loopdev = describe(number, path, &info);
+    tracing::debug!(
+        device = ?loopdev.path, image = ?crate::error::path_of(image), direct_io = loopdev.direct_io, "attached"
+    );
+    Ok(loopdev)
+}
+
+fn describe(number: u32, path: PathBuf, info: &sys::loops::Info) -> Loop {
+    let has = |flag| info.flags & flag != 0;
+    Loop {
+        path,
+        number,
+        device: info.device,
+        inode: info.inode,
+        read_only: has(sys::loops::READ_ONLY),
+        direct_io: has(sys::loops::DIRECT_IO),
+        clearing: has(sys::loops::AUTOCLEAR),
+    }
+}

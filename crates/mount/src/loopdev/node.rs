@@ -1,0 +1,57 @@
+//! Where loop devices are found: their nodes in `/dev` and their folders in `/sys`.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::io::Errno;
+
+use crate::{Error, Result};
+
+/// All loop devices have this major number.
+const MAJOR: u32 = 7;
+
+const BLOCK: &str = "/sys/block";
+
+pub(super) fn path(number: u32) -> PathBuf {
+    format!("/dev/loop{number}").into()
+}
+
+/// Makes the node where `/dev` is not the kernel's own, as in many containers.
+pub(super) fn ensure(path: &Path, number: u32) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let mode = Mode::RUSR | Mode::WUSR;
+    match mknodat(CWD, path, FileType::BlockDevice, mode, makedev(MAJOR, number)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(Error::io("make", path)(errno)),
+    }
+}
+
+/// The path of what is attached, if anything is; known without opening the device.
+pub(super) fn backing(number: u32) -> Option<PathBuf> {
+    let file = Path::new(BLOCK).join(format!("loop{number}/loop/backing_file"));
+    let mut path = std::fs::read(file).ok()?;
+    path.pop_if(|byte| *byte == b'\n');
+    Some(OsString::from_vec(path).into())
+}
+
+/// The numbers of devices that something is attached to, in order.
+pub(super) fn attached() -> Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for entry in Path::new(BLOCK).read_dir().map_err(Error::io("list", BLOCK))? {
+        let entry = entry.map_err(Error::io("list", BLOCK))?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("loop")?.parse().ok());
+        numbers.extend(number.filter(|number| backing(*number).is_some()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV | libc::ENOENT))
+}

@@ -1,0 +1,254 @@
+//! What is mounted where, as `/proc/self/mountinfo` tells it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The mount's number.
+    pub id: u64,
+    /// The mount on which it is mounted.
+    pub parent: u64,
+    /// The filesystem's device number, in the form of `st_dev`.
+    pub device: u64,
+    /// What of the filesystem is mounted: `/`, or a folder or file of it for a bind mount.
+    pub root: PathBuf,
+    /// Where.
+    pub point: PathBuf,
+    /// Options of this mount, such as `ro` or `nosuid`.
+    pub options: Vec<String>,
+    /// The filesystem's kernel name.
+    pub filesystem: String,
+    /// The device, or what else the filesystem calls its source.
+    pub source: String,
+    /// Options of the filesystem, shared by all its mounts.
+    pub super_options: Vec<String>,
+}
+
+impl Mount {
+    /// Writes are refused, by this mount or by the whole filesystem.
+    pub fn read_only(&self) -> bool {
+        // ext4 says the latter once it has stopped after an error.
+        let says = |option: &String| option == "ro" || option == "emergency_ro";
+        let ro = |options: &[String]| options.iter().any(says);
+        ro(&self.options) || ro(&self.super_options)
+    }
+}
+
+/// All mounts that this process sees.
+pub fn table() -> Result<Vec<Mount>> {
+    let text = std::fs::read(TABLE).map_err(Error::io("read", TABLE))?;
+    parse(&text)
+}
+
+/// The topmost mount exactly at `path`.
+///
+/// Symlinks in the folders that lead to `path` are followed, its last component is not. Neither the
+/// mounted filesystem nor what is below it is touched, so that a broken one cannot block this.
+pub fn at(path: &Path) -> Result<Option<Mount>> {
+    let Some(point) = plain(path)? else { return Ok(None) };
+    Ok(topmost(table()?, &point))
+}
+
+/// All mounts of the filesystem on the device with the number `rdev`.
+pub fn of_device(rdev: u64) -> Result<Vec<Mount>> {
+    let mut mounts = table()?;
+    mounts.retain(|mount| mount.device == rdev);
+    Ok(mounts)
+}
+
+/// `path` as the table would name it.
+fn plain(path: &Path) -> Result<Option<PathBuf>> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(Some(path.to_owned()));
+    };
+    match folder.canonicalize() {
+        Ok(folder) => Ok(Some(folder.join(name))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("resolve", folder)(error)),
+    }
+}
+
+fn topmost(mut mounts: Vec<Mount>, point: &Path) -> Option<Mount> {
+    mounts.retain(|mount| mount.point == point);
+    let covered: Vec<u64> = mounts.iter().map(|mount| mount.parent).collect();
+    mounts.into_iter().rfind(|mount| !covered.contains(&mount.id))
+}
+
+fn parse(text: &[u8]) -> Result<Vec<Mount>> {
+    text.split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| {
+            parse_line(line).ok_or_else(|| Error::Malformed {
+                path: TABLE.into(),
+                detail: format!("unexpected line {:?}", String::from_utf8_lossy(line)),
+            })
+        })
+        .collect()
+}
+
+/// `36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/root rw,errors=continue`
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = number(fields.next()?)?;
+    let parent = number(fields.next()?)?;
+    let mut device = fields.next()?.splitn(2, |byte| *byte == b':');
+    let major = number(device.next()?)?;
+    let minor = number(device.next()?)?;
+    let root = PathBuf::from(unescape(fields.next()?));
+    let point = PathBuf::from(unescape(fields.next()?));
+    let options = list(fields.next()?);
+    // Any number of optional fields, such as shared:1, ends with a dash.
+    fields.by_ref().find(|field| *field == b"-")?;
+    Some(Mount {
+        id,
+        parent,
+        device: rustix::fs::makedev(u32::try_from(major).ok()?, u32::try_from(minor).ok()?),
+        root,
+        point,
+        options,
+        filesystem: text(fields.next()?),
+        source: text(fields.next()?),
+        super_options: list(fields.next()?),
+    })
+}
+
+fn number(field: &[u8]) -> Option<u64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+fn text(field: &[u8]) -> String {
+    unescape(field).to_string_lossy().into_owned()
+}
+
+/// Split before it is unescaped: a comma inside a value is escaped as well.
+fn list(field: &[u8]) -> Vec<String> {
+    field.split(|byte| *byte == b',').map(text).collect()
+}
+
+/// Blanks, newlines and backslashes are written as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        match octal(rest) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &rest[4..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+fn octal(text: &[u8]) -> Option<u8> {
+    let [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] = text else { return None };
+    Some((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::fmt::Write;
+    use std::os::unix::ffi::OsStrExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn one(line: &str) -> Mount {
+        parse(line.as_bytes()).unwrap().remove(0)
+    }
+
+    #[test]
+    fn lines_with_and_without_optional_fields() {
+        let plain = one("36 35 98:1 / /a rw,noatime - ext4 /dev/root rw,errors=continue\n");
+        assert_eq!((plain.id, plain.parent), (36, 35));
+        assert_eq!(plain.device, rustix::fs::makedev(98, 1));
+        assert_eq!(plain.point, Path::new("/a"));
+        assert_eq!(plain.options, ["rw", "noatime"]);
+        assert_eq!(plain.super_options, ["rw", "errors=continue"]);
+        assert!(!plain.read_only());
+
+        let shared = one("1 0 7:0 /sub /b\\040c ro shared:2 master:1 - xfs /dev/loop0 rw");
+        assert_eq!(shared.root, Path::new("/sub"));
+        assert_eq!(shared.point, Path::new("/b c"));
+        assert_eq!((shared.filesystem.as_str(), shared.source.as_str()), ("xfs", "/dev/loop0"));
+        assert!(shared.read_only());
+    }
+
+    #[test]
+    fn a_read_only_filesystem_is_read_only_at_every_mount() {
+        assert!(one("1 0 7:0 / /b rw - xfs /dev/loop0 ro").read_only());
+        assert!(!one("1 0 7:0 / /b rw - xfs /dev/loop0 rw,errors=ro").read_only());
+    }
+
+    #[test]
+    fn an_empty_source_is_no_error() {
+        assert_eq!(one("1 0 0:5 / /b rw - tmpfs  rw").source, "");
+    }
+
+    #[test]
+    fn what_is_no_line_is_named() {
+        for line in ["x", "1 0 7:0 / /b rw ext4 /dev/a rw", "1 0 7 / /b rw - ext4 a rw"] {
+            let error = parse(line.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(TABLE) && error.contains(line), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_topmost_of_stacked_mounts_is_found_in_any_order() {
+        let lower = one("10 1 7:0 / /a rw - ext4 /dev/loop0 rw");
+        let upper = one("5 10 7:1 / /a rw - ext4 /dev/loop1 rw");
+        let other = one("11 1 7:2 / /b rw - ext4 /dev/loop2 rw");
+        for mounts in [[&lower, &upper, &other], [&upper, &other, &lower]] {
+            let mounts = mounts.into_iter().cloned().collect();
+            assert_eq!(topmost(mounts, Path::new("/a")), Some(upper.clone()));
+        }
+        assert_eq!(topmost(vec![lower], Path::new("/c")), None);
+    }
+
+    /// As the kernel writes it.
+    fn escape(bytes: &[u8]) -> Vec<u8> {
+        let mut text = String::new();
+        let mut out = Vec::new();
+        for byte in bytes {
+            if b" \t\n\\#".contains(byte) {
+                text.clear();
+                write!(text, "\\{byte:03o}").unwrap();
+                out.extend(text.as_bytes());
+            } else {
+                out.push(*byte);
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn escapes_are_undone(name in prop::collection::vec(1_u8..=255, 1..40)) {
+            let mut line = b"1 0 7:0 / /".to_vec();
+            line.extend(escape(&name));
+            line.extend(b" rw - ext4 /dev/a rw");
+            let mount = parse(&line).unwrap().remove(0);
+            let point = mount.point.as_os_str().as_bytes();
+            prop_assert_eq!(OsStr::from_bytes(&point[1..]), OsStr::from_bytes(&name));
+        }
+
+        #[test]
+        fn no_line_makes_it_panic(line in prop::collection::vec(any::<u8>(), 0..120)) {
+            let _ = parse(&line);
+        }
+    }
+}

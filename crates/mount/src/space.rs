@@ -1,0 +1,169 @@
+//! Bytes: how many there are, to take them and to give them back.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::io::Errno;
+
+use crate::error::path_of;
+use crate::{Error, Result, sys};
+
+/// What a filesystem has, in bytes and in inodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// All bytes.
+    pub total: u64,
+    /// Bytes that an ordinary user may still take.
+    pub available: u64,
+    /// Bytes taken.
+    pub used: u64,
+    /// All inodes.
+    pub inodes_total: u64,
+    /// Inodes that may still be taken.
+    pub inodes_free: u64,
+    /// Inodes taken.
+    pub inodes_used: u64,
+}
+
+/// What the filesystem that `path` is on has.
+pub fn usage(path: &Path) -> Result<Usage> {
+    let stat = statvfs(path).map_err(Error::io("ask for the space of", path))?;
+    Ok(Usage {
+        total: stat.f_blocks * stat.f_frsize,
+        available: stat.f_bavail * stat.f_frsize,
+        used: stat.f_blocks.saturating_sub(stat.f_bfree) * stat.f_frsize,
+        inodes_total: stat.f_files,
+        inodes_free: stat.f_ffree,
+        inodes_used: stat.f_files.saturating_sub(stat.f_ffree),
+    })
+}
+
+/// Makes the file at least `len` bytes long; a `thick` one gets all its blocks now, a thin one when it
+/// is written to. Never shortens it.
+///
+/// [`Error::is_full`] tells that there was no room; part of it may then have been taken.
+pub fn allocate(file: &File, len: u64, thick: bool) -> Result<()> {
+    if thick && len > 0 {
+        return match fallocate(file, FallocateFlags::empty(), 0, len) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP) => Err(Error::Unsupported {
+                operation: "preallocation",
+                path: path_of(file),
+                source: Errno::OPNOTSUPP.into(),
+            }),
+            Err(errno) => Err(Error::file("allocate blocks for", file)(errno)),
+        };
+    }
+    let size = file.metadata().map_err(Error::file("look at", file))?.len();
+    if size < len { file.set_len(len).map_err(Error::file("extend", file)) } else { Ok(()) }
+}
+
+/// Gives back the blocks of these bytes of a file or block device; they read as zeros after, at
+/// least of a file.
+pub fn discard(file: &File, range: Range<u64>) -> Result<()> {
+    let Some(length) = range.end.checked_sub(range.start).filter(|length| *length > 0) else {
+        return Ok(());
+    };
+    let done = if is_block_device(file)? {
+        sys::block::discard(file, range.start, length)
+    } else {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(file, flags, range.start, length)
+    };
+    match done {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP) => Err(Error::Unsupported {
+            operation: "discarding",
+            path: path_of(file),
+            source: Errno::OPNOTSUPP.into(),
+        }),
+        Err(errno) => Err(Error::file("discard blocks of", file)(errno)),
+    }
+}
+
+/// The bytes that the file takes on disk.
+///
+/// Blocks shared with other files count for each of them.
+pub fn allocated(file: &File) -> Result<u64> {
+    let metadata = file.metadata().map_err(Error::file("look at", file))?;
+    Ok(metadata.blocks() * 512)
+}
+
+/// The size of a block device.
+pub fn block_device_size(device: &File) -> Result<u64> {
+    sys::block::size(device).map_err(Error::file("ask for the size of", device))
+}
+
+/// The size of a file or of a block device.
+pub fn size(file: &File) -> Result<u64> {
+    if is_block_device(file)? {
+        return block_device_size(file);
+    }
+    Ok(file.metadata().map_err(Error::file("look at", file))?.len())
+}
+
+fn is_block_device(file: &File) -> Result<bool> {
+    let metadata = file.metadata().map_err(Error::file("look at", file))?;
+    Ok(metadata.file_type().is_block_device())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn thick_takes_blocks_and_thin_does_not() {
+        let (thick, thin) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        allocate(&thick, 1 << 20, true).unwrap();
+        allocate(&thin, 1 << 20, false).unwrap();
+        assert_eq!((size(&thick).unwrap(), size(&thin).unwrap()), (1 << 20, 1 << 20));
+        assert!(allocated(&thick).unwrap() >= 1 << 20);
+        assert_eq!(allocated(&thin).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_file_is_never_shortened() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        for thick in [true, false] {
+            allocate(&file, 4096, thick).unwrap();
+            assert_eq!(size(&file).unwrap(), 8192);
+        }
+        allocate(&file, 0, true).unwrap();
+    }
+
+    #[test]
+    fn discarded_bytes_are_zeros_and_take_no_space() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[1; 1 << 20], 0).unwrap();
+        discard(&file, 0..1 << 19).unwrap();
+        discard(&file, 5..5).unwrap();
+        let mut bytes = [9; 2];
+        file.read_exact_at(&mut bytes, (1 << 19) - 1).unwrap();
+        assert_eq!(bytes, [0, 1]);
+        assert_eq!(size(&file).unwrap(), 1 << 20);
+        assert!(allocated(&file).unwrap() <= 1 << 19);
+    }
+
+    #[test]
+    fn more_than_there_is_is_told_from_other_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let total = usage(folder.path()).unwrap().total;
+        let file = tempfile::tempfile_in(folder.path()).unwrap();
+        let error = allocate(&file, total * 2, true).unwrap_err();
+        assert!(error.is_full() || error.errno() == Some(libc::EFBIG), "{error:?}");
+        assert!(error.errno().is_some() && error.kind().is_some());
+    }
+
+    #[test]
+    fn usage_adds_up() {
+        let usage = usage(Path::new("/")).unwrap();
+        assert!(usage.used + usage.available <= usage.total);
+        assert_eq!(usage.inodes_used + usage.inodes_free, usage.inodes_total);
+    }
+}

@@ -1,0 +1,13 @@
+//! System calls that no safe wrapper exists for, one small function each.
+//!
+//! This module and those below it are the only ones with unsafe code. They turn numbers and
+//! structures into types, and decide nothing.
+
+#![expect(unsafe_code, reason = "what safe wrappers cover is called through them, elsewhere")]
+
+pub(crate) mod block;
+pub(crate) mod child;
+pub(crate) mod fiemap;
+pub(crate) mod fs;
+pub(crate) mod loops;
+pub(crate) mod mount;

@@ -1,0 +1,89 @@
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use wharf_mount::{Error, Filesystem, clone, extents, space, sync};
+
+use crate::bench::{MIB, bench};
+
+#[test]
+fn files_on_xfs_share_their_blocks() {
+    let Some(bench) = bench(&["mkfs.xfs"]) else { return };
+    let (_, pool) = bench.mounted("pool", Filesystem::Xfs, 300 * MIB);
+    assert!(clone::reflink_supported(&pool).unwrap());
+    assert_eq!(pool.read_dir().unwrap().count(), 0, "nothing is left behind");
+
+    let open = |name: &str| {
+        let path = pool.join(name);
+        File::options().read(true).write(true).create_new(true).open(path).unwrap()
+    };
+    let (src, dst) = (open("src"), open("dst"));
+    src.write_all_at(&[5; 1 << 20], 0).unwrap();
+    clone::reflink(&src, &dst).unwrap();
+    src.write_all_at(&[6; 4096], 8192).unwrap();
+    let mut found = [0; 1];
+    dst.read_exact_at(&mut found, 8192).unwrap();
+    assert_eq!(found, [5], "the clone does not follow");
+
+    let (of_src, of_dst) = (extents::map(&src, true).unwrap(), extents::map(&dst, true).unwrap());
+    let shared: u64 =
+        of_src.iter().filter(|extent| extent.shared).map(|extent| extent.length).sum();
+    assert_eq!(shared, MIB - 4096, "{of_src:?}");
+    assert_eq!(of_src[0].physical, of_dst[0].physical);
+    assert_eq!(extents::count(&dst).unwrap() as usize, of_dst.len());
+    sync::folder(&pool).unwrap();
+}
+
+#[test]
+fn ext4_says_that_it_cannot() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let (_, pool) = bench.mounted("pool", Filesystem::Ext4, 32 * MIB);
+    assert!(!clone::reflink_supported(&pool).unwrap());
+    let src = tempfile::tempfile_in(&pool).unwrap();
+    let dst = tempfile::tempfile_in(&pool).unwrap();
+    let error = clone::reflink(&src, &dst).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    let error = clone::reflink_supported(&pool.join("absent")).unwrap_err();
+    assert_eq!(error.kind(), Some(std::io::ErrorKind::NotFound));
+}
+
+#[test]
+fn a_copy_between_filesystems_keeps_its_holes() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let (_, pool) = bench.mounted("pool", Filesystem::Ext4, 32 * MIB);
+    let src = bench.image("sparse", 16 * MIB);
+    src.write_all_at(&[3; 4096], 8 * MIB).unwrap();
+    let dst = tempfile::tempfile_in(&pool).unwrap();
+    clone::copy_sparse(&src, &dst, |_| true).unwrap();
+    assert_eq!(space::size(&dst).unwrap(), 16 * MIB);
+    assert!(space::allocated(&dst).unwrap() < MIB);
+    let mut found = [0; 1];
+    dst.read_exact_at(&mut found, 8 * MIB + 4095).unwrap();
+    assert_eq!(found, [3]);
+}
+
+#[test]
+fn more_extents_than_one_call_returns_are_all_mapped() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let (_, pool) = bench.mounted("pool", Filesystem::Ext4, 32 * MIB);
+    let file = tempfile::tempfile_in(&pool).unwrap();
+    let wanted: Vec<u64> = (0..600).map(|index| index * 8192).collect();
+    for offset in &wanted {
+        file.write_all_at(&[1; 4096], *offset).unwrap();
+    }
+    let extents = extents::map(&file, true).unwrap();
+    assert_eq!(extents.iter().map(|extent| extent.logical).collect::<Vec<_>>(), wanted);
+    assert_eq!(extents::count(&file).unwrap(), 600);
+}
+
+#[test]
+fn preallocated_blocks_are_unwritten_and_holes_are_not_listed() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let (_, pool) = bench.mounted("pool", Filesystem::Ext4, 32 * MIB);
+    let file = tempfile::tempfile_in(&pool).unwrap();
+    assert_eq!(extents::map(&file, true).unwrap(), []);
+    space::allocate(&file, MIB, true).unwrap();
+    space::allocate(&file, 2 * MIB, false).unwrap();
+    let extents = extents::map(&file, true).unwrap();
+    assert!(extents.iter().all(|extent| extent.unwritten), "{extents:?}");
+    assert_eq!(extents.iter().map(|extent| extent.length).sum::<u64>(), MIB);
+}

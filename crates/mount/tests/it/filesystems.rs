@@ -1,0 +1,192 @@
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use wharf_mount::check::{Verdict, check};
+use wharf_mount::format::{FormatOptions, format, minimum_size};
+use wharf_mount::probe::{Signature, probe, wipe};
+use wharf_mount::programs::Programs;
+use wharf_mount::{Error, Filesystem, mount};
+
+use crate::bench::{DEADLINE, MIB, bench, needs};
+
+const UUID: &str = "1fb26ce5-bd34-4284-b219-a1c7a48dcc69";
+
+// Fields of ext4's superblock; with errors seen, a check looks at everything.
+const FREE_BLOCKS: usize = 0xc;
+const STATE: usize = 0x3a;
+const ERRORS_SEEN: [u8; 2] = [2, 0];
+
+fn open(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+#[test]
+fn what_was_formatted_is_recognized_and_can_be_wiped() {
+    for fs in Filesystem::ALL {
+        let (mkfs, size) = needs(fs);
+        let Some(bench) = bench(&[mkfs]) else { continue };
+        let image = bench.image("image", size);
+        let options = FormatOptions {
+            label: Some("wharf".into()),
+            uuid: Some(UUID.into()),
+            zeroed: true,
+            ..FormatOptions::default()
+        };
+        format(fs, &bench.path("image"), &options, DEADLINE).unwrap();
+        let uuid = match probe(&image).unwrap() {
+            Signature::Ext4(state) if fs == Filesystem::Ext4 => {
+                assert!(state.clean && !state.errors && !state.needs_recovery, "{state:?}");
+                assert_eq!(state.size(), size);
+                state.uuid
+            }
+            Signature::Xfs(state) if fs == Filesystem::Xfs => {
+                assert_eq!((state.size, state.in_progress), (size, false));
+                state.uuid
+            }
+            other => panic!("{fs} is taken for {other}"),
+        };
+        assert_eq!(uuid[..4], [0x1f, 0xb2, 0x6c, 0xe5]);
+        wipe(&image).unwrap();
+        assert_eq!(probe(&image).unwrap(), Signature::None);
+    }
+}
+
+#[test]
+fn the_smallest_size_can_be_formatted_and_mounted() {
+    for fs in Filesystem::ALL {
+        let (mkfs, _) = needs(fs);
+        let Some(bench) = bench(&[mkfs]) else { continue };
+        let (_, target) = bench.mounted("image", fs, minimum_size(fs));
+        std::fs::write(target.join("file"), [1; 1000]).unwrap();
+    }
+}
+
+#[test]
+fn a_journal_that_a_crash_left_behind_is_replayed() {
+    let Some(bench) = bench(&["mkfs.ext4", "e2fsck"]) else { return };
+    let (attached, target) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    std::fs::write(target.join("file"), [1; 1000]).unwrap();
+    rustix::fs::syncfs(File::open(&target).unwrap()).unwrap();
+    // What a crash now would leave.
+    let mut crashed = bench.image("crashed", 0);
+    std::io::copy(&mut open(&attached.path), &mut crashed).unwrap();
+    let state = |image: &File| match probe(image).unwrap() {
+        Signature::Ext4(state) => state,
+        other => panic!("{other}"),
+    };
+    assert!(state(&crashed).needs_recovery);
+    let verdict = check(Filesystem::Ext4, &bench.path("crashed"), DEADLINE).unwrap();
+    assert!(matches!(verdict, Verdict::Clean | Verdict::Repaired), "{verdict:?}");
+    assert!(!state(&crashed).needs_recovery && state(&crashed).clean);
+
+    assert!(mount::unmount(&target).unwrap());
+    assert_eq!(check(Filesystem::Ext4, &attached.path, DEADLINE).unwrap(), Verdict::Clean);
+}
+
+#[test]
+fn e2fsck_repairs_what_it_can_and_reports_the_rest() {
+    let Some(bench) = bench(&["mkfs.ext4", "e2fsck"]) else { return };
+    let image = bench.image("image", 32 * MIB);
+    let (path, fs) = (bench.path("image"), Filesystem::Ext4);
+    format(fs, &path, &FormatOptions::default(), DEADLINE).unwrap();
+    assert_eq!(check(fs, &path, DEADLINE).unwrap(), Verdict::Clean);
+    // A wrong count of free blocks, which is safe to correct.
+    edit_superblock(&image, &[(FREE_BLOCKS, &[1, 0, 0, 0]), (STATE, &ERRORS_SEEN)]);
+    let Signature::Ext4(state) = probe(&image).unwrap() else { panic!() };
+    assert!(state.errors && !state.clean);
+    assert_eq!(check(fs, &path, DEADLINE).unwrap(), Verdict::Repaired);
+    assert_eq!(check(fs, &path, DEADLINE).unwrap(), Verdict::Clean);
+
+    // The inodes of the root folder and of its neighbours are gone.
+    edit_superblock(&image, &[(STATE, &ERRORS_SEEN)]);
+    image.write_all_at(&[0x5a; 64 << 10], inode_table(&image)).unwrap();
+    let verdict = check(fs, &path, DEADLINE).unwrap();
+    let Verdict::Damaged(report) = &verdict else { panic!("{verdict:?}") };
+    assert!(report.contains("MANUALLY"), "{report}");
+
+    wipe(&image).unwrap();
+    let verdict = check(fs, &path, DEADLINE).unwrap();
+    assert!(matches!(verdict, Verdict::Damaged(_)), "{verdict:?}");
+}
+
+/// Its last four bytes are a checksum.
+fn edit_superblock(image: &File, fields: &[(usize, &[u8])]) {
+    let mut superblock = [0; 1024];
+    image.read_exact_at(&mut superblock, 1024).unwrap();
+    for (offset, bytes) in fields {
+        superblock[*offset..][..bytes.len()].copy_from_slice(bytes);
+    }
+    let checksum = crc32c(&superblock[..1020]).to_le_bytes();
+    superblock[1020..].copy_from_slice(&checksum);
+    image.write_all_at(&superblock, 1024).unwrap();
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }
+        })
+    })
+}
+
+/// Where the inodes of the first group are: the third field of its descriptor, in the block after the
+/// superblock's.
+fn inode_table(image: &File) -> u64 {
+    let Signature::Ext4(state) = probe(image).unwrap() else { panic!() };
+    let block_size = u64::from(state.block_size);
+    let descriptors = if block_size == 1024 { 2048 } else { block_size };
+    let mut block = [0; 4];
+    image.read_exact_at(&mut block, descriptors + 8).unwrap();
+    u64::from(u32::from_le_bytes(block)) * block_size
+}
+
+#[test]
+fn xfs_repair_looks_and_does_not_touch() {
+    let Some(bench) = bench(&["mkfs.xfs", "xfs_repair"]) else { return };
+    let attached = bench.formatted("image", Filesystem::Xfs, 300 * MIB);
+    let fs = Filesystem::Xfs;
+    assert_eq!(check(fs, &attached.path, DEADLINE).unwrap(), Verdict::Clean);
+    // The header of the first group's free space.
+    let device = open(&attached.path);
+    device.write_all_at(&[0xff; 512], 512).unwrap();
+    device.sync_all().unwrap();
+    let verdict = check(fs, &attached.path, DEADLINE).unwrap();
+    assert!(matches!(verdict, Verdict::Damaged(_)), "{verdict:?}");
+}
+
+#[test]
+fn a_missing_mkfs_names_its_package() {
+    let Some(bench) = bench(&[]) else { return };
+    bench.image("image", 32 * MIB);
+    let options = FormatOptions {
+        programs: Programs::in_folders([bench.folder("empty")]),
+        ..FormatOptions::default()
+    };
+    for (fs, package) in [(Filesystem::Ext4, "e2fsprogs"), (Filesystem::Xfs, "xfsprogs")] {
+        let error = format(fs, &bench.path("image"), &options, DEADLINE).unwrap_err();
+        assert!(matches!(error, Error::MissingProgram { .. }), "{error}");
+        assert!(error.to_string().contains(package), "{error}");
+    }
+}
+
+#[test]
+fn what_mkfs_says_is_in_the_error() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    bench.image("image", 4096);
+    let options = FormatOptions::default();
+    let error = format(Filesystem::Ext4, &bench.path("image"), &options, DEADLINE).unwrap_err();
+    let Error::Program { program: "mkfs.ext4", output, .. } = &error else { panic!("{error}") };
+    assert!(!output.is_empty(), "{error}");
+}
+
+#[test]
+fn a_thick_image_stays_thick() {
+    use wharf_mount::space;
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let image = bench.image("image", 32 * MIB);
+    space::allocate(&image, 32 * MIB, true).unwrap();
+    let options = FormatOptions { zeroed: true, ..FormatOptions::default() };
+    format(Filesystem::Ext4, &bench.path("image"), &options, DEADLINE).unwrap();
+    assert!(space::allocated(&image).unwrap() >= 32 * MIB);
+}

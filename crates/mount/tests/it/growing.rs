@@ -1,0 +1,74 @@
+use std::fs::File;
+use std::path::Path;
+
+use wharf_mount::grow::{fits, grow_mounted, grow_offline_ext4};
+use wharf_mount::loopdev::{self, Loop};
+use wharf_mount::{Error, Filesystem, mount, space};
+
+use crate::bench::{DEADLINE, MIB, bench};
+
+fn enlarge(image: &Path, attached: &Loop, size: u64) {
+    let image = File::options().write(true).open(image).unwrap();
+    space::allocate(&image, size, false).unwrap();
+    loopdev::set_capacity(attached).unwrap();
+}
+
+#[test]
+fn xfs_grows_while_mounted() {
+    let Some(bench) = bench(&["mkfs.xfs"]) else { return };
+    let attached = bench.formatted("image", Filesystem::Xfs, 300 * MIB);
+    assert!(fits(Filesystem::Xfs, &attached.path).unwrap());
+    let target = bench.folder("target");
+    bench.mount(&attached.path, Filesystem::Xfs, &target, &[]);
+    let before = space::usage(&target).unwrap().total;
+    grow_mounted(Filesystem::Xfs, &target).unwrap();
+    assert_eq!(space::usage(&target).unwrap().total, before, "it filled its device");
+
+    enlarge(&bench.path("image"), &attached, 500 * MIB);
+    grow_mounted(Filesystem::Xfs, &target).unwrap();
+    assert!(space::usage(&target).unwrap().total > before + 190 * MIB);
+    assert!(mount::unmount(&target).unwrap());
+    assert!(fits(Filesystem::Xfs, &attached.path).unwrap());
+}
+
+#[test]
+fn ext4_grows_offline() {
+    let Some(bench) = bench(&["mkfs.ext4", "e2fsck", "resize2fs"]) else { return };
+    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let fs = Filesystem::Ext4;
+    assert!(fits(fs, &attached.path).unwrap());
+    // Sizes that end inside of a group, at its end, and just after it.
+    for size in [70 * MIB, 128 * MIB, 128 * MIB + 16384, 200 * MIB] {
+        enlarge(&bench.path("image"), &attached, size);
+        grow_offline_ext4(&attached.path, DEADLINE).unwrap();
+        assert!(fits(fs, &attached.path).unwrap(), "{size}");
+    }
+    enlarge(&bench.path("image"), &attached, 240 * MIB);
+    assert!(!fits(fs, &attached.path).unwrap());
+    let target = bench.folder("target");
+    bench.mount(&attached.path, fs, &target, &[]);
+    assert!(space::usage(&target).unwrap().total > 180 * MIB);
+}
+
+#[test]
+fn ext4_grows_while_mounted_or_says_which_capability_is_missing() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let (attached, target) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    let before = space::usage(&target).unwrap().total;
+    enlarge(&bench.path("image"), &attached, 64 * MIB);
+    match grow_mounted(Filesystem::Ext4, &target) {
+        Ok(()) => assert!(space::usage(&target).unwrap().total > before),
+        Err(error) => {
+            assert!(matches!(error, Error::NotPermitted { .. }), "{error}");
+            assert!(error.to_string().contains("CAP_SYS_RESOURCE"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn another_filesystem_than_expected_is_named() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let error = fits(Filesystem::Xfs, &attached.path).unwrap_err().to_string();
+    assert!(error.contains("expected xfs, found ext4"), "{error}");
+}

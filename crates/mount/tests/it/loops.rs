@@ -1,0 +1,146 @@
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use wharf_mount::loopdev::{self, LoopOptions};
+use wharf_mount::{Error, space};
+
+use crate::bench::{MIB, bench};
+
+#[test]
+fn an_image_is_attached_found_and_detached() {
+    let Some(bench) = bench(&[]) else { return };
+    let image = bench.image("image", MIB);
+    let attached = bench.attach(&image, &LoopOptions { direct_io: true, ..LoopOptions::default() });
+    let metadata = image.metadata().unwrap();
+    assert_eq!((attached.device, attached.inode), (metadata.dev(), metadata.ino()));
+    assert!(!attached.read_only && !attached.clearing);
+
+    let found = loopdev::find(metadata.dev(), metadata.ino()).unwrap();
+    assert_eq!(found, std::slice::from_ref(&attached));
+    let listed = loopdev::list().unwrap();
+    let status = listed.iter().find(|status| status.loopdev == attached).unwrap();
+    assert_eq!(status.backing, bench.path("image").canonicalize().unwrap());
+    assert_eq!((status.size_limit, status.offset), (0, 0));
+    let device = File::open(&attached.path).unwrap();
+    assert_eq!(space::block_device_size(&device).unwrap(), MIB);
+    assert_eq!(loopdev::device_number(&attached.path).unwrap(), device.metadata().unwrap().rdev());
+    drop(device);
+
+    loopdev::detach(&attached).unwrap();
+    assert_eq!(loopdev::find(metadata.dev(), metadata.ino()).unwrap(), []);
+    loopdev::detach(&attached).unwrap();
+}
+
+#[test]
+fn a_number_that_was_used_again_is_not_detached() {
+    let Some(bench) = bench(&[]) else { return };
+    let (image, other) = (bench.image("image", MIB), bench.image("other", MIB));
+    let attached = bench.attach(&image, &LoopOptions::default());
+    let mut stale = bench.attach(&other, &LoopOptions::default());
+    // As if the device of `other` were known under the number that `image` has now.
+    stale.path.clone_from(&attached.path);
+    stale.number = attached.number;
+    loopdev::detach(&stale).unwrap();
+    assert_eq!(loopdev::find(attached.device, attached.inode).unwrap(), [attached]);
+}
+
+#[test]
+fn a_read_only_device_refuses_writes() {
+    let Some(bench) = bench(&[]) else { return };
+    bench.image("image", MIB);
+    let image = File::open(bench.path("image")).unwrap();
+    let attached = bench.attach(&image, &LoopOptions { read_only: true, ..LoopOptions::default() });
+    assert!(attached.read_only);
+    let refused = OpenOptions::new().write(true).open(&attached.path);
+    let refused = refused.and_then(|mut device| device.write_all(&[1; 512]));
+    assert!(refused.is_err(), "{refused:?}");
+}
+
+#[test]
+fn a_writable_image_can_be_attached_read_only() {
+    let Some(bench) = bench(&[]) else { return };
+    let image = bench.image("image", MIB);
+    let attached = bench.attach(&image, &LoopOptions { read_only: true, ..LoopOptions::default() });
+    assert!(attached.read_only);
+}
+
+#[test]
+fn direct_io_is_had_or_reported_as_not_had() {
+    let Some(bench) = bench(&[]) else { return };
+    let image = bench.image("image", MIB);
+    let options = LoopOptions { direct_io: true, block_size: Some(4096), ..LoopOptions::default() };
+    let attached = bench.attach(&image, &options);
+    let sysfs = format!("/sys/block/loop{}/loop/dio", attached.number);
+    let dio = std::fs::read_to_string(sysfs).unwrap();
+    assert_eq!(attached.direct_io, dio.trim() == "1");
+
+    let buffered = bench.attach(&bench.image("other", MIB), &LoopOptions::default());
+    assert!(!buffered.direct_io);
+    let device = OpenOptions::new().write(true).open(&buffered.path).unwrap();
+    device.write_all_at(&[7; 4096], 0).unwrap();
+    device.sync_all().unwrap();
+    let mut found = [0; 1];
+    File::open(bench.path("other")).unwrap().read_exact_at(&mut found, 4095).unwrap();
+    assert_eq!(found, [7]);
+}
+
+#[test]
+fn a_device_takes_the_new_size_of_its_image() {
+    let Some(bench) = bench(&[]) else { return };
+    let image = bench.image("image", MIB);
+    let attached = bench.attach(&image, &LoopOptions::default());
+    space::allocate(&image, 3 * MIB, true).unwrap();
+    loopdev::set_capacity(&attached).unwrap();
+    let device = File::open(&attached.path).unwrap();
+    assert_eq!(space::block_device_size(&device).unwrap(), 3 * MIB);
+}
+
+#[test]
+fn to_detach_waits_for_those_who_have_it_open() {
+    let Some(bench) = bench(&[]) else { return };
+    let attached = bench.attach(&bench.image("image", MIB), &LoopOptions::default());
+    let user = File::open(&attached.path).unwrap();
+    std::thread::scope(|scope| {
+        let detaching = scope.spawn(|| loopdev::detach(&attached));
+        // Closed once the kernel has marked the device as one to clear.
+        let marked = || {
+            let found = loopdev::find(attached.device, attached.inode).unwrap();
+            found.iter().any(|found| found.clearing)
+        };
+        while !marked() {
+            std::thread::yield_now();
+        }
+        drop(user);
+        detaching.join().unwrap().unwrap();
+    });
+    assert_eq!(loopdev::find(attached.device, attached.inode).unwrap(), []);
+}
+
+#[test]
+fn a_device_in_use_is_said_to_be() {
+    let Some(bench) = bench(&[]) else { return };
+    let attached = bench.attach(&bench.image("image", MIB), &LoopOptions::default());
+    let user = File::open(&attached.path).unwrap();
+    let error = loopdev::detach(&attached).unwrap_err();
+    assert!(matches!(error, Error::Busy { operation: "detach", .. }), "{error}");
+    drop(user);
+    loopdev::detach(&attached).unwrap();
+}
+
+#[test]
+fn devices_are_attached_in_parallel() {
+    let Some(bench) = bench(&[]) else { return };
+    let images: Vec<_> = (0..12).map(|n| bench.image(&format!("image{n}"), MIB)).collect();
+    let attached: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = images
+            .iter()
+            .map(|image| scope.spawn(|| loopdev::attach(image, &LoopOptions::default())))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    attached.iter().flatten().for_each(|attached| bench.adopt(attached));
+    for (attached, image) in attached.into_iter().zip(&images) {
+        assert_eq!(attached.unwrap().inode, image.metadata().unwrap().ino());
+    }
+}

@@ -1,0 +1,12 @@
+//! Real loop devices, filesystems and mounts, as root, in temporary folders.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panicking")]
+
+mod bench;
+mod binds;
+mod clones;
+mod filesystems;
+mod freezing;
+mod growing;
+mod loops;
+mod mounts;

@@ -1,0 +1,206 @@
+use std::error::Error as _;
+use std::fs::File;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, mount_change};
+use wharf_mount::format::{FormatOptions, format};
+use wharf_mount::loopdev::{self, LoopOptions};
+use wharf_mount::mount::{self, MountOptions};
+use wharf_mount::{Error, Filesystem, mountinfo, space};
+
+use crate::bench::{DEADLINE, MIB, bench, needs};
+
+fn flags(flags: &[&str]) -> MountOptions {
+    MountOptions { read_only: false, flags: flags.iter().map(|&flag| flag.to_owned()).collect() }
+}
+
+#[test]
+fn a_filesystem_is_mounted_and_unmounted() {
+    for fs in Filesystem::ALL {
+        let (mkfs, size) = needs(fs);
+        let Some(bench) = bench(&[mkfs]) else { continue };
+        let (attached, target) = bench.mounted("image", fs, size);
+        let found = mountinfo::at(&target).unwrap().unwrap();
+        assert_eq!(found.filesystem, fs.kernel_name());
+        assert_eq!(found.device, loopdev::device_number(&attached.path).unwrap());
+        assert_eq!(found.source, attached.path.to_str().unwrap());
+        assert_eq!(mountinfo::of_device(found.device).unwrap(), [found]);
+        let usage = space::usage(&target).unwrap();
+        assert!(usage.total > size / 2 && usage.total <= size, "{usage:?}");
+
+        assert!(mount::unmount(&target).unwrap());
+        assert!(!mount::unmount(&target).unwrap());
+        assert!(!mount::unmount(&bench.path("not there")).unwrap());
+        assert_eq!(mountinfo::at(&target).unwrap(), None);
+    }
+}
+
+#[test]
+fn flags_of_mount_and_filesystem_are_set() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let target = bench.folder("with blank");
+    let flags = ["noexec,nodev", "noatime", "errors=remount-ro", "sync", "_netdev"];
+    bench.mount(&attached.path, Filesystem::Ext4, &target, &flags);
+    let found = mountinfo::at(&target).unwrap().unwrap();
+    for option in ["noexec", "nodev", "noatime"] {
+        assert!(found.options.iter().any(|found| found == option), "{option}: {found:?}");
+    }
+    for option in ["errors=remount-ro", "sync"] {
+        assert!(found.super_options.iter().any(|found| found == option), "{option}: {found:?}");
+    }
+}
+
+#[test]
+fn a_read_only_mount_refuses_writes() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let target = bench.folder("target");
+    bench.will_mount(&target);
+    let options = MountOptions { read_only: true, flags: vec![] };
+    mount::mount(&attached.path, &target, Filesystem::Ext4, &options).unwrap();
+    assert!(mountinfo::at(&target).unwrap().unwrap().read_only());
+    let error = File::create(target.join("file")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+}
+
+#[test]
+fn the_kernels_reason_is_in_the_error() {
+    for fs in Filesystem::ALL {
+        let (mkfs, size) = needs(fs);
+        let Some(bench) = bench(&[mkfs]) else { continue };
+        let attached = bench.formatted("image", fs, size);
+        let target = bench.folder("target");
+        bench.will_mount(&target);
+        let error = mount::mount(&attached.path, &target, fs, &flags(&["bogus"])).unwrap_err();
+        let Error::Mount { reason, .. } = &error else { panic!("{error}") };
+        assert!(reason.contains(fs.kernel_name()) && reason.contains("bogus"), "{error}");
+        assert!(error.to_string().contains("bogus"), "{error}");
+        assert_eq!(error.errno(), Some(Errno::INVAL.raw_os_error()));
+        assert!(error.source().is_some());
+        assert_eq!(mountinfo::at(&target).unwrap(), None);
+    }
+}
+
+#[test]
+fn what_holds_no_filesystem_is_not_mounted() {
+    let Some(bench) = bench(&[]) else { return };
+    let attached = bench.attach(&bench.image("image", 32 * MIB), &LoopOptions::default());
+    let target = bench.folder("target");
+    bench.will_mount(&target);
+    let error = mount::mount(&attached.path, &target, Filesystem::Ext4, &flags(&[])).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(attached.path.to_str().unwrap()), "{text}");
+    assert!(text.contains(target.to_str().unwrap()), "{text}");
+}
+
+#[test]
+fn a_mount_in_use_is_busy() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let (_, target) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    let file = File::create(target.join("file")).unwrap();
+    let error = mount::unmount(&target).unwrap_err();
+    assert!(matches!(error, Error::Busy { operation: "unmount", .. }), "{error}");
+    drop(file);
+    assert!(mount::unmount(&target).unwrap());
+}
+
+#[test]
+fn a_symlink_is_no_mount_point() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let (target, link) = (bench.folder("target"), bench.path("link"));
+    symlink(&target, &link).unwrap();
+    bench.will_mount(&target);
+    let error = mount::mount(&attached.path, &link, Filesystem::Ext4, &flags(&[])).unwrap_err();
+    assert!(matches!(error, Error::Symlink { .. }), "{error}");
+    assert_eq!(mountinfo::at(&target).unwrap(), None);
+
+    bench.mount(&attached.path, Filesystem::Ext4, &target, &[]);
+    assert_eq!(mountinfo::at(&link).unwrap(), None, "the link itself is no mount point");
+    assert!(!mount::unmount(&link).unwrap(), "and nothing is unmounted through it");
+    assert!(mountinfo::at(&target).unwrap().is_some());
+}
+
+#[test]
+fn folders_above_a_mount_point_may_be_symlinks_when_looked_up() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
+    bench.folder("real");
+    let target = bench.folder("real/target");
+    symlink(bench.path("real"), bench.path("link")).unwrap();
+    bench.mount(&attached.path, Filesystem::Ext4, &target, &[]);
+    assert!(mountinfo::at(&bench.path("link/target")).unwrap().is_some());
+    assert_eq!(mountinfo::at(&bench.path("nowhere/target")).unwrap(), None);
+}
+
+#[test]
+fn a_clone_of_an_xfs_is_mounted_beside_it() {
+    let Some(bench) = bench(&["mkfs.xfs"]) else { return };
+    let (_, target) = bench.mounted("image", Filesystem::Xfs, 300 * MIB);
+    rustix::fs::syncfs(File::open(&target).unwrap()).unwrap();
+    std::fs::copy(bench.path("image"), bench.path("copy")).unwrap();
+    let copy = File::options().read(true).write(true).open(bench.path("copy")).unwrap();
+    let attached = bench.attach(&copy, &LoopOptions::default());
+    let beside = bench.folder("beside");
+    bench.will_mount(&beside);
+    mount::mount(&attached.path, &beside, Filesystem::Xfs, &flags(&[])).unwrap_err();
+    bench.mount(&attached.path, Filesystem::Xfs, &beside, &["nouuid"]);
+}
+
+#[test]
+fn mounts_propagate_to_peers_of_their_mount_point() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let (here, there) = (bench.folder("here"), bench.folder("there"));
+    for path in [&here, &there] {
+        bench.will_mount(path);
+    }
+    mount::bind(&here, &here, false).unwrap();
+    mount_change(&here, MountPropagationFlags::SHARED).unwrap();
+    mount::bind(&here, &there, false).unwrap();
+
+    let staged = bench.folder("here/staged");
+    bench.will_mount(&there.join("staged"));
+    bench.mount(&attached.path, Filesystem::Ext4, &staged, &[]);
+    assert!(mountinfo::at(&there.join("staged")).unwrap().is_some());
+    let published = bench.folder("here/published");
+    bench.will_mount(&published);
+    mount::bind(&staged, &published, true).unwrap();
+    let found = mountinfo::at(&there.join("published")).unwrap();
+    assert!(found.is_some_and(|mount| mount.read_only()));
+    assert!(mount::unmount(&published).unwrap());
+    assert_eq!(mountinfo::at(&there.join("published")).unwrap(), None);
+}
+
+/// A program that is being started holds, for a moment, all files that this process has open.
+#[test]
+fn programs_that_are_being_started_do_not_make_a_mount_busy() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let (attached, target) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for index in 0..3 {
+            let (done, image) = (&done, bench.path(&format!("image{index}")));
+            File::create(&image).unwrap().set_len(MIB).unwrap();
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    format(Filesystem::Ext4, &image, &FormatOptions::default(), DEADLINE).unwrap();
+                }
+            });
+        }
+        let unmounted: Result<Vec<bool>, Error> = (0..100)
+            .map(|_| {
+                drop(File::create(target.join("file")).unwrap());
+                let unmounted = mount::unmount(&target)?;
+                let options = flags(&[]);
+                mount::mount(&attached.path, &target, Filesystem::Ext4, &options)?;
+                Ok(unmounted)
+            })
+            .collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(unmounted.unwrap().iter().all(|unmounted| *unmounted));
+    });
+}
