@@ -6,6 +6,7 @@
 //! - [`cluster`]: etcd, kube-apiserver, containerd and a kubelet, all real, in one temporary folder
 //! - [`process`]: child processes that do not outlive their test
 //! - [`plugin`], [`csi_driver`], [`device_plugin`]: scripted servers, with faults on demand
+//! - [`sanity`]: csi-sanity, run against a driver
 //! - [`skip`]: tests that could not run here, counted as such
 
 pub mod cluster;
@@ -15,5 +16,6 @@ mod front;
 pub mod peers;
 pub mod plugin;
 pub mod process;
+pub mod sanity;
 pub mod script;
 pub mod skip;

@@ -1,0 +1,262 @@
+//! Fault points: places where a test can end or fail a driver.
+//!
+//! A driver that survives being killed anywhere has to be killed everywhere. The code lists its own points, in an enum
+//! that [`fault_points!`](crate::fault_points) makes, and passes each one on its way:
+//!
+//! ```
+//! use wharf_csi_sdk::error::CreateVolumeError;
+//! use wharf_csi_sdk::fault::FaultPlan;
+//!
+//! wharf_csi_sdk::fault_points! {
+//!     /// Steps of this driver.
+//!     pub enum Step {
+//!         /// The intent is on disk, nothing else is.
+//!         CreateIntended,
+//!         /// The image is there under its temporary name.
+//!         CreateFilled,
+//!     }
+//! }
+//!
+//! fn create(faults: &FaultPlan) -> Result<(), CreateVolumeError> {
+//!     // ... commit the intent
+//!     faults.reach(Step::CreateIntended)?;
+//!     // ... make the image
+//!     faults.reach(Step::CreateFilled)?;
+//!     // ... rename it
+//!     Ok(())
+//! }
+//! create(&FaultPlan::none())?;
+//! # Ok::<(), CreateVolumeError>(())
+//! ```
+//!
+//! A crash suite starts the driver as a process for each of `Step::ALL`, with a plan that kills it there
+//! ([`FaultPlan::parse`] reads one from a flag: `kill:CreateFilled`), and then starts it anew and calls again. A run
+//! with [`FaultPlan::watching`] tells how often each point is passed, so that one which no call reaches is found.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::{Signal, getpid, kill_process};
+
+/// An enum of fault points; made by [`fault_points!`](crate::fault_points).
+pub trait FaultPoint: Copy + 'static {
+    /// Every point, in the order of the declaration.
+    const ALL: &'static [Self];
+
+    /// The point's name, as it is in the code.
+    fn name(self) -> &'static str;
+}
+
+/// Declares an enum of fault points, which then knows all of them and their names.
+#[macro_export]
+macro_rules! fault_points {
+    ($(#[$doc:meta])* $visibility:vis enum $name:ident { $($(#[$point_doc:meta])* $point:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $visibility enum $name {
+            $($(#[$point_doc])* $point,)+
+        }
+
+        impl $crate::fault::FaultPoint for $name {
+            const ALL: &'static [Self] = &[$(Self::$point,)+];
+
+            fn name(self) -> &'static str {
+                match self {
+                    $(Self::$point => stringify!($point),)+
+                }
+            }
+        }
+    };
+}
+
+/// What happens at which fault point. Clones share it; the default, [`none`](FaultPlan::none), costs nothing.
+#[derive(Clone, Debug, Default)]
+pub struct FaultPlan(Option<Arc<Plan>>);
+
+impl FaultPlan {
+    /// Nothing happens anywhere.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Nothing happens, and [`passed`](FaultPlan::passed) counts.
+    #[must_use]
+    pub fn watching() -> Self {
+        Self::with(None)
+    }
+
+    /// The process kills itself, as by `kill -9`, when it reaches the point for the `nth` time, counted from 1.
+    #[must_use]
+    pub fn kill_at(point: impl FaultPoint, nth: u32) -> Self {
+        Self::with(Some(Fault { action: Action::Kill, point: point.name(), nth }))
+    }
+
+    /// The operation fails when it reaches the point for the `nth` time, counted from 1.
+    #[must_use]
+    pub fn fail_at(point: impl FaultPoint, nth: u32) -> Self {
+        Self::with(Some(Fault { action: Action::Fail, point: point.name(), nth }))
+    }
+
+    /// Reads a plan as a flag gives it: `kill:POINT`, `fail:POINT`, either with `:N` for the n-th time; empty is none.
+    pub fn parse<P: FaultPoint>(text: &str) -> Result<Self, FaultPlanError> {
+        if text.is_empty() {
+            return Ok(Self::none());
+        }
+        let syntax = || FaultPlanError::Syntax(text.to_owned());
+        let (action, rest) = text.split_once(':').ok_or_else(syntax)?;
+        let action = match action {
+            "kill" => Action::Kill,
+            "fail" => Action::Fail,
+            _ => return Err(syntax()),
+        };
+        let (name, nth) = rest.split_once(':').unwrap_or((rest, "1"));
+        let nth = nth.parse().ok().filter(|nth| *nth > 0).ok_or_else(syntax)?;
+        let point = P::ALL.iter().map(|point| point.name()).find(|known| *known == name);
+        let point = point.ok_or_else(|| FaultPlanError::Unknown {
+            name: name.to_owned(),
+            known: P::ALL.iter().map(|point| point.name()).collect::<Vec<_>>().join(", "),
+        })?;
+        Ok(Self::with(Some(Fault { action, point, nth })))
+    }
+
+    /// Passes a point, where the plan may end the process or fail the operation.
+    pub fn reach(&self, point: impl FaultPoint) -> Result<(), FaultInjected> {
+        let Some(plan) = &self.0 else { return Ok(()) };
+        let point = point.name();
+        let passed = {
+            let mut passed = plan.passed.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = passed.entry(point).or_default();
+            *count += 1;
+            *count
+        };
+        match &plan.fault {
+            Some(fault) if fault.point == point && fault.nth == passed => match fault.action {
+                Action::Kill => kill_self(),
+                Action::Fail => Err(FaultInjected { point }),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// How often each point was passed.
+    #[must_use]
+    pub fn passed(&self) -> BTreeMap<&'static str, u32> {
+        let Some(plan) = &self.0 else { return BTreeMap::new() };
+        plan.passed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn with(fault: Option<Fault>) -> Self {
+        Self(Some(Arc::new(Plan { fault, passed: Mutex::default() })))
+    }
+}
+
+/// The failure that a plan asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the fault plan fails the operation at {point}")]
+pub struct FaultInjected {
+    point: &'static str,
+}
+
+/// Why a text is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FaultPlanError {
+    /// It is not written as one.
+    #[error(
+        "fault plan {0:?}: expected kill:POINT or fail:POINT, and :N after it for the n-th time"
+    )]
+    Syntax(String),
+    /// The code has no such point.
+    #[error("fault plan: there is no fault point {name:?}, expected one of {known}")]
+    Unknown {
+        /// What was given.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+}
+
+#[derive(Debug)]
+struct Plan {
+    fault: Option<Fault>,
+    passed: Mutex<BTreeMap<&'static str, u32>>,
+}
+
+#[derive(Debug)]
+struct Fault {
+    action: Action,
+    point: &'static str,
+    nth: u32,
+}
+
+#[derive(Debug)]
+enum Action {
+    Kill,
+    Fail,
+}
+
+/// Ends the process with no chance to clean up.
+fn kill_self() -> ! {
+    let killed = kill_process(getpid(), Signal::KILL);
+    // The signal is pending for this very process: nothing after this line is reached unless it was refused.
+    unreachable!("a process may kill itself: {killed:?}")
+}
+
+impl fmt::Display for FaultPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_deref() {
+            None => Ok(()),
+            Some(Plan { fault: None, .. }) => f.write_str("watching"),
+            Some(Plan { fault: Some(Fault { action, point, nth }), .. }) => {
+                let action = match action {
+                    Action::Kill => "kill",
+                    Action::Fail => "fail",
+                };
+                write!(f, "{action}:{point}:{nth}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fault_points! {
+        enum Point { First, Second }
+    }
+
+    #[test]
+    fn a_plan_fails_the_operation_once() {
+        let plan = FaultPlan::fail_at(Point::Second, 2);
+        assert_eq!(plan.reach(Point::First), Ok(()));
+        assert_eq!(plan.reach(Point::Second), Ok(()));
+        assert_eq!(plan.reach(Point::Second), Err(FaultInjected { point: "Second" }));
+        assert_eq!(plan.reach(Point::Second), Ok(()));
+        assert_eq!(plan.passed(), BTreeMap::from([("First", 1), ("Second", 3)]));
+    }
+
+    #[test]
+    fn no_plan_is_no_fault() {
+        for plan in [FaultPlan::none(), FaultPlan::watching(), FaultPlan::default()] {
+            assert!(Point::ALL.iter().all(|point| plan.reach(*point).is_ok()));
+        }
+        assert_eq!(FaultPlan::none().passed(), BTreeMap::new());
+    }
+
+    #[test]
+    fn plans_are_read_from_a_flag() {
+        let parse = FaultPlan::parse::<Point>;
+        for (text, read) in
+            [("", ""), ("kill:First", "kill:First:1"), ("fail:Second:3", "fail:Second:3")]
+        {
+            assert_eq!(parse(text).unwrap().to_string(), read);
+        }
+        for text in ["kill", "burn:First", "kill:First:0", "kill:First:x", "kill:First:1:2"] {
+            assert_eq!(parse(text).unwrap_err(), FaultPlanError::Syntax(text.to_owned()));
+        }
+        let unknown = parse("kill:Third").unwrap_err().to_string();
+        assert!(unknown.contains("expected one of First, Second"), "{unknown}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Laws that csi-sanity does not check, as functions for any driver's tests.
+//!
+//! A [`Subject`] is a driver behind its socket. Each law calls it as an orchestrator would, and tells how it was
+//! broken. They make volumes of their own and delete them.
+
+mod concurrency;
+mod fields;
+mod paging;
+mod secrets;
+
+use std::fmt;
+
+use tonic::{Code, Status};
+use wharf_proto::csi;
+use wharf_proto::csi::controller_client::ControllerClient;
+use wharf_uds::Channel;
+
+pub use secrets::PLANTED_SECRET;
+
+use crate::types::Parameters;
+
+/// A driver under test.
+#[derive(Clone)]
+pub struct Subject {
+    /// The socket with the controller.
+    pub controller: Channel,
+    /// The socket with the node; the same, if there is one.
+    pub node: Channel,
+    /// How its volumes are used.
+    pub capability: csi::VolumeCapability,
+    /// The size of its volumes, in bytes; twice as much has to be possible, too.
+    pub size: i64,
+    /// Of its volumes.
+    pub parameters: Parameters,
+}
+
+impl Subject {
+    /// A driver with one socket whose volumes are mounted.
+    pub fn new(channel: Channel, size: i64) -> Self {
+        use csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
+        let capability = csi::VolumeCapability {
+            access_type: Some(AccessType::Mount(MountVolume::default())),
+            access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+        };
+        let parameters = Parameters::new();
+        Self { controller: channel.clone(), node: channel, capability, size, parameters }
+    }
+
+    /// All laws but the scan of a log, for which see [`plant_secrets`](Subject::plant_secrets).
+    pub async fn keeps_all_laws(&self) -> Result<(), Breach> {
+        self.requires_required_fields().await?;
+        self.joins_the_same_create().await?;
+        self.serialises_conflicts().await?;
+        self.pages_survive_deletes().await
+    }
+
+    fn volume(&self, name: &str, size: i64) -> csi::CreateVolumeRequest {
+        csi::CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(csi::CapacityRange { required_bytes: size, limit_bytes: size }),
+            volume_capabilities: vec![self.capability.clone()],
+            parameters: self.parameters.clone(),
+            ..Default::default()
+        }
+    }
+
+    async fn create(&self, request: csi::CreateVolumeRequest) -> Result<String, Status> {
+        let created = self.controllers().create_volume(request).await?.into_inner();
+        Ok(created.volume.unwrap_or_default().volume_id)
+    }
+
+    async fn delete(&self, volume_id: String) -> Result<(), Status> {
+        let request = csi::DeleteVolumeRequest { volume_id, ..Default::default() };
+        self.controllers().delete_volume(request).await.map(drop)
+    }
+
+    fn controllers(&self) -> ControllerClient<Channel> {
+        ControllerClient::new(self.controller.clone())
+    }
+}
+
+/// How a law was broken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{law}: {what}")]
+pub struct Breach {
+    law: &'static str,
+    what: String,
+}
+
+impl Breach {
+    fn new(law: &'static str, what: impl fmt::Display) -> Self {
+        Self { law, what: what.to_string() }
+    }
+}
+
+fn describe(status: &Status) -> String {
+    format!("{:?}: {}", status.code(), status.message())
+}
+
+/// Whether a driver does not offer what was called.
+fn is_missing(status: &Status) -> bool {
+    status.code() == Code::Unimplemented
+}

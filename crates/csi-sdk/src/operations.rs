@@ -1,0 +1,165 @@
+//! Operations: each in a task of its own, which outlives the patience of whoever asked for it.
+//!
+//! An orchestrator gives up after a while and asks again; the server then drops what handles the call. An operation
+//! that was cut in the middle by that would be a crash without a restart, so the handler only waits for it. The same
+//! request, asked again, joins the running operation and gets its result; a conflicting one is refused at once.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use prost::Message;
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+use tonic::Status;
+use wharf_uds::code_name;
+
+use crate::locks::{Claims, Conflict, LockTable};
+
+/// One RPC with one content. Secrets count too, and only their digest is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    pub(crate) rpc: &'static str,
+    digest: [u8; 32],
+}
+
+impl Identity {
+    /// Equal messages have equal bytes: their maps are ordered.
+    pub(crate) fn of(rpc: &'static str, message: &impl Message) -> Self {
+        Self { rpc, digest: Sha256::digest(message.encode_to_vec()).into() }
+    }
+}
+
+/// The operations of a plugin that run now. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Operations {
+    state: Arc<Mutex<State>>,
+    tasks: TaskTracker,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    locks: LockTable,
+    running: HashMap<Identity, watch::Receiver<Option<Outcome>>>,
+}
+
+/// An answer whose type the RPC knows, shared by all who wait for it.
+type Outcome = Result<Arc<dyn Any + Send + Sync>, Status>;
+
+impl Operations {
+    /// Runs `work` unless the same request runs already, and waits for its result.
+    pub(crate) async fn run<R: Clone + Send + Sync + 'static>(
+        &self,
+        identity: Identity,
+        claims: Claims,
+        work: impl Future<Output = Result<R, Status>> + Send + 'static,
+    ) -> Result<R, Status> {
+        let mut outcome = self.join_or_start(identity, claims, work)?;
+        let outcome = match outcome.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone(),
+            // Only the end of the runtime drops a task.
+            Err(_) => return Err(Status::unavailable("the driver is stopping")),
+        };
+        let answer = outcome.ok_or_else(|| Status::internal("an operation ended twice"))??;
+        let answer = answer.downcast::<R>().map_err(|_| Status::internal("two answers to one"))?;
+        Ok((*answer).clone())
+    }
+
+    /// Waits until nothing runs, or `limit` has passed.
+    pub(crate) async fn drain(&self, limit: Duration) {
+        self.tasks.close();
+        if tokio::time::timeout(limit, self.tasks.wait()).await.is_err() {
+            let running: Vec<_> =
+                self.state().running.keys().map(|identity| identity.rpc).collect();
+            tracing::warn!(
+                ?running,
+                ?limit,
+                "operations still run, and are left to the next start"
+            );
+        }
+    }
+
+    fn join_or_start<R: Clone + Send + Sync + 'static>(
+        &self,
+        identity: Identity,
+        claims: Claims,
+        work: impl Future<Output = Result<R, Status>> + Send + 'static,
+    ) -> Result<watch::Receiver<Option<Outcome>>, Status> {
+        let mut state = self.state();
+        if let Some(running) = state.running.get(&identity) {
+            tracing::debug!(rpc = identity.rpc, "joins the same request, which runs already");
+            return Ok(running.clone());
+        }
+        state.locks.take(identity.rpc, &claims).map_err(|conflict| aborted(&conflict))?;
+        let (sender, outcome) = watch::channel(None);
+        state.running.insert(identity, outcome.clone());
+        let entry = Entry { operations: self.clone(), identity, claims };
+        self.tasks.spawn(async move {
+            let result = match AssertUnwindSafe(work).catch_unwind().await {
+                Ok(result) => result,
+                Err(panic) => Err(panicked(identity.rpc, panic.as_ref())),
+            };
+            // First the locks, then the answer: whoever has the answer may call again at once.
+            drop(entry);
+            if sender.is_closed() {
+                report(identity.rpc, &result);
+            }
+            sender.send_replace(Some(result.map(|answer| Arc::new(answer) as _)));
+        });
+        Ok(outcome)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of a running operation; vacated however the task ends.
+struct Entry {
+    operations: Operations,
+    identity: Identity,
+    claims: Claims,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut state = self.operations.state();
+        state.running.remove(&self.identity);
+        state.locks.give_back(self.identity.rpc, &self.claims);
+    }
+}
+
+fn aborted(conflict: &Conflict) -> Status {
+    let Conflict { key, holder } = conflict;
+    Status::aborted(format!("{key} is busy with {holder}: call again later"))
+}
+
+/// What nobody waits for any more is told here.
+fn report<R>(rpc: &str, result: &Result<R, Status>) {
+    match result {
+        Ok(_) => tracing::info!(rpc, "finished after its caller had left"),
+        Err(status) => {
+            let (code, message) = (code_name(status.code()), status.message());
+            tracing::info!(rpc, code, message, "failed after its caller had left");
+        }
+    }
+}
+
+/// The text of a panic may hold anything, so it goes to the log of this process only.
+fn panicked(rpc: &'static str, panic: &(dyn Any + Send)) -> Status {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(rpc, text, "the driver panicked");
+    Status::internal(format!("the driver panicked in {rpc}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Sizes that are asked for.
+
+use serde::{Deserialize, Serialize};
+
+/// How large a volume has to be at least and may be at most, in bytes.
+///
+/// The default asks for nothing and limits nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityRange {
+    /// The least size; 0 leaves it to the driver.
+    pub required: u64,
+    /// The largest size, never below `required`.
+    pub limit: Option<u64>,
+}
+
+impl CapacityRange {
+    /// Whether a volume of this size is what was asked for.
+    #[must_use]
+    pub fn contains(&self, size: u64) -> bool {
+        size >= self.required && self.limit.is_none_or(|limit| size <= limit)
+    }
+
+    /// The smallest size that satisfies the range and that the storage can give: a multiple of `granularity`, from
+    /// `min` up to `max`.
+    ///
+    /// `min` is also what a request without a size gets.
+    pub fn fit(&self, granularity: u64, min: u64, max: u64) -> Result<u64, OutOfRange> {
+        let wanted = self.required.max(min);
+        let size = wanted.checked_next_multiple_of(granularity.max(1));
+        let Some(size) = size.filter(|size| *size <= max) else {
+            return Err(OutOfRange::TooLarge { wanted, max });
+        };
+        match self.limit {
+            Some(limit) if size > limit => Err(OutOfRange::AboveLimit { size, limit }),
+            _ => Ok(size),
+        }
+    }
+
+    /// As [`fit`](CapacityRange::fit), for a volume that starts with `source` bytes. A request for less is refused; one
+    /// for more has to be honoured, in the file system too.
+    pub fn fit_source(&self, granularity: u64, source: u64, max: u64) -> Result<u64, OutOfRange> {
+        if (1..source).contains(&self.required) {
+            return Err(OutOfRange::BelowSource { required: self.required, source_size: source });
+        }
+        self.fit(granularity, source, max)
+    }
+}
+
+/// Why no size satisfies a [`CapacityRange`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutOfRange {
+    /// The storage does not make volumes that large.
+    #[error("capacity_range: {wanted} bytes are needed, and {max} are the most that can be had")]
+    TooLarge {
+        /// The least size that would do.
+        wanted: u64,
+        /// The most there is.
+        max: u64,
+    },
+    /// The source does not fit.
+    #[error(
+        "capacity_range.required_bytes: expected at least the {source_size} bytes of the source, not {required}"
+    )]
+    BelowSource {
+        /// What was asked for.
+        required: u64,
+        /// What there is to be copied.
+        source_size: u64,
+    },
+    /// Only a size above `limit_bytes` would do.
+    #[error(
+        "capacity_range.limit_bytes: the smallest volume has {size} bytes, expected at most {limit}"
+    )]
+    AboveLimit {
+        /// The smallest size that the storage can give.
+        size: u64,
+        /// What was allowed.
+        limit: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn range(required: u64, limit: Option<u64>) -> CapacityRange {
+        CapacityRange { required, limit }
+    }
+
+    #[test]
+    fn the_smallest_size_that_fits() {
+        assert_eq!(range(0, None).fit(MIB, 4 * MIB, 64 * MIB), Ok(4 * MIB));
+        assert_eq!(range(5 * MIB + 1, None).fit(MIB, 0, 64 * MIB), Ok(6 * MIB));
+        assert_eq!(range(0, Some(4 * MIB)).fit(MIB, 4 * MIB, 64 * MIB), Ok(4 * MIB));
+        assert_eq!(range(64 * MIB, None).fit(MIB, 0, 64 * MIB), Ok(64 * MIB));
+        assert_eq!(range(7, None).fit(0, 0, 64), Ok(7));
+    }
+
+    #[test]
+    fn rounding_past_the_limit_is_out_of_range() {
+        let limit = 5 * MIB + 2;
+        let refused = range(5 * MIB + 1, Some(limit)).fit(MIB, 0, 64 * MIB);
+        assert_eq!(refused, Err(OutOfRange::AboveLimit { size: 6 * MIB, limit }));
+        let refused = range(0, Some(MIB)).fit(MIB, 4 * MIB, 64 * MIB);
+        assert_eq!(refused, Err(OutOfRange::AboveLimit { size: 4 * MIB, limit: MIB }));
+    }
+
+    #[test]
+    fn a_source_has_to_fit() {
+        let (source, max) = (4 * MIB, 64 * MIB);
+        assert_eq!(range(0, None).fit_source(MIB, source, max), Ok(source));
+        assert_eq!(range(6 * MIB, None).fit_source(MIB, source, max), Ok(6 * MIB));
+        let refused = range(MIB, None).fit_source(MIB, source, max);
+        assert_eq!(refused, Err(OutOfRange::BelowSource { required: MIB, source_size: source }));
+        assert!(range(0, Some(MIB)).fit_source(MIB, source, max).is_err());
+    }
+
+    #[test]
+    fn more_than_there_is_is_out_of_range() {
+        for wanted in [64 * MIB + 1, u64::MAX] {
+            let refused = range(wanted, None).fit(MIB, 0, 64 * MIB);
+            assert_eq!(refused, Err(OutOfRange::TooLarge { wanted, max: 64 * MIB }));
+        }
+    }
+}

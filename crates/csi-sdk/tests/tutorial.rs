@@ -1,0 +1,95 @@
+//! docs/sdk.md followed to the letter: its files in an empty folder, built, tested and run.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use wharf_testkit::peers::repository;
+use wharf_testkit::process::Process;
+use wharf_testkit::sanity::Sanity;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Where a reader gets the SDK from; here it is the clone that is tested.
+const ORIGIN: &str = r#"git = "https://github.com/wharf-dev/wharf""#;
+
+#[tokio::test]
+async fn a_driver_from_an_empty_folder() {
+    // Beside everything else that is built: most of what the driver needs is there already.
+    let target = target();
+    let project = target.join("tutorial");
+    write_files(&project);
+    cargo(&project, &target, &["test", "--quiet"]);
+
+    let smallest = start(&target.join("debug/smallest")).await;
+    assert!(smallest.0.stop(PATIENCE).await.unwrap().success());
+
+    let (driver, folder) = start(&target.join("debug/shelf")).await;
+    let suite = Sanity::new(folder.path().join("csi.sock"));
+    if let Some(score) = suite.run(folder.path()).await.unwrap() {
+        assert_eq!(score.failures, Vec::<String>::new());
+        assert!(score.passed > 30, "{score:?}");
+    }
+    assert!(driver.stop(PATIENCE).await.unwrap().success());
+}
+
+/// The files of the document: fenced blocks whose first line names one after its language.
+fn write_files(project: &Path) {
+    let text = std::fs::read_to_string(repository().join("docs/sdk.md")).unwrap();
+    let mut count = 0;
+    for block in text.split("\n```").skip(1).step_by(2) {
+        let (head, body) = block.split_once('\n').unwrap();
+        let Some((_, name)) = head.split_once(' ') else { continue };
+        let path = project.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let body = if name == "Cargo.toml" { from_clone(body) } else { body.to_owned() };
+        // An unchanged file keeps its time, so that nothing is built twice.
+        if std::fs::read_to_string(&path).ok().as_deref() != Some(&format!("{body}\n")) {
+            std::fs::write(path, format!("{body}\n")).unwrap();
+        }
+        count += 1;
+    }
+    assert_eq!(count, 9, "files in docs/sdk.md");
+    // The versions that everything else is built with.
+    std::fs::copy(repository().join("Cargo.lock"), project.join("Cargo.lock")).unwrap();
+}
+
+fn from_clone(manifest: &str) -> String {
+    let line = |line: &str| match line.split_once(" = ") {
+        Some((name, _)) if line.contains(ORIGIN) => {
+            let folder = repository().join("crates").join(name.trim_start_matches("wharf-"));
+            line.replace(ORIGIN, &format!("path = {:?}", folder.to_str().unwrap()))
+        }
+        _ => line.to_owned(),
+    };
+    let manifest: Vec<_> = manifest.lines().map(line).collect();
+    assert!(!manifest.concat().contains("github.com"), "{manifest:?}");
+    manifest.join("\n")
+}
+
+fn cargo(project: &Path, target: &Path, args: &[&str]) {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(args).args(["--offline"]).current_dir(project).env("CARGO_TARGET_DIR", target);
+    let output = cargo.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "cargo {args:?}: {told}");
+}
+
+/// The folder that this test was built into.
+fn target() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.ancestors().find(|path| path.join("CACHEDIR.TAG").exists()).unwrap().to_owned()
+}
+
+/// A driver of the document, listening in a folder of its own.
+async fn start(binary: &Path) -> (Process, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("csi.sock");
+    let mut command = Command::new(binary);
+    command.env("CSI_ENDPOINT", &socket).env("SHELF_FOLDER", folder.path());
+    let mut driver = Process::start("driver", &command, folder.path()).unwrap();
+    let listening = || std::future::ready(socket.exists().then_some(()));
+    driver.ready(PATIENCE, "its socket", listening).await.unwrap();
+    (driver, folder)
+}

@@ -1,0 +1,47 @@
+//! What this process logs, at every level, as one text.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<String>>);
+
+impl Log {
+    /// Of all threads: with a log per thread, whether an event is seen would depend on which thread was first there.
+    pub(crate) fn of_process() -> &'static Log {
+        static LOG: OnceLock<Log> = OnceLock::new();
+        LOG.get_or_init(|| {
+            let log = Log::default();
+            let subscriber = tracing_subscriber::registry().with(log.clone());
+            tracing::subscriber::set_global_default(subscriber).unwrap();
+            log
+        })
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Log {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        // HTTP/2 libraries trace every frame, and no more of it than its kind.
+        if event.metadata().target().starts_with("wharf") {
+            let mut line = Line(String::new());
+            event.record(&mut line);
+            writeln!(self.0.lock().unwrap(), "{}", line.0).unwrap();
+        }
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{field}={value:?} ").unwrap();
+    }
+}
