@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use wharf_proto::csi::{
     GetPluginInfoRequest, GetPluginInfoResponse, NodeGetInfoRequest, ProbeRequest,
-    controller_client::ControllerClient, identity_client::IdentityClient, node_client::NodeClient,
+    controller_client::ControllerClient, group_controller_client::GroupControllerClient,
+    identity_client::IdentityClient, node_client::NodeClient,
 };
 use wharf_uds::{Channel, ChannelOptions, DialError, LinkState, RpcMetrics};
 
@@ -108,6 +109,11 @@ impl Driver {
         ControllerClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
     }
 
+    /// The group controller service.
+    pub fn group_controller(&self) -> GroupControllerClient<Channel> {
+        GroupControllerClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
+    }
+
     /// The node service.
     pub fn node(&self) -> NodeClient<Channel> {
         NodeClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
@@ -153,8 +159,8 @@ impl Driver {
         })
     }
 
-    /// One bounded call; the driver is told the deadline, too.
-    pub(crate) async fn call<Q, A, F>(
+    /// One bounded call that this type does not wrap; the driver is told the deadline, too.
+    pub async fn call<Q, A, F>(
         &self,
         what: &'static str,
         send: impl FnOnce(Request<Q>) -> F,

@@ -12,6 +12,7 @@ pub mod finalizer;
 pub mod label;
 pub mod lease;
 pub mod paths;
+pub mod quantity;
 pub mod validation;
 pub mod version;
 pub mod volume;

@@ -1,0 +1,126 @@
+//! The socket through which `wharf driver pool` asks a running driver, since one process owns a pool.
+//!
+//! One question per connection, one line of JSON each way.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+use crate::inspect::{self, Finding, Row, UsageReport};
+use crate::pool::Pool;
+
+/// A question is a word; longer ones are none.
+const LONGEST: u64 = 1024;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// What is in the pool.
+    List,
+    /// How full it is.
+    Usage,
+    /// Whether records and images agree.
+    Check,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// What is in the pool.
+    List(Vec<Row>),
+    /// How full it is.
+    Usage(UsageReport),
+    /// Where records and images disagree.
+    Check(Vec<Finding>),
+    /// Why there is no answer.
+    Failed(String),
+}
+
+/// The bound socket. The pool's lock is held, so whoever bound it before is gone.
+///
+/// # Errors
+/// When it cannot be bound.
+pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    let fresh = path.with_extension("sock.new");
+    for old in [&fresh, path] {
+        match std::fs::remove_file(old) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    // Nobody can connect before the mode is set: it gets its name last.
+    let listener = UnixListener::bind(&fresh)?;
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(&fresh, path)?;
+    Ok(listener)
+}
+
+/// Answers until `stop`.
+pub async fn serve(listener: UnixListener, pool: Arc<Pool>, stop: CancellationToken) {
+    let mut callers = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            caller = listener.accept() => match caller {
+                Ok((stream, _)) => {
+                    let pool = pool.clone();
+                    callers.spawn(async move {
+                        // A caller that went away has no use for an error.
+                        let _ = tokio::time::timeout(PATIENCE, answer(stream, pool)).await;
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the admin socket takes no callers");
+                    break;
+                }
+            },
+            Some(_) = callers.join_next() => {}
+        }
+    }
+    callers.shutdown().await;
+    let _ = std::fs::remove_file(pool.layout().admin_socket());
+}
+
+async fn answer(mut stream: UnixStream, pool: Arc<Pool>) -> io::Result<()> {
+    let (from, mut to) = stream.split();
+    let mut line = String::new();
+    BufReader::new(from.take(LONGEST)).read_line(&mut line).await?;
+    let answer = match serde_json::from_str::<Question>(&line) {
+        Ok(question) => tokio::task::spawn_blocking(move || pool.answer(question))
+            .await
+            .unwrap_or_else(|error| Answer::Failed(error.to_string())),
+        Err(error) => Answer::Failed(format!("the question is not understood: {error}")),
+    };
+    let mut bytes = serde_json::to_vec(&answer)?;
+    bytes.push(b'\n');
+    to.write_all(&bytes).await
+}
+
+impl Pool {
+    fn answer(&self, question: Question) -> Answer {
+        let answered = match question {
+            Question::List => {
+                Ok(Answer::List(self.store().read(|state| inspect::list(self.layout(), state))))
+            }
+            Question::Usage => self.account().map(|account| {
+                Answer::Usage(self.store().read(|state| inspect::usage(account, state)))
+            }),
+            Question::Check => {
+                self.store().read(|state| inspect::check(self.layout(), state)).map(Answer::Check)
+            }
+        };
+        answered.unwrap_or_else(|error: Error| Answer::Failed(error.to_string()))
+    }
+}

@@ -1,0 +1,89 @@
+//! Images on a filesystem, copied by sharing blocks or by reading and writing.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use wharf_mount::{clone, extents, space};
+
+use super::{Backend, BackendKind, Footprint, Shape};
+use crate::error::Error;
+
+/// Images on a filesystem. The two kinds differ only in how an image is copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Images(BackendKind);
+
+impl Images {
+    /// On a filesystem that can share blocks between files.
+    pub const REFLINK: Self = Self(BackendKind::ImageReflink);
+    /// On any filesystem.
+    pub const COPY: Self = Self(BackendKind::ImageCopy);
+}
+
+impl Backend for Images {
+    fn kind(&self) -> BackendKind {
+        self.0
+    }
+
+    fn instant(&self) -> bool {
+        self.0 == BackendKind::ImageReflink
+    }
+
+    fn provision(&self, image: &Path, shape: Shape) -> Result<(), Error> {
+        enlarge(&create(image)?, shape)
+    }
+
+    fn copy(
+        &self,
+        source: &Path,
+        image: &Path,
+        shape: Shape,
+        limit: Option<Duration>,
+    ) -> Result<(), Error> {
+        let (from, to) = (open(source)?, create(image)?);
+        match self.0 {
+            BackendKind::ImageReflink => clone::reflink(&from, &to)?,
+            BackendKind::ImageCopy => {
+                let begun = Instant::now();
+                let in_time = |_| limit.is_none_or(|limit| begun.elapsed() < limit);
+                clone::copy_sparse(&from, &to, in_time)?;
+            }
+        }
+        enlarge(&to, shape)
+    }
+
+    fn grow(&self, image: &Path, shape: Shape) -> Result<(), Error> {
+        let file = File::options().read(true).write(true).open(image);
+        let file = file.map_err(Error::file("open image", image))?;
+        enlarge(&file, shape)?;
+        file.sync_all().map_err(Error::file("flush image", image))
+    }
+
+    fn footprint(&self, image: &Path) -> Result<Footprint, Error> {
+        let image = open(image)?;
+        let extents = match extents::count(&image) {
+            // A filesystem in memory has none.
+            Err(wharf_mount::Error::Unsupported { .. }) => 0,
+            extents => extents?,
+        };
+        Ok(Footprint { allocated: space::allocated(&image)?, extents })
+    }
+}
+
+/// Brings an image to its size; a thick one gets the space of its holes, too.
+fn enlarge(image: &File, shape: Shape) -> Result<(), Error> {
+    Ok(space::allocate(image, shape.size, !shape.thin)?)
+}
+
+fn open(image: &Path) -> Result<File, Error> {
+    File::open(image).map_err(Error::file("open image", image))
+}
+
+fn create(image: &Path) -> Result<File, Error> {
+    File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(image)
+        .map_err(Error::file("create image", image))
+}

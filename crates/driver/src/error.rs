@@ -1,0 +1,125 @@
+//! What goes wrong in the driver, by what an orchestrator should make of it.
+
+use std::path::PathBuf;
+
+use crate::store::StoreError;
+
+/// A failed operation. Each RPC maps the kinds to the codes that it may answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such object.
+    #[error("{kind} {id:?} does not exist")]
+    NotFound {
+        /// What was looked for.
+        kind: &'static str,
+        /// Its id.
+        id: String,
+    },
+    /// There is another object of that name, or the object is used in another way already.
+    #[error("{0}")]
+    Exists(String),
+    /// A field's value is not understood.
+    #[error("{field}: expected {expected}")]
+    Invalid {
+        /// The field of the request.
+        field: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// A snapshot that goes only with its group.
+    #[error("snapshot {snapshot:?} belongs to group {group:?}: delete the group")]
+    GroupMember {
+        /// The snapshot.
+        snapshot: String,
+        /// Its group.
+        group: String,
+    },
+    /// A size that cannot be.
+    #[error("{0}")]
+    OutOfRange(String),
+    /// The pool cannot hold it.
+    #[error("the pool has {free} bytes left to promise, {wanted} are needed")]
+    Full {
+        /// What is left.
+        free: u64,
+        /// What is needed.
+        wanted: u64,
+    },
+    /// A limit is reached.
+    #[error("{0}")]
+    Exhausted(String),
+    /// The object's state forbids it; the text says what has to be done first.
+    #[error("{0}")]
+    Precondition(String),
+    /// Something else is under way on the object.
+    #[error("{0}")]
+    Pending(String),
+    /// The state could not be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A disk, a mount or a program failed.
+    #[error("{}", chain(.0))]
+    Mount(#[from] wharf_mount::Error),
+    /// A test asked for it.
+    #[error(transparent)]
+    Fault(#[from] wharf_csi_sdk::fault::FaultInjected),
+    /// A file could not be handled.
+    #[error("{operation} {}: {source}", path.display())]
+    File {
+        /// What was done to it.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's word.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// A field's value is not understood.
+    pub fn invalid(field: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self::Invalid { field: field.into(), expected: expected.into() }
+    }
+
+    /// There is no such volume.
+    pub fn no_volume(id: &str) -> Self {
+        Self::NotFound { kind: "volume", id: id.to_owned() }
+    }
+
+    /// There is no such snapshot.
+    pub fn no_snapshot(id: &str) -> Self {
+        Self::NotFound { kind: "snapshot", id: id.to_owned() }
+    }
+
+    /// For `map_err` on calls of the standard library.
+    pub(crate) fn file(
+        operation: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { operation, path, source }
+    }
+
+    /// Whether the pool's filesystem has no room left.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Full { .. } => true,
+            Self::Mount(error) => error.is_full(),
+            Self::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
+            _ => false,
+        }
+    }
+}
+
+/// An error's text with those of its causes: a gRPC status has no other place for them.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

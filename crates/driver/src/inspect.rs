@@ -1,0 +1,240 @@
+//! A pool seen by a person: what is in it, how full it is, and whether records and images agree.
+//!
+//! Works on a state and the files, so that it serves the running driver and a pool that no driver owns.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Backend, Images};
+use crate::error::Error;
+use crate::pool::{Account, Layout, Mark};
+use crate::record::{Phase, Snapshot, Volume};
+use crate::store::State;
+
+/// One volume or snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// `volume` or `snapshot`.
+    pub kind: String,
+    /// Its id.
+    pub id: String,
+    /// The orchestrator's name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Bytes that its image takes, shared ones counted in full.
+    pub allocated: u64,
+    /// Pieces that its image lies in.
+    pub extents: u32,
+    /// Its backend.
+    pub backend: String,
+    /// What it holds.
+    pub content: String,
+    /// How far it has come, and where it is in use.
+    pub state: String,
+}
+
+/// A pool's account, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageReport {
+    /// Size of the pool's filesystem.
+    pub total: u64,
+    /// What is left on it.
+    pub available: u64,
+    /// Owed to volumes and snapshots.
+    pub promised: u64,
+    /// Never promised.
+    pub floor: u64,
+    /// Can still be promised.
+    pub capacity: u64,
+    /// How many volumes there are.
+    pub volumes: usize,
+    /// How many snapshots there are.
+    pub snapshots: usize,
+}
+
+/// Something that does not agree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The image or record.
+    pub object: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// Everything in the pool.
+pub fn list(layout: &Layout, state: &State) -> Vec<Row> {
+    let volumes = state.volumes.iter().map(|volume| volume_row(layout, volume));
+    volumes.chain(state.snapshots.iter().map(|snapshot| snapshot_row(layout, snapshot))).collect()
+}
+
+/// How full the pool is.
+pub fn usage(account: Account, state: &State) -> UsageReport {
+    UsageReport {
+        total: account.disk.total,
+        available: account.disk.available,
+        promised: account.promised,
+        floor: account.floor,
+        capacity: account.capacity(),
+        volumes: state.volumes.len(),
+        snapshots: state.snapshots.len(),
+    }
+}
+
+/// Where records and images disagree. Reads only.
+///
+/// # Errors
+/// When the pool's folders cannot be read.
+pub fn check(layout: &Layout, state: &State) -> Result<Vec<Finding>, Error> {
+    let mut findings = Vec::new();
+    let mut images: BTreeMap<PathBuf, ()> = BTreeMap::new();
+    for folder in [layout.volumes(), layout.snapshots()] {
+        for entry in fs::read_dir(&folder).map_err(Error::file("list", &folder))? {
+            images.insert(entry.map_err(Error::file("list", &folder))?.path(), ());
+        }
+    }
+    for volume in state.volumes.iter() {
+        let image = layout.volume(&volume.image);
+        images.remove(&image);
+        findings.extend(check_phase(&volume.id, volume.phase));
+        if volume.phase == Phase::Ready {
+            findings.extend(check_image(&volume.id, &image, volume.capacity, volume.thin));
+        }
+    }
+    for snapshot in state.snapshots.iter() {
+        let image = layout.snapshot(&snapshot.image);
+        images.remove(&image);
+        findings.extend(check_phase(&snapshot.id, snapshot.phase));
+        if snapshot.phase == Phase::Ready {
+            findings.extend(check_image(&snapshot.id, &image, snapshot.size, true));
+        }
+    }
+    findings.extend(images.into_keys().map(|orphan| {
+        finding(&orphan.display(), "no record knows it", "the next start puts it into quarantine")
+    }));
+    for entry in fs::read_dir(layout.quarantine()).into_iter().flatten().flatten() {
+        findings.push(finding(
+            &entry.path().display(),
+            "in quarantine",
+            "look at it, then delete it by hand",
+        ));
+    }
+    Ok(findings)
+}
+
+fn check_phase(id: &str, phase: Phase) -> Option<Finding> {
+    let (problem, advice) = match phase {
+        Phase::Ready => return None,
+        Phase::Creating => {
+            ("its creation is not finished", "the orchestrator's next call goes on with it")
+        }
+        Phase::Expanding { .. } => {
+            ("its expansion is not finished", "the next start or call goes on with it")
+        }
+        Phase::Deleting => {
+            ("its deletion is not finished", "the next start or call goes on with it")
+        }
+    };
+    Some(finding(&id, problem, advice))
+}
+
+fn check_image(id: &str, image: &Path, size: u64, thin: bool) -> Option<Finding> {
+    let metadata = match fs::metadata(image) {
+        Ok(metadata) => metadata,
+        Err(error) => {
+            return Some(finding(
+                &id,
+                &format!("{}: {error}", image.display()),
+                "restore it from a backup",
+            ));
+        }
+    };
+    if metadata.len() != size {
+        let problem = format!("its image has {} bytes, {size} are recorded", metadata.len());
+        return Some(finding(
+            &id,
+            &problem,
+            "compare with the orchestrator's size; the data is what the image holds",
+        ));
+    }
+    let allocated = Images::COPY.footprint(image).map_or(0, |footprint| footprint.allocated);
+    if !thin && allocated < size {
+        let problem = format!("it is thick, and its image takes only {allocated} of {size} bytes");
+        return Some(finding(
+            &id,
+            &problem,
+            "its missing blocks are not reserved: keep the pool from filling up",
+        ));
+    }
+    match Mark::read(image) {
+        Ok(Some(_)) => None,
+        _ => Some(finding(
+            &id,
+            "its image has no mark",
+            "a rebuild would not find it; expanding it marks it anew",
+        )),
+    }
+}
+
+fn volume_row(layout: &Layout, volume: &Volume) -> Row {
+    let footprint = Images::COPY.footprint(&layout.volume(&volume.image)).unwrap_or_default();
+    let place = match (&volume.stage, volume.publications.len(), volume.attachments.len()) {
+        (_, count, _) if count > 0 => format!(", published {count}x"),
+        (Some(_), ..) => ", staged".to_owned(),
+        (None, _, count) if count > 0 => ", attached".to_owned(),
+        _ => String::new(),
+    };
+    Row {
+        kind: "volume".to_owned(),
+        id: volume.id.clone(),
+        name: volume.name.clone(),
+        size: volume.capacity,
+        allocated: footprint.allocated,
+        extents: footprint.extents,
+        backend: format!("{}{}", volume.backend, if volume.thin { " thin" } else { "" }),
+        content: content(volume.content),
+        state: format!("{}{place}", phase(volume.phase)),
+    }
+}
+
+fn snapshot_row(layout: &Layout, snapshot: &Snapshot) -> Row {
+    let footprint = Images::COPY.footprint(&layout.snapshot(&snapshot.image)).unwrap_or_default();
+    Row {
+        kind: "snapshot".to_owned(),
+        id: snapshot.id.clone(),
+        name: snapshot.name.clone(),
+        size: snapshot.size,
+        allocated: footprint.allocated,
+        extents: footprint.extents,
+        backend: snapshot.backend.to_string(),
+        content: content(snapshot.content),
+        state: format!("{}, of {}", phase(snapshot.phase), snapshot.volume),
+    }
+}
+
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Creating => "creating",
+        Phase::Ready => "ready",
+        Phase::Expanding { .. } => "expanding",
+        Phase::Deleting => "deleting",
+    }
+}
+
+fn content(content: crate::record::Content) -> String {
+    use crate::record::Content::{Blank, Filesystem, Formatting};
+    match content {
+        Blank => "blank".to_owned(),
+        Formatting(filesystem) => format!("{filesystem}, being made"),
+        Filesystem(filesystem) => filesystem.to_string(),
+    }
+}
+
+fn finding(object: &dyn std::fmt::Display, problem: &str, advice: &str) -> Finding {
+    Finding { object: object.to_string(), problem: problem.to_owned(), advice: advice.to_owned() }
+}

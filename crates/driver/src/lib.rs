@@ -1,0 +1,28 @@
+//! The local-storage CSI driver.
+//!
+//! A volume is an image on a pool, a loop device on the image, and a filesystem or the bare device for a pod. Whatever is
+//! promised is written down first ([`store`]), whatever is done can be done again ([`pool`], [`node`]), and whatever the
+//! kernel knows (mounts, loop devices) is asked of it and never remembered. So a crash costs time and nothing else.
+//!
+//! - [`record`]: what is written down.
+//! - [`store`]: where and how; redb on the pool, with group commit.
+//! - [`backend`]: how images are made and copied.
+//! - [`pool`]: volumes, snapshots and groups, from promise to deletion.
+//! - [`node`]: stage, publish, limits, health.
+//! - [`service`]: all of it as CSI sees it, on the SDK's traits.
+//! - [`inspect`], [`admin`], [`metrics`]: for people.
+//! - [`points`]: the steps after which a crash is tested.
+
+pub mod admin;
+pub mod backend;
+pub mod error;
+pub mod inspect;
+pub mod limits;
+pub mod metrics;
+pub mod node;
+pub mod points;
+pub mod pool;
+pub mod pool_image;
+pub mod record;
+pub mod service;
+pub mod store;

@@ -1,0 +1,225 @@
+//! The filesystem of a volume: made once, checked when it says so, grown to its device.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use wharf_mount::check::{self, Verdict};
+use wharf_mount::format::{self, FormatOptions};
+use wharf_mount::loopdev::Loop;
+use wharf_mount::mount::{self, MountOptions};
+use wharf_mount::probe::{self, Signature};
+use wharf_mount::{Filesystem, grow};
+
+use super::NodeVolumes;
+use crate::error::{Error, chain};
+use crate::points::Point;
+use crate::record::{Content, Volume};
+
+impl NodeVolumes {
+    /// The filesystem on the volume's device, made if the volume is blank. Nothing that anyone wrote is formatted over.
+    pub(super) fn ensure_filesystem(
+        &self,
+        volume: &Volume,
+        device: &Loop,
+        wanted: Option<Filesystem>,
+    ) -> Result<Filesystem, Error> {
+        let own = match volume.content {
+            Content::Filesystem(own) => own,
+            // The image was never mounted since the format began: whatever is there, we wrote.
+            Content::Formatting(own) => {
+                probe::wipe(&open(&device.path, true)?)?;
+                return self.format(volume, device, wanted.unwrap_or(own));
+            }
+            Content::Blank => {
+                let wanted = wanted.or(volume.filesystem).unwrap_or(Filesystem::Ext4);
+                match self.found(volume, device)? {
+                    Found::Nothing if device.read_only => {
+                        return Err(Error::Precondition(format!(
+                            "volume {} was never written, and is to be read only: there is nothing to read",
+                            volume.id
+                        )));
+                    }
+                    Found::Nothing => return self.format(volume, device, wanted),
+                    Found::Filesystem(own) => own,
+                    Found::Foreign(what) => {
+                        return Err(Error::Precondition(format!(
+                            "volume {} holds {what}, written through its block device: it is never formatted over; \
+                             use it as a block volume, or wipe it there",
+                            volume.id
+                        )));
+                    }
+                }
+            }
+        };
+        match wanted {
+            Some(wanted) if wanted != own => Err(Error::Precondition(format!(
+                "volume {} holds {own}, and {wanted} is asked for: ask for {own}, or for none",
+                volume.id
+            ))),
+            _ => Ok(own),
+        }
+    }
+
+    /// Checks a filesystem that says that it needs it, and grows an ext4 that is smaller than its device.
+    pub(super) fn prepare(
+        &self,
+        volume: &Volume,
+        filesystem: Filesystem,
+        device: &Loop,
+    ) -> Result<(), Error> {
+        let limit = self.options.program_limit;
+        if let Signature::Ext4(state) = probe::probe(&open(&device.path, false)?)?
+            && (state.errors || !(state.clean || state.needs_recovery))
+        {
+            match check::check(filesystem, &device.path, limit)? {
+                Verdict::Clean => {}
+                Verdict::Repaired => {
+                    tracing::warn!(volume = volume.id, "its filesystem was repaired");
+                }
+                Verdict::Damaged(what) => {
+                    return Err(Error::Precondition(format!(
+                        "the filesystem of volume {} is damaged beyond what can be repaired unasked: {what}",
+                        volume.id
+                    )));
+                }
+            }
+        }
+        if filesystem == Filesystem::Ext4 && !grow::fits(filesystem, &device.path)? {
+            grow::grow_offline_ext4(&device.path, limit)?;
+        }
+        Ok(())
+    }
+
+    /// Mounts the volume's device.
+    pub(super) fn mount(
+        &self,
+        device: &Loop,
+        target: &Path,
+        filesystem: Filesystem,
+        flags: &[String],
+    ) -> Result<(), Error> {
+        let mut flags = flags.to_vec();
+        if filesystem == Filesystem::Xfs && !flags.iter().any(|flag| flag == "nouuid") {
+            // A clone has the id of its source, and both may be mounted.
+            flags.push("nouuid".to_owned());
+        }
+        let options = MountOptions { read_only: device.read_only, flags };
+        Ok(mount::mount(&device.path, target, filesystem, &options)?)
+    }
+
+    /// Grows a mounted filesystem to its device.
+    pub(super) fn grow_mounted(
+        &self,
+        filesystem: Filesystem,
+        device: &Loop,
+        point: &Path,
+    ) -> Result<(), Error> {
+        if device.read_only || grow::fits(filesystem, &device.path)? {
+            return Ok(());
+        }
+        match grow::grow_mounted(filesystem, point) {
+            Err(error @ wharf_mount::Error::NotPermitted { .. }) => Err(Error::Precondition(
+                format!("{}; it grows at the next stage, when it is not mounted", chain(&error)),
+            )),
+            grown => Ok(grown?),
+        }
+    }
+
+    fn format(
+        &self,
+        volume: &Volume,
+        device: &Loop,
+        filesystem: Filesystem,
+    ) -> Result<Filesystem, Error> {
+        let smallest = format::minimum_size(filesystem);
+        if volume.capacity < smallest {
+            return Err(Error::Precondition(format!(
+                "volume {} has {} bytes, and {filesystem} needs {smallest}",
+                volume.id, volume.capacity
+            )));
+        }
+        self.pool.set_content(&volume.id, Content::Formatting(filesystem))?;
+        self.pool.reach(Point::StageFormatting)?;
+        // A discard would give the space of a thick volume back to the pool.
+        let zeroed = self.never_written(volume)?;
+        let options = FormatOptions { discard: volume.thin, zeroed, ..FormatOptions::default() };
+        format::format(filesystem, &device.path, &options, self.options.program_limit)?;
+        self.pool.reach(Point::StageFormatted)?;
+        self.pool.set_content(&volume.id, Content::Filesystem(filesystem))?;
+        self.pool.reach(Point::StageFormatKept)?;
+        Ok(filesystem)
+    }
+
+    /// Forgets a format that was begun and not finished, before someone else writes to the device.
+    pub(super) fn abandon_format(&self, volume: &Volume, device: &Loop) -> Result<(), Error> {
+        if matches!(volume.content, Content::Formatting(_)) && !device.read_only {
+            probe::wipe(&open(&device.path, true)?)?;
+            self.pool.set_content(&volume.id, Content::Blank)?;
+        }
+        Ok(())
+    }
+
+    /// What a blank volume holds.
+    fn found(&self, volume: &Volume, device: &Loop) -> Result<Found, Error> {
+        Ok(match probe::probe(&open(&device.path, false)?)? {
+            Signature::Ext4(_) => Found::Filesystem(Filesystem::Ext4),
+            Signature::Xfs(_) => Found::Filesystem(Filesystem::Xfs),
+            // A probe looks only where signatures are.
+            Signature::None => match self.first_data(volume)? {
+                None => Found::Nothing,
+                Some(offset) => Found::Foreign(format!("data at byte {offset}")),
+            },
+            other => Found::Foreign(other.to_string()),
+        })
+    }
+
+    /// Where the first byte is that is not zero. Reads no more than was ever written.
+    fn first_data(&self, volume: &Volume) -> Result<Option<u64>, Error> {
+        let image = self.pool.image(volume);
+        let file = File::open(&image).map_err(Error::file("open image", &image))?;
+        let mut buffer = vec![0; 1 << 20];
+        let mut offset = 0;
+        while let Some(data) =
+            next_data(&file, offset).map_err(Error::file("look at image", &image))?
+        {
+            let length =
+                file.read_at(&mut buffer, data).map_err(Error::file("read image", &image))?;
+            if let Some(index) = buffer[..length].iter().position(|byte| *byte != 0) {
+                return Ok(Some(data + index as u64));
+            }
+            if length == 0 {
+                break;
+            }
+            offset = data + length as u64;
+        }
+        Ok(None)
+    }
+
+    /// Whether the image reads as zeroes everywhere, so that a format need not write them.
+    fn never_written(&self, volume: &Volume) -> Result<bool, Error> {
+        let image = self.pool.image(volume);
+        let file = File::open(&image).map_err(Error::file("open image", &image))?;
+        let data = next_data(&file, 0).map_err(Error::file("look at image", &image))?;
+        Ok(data.is_none())
+    }
+}
+
+/// Where data begins at or after `offset`; space that is only allocated is none.
+fn next_data(file: &File, offset: u64) -> std::io::Result<Option<u64>> {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
+        Ok(data) => Ok(Some(data)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+enum Found {
+    Nothing,
+    Filesystem(Filesystem),
+    Foreign(String),
+}
+
+fn open(device: &Path, write: bool) -> Result<File, Error> {
+    File::options().read(true).write(write).open(device).map_err(Error::file("open", device))
+}

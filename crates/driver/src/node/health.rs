@@ -1,0 +1,156 @@
+//! What a volume or the pool suffers from.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use wharf_mount::loopdev::Loop;
+use wharf_mount::space;
+
+use super::NodeVolumes;
+use super::kernel::Kernel;
+use crate::error::{Error, chain};
+use crate::record::{Access, Stage, Volume};
+
+/// Images in more pieces than this are slow to copy: about 25 microseconds for each.
+const MANY_EXTENTS: u32 = 40_000;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It works, but not as it should.
+    Degraded,
+    /// It cannot be used.
+    Inaccessible,
+    /// Bytes are lost.
+    DataLoss,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ailment {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is, in one CamelCase word.
+    pub reason: &'static str,
+    /// What it is, for a person.
+    pub message: String,
+}
+
+impl NodeVolumes {
+    /// What is wrong with a volume; nothing, if all is well.
+    ///
+    /// # Errors
+    /// When there is no such volume, or the kernel does not say.
+    pub fn volume_health(&self, id: &str) -> Result<Vec<Ailment>, Error> {
+        let volume = self.pool.whole_volume(id)?;
+        self.examine(&volume, &Kernel::look()?)
+    }
+
+    /// What is wrong with each of many volumes.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn examine_all(&self, volumes: &[Arc<Volume>]) -> Result<Vec<Vec<Ailment>>, Error> {
+        let kernel = Kernel::look()?;
+        volumes.iter().map(|volume| self.examine(volume, &kernel)).collect()
+    }
+
+    /// What is wrong with the pool; nothing, if all is well.
+    pub fn pool_health(&self) -> Option<Ailment> {
+        let account = match self.pool.account() {
+            Ok(account) => account,
+            Err(error) => {
+                return Some(ailment(Severity::Inaccessible, "PoolUnreadable", error.to_string()));
+            }
+        };
+        let root = self.pool.layout().root();
+        if let Some(error) = write_failure(root) {
+            let message = format!("{}: {error}", root.display());
+            return Some(ailment(Severity::Inaccessible, "PoolReadOnly", message));
+        }
+        account.below_floor().then(|| {
+            let message = format!(
+                "{} bytes are available, {} are to be kept free: nothing new is created",
+                account.disk.available, account.floor
+            );
+            ailment(Severity::Degraded, "PoolNearlyFull", message)
+        })
+    }
+
+    fn examine(&self, volume: &Volume, kernel: &Kernel) -> Result<Vec<Ailment>, Error> {
+        let image = self.pool.image(volume);
+        if let Err(error) = fs::metadata(&image) {
+            let message = format!("{}: {error}", image.display());
+            return Ok(vec![ailment(Severity::DataLoss, "ImageMissing", message)]);
+        }
+        let mut found = Vec::new();
+        let footprint = self.pool.backend(volume.backend).footprint(&image);
+        if let Ok(footprint) = footprint
+            && footprint.extents > MANY_EXTENTS
+        {
+            let message =
+                format!("its image lies in {} pieces: snapshots are slow", footprint.extents);
+            found.push(ailment(Severity::Degraded, "Fragmented", message));
+        }
+        if let Some(stage) = volume.stage.as_ref().filter(|stage| stage.complete) {
+            found.extend(examine_stage(&image, stage, kernel));
+        }
+        Ok(found)
+    }
+}
+
+fn examine_stage(image: &Path, stage: &Stage, kernel: &Kernel) -> Vec<Ailment> {
+    let read_only = stage.usage.mode.is_read_only();
+    let devices = kernel.loops_of(image);
+    let Some(device) = devices.into_iter().find(|device| device.read_only == read_only) else {
+        let message = "it is staged, and its loop device is gone".to_owned();
+        return vec![ailment(Severity::Inaccessible, "DeviceMissing", message)];
+    };
+    if stage.usage.access == Access::Block {
+        return Vec::new();
+    }
+    let Some(mount) = kernel.mount_at(&stage.path) else {
+        let message = format!("it is staged at {}, and not mounted there", stage.path.display());
+        return vec![ailment(Severity::Inaccessible, "MountMissing", message)];
+    };
+    let mut found = Vec::new();
+    if let Err(error) = space::usage(&stage.path) {
+        found.push(ailment(Severity::Inaccessible, "FilesystemShutDown", chain(&error)));
+    } else if mount.read_only() && !device.read_only {
+        let message = "its filesystem turned read-only after an error".to_owned();
+        found.push(ailment(Severity::Inaccessible, "TurnedReadOnly", message));
+    }
+    if let Some(errors) = ext4_errors(device).filter(|errors| *errors > 0) {
+        let message =
+            format!("ext4 counted {errors} errors: unmount it, it is checked at the next stage");
+        found.push(ailment(Severity::Degraded, "FilesystemErrors", message));
+    }
+    found
+}
+
+/// Why a folder's filesystem takes no writes, other than for want of room. Found out by trying, with a file that has no
+/// name: one that stopped after an error says to who only asks that it can be written.
+fn write_failure(folder: &Path) -> Option<Errno> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match rustix::fs::open(folder, flags, Mode::WUSR) {
+        Ok(_) | Err(Errno::NOSPC | Errno::DQUOT) => None,
+        // A filesystem without such files can only be asked.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).err()
+        }
+        Err(errno) => Some(errno),
+    }
+}
+
+/// How many errors ext4 has seen on a device; none for other filesystems.
+fn ext4_errors(device: &Loop) -> Option<u64> {
+    let file = format!("/sys/fs/ext4/loop{}/errors_count", device.number);
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+fn ailment(severity: Severity, reason: &'static str, message: String) -> Ailment {
+    Ailment { severity, reason, message }
+}

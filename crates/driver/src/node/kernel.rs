@@ -1,0 +1,38 @@
+//! What the kernel knows, looked at once for many volumes.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use wharf_mount::loopdev::{self, Loop};
+use wharf_mount::mountinfo::{self, Mount};
+
+use crate::error::Error;
+
+/// Loop devices and mounts at one moment.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    loops: Vec<Loop>,
+    mounts: Vec<Mount>,
+}
+
+impl Kernel {
+    pub(super) fn look() -> Result<Self, Error> {
+        let loops = loopdev::list()?.into_iter().map(|status| status.loopdev).collect();
+        Ok(Self { loops, mounts: mountinfo::table()? })
+    }
+
+    /// The loop devices of an image.
+    pub(super) fn loops_of(&self, image: &Path) -> Vec<&Loop> {
+        let Ok(image) = std::fs::metadata(image) else { return Vec::new() };
+        let same = |device: &&Loop| (device.device, device.inode) == (image.dev(), image.ino());
+        self.loops.iter().filter(same).collect()
+    }
+
+    /// The topmost mount at a path.
+    pub(super) fn mount_at(&self, path: &Path) -> Option<&Mount> {
+        // The table has the path without symlinks.
+        let (folder, name) = (path.parent()?.canonicalize().ok()?, path.file_name()?);
+        let point = folder.join(name);
+        self.mounts.iter().rfind(|mount| mount.point == point)
+    }
+}

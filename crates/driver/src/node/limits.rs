@@ -1,0 +1,92 @@
+//! Limits, brought from a volume's record to the pods that use it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use wharf_mount::loopdev;
+
+use super::NodeVolumes;
+use crate::error::Error;
+use crate::points::Point;
+use crate::record::Volume;
+
+/// Where a volume's limits hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// In the cgroups of every pod that uses the volume.
+    Everywhere,
+    /// Nowhere yet: it is used by nobody, or by someone whose cgroup is not known. The next publish applies them.
+    Later,
+}
+
+impl NodeVolumes {
+    /// Keeps new limits and applies them to who uses the volume now.
+    ///
+    /// # Errors
+    /// When a parameter is unknown, or a cgroup cannot be written.
+    pub fn modify(
+        &self,
+        id: &str,
+        parameters: &BTreeMap<String, String>,
+    ) -> Result<Applied, Error> {
+        let volume = self.pool.set_limits(id, parameters)?;
+        let applied = self.write_limits(&volume)?;
+        self.limited.notify_one();
+        self.pool.reach(Point::ModifyApplied)?;
+        Ok(applied)
+    }
+
+    /// Applies a volume's limits, if it has any, and has them kept.
+    pub(super) fn apply_limits(&self, volume: &Volume) {
+        if !volume.limits.is_unlimited() {
+            self.try_limits(volume);
+            self.limited.notify_one();
+        }
+    }
+
+    /// That limits cannot be applied keeps no pod from starting.
+    fn try_limits(&self, volume: &Volume) {
+        let (volume_id, limits) = (&volume.id, volume.limits);
+        match self.write_limits(volume) {
+            Ok(applied) => tracing::debug!(volume_id, %limits, ?applied, "limits"),
+            Err(error) => tracing::warn!(volume_id, %limits, %error, "limits do not hold"),
+        };
+    }
+
+    /// Applies the limits of every volume in use, and returns the cgroups in which new ones may appear that need them, too.
+    pub(super) fn apply_all_limits(&self) -> Vec<PathBuf> {
+        let Some(cgroups) = self.cgroups.as_ref().filter(|cgroups| cgroups.limits_each()) else {
+            return Vec::new();
+        };
+        let limited: Vec<Arc<Volume>> = self.pool.store().read(|state| {
+            let used = state.volumes.iter().filter(|volume| !volume.publications.is_empty());
+            used.filter(|volume| !volume.limits.is_unlimited()).cloned().collect()
+        });
+        limited.iter().for_each(|volume| self.try_limits(volume));
+        let publications = limited.iter().flat_map(|volume| volume.publications.values());
+        let pods: BTreeSet<&String> =
+            publications.filter_map(|publication| publication.pod_uid.as_ref()).collect();
+        pods.into_iter().flat_map(|pod| cgroups.groups(pod)).collect()
+    }
+
+    fn write_limits(&self, volume: &Volume) -> Result<Applied, Error> {
+        let Some(cgroups) = &self.cgroups else { return Ok(Applied::Later) };
+        let mut applied =
+            if volume.publications.is_empty() { Applied::Later } else { Applied::Everywhere };
+        for device in self.pool.loops(volume)? {
+            let number = loopdev::device_number(&device.path)?;
+            let number = (rustix::fs::major(number), rustix::fs::minor(number));
+            for publication in volume.publications.values() {
+                let limited = match &publication.pod_uid {
+                    Some(pod) => cgroups.apply(pod, number, &volume.limits),
+                    None => Ok(Vec::new()),
+                };
+                if limited.map_err(Error::file("limit", "cgroup"))?.is_empty() {
+                    applied = Applied::Later;
+                }
+            }
+        }
+        Ok(applied)
+    }
+}

@@ -1,0 +1,196 @@
+//! Staging: the volume's device, and its filesystem at the staging path.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use wharf_mount::Filesystem;
+use wharf_mount::loopdev::{self, Loop};
+use wharf_mount::mount;
+use wharf_mount::mountinfo;
+
+use super::NodeVolumes;
+use crate::error::Error;
+use crate::points::Point;
+use crate::record::{Access, Stage, Usage, Volume};
+
+/// A volume to be staged.
+#[derive(Clone, Debug)]
+pub struct StageRequest {
+    /// The volume's id.
+    pub volume: String,
+    /// The staging path, which exists.
+    pub path: PathBuf,
+    /// How it will be used.
+    pub usage: Usage,
+}
+
+impl NodeVolumes {
+    /// Stages a volume. What is there already stays as it is.
+    ///
+    /// # Errors
+    /// When the volume is staged elsewhere or otherwise, cannot be mounted, or must not be formatted.
+    pub fn stage(&self, request: &StageRequest) -> Result<(), Error> {
+        self.refuse_symlinks(&request.path)?;
+        let wanted = request.usage.filesystem()?;
+        let volume = self.promise_stage(request)?;
+        let staged = self.bring_up(&volume, request, wanted);
+        if staged.is_err() && !volume.stage.as_ref().is_some_and(|stage| stage.complete) {
+            // An orchestrator that takes the error for final never unstages.
+            self.take_down(&volume, &request.path);
+        }
+        staged
+    }
+
+    fn bring_up(
+        &self,
+        volume: &Volume,
+        request: &StageRequest,
+        wanted: Option<Filesystem>,
+    ) -> Result<(), Error> {
+        self.pool.reach(Point::StagePromised)?;
+        let read_only = request.usage.mode.is_read_only();
+        if read_only {
+            self.replay_journal(volume, request)?;
+        }
+        let device = self.attach(volume, read_only)?;
+        self.pool.reach(Point::StageAttached)?;
+        if request.usage.access == Access::Block {
+            self.abandon_format(volume, &device)?;
+        }
+        if let Access::Mount { flags, .. } = &request.usage.access
+            && !mounted_from(&device, &request.path)?
+        {
+            let filesystem = self.ensure_filesystem(volume, &device, wanted)?;
+            if !read_only {
+                self.prepare(volume, filesystem, &device)?;
+            }
+            self.mount(&device, &request.path, filesystem, flags)?;
+            self.pool.reach(Point::StageMounted)?;
+            self.grow_mounted(filesystem, &device, &request.path)?;
+        }
+        self.pool.edit_volume(&request.volume, |volume| {
+            if let Some(stage) = &mut volume.stage {
+                stage.complete = true;
+            }
+        })?;
+        self.pool.reach(Point::StageDone)?;
+        Ok(())
+    }
+
+    /// Undoes a stage; a volume that is not staged there is unstaged.
+    ///
+    /// # Errors
+    /// When the volume is still published, or in use.
+    pub fn unstage(&self, id: &str, path: &Path) -> Result<(), Error> {
+        self.refuse_symlinks(path)?;
+        let Ok(volume) = self.pool.volume(id) else { return Ok(()) };
+        if let Some(stage) = &volume.stage
+            && stage.path != path
+        {
+            // Nothing of this volume is there.
+            return Ok(());
+        }
+        if let Some(target) = volume.publications.keys().next() {
+            return Err(Error::Precondition(format!(
+                "volume {id} is still published at {}: unpublish it first",
+                target.display()
+            )));
+        }
+        self.pool.edit_volume(id, |volume| {
+            if let Some(stage) = &mut volume.stage {
+                stage.complete = false;
+            }
+        })?;
+        self.pool.reach(Point::UnstagePromised)?;
+        self.release(&volume, path)?;
+        self.pool.edit_volume(id, |volume| volume.stage = None)?;
+        self.pool.reach(Point::UnstageDone)?;
+        Ok(())
+    }
+
+    /// Undoes a stage that could not be completed; what cannot be undone is undone by the orchestrator's unstage.
+    fn take_down(&self, volume: &Volume, path: &Path) {
+        let undone = self
+            .release(volume, path)
+            .and_then(|()| self.pool.edit_volume(&volume.id, |volume| volume.stage = None));
+        if let Err(error) = undone {
+            tracing::warn!(volume = volume.id, %error, "a stage that failed is not undone");
+        }
+    }
+
+    /// Unmounts and detaches the volume, as far as it is.
+    fn release(&self, volume: &Volume, path: &Path) -> Result<(), Error> {
+        let devices = self.pool.loops(volume)?;
+        for device in &devices {
+            if mounted_from(device, path)? {
+                mount::unmount(path)?;
+            }
+        }
+        self.pool.reach(Point::UnstageUnmounted)?;
+        for device in &devices {
+            loopdev::detach(device)?;
+        }
+        self.pool.reach(Point::UnstageDetached)
+    }
+
+    fn promise_stage(&self, request: &StageRequest) -> Result<Arc<Volume>, Error> {
+        let volume = self.pool.whole_volume(&request.volume)?;
+        match &volume.stage {
+            Some(stage) if stage.path != request.path => Err(Error::Precondition(format!(
+                "volume {} is staged at {}: unstage it there first",
+                volume.id,
+                stage.path.display()
+            ))),
+            Some(stage) if stage.usage != request.usage => Err(Error::Exists(format!(
+                "volume {} is staged at {} for another use: unstage it first",
+                volume.id,
+                stage.path.display()
+            ))),
+            Some(_) => Ok(volume),
+            None => {
+                let stage = Stage {
+                    path: request.path.clone(),
+                    usage: request.usage.clone(),
+                    complete: false,
+                };
+                self.pool.edit_volume(&volume.id, |volume| volume.stage = Some(stage))
+            }
+        }
+    }
+
+    /// Lets a filesystem that was not unmounted write its journal back, since a device that only reads cannot.
+    fn replay_journal(&self, volume: &Volume, request: &StageRequest) -> Result<(), Error> {
+        let crate::record::Content::Filesystem(filesystem) = volume.content else { return Ok(()) };
+        if self.attached(volume, true)?.is_some() || request.usage.access == Access::Block {
+            return Ok(());
+        }
+        let device = self.attach(volume, false)?;
+        self.prepare(volume, filesystem, &device)?;
+        self.mount(&device, &request.path, filesystem, &[])?;
+        mount::unmount(&request.path)?;
+        Ok(loopdev::detach(&device)?)
+    }
+}
+
+impl Usage {
+    /// The filesystem that is asked for, if any.
+    ///
+    /// # Errors
+    /// When it is one that the driver does not make.
+    pub fn filesystem(&self) -> Result<Option<Filesystem>, Error> {
+        match &self.access {
+            Access::Mount { filesystem, .. } if !filesystem.is_empty() => {
+                let unknown =
+                    |_| Error::invalid("volume_capability.mount.fs_type", "ext4, xfs or nothing");
+                filesystem.parse().map(Some).map_err(unknown)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Whether `path` is a mount of this device.
+pub(super) fn mounted_from(device: &Loop, path: &Path) -> Result<bool, Error> {
+    let number = loopdev::device_number(&device.path)?;
+    Ok(mountinfo::at(path)?.is_some_and(|mount| mount.device == number))
+}

@@ -1,0 +1,79 @@
+//! How full a volume is.
+
+use std::fs::File;
+use std::path::Path;
+
+use wharf_mount::mountinfo;
+use wharf_mount::space::{self, Usage};
+
+use super::NodeVolumes;
+use crate::error::Error;
+use crate::record::{Access, Volume};
+
+/// A volume's figures at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stats {
+    /// The size of a device.
+    Device {
+        /// In bytes.
+        size: u64,
+    },
+    /// A filesystem's figures.
+    Filesystem(Usage),
+}
+
+impl NodeVolumes {
+    /// How full a volume is, at a path where it is staged or published.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn stats(&self, id: &str, path: &Path) -> Result<Stats, Error> {
+        let volume = self.pool.whole_volume(id)?;
+        let access = self.access_at(&volume, path)?;
+        match access {
+            Access::Block => {
+                let device = File::open(path).map_err(Error::file("open", path))?;
+                Ok(Stats::Device { size: space::block_device_size(&device)? })
+            }
+            Access::Mount { .. } => Ok(Stats::Filesystem(space::usage(path)?)),
+        }
+    }
+
+    /// Grows a volume's filesystem to its device; returns the volume's size.
+    ///
+    /// # Errors
+    /// When it is not at that path, or smaller than required, or its filesystem only grows unmounted here.
+    pub fn expand(&self, id: &str, path: &Path, required: u64) -> Result<u64, Error> {
+        let volume = self.pool.whole_volume(id)?;
+        let access = self.access_at(&volume, path)?;
+        let volume = if required > volume.capacity {
+            // The node owns the pool: it can do the controller's part, too.
+            self.pool.expand_volume(id, required)?
+        } else {
+            volume
+        };
+        if let Access::Mount { .. } = access
+            && let crate::record::Content::Filesystem(filesystem) = volume.content
+            && let Some(device) = self.attached(&volume, false)?
+        {
+            self.grow_mounted(filesystem, &device, path)?;
+        }
+        self.pool.reach(crate::points::Point::NodeExpandGrown)?;
+        Ok(volume.capacity)
+    }
+
+    /// How the volume is used at a path, if it is there.
+    fn access_at(&self, volume: &Volume, path: &Path) -> Result<Access, Error> {
+        let elsewhere =
+            || Error::NotFound { kind: "volume at that path", id: path.display().to_string() };
+        let staged =
+            volume.stage.as_ref().filter(|stage| stage.path == path).map(|stage| &stage.usage);
+        let published = volume.publications.get(path).map(|publication| &publication.usage);
+        let usage = staged.or(published).ok_or_else(elsewhere)?;
+        // A record without its mount would have us measure the node's own disk.
+        if published.is_some() || matches!(usage.access, Access::Mount { .. }) {
+            mountinfo::at(path)?.ok_or_else(elsewhere)?;
+        }
+        Ok(usage.access.clone())
+    }
+}

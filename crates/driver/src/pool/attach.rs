@@ -1,0 +1,86 @@
+//! Publications to nodes: nothing but a row each, since a local volume is where it is.
+
+use super::Pool;
+use crate::error::Error;
+use crate::points::Point;
+use crate::record::{Attachment, Node, Volume};
+
+impl Pool {
+    /// Says that volumes can be published to this node.
+    ///
+    /// # Errors
+    /// When the state cannot be kept.
+    pub fn register_node(&self, id: &str) -> Result<(), Error> {
+        let node = Node { id: id.to_owned() };
+        let known = self.store.read(|state| state.nodes.get(&node.id).is_some());
+        if known {
+            return Ok(());
+        }
+        self.store.update(move |draft| {
+            draft.put(node);
+            Ok(())
+        })
+    }
+
+    /// Publishes a volume to a node. Idempotent.
+    ///
+    /// # Errors
+    /// When it is published otherwise or elsewhere, or the node has as many volumes as it takes.
+    pub fn attach(
+        &self,
+        id: &str,
+        node: &str,
+        attachment: Attachment,
+        limit: u64,
+    ) -> Result<(), Error> {
+        let (id, node) = (id.to_owned(), node.to_owned());
+        self.store.update(move |draft| {
+            let volume = draft.volumes.get(&id).filter(|volume| volume.is_whole());
+            let volume = volume.ok_or_else(|| Error::no_volume(&id))?;
+            if let Some(there) = volume.attachments.get(&node) {
+                if *there == attachment {
+                    return Ok(());
+                }
+                return Err(Error::Exists(format!(
+                    "volume {id} is published to node {node} for another use: unpublish it first"
+                )));
+            }
+            if let Some(other) = volume.attachments.keys().next()
+                && !attachment.usage.mode.is_multi_node()
+            {
+                return Err(Error::Precondition(format!(
+                    "volume {id} is published to node {other}: unpublish it there first"
+                )));
+            }
+            let attached =
+                |volume: &&std::sync::Arc<Volume>| volume.attachments.contains_key(&node);
+            let count = draft.volumes.iter().filter(attached).count() as u64;
+            if count >= limit {
+                return Err(Error::Exhausted(format!(
+                    "node {node} has {count} volumes and takes no more (--attach-limit)"
+                )));
+            }
+            draft.edit(&id, |volume: &mut Volume| {
+                volume.attachments.insert(node, attachment);
+            });
+            Ok(())
+        })?;
+        self.reach(Point::AttachKept)
+    }
+
+    /// Takes a volume from a node, or from all. Idempotent, also for a volume that is gone.
+    ///
+    /// # Errors
+    /// When the state cannot be kept.
+    pub fn detach(&self, id: &str, node: Option<String>) -> Result<(), Error> {
+        let id = id.to_owned();
+        self.store.update(move |draft| {
+            draft.edit(&id, |volume: &mut Volume| match node {
+                Some(node) => drop(volume.attachments.remove(&node)),
+                None => volume.attachments.clear(),
+            });
+            Ok::<_, Error>(())
+        })?;
+        self.reach(Point::DetachKept)
+    }
+}

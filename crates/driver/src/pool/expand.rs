@@ -1,0 +1,83 @@
+//! Volumes that grow.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use wharf_mount::loopdev;
+
+use super::volumes::room_for;
+use super::{Mark, Pool};
+use crate::backend::Shape;
+use crate::error::Error;
+use crate::points::Point;
+use crate::record::{Phase, Volume};
+
+impl Pool {
+    /// Grows a volume's image, and its devices where it is in use. A volume that is large enough stays as it is.
+    ///
+    /// # Errors
+    /// When the pool is full or its disk fails; then the volume keeps its size.
+    pub fn expand_volume(&self, id: &str, to: u64) -> Result<Arc<Volume>, Error> {
+        let (key, root, floor) = (id.to_owned(), self.layout.root().to_owned(), self.options.floor);
+        let volume = self.store.update(move |draft| {
+            let volume = draft.volumes.get(&key).filter(|volume| volume.is_whole()).cloned();
+            let volume = volume.ok_or_else(|| Error::no_volume(&key))?;
+            if to.max(volume.promised()) <= volume.capacity {
+                return Ok(volume);
+            }
+            if !volume.thin {
+                room_for(draft, &root, floor, to.saturating_sub(volume.promised()))?;
+            }
+            let grow = |volume: &mut Volume| volume.phase = Phase::Expanding { to };
+            draft.edit(&key, grow).ok_or_else(|| Error::no_volume(&key))
+        })?;
+        let Phase::Expanding { to } = volume.phase else { return Ok(volume) };
+        self.reach(Point::ExpandPromised)?;
+        self.finish_expand(&volume, to)
+    }
+
+    /// The rest of an expansion, whose record says so already. Each step may be repeated.
+    pub(super) fn finish_expand(&self, volume: &Volume, to: u64) -> Result<Arc<Volume>, Error> {
+        let image = self.image(volume);
+        let shape = Shape { size: to, thin: volume.thin };
+        if let Err(error) = self.backend(volume.backend).grow(&image, shape) {
+            self.keep_size(volume);
+            return Err(error);
+        }
+        self.reach(Point::ExpandGrown)?;
+        for device in self.loops(volume)? {
+            loopdev::set_capacity(&device)?;
+        }
+        self.reach(Point::ExpandAnnounced)?;
+        let grown = Volume { phase: Phase::Ready, capacity: to, ..volume.clone() };
+        Mark::volume(&grown).write(&image)?;
+        let ready = self.set_size(volume, to)?;
+        self.reach(Point::ExpandReady)?;
+        Ok(ready)
+    }
+
+    /// Takes the promise of a larger size back, and the part of it that was made.
+    fn keep_size(&self, volume: &Volume) {
+        let image = self.image(volume);
+        let kept = File::options()
+            .write(true)
+            .open(&image)
+            .and_then(|file| file.set_len(volume.capacity))
+            .map_err(Error::file("shorten image", &image))
+            .and_then(|()| self.set_size(volume, volume.capacity));
+        if let Err(error) = kept {
+            tracing::warn!(volume = volume.id, %error, "an expansion that failed is still promised");
+        }
+    }
+
+    fn set_size(&self, volume: &Volume, capacity: u64) -> Result<Arc<Volume>, Error> {
+        let id = volume.id.clone();
+        self.store.update(move |draft| {
+            let ready = draft.edit(&id, |volume: &mut Volume| {
+                volume.phase = Phase::Ready;
+                volume.capacity = capacity;
+            });
+            ready.ok_or_else(|| Error::no_volume(&id))
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! Groups: snapshots of several volumes, cut at one moment.
+//!
+//! All filesystems are frozen before the first image is copied, so that no write to one volume is kept whose predecessor on
+//! another is not.
+
+use std::sync::Arc;
+use std::thread;
+
+use wharf_csi_sdk::Fingerprint;
+use wharf_mount::sync;
+
+use super::cut::{Still, too_slow};
+use super::snapshots::promised;
+use super::volumes::room_for;
+use super::{Mark, NewSnapshot, Pool, fresh_id, now, remove, rename};
+use crate::error::Error;
+use crate::points::Point;
+use crate::record::{Group, Phase, Snapshot, Volume};
+
+/// A group to be cut.
+#[derive(Clone, Debug)]
+pub struct NewGroup {
+    /// The orchestrator's name.
+    pub name: String,
+    /// The request.
+    pub fingerprint: Fingerprint,
+    /// The volumes to cut from.
+    pub volumes: Vec<String>,
+}
+
+type Members = Vec<(Arc<Volume>, Arc<Snapshot>)>;
+
+impl Pool {
+    /// Cuts snapshots of several volumes at one moment. Idempotent by name.
+    ///
+    /// # Errors
+    /// When the name is taken by other volumes, one is missing or cannot stand still, or the pool is full. Then none is cut.
+    pub fn create_group(&self, new: NewGroup) -> Result<Arc<Group>, Error> {
+        let group = self.promise_group(new)?;
+        if group.phase != Phase::Creating {
+            return Ok(group);
+        }
+        self.reach(Point::GroupPromised)?;
+        let members = self.members(&group)?;
+        let cut = match self.cut(&members) {
+            Ok(cut) => cut,
+            Err(error) => {
+                self.forget_group(&group)?;
+                return Err(error);
+            }
+        };
+        let ready = self.name_and_keep(&group, &members, cut)?;
+        self.reach(Point::GroupReady)?;
+        Ok(ready)
+    }
+
+    /// Deletes a group and its snapshots; one that does not exist is deleted.
+    ///
+    /// # Errors
+    /// When the disk fails; then a retry goes on.
+    pub fn delete_group(&self, id: &str) -> Result<(), Error> {
+        let key = id.to_owned();
+        let going = self.store.update(move |draft| {
+            let group = draft.edit(&key, |group: &mut Group| group.phase = Phase::Deleting);
+            for id in group.iter().flat_map(|group| &group.snapshots) {
+                draft.edit(id, |snapshot: &mut Snapshot| snapshot.phase = Phase::Deleting);
+            }
+            Ok::<_, Error>(group)
+        })?;
+        let Some(group) = going else { return Ok(()) };
+        self.reach(Point::GroupDeleteBegun)?;
+        self.forget_group(&group)?;
+        self.reach(Point::GroupDeleteDone)?;
+        Ok(())
+    }
+
+    /// Removes whatever there is of a group.
+    pub(super) fn forget_group(&self, group: &Group) -> Result<(), Error> {
+        let snapshots: Vec<_> = self.store.read(|state| {
+            group.snapshots.iter().filter_map(|id| state.snapshots.get(id).cloned()).collect()
+        });
+        for snapshot in &snapshots {
+            self.unlink_snapshot(snapshot)?;
+            self.reach(Point::GroupDeleteUnlinkedOne)?;
+        }
+        sync::folder(&self.layout.snapshots())?;
+        let group = group.clone();
+        self.store.update(move |draft| {
+            for id in &group.snapshots {
+                draft.remove::<Snapshot>(id);
+            }
+            draft.remove::<Group>(&group.id);
+            Ok(())
+        })
+    }
+
+    fn promise_group(&self, new: NewGroup) -> Result<Arc<Group>, Error> {
+        let id = fresh_id("group-")?;
+        let ids = (0..new.volumes.len())
+            .map(|_| Ok((fresh_id("snap-")?, fresh_id("")?)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let (root, floor) = (self.layout.root().to_owned(), self.options.floor);
+        self.store.update(move |draft| {
+            if let Some(group) = draft.groups.named(&new.name) {
+                return resume(group, &new);
+            }
+            let group = Group {
+                id: id.clone(),
+                name: new.name,
+                fingerprint: new.fingerprint.clone(),
+                snapshots: ids.iter().map(|(id, _)| id.clone()).collect(),
+                phase: Phase::Creating,
+                cut: 0,
+            };
+            let mut reserved = 0;
+            let mut snapshots = Vec::new();
+            for (volume, (snapshot, image)) in new.volumes.into_iter().zip(ids) {
+                let new = NewSnapshot {
+                    // Members have no name of their own; their id is one that nobody else can have taken.
+                    name: snapshot.clone(),
+                    fingerprint: new.fingerprint.clone(),
+                    volume,
+                };
+                let snapshot = promised(draft, &new, snapshot, image, Some(&group))?;
+                reserved += snapshot.reserved;
+                snapshots.push(snapshot);
+            }
+            room_for(draft, &root, floor, reserved)?;
+            for snapshot in snapshots {
+                draft.put(snapshot);
+            }
+            draft.put(group);
+            draft.groups.get(&id).cloned().ok_or_else(|| not_found(&id))
+        })
+    }
+
+    fn members(&self, group: &Group) -> Result<Members, Error> {
+        let member = |id: &String| {
+            let snapshot = self.snapshot(id)?;
+            Ok((self.volume(&snapshot.volume)?, snapshot))
+        };
+        group.snapshots.iter().map(member).collect()
+    }
+
+    /// Freezes all, copies all, and returns the moment at which all stood still.
+    fn cut(&self, members: &Members) -> Result<i128, Error> {
+        for (_, snapshot) in members {
+            remove(&self.layout.in_the_making(&snapshot.image))?;
+        }
+        // A freeze waits for its filesystem's flush: together they take as long as the slowest.
+        let still = in_parallel(members, |volume, snapshot| {
+            self.hold_still(volume, self.backend(snapshot.backend))
+        })?;
+        self.reach(Point::GroupFrozen)?;
+        let moment = now();
+        let limits: Vec<_> = still.iter().map(Still::limit).collect();
+        let copied = thread::scope(|scope| {
+            let copies: Vec<_> = members
+                .iter()
+                .zip(limits)
+                .map(|((volume, snapshot), limit)| {
+                    scope.spawn(move || {
+                        let copied = self.copy_image(volume, snapshot, limit);
+                        copied.map_err(|error| too_slow(error, &volume.id, limit))?;
+                        self.reach(Point::GroupCutOne)
+                    })
+                })
+                .collect();
+            join(copies)
+        });
+        if copied.is_ok() {
+            self.reach(Point::GroupCut)?;
+        }
+        for still in still {
+            still.release()?;
+        }
+        self.reach(Point::GroupThawed)?;
+        copied.map(|_| moment)
+    }
+
+    fn name_and_keep(
+        &self,
+        group: &Group,
+        members: &Members,
+        cut: i128,
+    ) -> Result<Arc<Group>, Error> {
+        let group = Group { phase: Phase::Ready, cut, ..group.clone() };
+        let ready: Vec<_> = members
+            .iter()
+            .map(|(_, snapshot)| Snapshot { phase: Phase::Ready, cut, ..Snapshot::clone(snapshot) })
+            .collect();
+        for snapshot in &ready {
+            let partial = self.layout.in_the_making(&snapshot.image);
+            Mark::snapshot(snapshot, Some(&group)).write(&partial)?;
+            rename(&partial, &self.layout.snapshot(&snapshot.image))?;
+            self.reach(Point::GroupRenamedOne)?;
+        }
+        sync::folder(&self.layout.snapshots())?;
+        self.reach(Point::GroupRenamed)?;
+        self.store.update(move |draft| {
+            for snapshot in ready {
+                draft.put(snapshot);
+            }
+            let id = group.id.clone();
+            draft.put(group);
+            draft.groups.get(&id).cloned().ok_or_else(|| not_found(&id))
+        })
+    }
+}
+
+fn in_parallel<T: Send>(
+    members: &Members,
+    work: impl Fn(&Volume, &Snapshot) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
+    thread::scope(|scope| {
+        let work = &work;
+        join(
+            members
+                .iter()
+                .map(|(volume, snapshot)| scope.spawn(move || work(volume, snapshot)))
+                .collect(),
+        )
+    })
+}
+
+/// Waits for all, then returns the first error.
+fn join<T>(threads: Vec<thread::ScopedJoinHandle<'_, Result<T, Error>>>) -> Result<Vec<T>, Error> {
+    let results: Vec<_> = threads
+        .into_iter()
+        .map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(Error::Precondition("a copy panicked; see the log".into())))
+        })
+        .collect();
+    results.into_iter().collect()
+}
+
+fn resume(group: &Arc<Group>, new: &NewGroup) -> Result<Arc<Group>, Error> {
+    if group.phase == Phase::Deleting {
+        return Err(Error::Pending(format!("group {} of that name is being deleted", group.id)));
+    }
+    match group.fingerprint.difference(&new.fingerprint) {
+        None => Ok(group.clone()),
+        Some(part) => Err(Error::Exists(format!(
+            "group {} has that name and was asked for with another {part}",
+            group.id
+        ))),
+    }
+}
+
+fn not_found(id: &str) -> Error {
+    Error::NotFound { kind: "group", id: id.to_owned() }
+}

@@ -1,0 +1,85 @@
+//! Where things lie in a pool's folder.
+
+use std::path::{Path, PathBuf};
+
+/// The folder of a pool. File names are the driver's own ids, never an orchestrator's names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// The pool in this folder.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The state file.
+    pub fn state(&self) -> PathBuf {
+        self.root.join("state.redb")
+    }
+
+    /// Space that is given up when the pool is full.
+    pub fn ballast(&self) -> PathBuf {
+        self.root.join("ballast")
+    }
+
+    /// The socket that `wharf driver pool` talks to.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.root.join("admin.sock")
+    }
+
+    /// Images of volumes.
+    pub fn volumes(&self) -> PathBuf {
+        self.root.join("volumes")
+    }
+
+    /// Images of snapshots.
+    pub fn snapshots(&self) -> PathBuf {
+        self.root.join("snapshots")
+    }
+
+    /// Images in the making; nothing here survives a start.
+    pub fn partial(&self) -> PathBuf {
+        self.root.join("partial")
+    }
+
+    /// Images that no record knows, moved here and never deleted by the driver.
+    pub fn quarantine(&self) -> PathBuf {
+        self.root.join("quarantine")
+    }
+
+    /// Where ephemeral volumes are staged, which no orchestrator does for them.
+    pub fn ephemeral(&self, image: &str) -> PathBuf {
+        self.root.join("ephemeral").join(image)
+    }
+
+    /// The folders, in the order in which they are made.
+    pub fn folders(&self) -> [PathBuf; 4] {
+        [self.volumes(), self.snapshots(), self.partial(), self.quarantine()]
+    }
+
+    /// The image of a volume.
+    pub fn volume(&self, image: &str) -> PathBuf {
+        self.volumes().join(file_name(image))
+    }
+
+    /// The image of a snapshot.
+    pub fn snapshot(&self, image: &str) -> PathBuf {
+        self.snapshots().join(file_name(image))
+    }
+
+    /// An image in the making.
+    pub fn in_the_making(&self, image: &str) -> PathBuf {
+        self.partial().join(file_name(image))
+    }
+}
+
+fn file_name(image: &str) -> String {
+    format!("{image}.img")
+}

@@ -1,0 +1,222 @@
+//! A pool: images in a folder, and what is promised to them.
+//!
+//! Every change is the same dance: promise (commit), act under a temporary name, flush, rename, flush the folder, commit.
+//! Whatever instruction a crash falls on, what is found at the next start is either the promise, which a retry keeps under
+//! the same id, or the whole thing. Calls block, and callers see to it that no two of them work on one object.
+
+mod attach;
+mod cut;
+mod expand;
+mod groups;
+mod layout;
+mod mark;
+mod modify;
+mod rebuild;
+mod recover;
+mod snapshots;
+mod space;
+mod volumes;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use wharf_csi_sdk::fault::FaultPlan;
+use wharf_mount::{clone, sync};
+
+pub use groups::NewGroup;
+pub use layout::Layout;
+pub use mark::Mark;
+pub use rebuild::{Rebuilt, rebuild};
+pub use recover::Recovery;
+pub use snapshots::NewSnapshot;
+pub use space::{Account, Disk};
+pub use volumes::NewVolume;
+
+use crate::backend::{Backend, BackendKind, Images};
+use crate::error::Error;
+use crate::points::Point;
+use crate::record::{Snapshot, Volume};
+use crate::store::Store;
+
+/// How a pool is run.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// Bytes that are never promised; `None` is a hundredth of the disk, at least 64 MiB and at most 10 GiB.
+    pub floor: Option<u64>,
+    /// For how long a filesystem may stand still while it is copied.
+    pub freeze_limit: Duration,
+    /// Where a crash is asked for; in production nowhere.
+    pub faults: FaultPlan,
+}
+
+/// A pool that this process owns.
+#[derive(Debug)]
+pub struct Pool {
+    layout: Layout,
+    store: Store,
+    reflink: bool,
+    options: PoolOptions,
+}
+
+impl Pool {
+    /// Opens the pool in `root`, or makes one there, and brings it to a state from which every call can go on.
+    ///
+    /// # Errors
+    /// When the folder cannot be used or another process owns it.
+    pub fn open(root: &Path, options: PoolOptions) -> Result<(Self, Recovery), Error> {
+        let layout = Layout::new(root);
+        for folder in layout.folders() {
+            fs::create_dir_all(&folder).map_err(Error::file("create folder", &folder))?;
+        }
+        if !layout.state().exists() && has_images(&layout)? {
+            tracing::warn!(folder = %root.display(), "the state file is gone: it is made anew from the images' marks");
+            rebuild(root)?;
+        }
+        let store = Store::open(&layout.state(), &layout.ballast())?;
+        sync::folder(root)?;
+        let reflink = clone::reflink_supported(&layout.partial())?;
+        let pool = Self { layout, store, reflink, options };
+        let recovery = pool.recover()?;
+        Ok((pool, recovery))
+    }
+
+    /// Where its files lie.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Its durable state.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The backend of new volumes that ask for none.
+    pub fn default_backend(&self) -> BackendKind {
+        if self.reflink { BackendKind::ImageReflink } else { BackendKind::ImageCopy }
+    }
+
+    /// Whether the pool's filesystem can serve this backend.
+    pub fn supports(&self, backend: BackendKind) -> bool {
+        self.reflink || backend == BackendKind::ImageCopy
+    }
+
+    /// The backend of this kind.
+    pub fn backend(&self, kind: BackendKind) -> &'static dyn Backend {
+        match kind {
+            BackendKind::ImageReflink => &Images::REFLINK,
+            BackendKind::ImageCopy => &Images::COPY,
+        }
+    }
+
+    /// A volume, whatever its phase.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn volume(&self, id: &str) -> Result<Arc<Volume>, Error> {
+        self.store.read(|state| state.volumes.get(id).cloned()).ok_or_else(|| Error::no_volume(id))
+    }
+
+    /// A volume that is whole.
+    ///
+    /// # Errors
+    /// When there is none: one that is on its way in or out does not exist for anybody else.
+    pub fn whole_volume(&self, id: &str) -> Result<Arc<Volume>, Error> {
+        self.volume(id).and_then(|volume| {
+            if volume.is_whole() { Ok(volume) } else { Err(Error::no_volume(id)) }
+        })
+    }
+
+    /// A snapshot, whatever its phase.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn snapshot(&self, id: &str) -> Result<Arc<Snapshot>, Error> {
+        self.store
+            .read(|state| state.snapshots.get(id).cloned())
+            .ok_or_else(|| Error::no_snapshot(id))
+    }
+
+    /// The image of a volume.
+    pub fn image(&self, volume: &Volume) -> PathBuf {
+        self.layout.volume(&volume.image)
+    }
+
+    /// What can still be promised, and why.
+    ///
+    /// # Errors
+    /// When the disk does not say.
+    pub fn account(&self) -> Result<Account, Error> {
+        let (disk, floor) = self.disk()?;
+        Ok(self.store.read(|state| Account::of(state, disk, floor)))
+    }
+
+    /// The pieces that the images in use lie in: of all of them, and of the one in the most.
+    pub fn extents(&self) -> (u64, u64) {
+        let images: Vec<_> = self.store.read(|state| {
+            let used = state.volumes.iter().filter(|volume| volume.in_use());
+            used.map(|volume| self.image(volume)).collect()
+        });
+        let footprints = images.iter().filter_map(|image| Images::COPY.footprint(image).ok());
+        footprints
+            .map(|footprint| u64::from(footprint.extents))
+            .fold((0, 0), |(sum, most), count| (sum + count, most.max(count)))
+    }
+
+    /// How many images are in quarantine.
+    pub fn quarantined(&self) -> u64 {
+        fs::read_dir(self.layout.quarantine()).map_or(0, |entries| entries.count() as u64)
+    }
+
+    /// Says that a step is done: the place where tests ask for a crash or a failure.
+    pub(crate) fn reach(&self, point: Point) -> Result<(), Error> {
+        Ok(self.options.faults.reach(point)?)
+    }
+
+    fn disk(&self) -> Result<(Disk, u64), Error> {
+        disk(self.layout.root(), self.options.floor)
+    }
+}
+
+fn has_images(layout: &Layout) -> Result<bool, Error> {
+    let volumes = recover::files(&layout.volumes())?;
+    Ok(!volumes.is_empty() || !recover::files(&layout.snapshots())?.is_empty())
+}
+
+/// The figures of the disk that `root` is on, and the bytes of it that are never promised.
+fn disk(root: &Path, floor: Option<u64>) -> Result<(Disk, u64), Error> {
+    let usage = wharf_mount::space::usage(root)?;
+    let floor = floor.unwrap_or((usage.total / 100).clamp(64 << 20, 10 << 30));
+    Ok((Disk { total: usage.total, available: usage.available }, floor))
+}
+
+/// A new id: 128 random bits in hexadecimal.
+fn fresh_id(prefix: &str) -> Result<String, Error> {
+    let mut bytes = [0_u8; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Error::file("read", "/dev/urandom")(error.into()))?;
+    Ok(bytes.iter().fold(prefix.to_owned(), |id, byte| format!("{id}{byte:02x}")))
+}
+
+fn now() -> i128 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(i128::MAX))
+}
+
+/// Removes a file; one that is gone is as good.
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::file("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Gives a flushed file its name, durably.
+fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    fs::rename(from, to).map_err(Error::file("rename", from))
+}

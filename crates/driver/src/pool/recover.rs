@@ -1,0 +1,147 @@
+//! What a start finds after a crash, and what it makes of it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use wharf_mount::sync;
+
+use super::{Pool, remove};
+use crate::error::Error;
+use crate::record::{Group, Phase, Snapshot, Source, Volume};
+
+/// What a start had to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Operations that were finished or undone.
+    pub settled: usize,
+    /// Images that no record knows; they are in quarantine now.
+    pub quarantined: Vec<PathBuf>,
+    /// Volumes and snapshots whose image is gone.
+    pub missing: Vec<String>,
+    /// What could not be settled, and why; the next call for the object tries again.
+    pub open: Vec<String>,
+}
+
+/// Records that were not at rest.
+#[derive(Default)]
+struct Unsettled {
+    volumes: Vec<Arc<Volume>>,
+    snapshots: Vec<Arc<Snapshot>>,
+    groups: Vec<Arc<Group>>,
+}
+
+impl Pool {
+    /// Settles what a crash cut short. A failure of one object never keeps the others from being served.
+    pub(super) fn recover(&self) -> Result<Recovery, Error> {
+        let mut recovery = Recovery::default();
+        for file in files(&self.layout.partial())? {
+            remove(&file)?;
+        }
+        let unsettled = self.unsettled();
+        let mut settle = |id: &str, result: Result<(), Error>| match result {
+            Ok(()) => recovery.settled += 1,
+            Err(error) => recovery.open.push(format!("{id}: {error}")),
+        };
+        // First of all let everybody write again.
+        for volume in self.frozen_perhaps(&unsettled) {
+            settle(&volume.id, self.thaw(&volume));
+        }
+        for group in &unsettled.groups {
+            settle(&group.id, self.forget_group(group));
+        }
+        for snapshot in unsettled.snapshots.iter().filter(|snapshot| snapshot.group.is_none()) {
+            settle(&snapshot.id, self.settle_snapshot(snapshot));
+        }
+        for volume in &unsettled.volumes {
+            settle(&volume.id, self.settle_volume(volume));
+        }
+        self.compare_images(&mut recovery)?;
+        Ok(recovery)
+    }
+
+    fn unsettled(&self) -> Unsettled {
+        self.store.read(|state| Unsettled {
+            volumes: state
+                .volumes
+                .iter()
+                .filter(|row| row.phase != Phase::Ready)
+                .cloned()
+                .collect(),
+            snapshots: state
+                .snapshots
+                .iter()
+                .filter(|row| row.phase != Phase::Ready)
+                .cloned()
+                .collect(),
+            groups: state.groups.iter().filter(|row| row.phase != Phase::Ready).cloned().collect(),
+        })
+    }
+
+    /// Volumes that were being copied, and so may be frozen still.
+    fn frozen_perhaps(&self, unsettled: &Unsettled) -> Vec<Arc<Volume>> {
+        let cut = unsettled.snapshots.iter().filter(|snapshot| snapshot.phase == Phase::Creating);
+        let cloned = unsettled.volumes.iter().filter_map(|volume| match &volume.source {
+            Some(Source::Volume(id)) if volume.phase == Phase::Creating => Some(id),
+            _ => None,
+        });
+        let ids: HashSet<&String> = cut.map(|snapshot| &snapshot.volume).chain(cloned).collect();
+        self.store
+            .read(|state| ids.into_iter().filter_map(|id| state.volumes.get(id).cloned()).collect())
+    }
+
+    fn settle_snapshot(&self, snapshot: &Snapshot) -> Result<(), Error> {
+        if snapshot.phase == Phase::Creating {
+            self.forget_snapshots(&[snapshot]);
+            return Ok(());
+        }
+        self.finish_snapshot_delete(snapshot)
+    }
+
+    fn settle_volume(&self, volume: &Volume) -> Result<(), Error> {
+        match volume.phase {
+            Phase::Deleting => self.finish_delete(volume),
+            Phase::Expanding { to } => self.finish_expand(volume, to).map(|_| ()),
+            // The id is kept for the retry, which makes the image anew.
+            Phase::Creating | Phase::Ready => Ok(()),
+        }
+    }
+
+    /// Puts images without a record aside and names records without an image.
+    fn compare_images(&self, recovery: &mut Recovery) -> Result<(), Error> {
+        let mut images: HashSet<PathBuf> = files(&self.layout.volumes())?.into_iter().collect();
+        images.extend(files(&self.layout.snapshots())?);
+        self.store.read(|state| {
+            for volume in state.volumes.iter() {
+                if !images.remove(&self.image(volume)) && volume.phase == Phase::Ready {
+                    recovery.missing.push(volume.id.clone());
+                }
+            }
+            for snapshot in state.snapshots.iter() {
+                if !images.remove(&self.layout.snapshot(&snapshot.image))
+                    && snapshot.phase == Phase::Ready
+                {
+                    recovery.missing.push(snapshot.id.clone());
+                }
+            }
+        });
+        for orphan in images {
+            let aside = self.layout.quarantine().join(orphan.file_name().unwrap_or_default());
+            fs::rename(&orphan, &aside).map_err(Error::file("put aside", &orphan))?;
+            recovery.quarantined.push(aside);
+        }
+        if !recovery.quarantined.is_empty() {
+            sync::folder(&self.layout.quarantine())?;
+        }
+        Ok(())
+    }
+}
+
+/// The files in a folder.
+pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = fs::read_dir(folder).map_err(Error::file("list", folder))?;
+    entries
+        .map(|entry| entry.map(|entry| entry.path()).map_err(Error::file("list", folder)))
+        .collect()
+}

@@ -1,0 +1,198 @@
+//! Snapshots: cut and deleted.
+
+use std::sync::Arc;
+
+use wharf_csi_sdk::Fingerprint;
+use wharf_mount::sync;
+
+use super::cut::too_slow;
+use super::volumes::room_for;
+use super::{Mark, Pool, fresh_id, now, remove, rename};
+use crate::backend::Shape;
+use crate::error::Error;
+use crate::points::Point;
+use crate::record::{Group, Phase, Snapshot, Volume};
+use crate::store::Draft;
+
+/// A snapshot to be cut.
+#[derive(Clone, Debug)]
+pub struct NewSnapshot {
+    /// The orchestrator's name.
+    pub name: String,
+    /// The request.
+    pub fingerprint: Fingerprint,
+    /// The volume to cut from.
+    pub volume: String,
+}
+
+impl Pool {
+    /// Cuts a snapshot. Idempotent by name.
+    ///
+    /// # Errors
+    /// When the name is taken by a snapshot of another volume, the volume is missing or cannot stand still, or the pool is full.
+    pub fn create_snapshot(&self, new: NewSnapshot) -> Result<Arc<Snapshot>, Error> {
+        let snapshot = self.promise_snapshot(new)?;
+        if snapshot.phase != Phase::Creating {
+            return Ok(snapshot);
+        }
+        self.reach(Point::SnapshotPromised)?;
+        let made =
+            self.make_snapshot(&snapshot).inspect_err(|_| self.forget_snapshots(&[&snapshot]))?;
+        let ready = self.store.update(move |draft| {
+            let id = made.id.clone();
+            draft.put(made);
+            draft.snapshots.get(&id).cloned().ok_or_else(|| Error::no_snapshot(&id))
+        })?;
+        self.reach(Point::SnapshotReady)?;
+        Ok(ready)
+    }
+
+    /// Deletes a snapshot; one that does not exist is deleted.
+    ///
+    /// # Errors
+    /// When it belongs to a group, or the disk fails; then a retry goes on.
+    pub fn delete_snapshot(&self, id: &str) -> Result<(), Error> {
+        let key = id.to_owned();
+        let going = self.store.update(move |draft| {
+            if let Some(group) =
+                draft.snapshots.get(&key).and_then(|snapshot| snapshot.group.clone())
+            {
+                return Err(Error::GroupMember { snapshot: key, group });
+            }
+            Ok(draft.edit(&key, |snapshot: &mut Snapshot| snapshot.phase = Phase::Deleting))
+        })?;
+        let Some(snapshot) = going else { return Ok(()) };
+        self.reach(Point::SnapshotDeleteBegun)?;
+        self.finish_snapshot_delete(&snapshot)
+    }
+
+    /// The rest of a deletion, whose record says so already.
+    pub(super) fn finish_snapshot_delete(&self, snapshot: &Snapshot) -> Result<(), Error> {
+        self.unlink_snapshot(snapshot)?;
+        sync::folder(&self.layout.snapshots())?;
+        self.reach(Point::SnapshotDeleteUnlinked)?;
+        let id = snapshot.id.clone();
+        self.store.update(move |draft| {
+            draft.remove::<Snapshot>(&id);
+            Ok::<_, Error>(())
+        })?;
+        self.reach(Point::SnapshotDeleteDone)?;
+        Ok(())
+    }
+
+    pub(super) fn unlink_snapshot(&self, snapshot: &Snapshot) -> Result<(), Error> {
+        remove(&self.layout.in_the_making(&snapshot.image))?;
+        remove(&self.layout.snapshot(&snapshot.image))
+    }
+
+    /// Takes back the promise of snapshots that could not be cut.
+    pub(super) fn forget_snapshots(&self, snapshots: &[&Snapshot]) {
+        let unlinked = snapshots.iter().try_for_each(|snapshot| self.unlink_snapshot(snapshot));
+        let ids: Vec<_> = snapshots.iter().map(|snapshot| snapshot.id.clone()).collect();
+        let forgotten = unlinked.and_then(|()| {
+            self.store.update(move |draft| {
+                for id in &ids {
+                    draft.remove::<Snapshot>(id);
+                }
+                Ok::<_, Error>(())
+            })
+        });
+        if let Err(error) = forgotten {
+            tracing::warn!(%error, "a snapshot that could not be cut is still promised");
+        }
+    }
+
+    fn promise_snapshot(&self, new: NewSnapshot) -> Result<Arc<Snapshot>, Error> {
+        let (id, image) = (fresh_id("snap-")?, fresh_id("")?);
+        let (root, floor) = (self.layout.root().to_owned(), self.options.floor);
+        self.store.update(move |draft| {
+            if let Some(snapshot) = draft.snapshots.named(&new.name) {
+                return resume(snapshot, &new.volume);
+            }
+            let snapshot = promised(draft, &new, id, image, None)?;
+            room_for(draft, &root, floor, snapshot.reserved)?;
+            let id = snapshot.id.clone();
+            draft.put(snapshot);
+            draft.snapshots.get(&id).cloned().ok_or_else(|| Error::no_snapshot(&id))
+        })
+    }
+
+    fn make_snapshot(&self, snapshot: &Snapshot) -> Result<Snapshot, Error> {
+        let volume = self.volume(&snapshot.volume)?;
+        let partial = self.layout.in_the_making(&snapshot.image);
+        remove(&partial)?;
+        let still = self.ready_to_copy(&volume, self.backend(snapshot.backend))?;
+        self.reach(Point::SnapshotFrozen)?;
+        let cut = Snapshot { cut: now(), ..snapshot.clone() };
+        let limit = still.limit();
+        self.copy_image(&volume, &cut, limit)
+            .map_err(|error| too_slow(error, &volume.id, limit))?;
+        self.reach(Point::SnapshotCut)?;
+        still.release()?;
+        self.reach(Point::SnapshotThawed)?;
+        let ready = Snapshot { phase: Phase::Ready, ..cut };
+        Mark::snapshot(&ready, None).write(&partial)?;
+        self.reach(Point::SnapshotMarked)?;
+        rename(&partial, &self.layout.snapshot(&ready.image))?;
+        self.reach(Point::SnapshotRenamed)?;
+        sync::folder(&self.layout.snapshots())?;
+        Ok(ready)
+    }
+
+    /// Copies a volume that stands still into a snapshot's image.
+    pub(super) fn copy_image(
+        &self,
+        volume: &Volume,
+        snapshot: &Snapshot,
+        limit: Option<std::time::Duration>,
+    ) -> Result<(), Error> {
+        // The copy is as large as its source and takes no space for what that never wrote.
+        let shape = Shape { size: snapshot.size, thin: true };
+        let partial = self.layout.in_the_making(&snapshot.image);
+        self.backend(snapshot.backend).copy(&self.image(volume), &partial, shape, limit)
+    }
+}
+
+/// A snapshot's record before it is cut.
+pub(super) fn promised(
+    draft: &Draft<'_>,
+    new: &NewSnapshot,
+    id: String,
+    image: String,
+    group: Option<&Group>,
+) -> Result<Snapshot, Error> {
+    let volume = draft.volumes.get(&new.volume).filter(|volume| volume.phase == Phase::Ready);
+    let volume = volume.ok_or_else(|| Error::no_volume(&new.volume))?;
+    Ok(Snapshot {
+        id,
+        name: new.name.clone(),
+        image,
+        fingerprint: new.fingerprint.clone(),
+        backend: volume.backend,
+        volume: volume.id.clone(),
+        size: volume.capacity,
+        reserved: if volume.thin { 0 } else { volume.capacity },
+        thin: volume.thin,
+        phase: Phase::Creating,
+        content: volume.content,
+        family: volume.family.clone(),
+        cut: 0,
+        group: group.map(|group| group.id.clone()),
+    })
+}
+
+fn resume(snapshot: &Arc<Snapshot>, volume: &str) -> Result<Arc<Snapshot>, Error> {
+    if snapshot.volume != volume {
+        return Err(Error::Exists(format!(
+            "snapshot {} has that name and was cut from volume {}",
+            snapshot.id, snapshot.volume
+        )));
+    }
+    if snapshot.phase == Phase::Deleting {
+        return Err(Error::Pending(format!(
+            "snapshot {} of that name is being deleted",
+            snapshot.id
+        )));
+    }
+    Ok(snapshot.clone())
+}

@@ -1,0 +1,85 @@
+//! What a pool can still promise.
+//!
+//! A thick volume is owed its whole size, whatever it has written, and a snapshot of it is owed as much again: overwriting
+//! shared blocks takes new ones. Blocks of one family (a volume, its snapshots and clones) may be shared, so of all that a
+//! family is owed, only its largest member is surely on the disk already.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::error::Error;
+use crate::record::Phase;
+use crate::store::State;
+
+/// The disk's own figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Size of the filesystem.
+    pub total: u64,
+    /// What an unprivileged writer can still get.
+    pub available: u64,
+}
+
+/// A pool's account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The disk's own figures.
+    pub disk: Disk,
+    /// Bytes owed to volumes and snapshots.
+    pub promised: u64,
+    /// Bytes of these that are surely on disk already.
+    pub written: u64,
+    /// Bytes that are never promised.
+    pub floor: u64,
+}
+
+impl Account {
+    /// Adds up what `state` promises.
+    pub fn of(state: &State, disk: Disk, floor: u64) -> Self {
+        let mut promised = 0;
+        let mut families: HashMap<&str, u64> = HashMap::new();
+        let mut count = |family, owed: u64, phase| {
+            promised += owed;
+            // An image in the making may hold nothing yet.
+            if phase != Phase::Creating {
+                let largest = families.entry(family).or_default();
+                *largest = owed.max(*largest);
+            }
+        };
+        for volume in state.volumes.iter() {
+            // What an expansion adds is not on disk before it is done.
+            let (owed, ready) = (volume.promised(), if volume.thin { 0 } else { volume.capacity });
+            count(&volume.family, ready, volume.phase);
+            count(&volume.family, owed - ready, Phase::Creating);
+        }
+        for snapshot in state.snapshots.iter() {
+            count(&snapshot.family, snapshot.reserved, snapshot.phase);
+        }
+        Self { disk, promised, written: families.values().sum(), floor }
+    }
+
+    /// The account of the pool in `root`, with the usual floor.
+    ///
+    /// # Errors
+    /// When the disk does not say.
+    pub fn at(root: &Path, state: &State) -> Result<Self, Error> {
+        let (disk, floor) = super::disk(root, None)?;
+        Ok(Self::of(state, disk, floor))
+    }
+
+    /// Bytes that can still be promised: bound by the size of the disk and by what others left of it.
+    pub fn capacity(&self) -> u64 {
+        let by_size = self.disk.total.saturating_sub(self.promised);
+        let by_room =
+            self.disk.available.saturating_sub(self.promised.saturating_sub(self.written));
+        by_size.min(by_room).saturating_sub(self.floor)
+    }
+
+    /// Whether the disk has less than the floor left, which no promise of ours should bring about.
+    pub fn below_floor(&self) -> bool {
+        self.disk.available < self.floor
+    }
+}
+
+#[cfg(test)]
+mod tests;

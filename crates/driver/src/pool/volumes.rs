@@ -1,0 +1,281 @@
+//! Volumes: created, cloned, deleted.
+
+use std::sync::Arc;
+
+use wharf_csi_sdk::Fingerprint;
+use wharf_mount::{Filesystem, loopdev, sync};
+
+use super::cut::too_slow;
+use super::{Account, Mark, Pool, disk, fresh_id, remove, rename};
+use crate::backend::{BackendKind, Shape};
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::points::Point;
+use crate::record::{Content, Phase, Source, Volume};
+use crate::store::{Draft, State};
+
+/// A volume to be made.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// The id, where the orchestrator brings its own; else one is made up.
+    pub id: Option<String>,
+    /// The orchestrator's name.
+    pub name: String,
+    /// The request.
+    pub fingerprint: Fingerprint,
+    /// The kind of image; `None` is the source's, or the pool's default.
+    pub backend: Option<BackendKind>,
+    /// Its size in bytes.
+    pub capacity: u64,
+    /// Whether its space is taken only as it is written.
+    pub thin: bool,
+    /// The filesystem it gets when its first use asks for none.
+    pub filesystem: Option<Filesystem>,
+    /// Where its first bytes come from.
+    pub source: Option<Source>,
+    /// Limits of its device.
+    pub limits: Limits,
+    /// Made by its first publish and gone with its last.
+    pub ephemeral: bool,
+}
+
+/// What a new volume takes over from its source.
+struct Heritage {
+    content: Content,
+    family: Option<String>,
+    backend: BackendKind,
+    size: u64,
+}
+
+impl Pool {
+    /// Makes a volume, or goes on making it after a crash. Idempotent by name.
+    ///
+    /// # Errors
+    /// When the name is taken by another request, the source is missing or too large, or the pool is full.
+    pub fn create_volume(&self, new: NewVolume) -> Result<Arc<Volume>, Error> {
+        let volume = self.promise_volume(new)?;
+        if volume.phase != Phase::Creating {
+            return Ok(volume);
+        }
+        self.reach(Point::CreatePromised)?;
+        if let Err(error) = self.make_volume(&volume) {
+            self.abandon_volume(&volume);
+            return Err(error);
+        }
+        let id = volume.id.clone();
+        let ready = self.store.update(move |draft| {
+            let ready = draft.edit(&id, |volume: &mut Volume| volume.phase = Phase::Ready);
+            ready.ok_or_else(|| Error::no_volume(&id))
+        })?;
+        self.reach(Point::CreateReady)?;
+        Ok(ready)
+    }
+
+    /// Deletes a volume; one that does not exist is deleted.
+    ///
+    /// # Errors
+    /// When it is in use, or the disk fails; then a retry goes on.
+    pub fn delete_volume(&self, id: &str) -> Result<(), Error> {
+        let key = id.to_owned();
+        let going = self.store.update(move |draft| {
+            let Some(volume) = draft.volumes.get(&key) else { return Ok(None) };
+            deletable(volume)?;
+            Ok::<_, Error>(draft.edit(&key, |volume: &mut Volume| volume.phase = Phase::Deleting))
+        })?;
+        let Some(volume) = going else { return Ok(()) };
+        self.reach(Point::DeleteBegun)?;
+        self.finish_delete(&volume)
+    }
+
+    /// The rest of a deletion, whose record says so already.
+    pub(super) fn finish_delete(&self, volume: &Volume) -> Result<(), Error> {
+        self.detach_leftovers(volume)?;
+        remove(&self.layout.in_the_making(&volume.image))?;
+        remove(&self.image(volume))?;
+        sync::folder(&self.layout.volumes())?;
+        self.reach(Point::DeleteUnlinked)?;
+        let id = volume.id.clone();
+        self.store.update(move |draft| {
+            draft.remove::<Volume>(&id);
+            Ok::<_, Error>(())
+        })?;
+        self.reach(Point::DeleteDone)?;
+        Ok(())
+    }
+
+    fn promise_volume(&self, new: NewVolume) -> Result<Arc<Volume>, Error> {
+        let id = new.id.clone().map_or_else(|| fresh_id("vol-"), Ok)?;
+        let image = fresh_id("")?;
+        let (root, floor) = (self.layout.root().to_owned(), self.options.floor);
+        let default = self.default_backend();
+        let reflink = self.reflink;
+        self.store.update(move |draft| {
+            if let Some(volume) = draft.volumes.named(&new.name) {
+                return resume(volume, &new);
+            }
+            if draft.volumes.get(&id).is_some() {
+                return Err(Error::Exists(format!("volume {id} has that id and another name")));
+            }
+            let heritage = heritage(draft, new.source.as_ref(), default)?;
+            if new.capacity < heritage.size {
+                return Err(Error::OutOfRange(format!(
+                    "capacity {} is smaller than its source's {} bytes",
+                    new.capacity, heritage.size
+                )));
+            }
+            let backend = new.backend.unwrap_or(heritage.backend);
+            if backend == BackendKind::ImageReflink && !reflink {
+                return Err(Error::invalid(
+                    "parameters.backend",
+                    "image-copy, since the pool's filesystem cannot share blocks",
+                ));
+            }
+            room_for(draft, &root, floor, if new.thin { 0 } else { new.capacity })?;
+            // Only a copy that shares blocks joins its source's family.
+            let family = heritage.family.filter(|_| backend == BackendKind::ImageReflink);
+            draft.put(Volume {
+                family: family.unwrap_or_else(|| id.clone()),
+                id: id.clone(),
+                name: new.name,
+                image,
+                fingerprint: new.fingerprint,
+                backend,
+                capacity: new.capacity,
+                filesystem: new.filesystem,
+                thin: new.thin,
+                phase: Phase::Creating,
+                content: heritage.content,
+                source: new.source,
+                limits: new.limits,
+                attachments: Default::default(),
+                stage: None,
+                publications: Default::default(),
+                ephemeral: new.ephemeral,
+            });
+            draft.volumes.get(&id).cloned().ok_or_else(|| Error::no_volume(&id))
+        })
+    }
+
+    fn make_volume(&self, volume: &Volume) -> Result<(), Error> {
+        let partial = self.layout.in_the_making(&volume.image);
+        remove(&partial)?;
+        let shape = Shape { size: volume.capacity, thin: volume.thin };
+        let backend = self.backend(volume.backend);
+        match &volume.source {
+            None => backend.provision(&partial, shape)?,
+            Some(Source::Snapshot(id)) => {
+                let source = self.layout.snapshot(&self.snapshot(id)?.image);
+                backend.copy(&source, &partial, shape, None)?;
+            }
+            Some(Source::Volume(id)) => {
+                let source = self.volume(id)?;
+                let still = self.ready_to_copy(&source, backend)?;
+                self.reach(Point::CloneFrozen)?;
+                let copied = backend.copy(&self.image(&source), &partial, shape, still.limit());
+                copied.map_err(|error| too_slow(error, id, still.limit()))?;
+                still.release()?;
+            }
+        }
+        self.reach(Point::CreateMade)?;
+        Mark::volume(&Volume { phase: Phase::Ready, ..volume.clone() }).write(&partial)?;
+        self.reach(Point::CreateMarked)?;
+        rename(&partial, &self.image(volume))?;
+        self.reach(Point::CreateRenamed)?;
+        Ok(sync::folder(&self.layout.volumes())?)
+    }
+
+    /// Takes the promise of a volume back. What cannot be undone now is undone at the next start.
+    fn abandon_volume(&self, volume: &Volume) {
+        let id = volume.id.clone();
+        let undone = remove(&self.layout.in_the_making(&volume.image))
+            .and_then(|()| remove(&self.image(volume)))
+            .and_then(|()| {
+                self.store.update(move |draft| {
+                    draft.remove::<Volume>(&id);
+                    Ok::<_, Error>(())
+                })
+            });
+        if let Err(error) = undone {
+            tracing::warn!(volume = volume.id, %error, "a volume that could not be made is still promised");
+        }
+    }
+
+    /// Loop devices of an image that no stage or publication uses any more.
+    fn detach_leftovers(&self, volume: &Volume) -> Result<(), Error> {
+        for device in self.loops(volume)? {
+            loopdev::detach(&device)?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what the pool has no room for, and anything at all once it is below its floor.
+pub(super) fn room_for(
+    state: &State,
+    root: &std::path::Path,
+    floor: Option<u64>,
+    wanted: u64,
+) -> Result<(), Error> {
+    let (disk, floor) = disk(root, floor)?;
+    let account = Account::of(state, disk, floor);
+    let free = account.capacity();
+    if wanted > free || account.below_floor() { Err(Error::Full { free, wanted }) } else { Ok(()) }
+}
+
+fn resume(volume: &Arc<Volume>, new: &NewVolume) -> Result<Arc<Volume>, Error> {
+    if volume.phase == Phase::Deleting {
+        return Err(Error::Pending(format!("volume {} of that name is being deleted", volume.id)));
+    }
+    match volume.fingerprint.difference(&new.fingerprint) {
+        None => Ok(volume.clone()),
+        Some(part) => Err(Error::Exists(format!(
+            "volume {} has that name and was asked for with another {part}",
+            volume.id
+        ))),
+    }
+}
+
+fn heritage(
+    draft: &Draft<'_>,
+    source: Option<&Source>,
+    default: BackendKind,
+) -> Result<Heritage, Error> {
+    Ok(match source {
+        None => Heritage { content: Content::Blank, family: None, backend: default, size: 0 },
+        Some(Source::Snapshot(id)) => {
+            let snapshot =
+                draft.snapshots.get(id).filter(|snapshot| snapshot.phase == Phase::Ready);
+            let snapshot = snapshot.ok_or_else(|| Error::no_snapshot(id))?;
+            Heritage {
+                content: snapshot.content,
+                family: Some(snapshot.family.clone()),
+                backend: snapshot.backend,
+                size: snapshot.size,
+            }
+        }
+        Some(Source::Volume(id)) => {
+            let volume = draft.volumes.get(id).filter(|volume| volume.phase == Phase::Ready);
+            let volume = volume.ok_or_else(|| Error::no_volume(id))?;
+            Heritage {
+                content: volume.content,
+                family: Some(volume.family.clone()),
+                backend: volume.backend,
+                size: volume.capacity,
+            }
+        }
+    })
+}
+
+fn deletable(volume: &Volume) -> Result<(), Error> {
+    let refuse = |how: String| Err(Error::Precondition(format!("volume {} {how}", volume.id)));
+    if let Some(node) = volume.attachments.keys().next() {
+        return refuse(format!("is published to node {node}: unpublish it first"));
+    }
+    if let Some(stage) = &volume.stage {
+        return refuse(format!("is staged at {}: unstage it first", stage.path.display()));
+    }
+    if let Some(target) = volume.publications.keys().next() {
+        return refuse(format!("is published at {}: unpublish it first", target.display()));
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! A pool of its own: an XFS filesystem in an image, for folders whose filesystem cannot share blocks.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use wharf_mount::format::{self, FormatOptions};
+use wharf_mount::loopdev::{self, LoopOptions};
+use wharf_mount::mount::{self, MountOptions};
+use wharf_mount::probe::{self, Signature};
+use wharf_mount::{Filesystem, mountinfo, space, sync};
+
+use crate::error::Error;
+
+const IMAGE: &str = "pool.img";
+const MOUNT_POINT: &str = "pool";
+
+/// The folder that a pool's files are in: `root`, or the mount point of the image in it.
+pub fn folder(root: &Path) -> PathBuf {
+    if root.join(IMAGE).exists() { root.join(MOUNT_POINT) } else { root.to_owned() }
+}
+
+/// Makes the image in `root` if it is not there, and mounts it. Grows nothing and formats nothing that holds data.
+///
+/// # Errors
+/// When there is no room, mkfs.xfs is missing, or the image holds something else.
+pub fn ensure(root: &Path, size: u64, limit: Duration) -> Result<PathBuf, Error> {
+    let (image, point) = (root.join(IMAGE), root.join(MOUNT_POINT));
+    fs::create_dir_all(&point).map_err(Error::file("create folder", &point))?;
+    if !image.exists() {
+        make(root, &image, size, limit)?;
+    }
+    if mountinfo::at(&point)?.is_some() {
+        return Ok(point);
+    }
+    let file = File::options().read(true).write(true).open(&image);
+    let file = file.map_err(Error::file("open pool image", &image))?;
+    let Signature::Xfs(_) = probe::probe(&file)? else {
+        return Err(Error::Precondition(format!(
+            "{} holds no XFS filesystem: move it away",
+            image.display()
+        )));
+    };
+    let device = match attached(&file, &image)? {
+        Some(device) => device,
+        None => loopdev::attach(
+            &file,
+            &LoopOptions { read_only: false, direct_io: true, block_size: None },
+        )?,
+    };
+    let options = MountOptions { read_only: false, flags: Vec::new() };
+    mount::mount(&device.path, &point, Filesystem::Xfs, &options)?;
+    Ok(point)
+}
+
+/// Unmounts a pool image and detaches its device; volumes in use keep it busy.
+///
+/// # Errors
+/// When something in the pool is in use.
+pub fn release(root: &Path) -> Result<(), Error> {
+    let (image, point) = (root.join(IMAGE), root.join(MOUNT_POINT));
+    mount::unmount(&point)?;
+    let file = File::open(&image).map_err(Error::file("open pool image", &image))?;
+    match attached(&file, &image)? {
+        Some(device) => Ok(loopdev::detach(&device)?),
+        None => Ok(()),
+    }
+}
+
+/// An image appears whole or not at all: it is formatted under another name.
+fn make(root: &Path, image: &Path, size: u64, limit: Duration) -> Result<(), Error> {
+    let partial = root.join(format!(".{IMAGE}.partial"));
+    let file = File::options().create(true).truncate(true).read(true).write(true).open(&partial);
+    let file = file.map_err(Error::file("create pool image", &partial))?;
+    space::allocate(&file, size, true)?;
+    let options = FormatOptions { label: Some("wharf".to_owned()), ..FormatOptions::default() };
+    format::format(Filesystem::Xfs, &partial, &options, limit)?;
+    file.sync_all().map_err(Error::file("flush pool image", &partial))?;
+    fs::rename(&partial, image).map_err(Error::file("rename", &partial))?;
+    Ok(sync::folder(root)?)
+}
+
+fn attached(file: &File, image: &Path) -> Result<Option<loopdev::Loop>, Error> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = file.metadata().map_err(Error::file("look at pool image", image))?;
+    Ok(loopdev::find(metadata.dev(), metadata.ino())?.into_iter().next())
+}

@@ -1,0 +1,140 @@
+//! What a StorageClass, or the context of an inline volume, can ask for.
+
+use wharf_csi_sdk::types::{AccessMode, Capability, Parameters};
+use wharf_facts::quantity;
+use wharf_mount::Filesystem;
+
+use super::usage;
+use crate::backend::BackendKind;
+use crate::error::Error;
+
+const METADATA: &str = "csi.storage.k8s.io/";
+const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
+
+/// Parameters that were understood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Class {
+    pub(super) backend: Option<BackendKind>,
+    pub(super) thin: bool,
+    pub(super) filesystem: Option<Filesystem>,
+    /// Only inline volumes carry their size here.
+    pub(super) size: Option<u64>,
+}
+
+impl Class {
+    /// Reads a StorageClass's parameters.
+    pub(super) fn of_volume(parameters: &Parameters) -> Result<Self, Error> {
+        let class = Self::read(parameters, "parameters")?;
+        if class.size.is_some() {
+            return Err(unknown("parameters", "size"));
+        }
+        Ok(class)
+    }
+
+    /// Reads the context of an inline volume.
+    pub(super) fn of_inline(context: &Parameters) -> Result<Self, Error> {
+        Self::read(context, "volume_context")
+    }
+
+    fn read(parameters: &Parameters, map: &str) -> Result<Self, Error> {
+        let mut class = Self::default();
+        for (key, value) in parameters {
+            let wrong = |expected: &str| Error::invalid(format!("{map}.{key}"), expected);
+            match key.as_str() {
+                "backend" => {
+                    class.backend =
+                        Some(value.parse().map_err(|_| wrong("image-reflink or image-copy"))?);
+                }
+                "thin" => class.thin = value.parse().map_err(|_| wrong("true or false"))?,
+                FS_TYPE => {
+                    class.filesystem = Some(value.parse().map_err(|_| wrong("ext4 or xfs"))?);
+                }
+                "size" => {
+                    let size =
+                        quantity::parse(value).ok().and_then(|size| u64::try_from(size).ok());
+                    let size = size.filter(|size| *size > 0);
+                    class.size =
+                        Some(size.ok_or_else(|| wrong("bytes, or a size such as 64Mi or 2Gi"))?);
+                }
+                // What orchestrators tell of the claim and the pod.
+                key if key.starts_with(METADATA) => {}
+                key => return Err(unknown(map, key)),
+            }
+        }
+        Ok(class)
+    }
+}
+
+/// Refuses what a volume on one node cannot be.
+pub(super) fn refuse_unsupported(capabilities: &[Capability]) -> Result<(), Error> {
+    capabilities.iter().try_for_each(|capability| match unsupported(capability) {
+        Some(expected) => Err(Error::invalid("volume_capability", expected)),
+        None => Ok(()),
+    })
+}
+
+/// What would be supported instead of this capability.
+pub(super) fn unsupported(capability: &Capability) -> Option<String> {
+    use AccessMode::{MultiNodeMultiWriter, MultiNodeSingleWriter};
+    if matches!(capability.mode, MultiNodeSingleWriter | MultiNodeMultiWriter) {
+        let expected =
+            "an access mode of one node, or one that only reads: local volumes are on one node";
+        return Some(expected.to_owned());
+    }
+    usage(capability.clone()).filesystem().err().map(|_| "fs_type ext4, xfs or nothing".to_owned())
+}
+
+fn unknown(map: &str, key: &str) -> Error {
+    Error::invalid(format!("{map}.{key}"), "one of backend, thin and csi.storage.k8s.io/fstype")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> Parameters {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn known_keys_and_metadata_are_taken() {
+        let class = Class::of_volume(&map(&[
+            ("backend", "image-copy"),
+            ("thin", "true"),
+            ("csi.storage.k8s.io/fstype", "xfs"),
+            ("csi.storage.k8s.io/pvc/name", "claim"),
+        ]));
+        let expected = Class {
+            backend: Some(BackendKind::ImageCopy),
+            thin: true,
+            filesystem: Some(Filesystem::Xfs),
+            size: None,
+        };
+        assert_eq!(class.expect("all known"), expected);
+    }
+
+    #[test]
+    fn everything_else_is_refused_by_name() {
+        for (key, value) in [
+            ("Thin", "true"),
+            ("thin", "yes"),
+            ("backend", "lvm"),
+            ("size", "1Gi"),
+            ("csi.storage.k8s.io/fstype", "btrfs"),
+        ] {
+            let refused = Class::of_volume(&map(&[(key, value)])).expect_err(key).to_string();
+            assert!(refused.starts_with(&format!("parameters.{key}: expected ")), "{refused}");
+        }
+    }
+
+    #[test]
+    fn inline_sizes_are_quantities() {
+        for (text, size) in [("4096", Some(4096)), ("64Mi", Some(64 << 20)), ("2Gi", Some(2 << 30))]
+        {
+            assert_eq!(Class::of_inline(&map(&[("size", text)])).expect(text).size, size);
+        }
+        for text in ["", "0", "-1", "1GiB", "Mi", "99999999999Ti"] {
+            assert!(Class::of_inline(&map(&[("size", text)])).is_err(), "{text}");
+        }
+    }
+}

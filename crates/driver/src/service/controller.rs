@@ -1,0 +1,341 @@
+//! Volumes in the control plane.
+
+use async_trait::async_trait;
+use wharf_csi_sdk::driver::{
+    Attachments, CapacityReport, Existing, Expansion, Modification, VolumeHealth, VolumeList,
+    VolumeLookup, Volumes,
+};
+use wharf_csi_sdk::error::{
+    ControllerExpandVolumeError, ControllerGetVolumeError, ControllerGetVolumeHealthError,
+    ControllerModifyVolumeError, ControllerPublishVolumeError, ControllerUnpublishVolumeError,
+    CreateVolumeError, DeleteVolumeError, Failure, ValidateVolumeCapabilitiesError,
+};
+use wharf_csi_sdk::request::{
+    ControllerExpandVolume, ControllerModifyVolume, ControllerPublishVolume,
+    ControllerUnpublishVolume, CreateVolume, DeleteVolume, GetCapacity, ValidateVolumeCapabilities,
+};
+use wharf_csi_sdk::types::{
+    AvailableCapacity, Capability, CapacityRange, ContentSource, Expanded, ExpansionMode,
+    HealthProblem, Parameters, Sources, UnhealthyVolume, Validation, Volume, VolumeEntry, VolumeId,
+};
+use wharf_mount::{Filesystem, format};
+
+use super::class::{Class, refuse_unsupported, unsupported};
+use super::show::problem;
+use super::{DEFAULT_SIZE, Driver, GRANULARITY, SMALLEST, usage};
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::node::Applied;
+use crate::pool::NewVolume;
+use crate::record::{Access, Attachment, Content, Source};
+
+#[async_trait]
+impl Volumes for Driver {
+    fn sources(&self) -> Sources {
+        Sources { snapshot: true, volume: true }
+    }
+
+    async fn existing(&self, name: &str) -> Result<Option<Existing<Volume>>, Failure> {
+        let volume = self.pool.store().read(|state| state.volumes.named(name).cloned());
+        let volume = volume.filter(|volume| volume.is_whole());
+        Ok(volume.map(|volume| Existing {
+            fingerprint: volume.fingerprint.clone(),
+            object: self.show_volume(&volume),
+        }))
+    }
+
+    async fn create(&self, request: CreateVolume) -> Result<Volume, CreateVolumeError> {
+        refuse_unsupported(&request.capabilities)?;
+        let class = Class::of_volume(&request.parameters)?;
+        if !request.topology.is_met_by(&[self.identity.topology()]) {
+            let text = format!(
+                "the pool is on node {}, which no requisite topology names",
+                self.identity.node
+            );
+            return Err(CreateVolumeError::Exhausted(text));
+        }
+        let limits = Limits::default().with(&request.mutable_parameters).map_err(|error| {
+            Failure::invalid(format!("mutable_parameters.{}", error.key), error.expected)
+        })?;
+        let filesystem = asked_filesystem(&request, class);
+        let capacity = self.size(&request, filesystem)?;
+        let new = NewVolume {
+            id: None,
+            name: request.name,
+            fingerprint: request.fingerprint,
+            backend: class.backend,
+            capacity,
+            thin: class.thin,
+            filesystem,
+            source: request.source.map(source),
+            limits,
+            ephemeral: false,
+        };
+        let volume = self.blocking(move |pool, _| pool.create_volume(new)).await?;
+        Ok(self.show_volume(&volume))
+    }
+
+    async fn delete(&self, request: DeleteVolume) -> Result<(), DeleteVolumeError> {
+        Ok(self.blocking(move |pool, _| pool.delete_volume(&request.volume)).await?)
+    }
+
+    async fn validate(
+        &self,
+        request: ValidateVolumeCapabilities,
+    ) -> Result<Validation, ValidateVolumeCapabilitiesError> {
+        let volume = self.pool.whole_volume(&request.volume)?;
+        for capability in request.capabilities {
+            if let Some(expected) = unsupported(&capability) {
+                return Ok(Validation::Unsupported(format!("expected {expected}")));
+            }
+            let asked = usage(capability).filesystem()?;
+            if let (Content::Filesystem(own), Some(asked)) = (volume.content, asked)
+                && own != asked
+            {
+                return Ok(Validation::Unsupported(format!("the volume holds {own}")));
+            }
+        }
+        Ok(Validation::Confirmed)
+    }
+}
+
+#[async_trait]
+impl Attachments for Driver {
+    fn heeds_read_only(&self) -> bool {
+        true
+    }
+
+    async fn publish(
+        &self,
+        request: ControllerPublishVolume,
+    ) -> Result<Parameters, ControllerPublishVolumeError> {
+        refuse_unsupported(std::slice::from_ref(&request.capability))?;
+        let node = request.node.to_string();
+        if !self.pool.store().read(|state| state.nodes.get(&node).is_some()) {
+            let text = format!(
+                "node {node:?} has no driver of this pool, which is on node {}",
+                self.identity.node
+            );
+            return Err(ControllerPublishVolumeError::NodeNotFound(text));
+        }
+        let attachment =
+            Attachment { read_only: request.read_only, usage: usage(request.capability) };
+        let limit = self.identity.attach_limit;
+        self.blocking(move |pool, _| pool.attach(&request.volume, &node, attachment, limit))
+            .await?;
+        Ok(Parameters::new())
+    }
+
+    async fn unpublish(
+        &self,
+        request: ControllerUnpublishVolume,
+    ) -> Result<(), ControllerUnpublishVolumeError> {
+        let node = request.node.map(String::from);
+        Ok(self.blocking(move |pool, _| pool.detach(&request.volume, node)).await?)
+    }
+}
+
+#[async_trait]
+impl VolumeList for Driver {
+    fn shows_published_nodes(&self) -> bool {
+        true
+    }
+
+    fn shows_condition(&self) -> bool {
+        true
+    }
+
+    async fn list(
+        &self,
+        after: Option<VolumeId>,
+        limit: usize,
+    ) -> Result<Vec<VolumeEntry>, Failure> {
+        let found = self.blocking(move |pool, node| {
+            let volumes: Vec<_> = pool.store().read(|state| {
+                let volumes = state.volumes.after(after.as_deref());
+                volumes.filter(|volume| shown(volume)).take(limit).cloned().collect()
+            });
+            let ailments = node.examine_all(&volumes)?;
+            Ok(volumes.into_iter().zip(ailments).collect::<Vec<_>>())
+        });
+        Ok(found
+            .await?
+            .iter()
+            .map(|(volume, ailments)| self.show_entry(volume, ailments))
+            .collect())
+    }
+}
+
+#[async_trait]
+impl VolumeLookup for Driver {
+    fn shows_condition(&self) -> bool {
+        true
+    }
+
+    async fn get(&self, volume: VolumeId) -> Result<VolumeEntry, ControllerGetVolumeError> {
+        let found = self.blocking(move |pool, node| {
+            let ailments = node.volume_health(&volume)?;
+            Ok((pool.volume(&volume)?, ailments))
+        });
+        let (volume, ailments) = found.await?;
+        Ok(self.show_entry(&volume, &ailments))
+    }
+}
+
+#[async_trait]
+impl CapacityReport for Driver {
+    async fn available(&self, request: GetCapacity) -> Result<AvailableCapacity, Failure> {
+        let class = Class::of_volume(&request.parameters)?;
+        let elsewhere =
+            request.topology.is_some_and(|place| !place.meets(&self.identity.topology()));
+        let unusable =
+            request.capabilities.iter().any(|capability| unsupported(capability).is_some());
+        if elsewhere || unusable {
+            return Ok(AvailableCapacity::default());
+        }
+        let account = self.blocking(|pool, _| pool.account()).await?;
+        let available = account.capacity() / GRANULARITY * GRANULARITY;
+        // A thin volume is bound by the disk, not by what is left of it.
+        let largest = if class.thin { account.disk.total } else { available };
+        Ok(AvailableCapacity {
+            available,
+            maximum_volume_size: Some(largest),
+            minimum_volume_size: Some(class.filesystem.map_or(SMALLEST, format::minimum_size)),
+        })
+    }
+}
+
+#[async_trait]
+impl Expansion for Driver {
+    fn mode(&self) -> ExpansionMode {
+        ExpansionMode::Online
+    }
+
+    async fn expand(
+        &self,
+        request: ControllerExpandVolume,
+    ) -> Result<Expanded, ControllerExpandVolumeError> {
+        let volume = self.pool.whole_volume(&request.volume)?;
+        let node_expansion_required = match (&request.capability, &volume.stage) {
+            (Some(capability), _) => !capability.access.is_block(),
+            (None, Some(stage)) => stage.usage.access != Access::Block,
+            (None, None) => true,
+        };
+        if volume.capacity >= request.capacity.required {
+            return Ok(Expanded { capacity: volume.capacity, node_expansion_required });
+        }
+        let to = request.capacity.fit(GRANULARITY, volume.capacity, self.largest()?)?;
+        let grown = self.blocking(move |pool, _| pool.expand_volume(&request.volume, to)).await?;
+        Ok(Expanded { capacity: grown.capacity, node_expansion_required })
+    }
+}
+
+#[async_trait]
+impl Modification for Driver {
+    async fn modify(
+        &self,
+        request: ControllerModifyVolume,
+    ) -> Result<(), ControllerModifyVolumeError> {
+        let id = request.volume.clone();
+        let applied =
+            self.blocking(move |_, node| node.modify(&request.volume, &request.parameters)).await?;
+        if applied == Applied::Later {
+            tracing::info!(volume = %id, "limits are kept, and applied at the next publish");
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl VolumeHealth for Driver {
+    async fn get(
+        &self,
+        volume: VolumeId,
+    ) -> Result<Vec<HealthProblem>, ControllerGetVolumeHealthError> {
+        let found = self.blocking(move |_, node| node.volume_health(&volume)).await?;
+        Ok(found.into_iter().map(problem).collect())
+    }
+
+    async fn list(
+        &self,
+        after: Option<VolumeId>,
+        limit: usize,
+    ) -> Result<Vec<UnhealthyVolume>, Failure> {
+        let found = self.blocking(move |pool, node| {
+            let volumes: Vec<_> = pool.store().read(|state| {
+                state
+                    .volumes
+                    .after(after.as_deref())
+                    .filter(|volume| shown(volume))
+                    .cloned()
+                    .collect()
+            });
+            let ailments = node.examine_all(&volumes)?;
+            Ok(volumes.into_iter().zip(ailments).collect::<Vec<_>>())
+        });
+        let ill = found.await?.into_iter().filter(|(_, ailments)| !ailments.is_empty());
+        let shown = ill.take(limit).map(|(volume, ailments)| UnhealthyVolume {
+            volume: volume.id.clone().into(),
+            problems: ailments.into_iter().map(problem).collect(),
+        });
+        Ok(shown.collect())
+    }
+}
+
+impl Driver {
+    fn size(
+        &self,
+        request: &CreateVolume,
+        filesystem: Option<Filesystem>,
+    ) -> Result<u64, CreateVolumeError> {
+        let least = match &request.source {
+            Some(ContentSource::Snapshot(id)) => self.pool.snapshot(id)?.size,
+            Some(ContentSource::Volume(id)) => self.pool.whole_volume(id)?.capacity,
+            None => {
+                // A filesystem that nobody names is ext4.
+                let mounted = |capability: &Capability| !capability.access.is_block();
+                let mounted = request.capabilities.iter().any(mounted);
+                let filesystem = filesystem.or(mounted.then_some(Filesystem::Ext4));
+                filesystem.map_or(SMALLEST, format::minimum_size)
+            }
+        };
+        if request.source.is_some()
+            && request.capacity.required != 0
+            && request.capacity.required < least
+        {
+            return Err(CreateVolumeError::OutOfRange(format!(
+                "capacity_range.required_bytes: expected at least the {least} bytes of the source"
+            )));
+        }
+        let least = match (request.capacity, &request.source) {
+            (CapacityRange { required: 0, limit: None }, None) => DEFAULT_SIZE,
+            _ => least,
+        };
+        Ok(request.capacity.fit(GRANULARITY, least, self.largest()?)?)
+    }
+
+    /// No volume is larger than the disk.
+    fn largest(&self) -> Result<u64, Error> {
+        Ok(self.pool.account()?.disk.total)
+    }
+}
+
+/// Volumes on their way in or out, and those that come and go with a pod, are nobody else's business.
+fn shown(volume: &crate::record::Volume) -> bool {
+    volume.is_whole() && !volume.ephemeral
+}
+
+fn asked_filesystem(request: &CreateVolume, class: Class) -> Option<Filesystem> {
+    let asked = request
+        .capabilities
+        .iter()
+        .find_map(|capability| usage(capability.clone()).filesystem().ok().flatten());
+    asked.or(class.filesystem)
+}
+
+fn source(source: ContentSource) -> Source {
+    match source {
+        ContentSource::Snapshot(id) => Source::Snapshot(id.into()),
+        ContentSource::Volume(id) => Source::Volume(id.into()),
+    }
+}

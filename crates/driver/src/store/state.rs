@@ -1,0 +1,139 @@
+//! The state in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use redb::TableDefinition;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::record::{Group, Node, Snapshot, Volume};
+
+/// Everything that the driver knows of its pool.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// Volumes, whatever their phase.
+    pub volumes: Table<Volume>,
+    /// Snapshots, whatever their phase.
+    pub snapshots: Table<Snapshot>,
+    /// Groups of snapshots.
+    pub groups: Table<Group>,
+    /// Nodes that volumes can be published to.
+    pub nodes: Table<Node>,
+}
+
+/// Records by id, with an index by name.
+#[derive(Clone, Debug)]
+pub struct Table<R> {
+    rows: BTreeMap<String, Arc<R>>,
+    ids: HashMap<String, String>,
+}
+
+/// A kind of record: where it is kept.
+pub trait Record: Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// Its table in the file.
+    const FILE: TableDefinition<'static, &'static str, &'static [u8]>;
+
+    /// Its key.
+    fn id(&self) -> &str;
+    /// Its other key.
+    fn name(&self) -> &str;
+    /// Its table in memory.
+    fn table(state: &State) -> &Table<Self>;
+    /// Its table in memory.
+    fn table_mut(state: &mut State) -> &mut Table<Self>;
+}
+
+impl<R> Default for Table<R> {
+    fn default() -> Self {
+        Self { rows: BTreeMap::new(), ids: HashMap::new() }
+    }
+}
+
+impl<R> Table<R> {
+    /// The record with this id.
+    pub fn get(&self, id: &str) -> Option<&Arc<R>> {
+        self.rows.get(id)
+    }
+
+    /// The record with this name.
+    pub fn named(&self, name: &str) -> Option<&Arc<R>> {
+        self.rows.get(self.ids.get(name)?)
+    }
+
+    /// All records by ascending id.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<R>> {
+        self.rows.values()
+    }
+
+    /// Records whose id comes after `id`, ascending.
+    pub fn after(&self, id: Option<&str>) -> impl Iterator<Item = &Arc<R>> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = id.map_or(Unbounded, Excluded);
+        self.rows.range::<str, _>((from, Unbounded)).map(|(_, row)| row)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+impl<R: Record> Table<R> {
+    /// Adds or replaces a record.
+    #[cfg(test)]
+    pub(crate) fn put(&mut self, row: R) {
+        let id = row.id().to_owned();
+        self.set(&id, Some(Arc::new(row)));
+    }
+
+    /// Replaces the record with this id, or removes it; returns what was there.
+    pub(super) fn set(&mut self, id: &str, row: Option<Arc<R>>) -> Option<Arc<R>> {
+        if let Some(row) = &row {
+            self.ids.insert(row.name().to_owned(), id.to_owned());
+        }
+        let renamed = |old: &Arc<R>| row.as_ref().is_none_or(|row| row.name() != old.name());
+        if let Some(old) = self.rows.get(id).filter(|old| renamed(old)) {
+            self.ids.remove(old.name());
+        }
+        match row {
+            Some(row) => self.rows.insert(id.to_owned(), row),
+            None => self.rows.remove(id),
+        }
+    }
+}
+
+macro_rules! record {
+    ($record:ty, $table:ident, $name:ident) => {
+        impl Record for $record {
+            const FILE: TableDefinition<'static, &'static str, &'static [u8]> =
+                TableDefinition::new(stringify!($table));
+
+            fn id(&self) -> &str {
+                &self.id
+            }
+
+            fn name(&self) -> &str {
+                &self.$name
+            }
+
+            fn table(state: &State) -> &Table<Self> {
+                &state.$table
+            }
+
+            fn table_mut(state: &mut State) -> &mut Table<Self> {
+                &mut state.$table
+            }
+        }
+    };
+}
+
+record!(Volume, volumes, name);
+record!(Snapshot, snapshots, name);
+record!(Group, groups, name);
+record!(Node, nodes, id);

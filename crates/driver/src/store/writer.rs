@@ -1,0 +1,145 @@
+//! The thread that owns the state file.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableError};
+
+use super::StoreError;
+use super::ballast::Ballast;
+use super::draft::Draft;
+use super::state::{Record, State};
+use crate::record::{Group, Node, Snapshot, Volume};
+
+/// The records are in memory: redb needs little.
+const CACHE: usize = 1 << 20;
+/// Updates that share a commit.
+const BATCH: usize = 256;
+
+/// An update; run against the draft it returns what tells its caller the outcome of the commit.
+pub(super) type Job = Box<dyn FnOnce(&mut Draft<'_>) -> Answer + Send>;
+type Answer = Box<dyn FnOnce(Result<(), StoreError>)>;
+
+pub(super) struct Writer {
+    path: PathBuf,
+    /// Absent while the file cannot be opened again after a failed write.
+    database: Option<Database>,
+    ballast: Ballast,
+    /// The newest state, where updates run. Its rows are shared with what readers see.
+    state: State,
+    failures: Arc<AtomicU64>,
+}
+
+impl Writer {
+    pub(super) fn open(path: &Path, ballast: &Path) -> Result<Self, StoreError> {
+        let database = open(path)?;
+        let state = load(&database).map_err(|error| StoreError::Unreadable {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
+        let ballast = Ballast::new(ballast);
+        let failures = Arc::default();
+        Ok(Self { path: path.to_owned(), database: Some(database), ballast, state, failures })
+    }
+
+    pub(super) fn failures(&self) -> Arc<AtomicU64> {
+        self.failures.clone()
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.state.clone()
+    }
+
+    /// Serves until every sender is gone. `shared` is what readers see: what is on disk.
+    pub(super) fn run(mut self, jobs: &Receiver<Job>, shared: &RwLock<State>) {
+        while let Ok(first) = jobs.recv() {
+            let batch = std::iter::once(first).chain(jobs.try_iter().take(BATCH - 1));
+            self.serve(batch, shared);
+        }
+    }
+
+    fn serve(&mut self, batch: impl Iterator<Item = Job>, shared: &RwLock<State>) {
+        let mut state = std::mem::take(&mut self.state);
+        let mut draft = Draft::new(&mut state);
+        let answers: Vec<Answer> = batch.map(|job| job(&mut draft)).collect();
+        let outcome = if draft.is_clean() { Ok(()) } else { self.commit(&draft) };
+        match outcome {
+            Ok(()) => draft.publish(&mut shared.write().unwrap_or_else(PoisonError::into_inner)),
+            Err(_) => draft.take_back_all(),
+        }
+        drop(draft);
+        self.state = state;
+        for answer in answers {
+            answer(outcome.clone());
+        }
+    }
+
+    /// Commits; on failure once more, with a fresh handle and without ballast.
+    fn commit(&mut self, draft: &Draft<'_>) -> Result<(), StoreError> {
+        let first = match self.try_commit(draft) {
+            Ok(()) => {
+                self.ballast.restore();
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        // redb refuses every write after a failed one until the file is opened again.
+        self.database = None;
+        let released = self.ballast.release();
+        tracing::warn!(error = %first, ballast_released = released, "a commit failed and is tried once more");
+        self.try_commit(draft).map_err(|error| {
+            tracing::error!(%error, "a commit failed and was taken back");
+            self.database = None;
+            StoreError::Commit { path: self.path.clone(), reason: error.to_string() }
+        })
+    }
+
+    fn try_commit(&mut self, draft: &Draft<'_>) -> Result<(), redb::Error> {
+        let database = match &mut self.database {
+            Some(database) => database,
+            none => none.insert(create(&self.path)?),
+        };
+        let transaction = database.begin_write()?;
+        draft.persist(&transaction)?;
+        Ok(transaction.commit()?)
+    }
+}
+
+fn open(path: &Path) -> Result<Database, StoreError> {
+    create(path).map_err(|error| match error {
+        DatabaseError::DatabaseAlreadyOpen => StoreError::Busy { path: path.to_owned() },
+        error => StoreError::Unreadable { path: path.to_owned(), reason: error.to_string() },
+    })
+}
+
+fn create(path: &Path) -> Result<Database, DatabaseError> {
+    Database::builder().set_cache_size(CACHE).create(path)
+}
+
+fn load(database: &Database) -> Result<State, redb::Error> {
+    let mut state = State::default();
+    load_table::<Volume>(database, &mut state)?;
+    load_table::<Snapshot>(database, &mut state)?;
+    load_table::<Group>(database, &mut state)?;
+    load_table::<Node>(database, &mut state)?;
+    Ok(state)
+}
+
+fn load_table<R: Record>(database: &Database, state: &mut State) -> Result<(), redb::Error> {
+    let transaction = database.begin_read()?;
+    let table = match transaction.open_table(R::FILE) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(()),
+        table => table?,
+    };
+    for entry in table.iter()? {
+        let (id, bytes) = entry?;
+        let row: R = serde_json::from_slice(bytes.value()).map_err(|error| {
+            StorageError::Corrupted(format!("record {:?} cannot be read: {error}", id.value()))
+        })?;
+        R::table_mut(state).set(id.value(), Some(Arc::new(row)));
+    }
+    Ok(())
+}
