@@ -3,7 +3,9 @@
 //! Which program it is depends on its name: called as `csi-node-driver-registrar` or `livenessprobe` it takes their
 //! flags and behaves like them. Called as `wharf` it offers everything as subcommands.
 
+mod csi;
 mod demo;
+mod driver;
 mod liveness;
 mod personality;
 mod plugins;
@@ -25,8 +27,9 @@ struct Wharf {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Shows plugin registration from beginning to end, in a temporary folder
+    Csi(Box<csi::Csi>),
     Demo(demo::Demo),
+    Driver(Box<driver::Driver>),
     /// Looks at, follows or manages the plugins of a node
     #[command(subcommand)]
     Plugins(plugins::Plugins),
@@ -53,7 +56,9 @@ fn main() -> ExitCode {
         return personality.run(&name, args.collect());
     }
     match Wharf::parse().command {
+        Command::Csi(csi) => csi.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Driver(driver) => driver.run(),
         Command::Plugins(plugins) => plugins.run(),
         Command::Registrar(Upstream { flags }) => {
             Personality::Registrar.run("wharf registrar", flags)

@@ -1,7 +1,8 @@
 //! What every long-running command does: a runtime, a stop on SIGTERM, an exit code and a last word.
 
-use std::{future::Future, process::ExitCode};
+use std::{future::Future, process::ExitCode, time::Duration};
 
+use clap::{Args, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     runtime::{Builder, Runtime},
@@ -9,7 +10,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
-use wharf_cli::{FlagError, common::TERMINATION_LOG, write_termination_message};
+use wharf_cli::{
+    FlagError, LogError, LogFormat, LogGuard, LogOptions, common::TERMINATION_LOG,
+    write_termination_message,
+};
 
 /// How many threads a command deserves.
 #[derive(Clone, Copy)]
@@ -18,6 +22,42 @@ pub(crate) enum Threads {
     One,
     /// The node's own services.
     Cores,
+}
+
+/// Flags of the log, for commands that are not a Go program's.
+#[derive(Args)]
+pub(crate) struct LogArgs {
+    /// How much to log: 0 what happens, 4 details, 6 everything
+    #[arg(short, long, default_value_t = 2)]
+    v: u32,
+    /// Form of the log
+    #[arg(long, value_enum, default_value = "text")]
+    logging_format: Logging,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Logging {
+    Text,
+    Json,
+}
+
+impl LogArgs {
+    /// Turns the log on, until what is returned is dropped.
+    pub(crate) fn init(&self) -> Result<LogGuard, LogError> {
+        let format = match self.logging_format {
+            Logging::Text => LogFormat::Text,
+            Logging::Json => LogFormat::Json,
+        };
+        LogOptions { format, verbosity: self.v, ..LogOptions::default() }.init()
+    }
+}
+
+/// A duration as Go programs take it: 30s, 1m30s, 500ms.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let nanos = wharf_cli::go::parse_duration(text).map_err(|error| error.to_string())?;
+    u64::try_from(nanos)
+        .map(Duration::from_nanos)
+        .map_err(|_| "must not be negative, expected a time such as 30s".to_owned())
 }
 
 /// Runs `main` until it ends; the token is cancelled by SIGTERM or SIGINT. An error is the process's last word: in the

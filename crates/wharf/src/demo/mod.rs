@@ -1,12 +1,20 @@
-//! `wharf demo`: a plugin's life on one machine, over real sockets and real processes.
+//! `wharf demo`: the lives of a plugin and of a volume on one machine, over real sockets and mounts.
 //!
-//! A plugin manager runs in this process. A small CSI driver and the registrar run as processes of their own, started
-//! from this very binary, so that killing them is killing.
+//! A plugin manager runs in this process. First a small CSI driver and the registrar run as processes of their own,
+//! started from this very binary, so that killing them is killing. Then the local-storage driver is registered and
+//! called as Kubernetes calls it; that part needs root.
 
+mod calls;
 mod children;
 mod driver;
+mod local;
+mod node;
+mod registration;
+mod scene;
 mod screen;
 mod story;
+mod traces;
+mod volume;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -15,8 +23,11 @@ use wharf_cli::LogOptions;
 
 use crate::running::{Threads, run};
 
-/// Shows plugin registration from beginning to end: a CSI driver is seen, validated, registered, killed, deregistered
-/// and comes back. Everything happens in a temporary folder, and nothing is left of it. Exits with 0 if all went well.
+/// Shows the lives of a plugin and of a volume, from beginning to end
+///
+/// A CSI driver is seen, validated, registered, killed, deregistered and comes back. Then, as root, a volume of the
+/// local-storage driver is made, mounted, written, snapshot, restored, verified, grown and deleted. Everything happens
+/// in a temporary folder, and nothing is left of it. Exits with 0 if all went well.
 #[derive(Args)]
 pub(crate) struct Demo {
     /// Also print the log of every part

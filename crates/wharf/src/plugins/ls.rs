@@ -16,7 +16,7 @@ pub(crate) struct Ls {
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     /// How long to wait for a socket to accept a connection
-    #[arg(long, default_value = "1s", value_parser = super::run::duration)]
+    #[arg(long, default_value = "1s", value_parser = crate::running::duration)]
     timeout: Duration,
 }
 

@@ -1,12 +1,12 @@
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use wharf_cli::{Admin, CheckFailure, LogFormat, LogOptions, process_metrics};
+use wharf_cli::{Admin, CheckFailure, process_metrics};
 use wharf_proto::pluginregistration::{CSI_PLUGIN, DEVICE_PLUGIN, DRA_PLUGIN};
 use wharf_registration::{
     csi::{
@@ -19,7 +19,7 @@ use wharf_registration::{
 };
 use wharf_uds::RpcMetrics;
 
-use crate::running::{self, Threads};
+use crate::running::{self, LogArgs, Threads, duration};
 
 /// Runs the plugin manager: what the kubelet does with plugins, as a program.
 ///
@@ -48,39 +48,13 @@ pub(crate) struct Run {
     /// Serve /healthz, /readyz and /metrics at this address, such as 127.0.0.1:9090
     #[arg(long, value_name = "ADDRESS")]
     http_endpoint: Option<String>,
-    /// How much to log: 0 what happens, 4 details, 6 everything
-    #[arg(short, long, default_value_t = 2)]
-    v: u32,
-    /// Form of the log
-    #[arg(long, value_enum, default_value = "text")]
-    logging_format: Logging,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Logging {
-    Text,
-    Json,
-}
-
-/// A duration as Go programs take it: 30s, 1m30s, 500ms.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let nanos = wharf_cli::go::parse_duration(text).map_err(|error| error.to_string())?;
-    u64::try_from(nanos)
-        .map(Duration::from_nanos)
-        .map_err(|_| "must not be negative, expected a time such as 30s".to_owned())
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 impl Run {
     pub(crate) fn run(self) -> ExitCode {
-        let options = LogOptions {
-            format: match self.logging_format {
-                Logging::Text => LogFormat::Text,
-                Logging::Json => LogFormat::Json,
-            },
-            verbosity: self.v,
-            ..LogOptions::default()
-        };
-        let guard = options.init();
+        let guard = self.log.init();
         let code = running::run(Threads::Cores, |stop| self.manage(stop));
         drop(guard);
         code

@@ -2,7 +2,8 @@
 
 use std::{path::Path, process::Command, time::Duration};
 
-use wharf_testkit::{peers::repository, process::Process};
+use rustix::process::geteuid;
+use wharf_testkit::{peers::repository, process::Process, skip};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -31,8 +32,12 @@ async fn the_commands_of_the_docs_work() {
     let mut count = 0;
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        for (line, script) in shell_blocks(&text) {
-            run(&format!("{}:{line}", file.display()), &script).await;
+        for Block { line, root, script } in shell_blocks(&text) {
+            let name = format!("{}:{line}", file.display());
+            match root && !geteuid().is_root() {
+                true => skip::record(Some(&format!("docs::{name}")), "mounts need root"),
+                false => run(&name, &script).await,
+            }
             count += 1;
         }
     }
@@ -41,6 +46,7 @@ async fn the_commands_of_the_docs_work() {
 
 async fn run(name: &str, script: &str) {
     let folder = tempfile::tempdir().unwrap();
+    let _leftovers = Leftovers(folder.path());
     let wharf = Path::new(env!("CARGO_BIN_EXE_wharf"));
     let example = wharf.with_file_name("example-plugin");
     assert!(example.exists(), "{} is not built: test with --workspace", example.display());
@@ -53,17 +59,41 @@ async fn run(name: &str, script: &str) {
     assert!(status.success(), "{name}: {status}\n{script}\n{}", process.tail());
 }
 
-/// The fenced blocks marked `sh`, with the number of their first line.
-fn shell_blocks(text: &str) -> Vec<(usize, String)> {
+/// What a script that failed halfway leaves mounted or attached is undone.
+struct Leftovers<'a>(&'a Path);
+
+impl Drop for Leftovers<'_> {
+    fn drop(&mut self) {
+        const UNDO: &str = r#"
+            tac /proc/self/mountinfo | awk -v dir="$0/" 'index($5, dir) == 1 { print $5 }' | xargs -r umount --lazy
+            losetup --noheadings --list --output NAME,BACK-FILE |
+                awk -v dir="$0/" 'index($2, dir) == 1 { print $1 }' | xargs -r losetup --detach
+        "#;
+        // Without root there is nothing to undo.
+        let _ = Command::new("bash").args(["-c", UNDO]).arg(self.0).output();
+    }
+}
+
+/// A fenced block marked `sh`, or `sh root` if it mounts.
+struct Block {
+    line: usize,
+    root: bool,
+    script: String,
+}
+
+fn shell_blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
-    let mut open: Option<(usize, String)> = None;
+    let mut open: Option<Block> = None;
     for (index, line) in text.lines().enumerate() {
         match (&mut open, line) {
-            (None, "```sh") => open = Some((index + 2, String::new())),
+            (None, "```sh" | "```sh root") => {
+                let root = line.ends_with("root");
+                open = Some(Block { line: index + 2, root, script: String::new() });
+            }
             (Some(_), "```") => blocks.extend(open.take()),
-            (Some((_, block)), line) => {
-                block.push_str(line);
-                block.push('\n');
+            (Some(block), line) => {
+                block.script.push_str(line);
+                block.script.push('\n');
             }
             (None, _) => {}
         }

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod commands;
+mod csi;
+mod csi_driver;
+mod csi_peer;
 mod demo;
 mod docs;
 mod kills;

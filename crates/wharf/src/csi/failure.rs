@@ -1,0 +1,83 @@
+use std::{fmt, process::ExitCode};
+
+use tonic::{Code, Status};
+use wharf_csi::{ErrorClass, class};
+use wharf_uds::code_name;
+
+use super::{need::Need, secrets::Secrets, text::plain};
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A mistake on the command line.
+    Usage(String),
+    /// No connection to the driver.
+    Unreachable(String),
+    /// The driver answered with an error.
+    Refused { rpc: &'static str, code: Code, message: String },
+    /// The driver does not advertise what the call needs, and was not called.
+    Missing { rpc: &'static str, need: Need },
+    /// The driver answered what the protocol does not allow.
+    Wrong { rpc: &'static str, what: String },
+    /// The person lost patience.
+    Interrupted,
+    /// The answer could not be written.
+    Output(String),
+}
+
+impl Failure {
+    pub(crate) fn refused(rpc: &'static str, status: &Status) -> Self {
+        Self::Refused { rpc, code: status.code(), message: status.message().to_owned() }
+    }
+
+    /// The same, should the driver have quoted a secret.
+    pub(crate) fn without(self, secrets: &Secrets) -> Self {
+        match self {
+            Self::Refused { rpc, code, message } => {
+                Self::Refused { rpc, code, message: secrets.strip(&message) }
+            }
+            Self::Wrong { rpc, what } => Self::Wrong { rpc, what: secrets.strip(&what) },
+            other => other,
+        }
+    }
+
+    /// Tells it on standard error, and with the exit code.
+    pub(crate) fn told(&self) -> ExitCode {
+        eprintln!("wharf csi: {self}");
+        ExitCode::from(match self {
+            Self::Refused { .. } | Self::Missing { .. } | Self::Wrong { .. } => 1,
+            Self::Interrupted | Self::Output(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Unreachable(_) => 3,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Output(text) => formatter.write_str(&plain(text)),
+            Self::Unreachable(text) => write!(formatter, "the driver is not reachable: {}", plain(text)),
+            Self::Refused { rpc, code, message } => {
+                write!(formatter, "{rpc} failed with {}: {}", code_name(*code), plain(message))?;
+                match class(&Status::new(*code, ""), true) {
+                    ErrorClass::Uncertain => formatter.write_str(
+                        " (it may still be at work on it, or have done it: ask again before undoing anything)",
+                    ),
+                    _ => Ok(()),
+                }
+            }
+            Self::Missing { rpc, need } => {
+                write!(formatter, "{rpc} was not called: the driver does not advertise {need}.")?;
+                if let Some(instead) = need.instead() {
+                    write!(formatter, " {instead}")?;
+                }
+                formatter.write_str(" --force calls it all the same.")
+            }
+            Self::Wrong { rpc, what } => write!(formatter, "{rpc} was answered wrongly: {}", plain(what)),
+            Self::Interrupted => formatter.write_str(
+                "interrupted; the driver may still be at work on it, ask again before undoing anything",
+            ),
+        }
+    }
+}

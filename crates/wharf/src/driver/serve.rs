@@ -1,0 +1,220 @@
+//! The driver as a program.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use prometheus_client::registry::Registry;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+use wharf_cli::{Admin, CheckFailure, process_metrics};
+use wharf_csi_sdk::fault::FaultPlan;
+use wharf_csi_sdk::{DriverMetrics, Endpoint, Readiness, Services, Socket};
+use wharf_driver::metrics::PoolMetrics;
+use wharf_driver::node::{NodeOptions, NodeVolumes, keep_limits};
+use wharf_driver::points::Point;
+use wharf_driver::pool::{Pool, PoolOptions, Recovery};
+use wharf_driver::service::{Driver, Identity};
+use wharf_driver::{admin, pool_image};
+use wharf_facts::quantity;
+
+use crate::running::{self, LogArgs, Threads, duration};
+
+#[derive(Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    place: Place,
+    /// Serve the controller on a socket of its own, and only the node service on --endpoint
+    #[arg(long, value_name = "SOCKET")]
+    controller_endpoint: Option<Endpoint>,
+    /// Keep the pool in an XFS image of this size in --pool, so that snapshots share blocks on any filesystem
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pool_image: Option<u64>,
+    /// Name of the driver, as StorageClasses give it
+    #[arg(long, value_name = "NAME", default_value = "local.csi.wharf")]
+    driver_name: String,
+    /// Have volumes published to the node by the controller before they are staged
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    attach: bool,
+    /// How many volumes the node takes
+    #[arg(long, value_name = "COUNT", default_value_t = 128)]
+    attach_limit: u64,
+    /// Bytes of the pool that are never promised; a hundredth of it by default, at least 64Mi and at most 10Gi
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    floor: Option<u64>,
+    /// How long a mounted filesystem may stand still while a pool without reflinks copies it
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    freeze_limit: Duration,
+    /// How long mkfs, fsck and resize2fs may take, each
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
+    program_limit: Duration,
+    /// The kubelet's folder; it may be reached through a symlink, while symlinks below it are refused
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    kubelet_root: PathBuf,
+    /// Where cgroups are mounted; limits of volumes are written to those of the pods that use them
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
+    cgroup_root: PathBuf,
+    /// Serve /healthz, /readyz and /metrics at this address, such as 127.0.0.1:9090
+    #[arg(long, value_name = "ADDRESS")]
+    http_endpoint: Option<String>,
+    /// For tests: kill or fail the driver at a step, such as kill:CreatePromised
+    #[arg(long, value_name = "PLAN", hide_short_help = true, value_parser = FaultPlan::parse::<Point>, default_value = "")]
+    fault: FaultPlan,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// What has to be said, unless a subcommand takes its place.
+#[derive(Args)]
+struct Place {
+    /// Socket to serve CSI on, such as unix:///csi/csi.sock; must end in .sock
+    #[arg(long, value_name = "SOCKET", env = "CSI_ENDPOINT", required = true)]
+    endpoint: Option<Endpoint>,
+    /// Folder that holds the volumes; made if it is not there
+    #[arg(long, value_name = "DIR", required = true)]
+    pool: Option<PathBuf>,
+    /// Name of this node, as the orchestrator knows it
+    #[arg(long, value_name = "NAME", required = true)]
+    node: Option<String>,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> ExitCode {
+        let guard = self.log.init();
+        let code = running::run(Threads::Cores, |stop| self.serve(stop));
+        drop(guard);
+        code
+    }
+
+    async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode> {
+        let Place { endpoint: Some(endpoint), pool: Some(root), node: Some(name) } = &self.place
+        else {
+            anyhow::bail!("--endpoint, --pool and --node are needed");
+        };
+        let mut registry = Registry::default();
+        process_metrics(&mut registry);
+        let (pool, node) = self.open(root, name).await?;
+        registry.register_collector(Box::new(PoolMetrics::new(pool.clone())));
+
+        let identity = Identity {
+            name: self.driver_name.clone(),
+            node: name.clone(),
+            attach_limit: self.attach_limit,
+        };
+        let driver = Arc::new(Driver::new(identity, pool.clone(), node.clone()));
+        let readiness = Readiness::starting();
+        let plugin = driver
+            .plugin(env!("CARGO_PKG_VERSION"), self.attach)
+            .readiness(readiness.clone())
+            .metrics(DriverMetrics::register(&mut registry))
+            .build()?;
+        let server = plugin.bind(self.sockets(endpoint))?;
+        let questions = admin::bind(&pool.layout().admin_socket()).context("admin socket")?;
+
+        let mut serving = JoinSet::new();
+        serving.spawn(admin::serve(questions, pool, stop.clone()));
+        let keeper = keep_limits(node, stop.clone());
+        serving.spawn(async move {
+            if let Err(error) = keeper.await {
+                warn!(%error, "limits of volumes do not reach containers that start later");
+            }
+        });
+        if let Some(address) = &self.http_endpoint {
+            let bound = health(driver, registry).bind(address).await.context("admin endpoint")?;
+            info!(address = %bound.local_addr(), "serving /healthz, /readyz and /metrics");
+            serving.spawn(bound.serve(stop.clone()));
+        }
+        readiness.set_ready();
+        server.run(stop).await?;
+        serving.join_all().await;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Opens the pool and brings it and the node to a state from which every call can go on.
+    async fn open(&self, root: &Path, node: &str) -> anyhow::Result<(Arc<Pool>, Arc<NodeVolumes>)> {
+        let (image, limit) = (self.pool_image, self.program_limit);
+        let (root, node) = (root.to_owned(), node.to_owned());
+        let pool_options = PoolOptions {
+            floor: self.floor,
+            freeze_limit: self.freeze_limit,
+            faults: self.fault.clone(),
+        };
+        let node_options = NodeOptions {
+            program_limit: limit,
+            kubelet_root: self.kubelet_root.clone(),
+            cgroups: Some(self.cgroup_root.clone()),
+        };
+        tokio::task::spawn_blocking(move || {
+            std::fs::create_dir_all(&root).with_context(|| format!("--pool {}", root.display()))?;
+            let folder = match image {
+                Some(size) => pool_image::ensure(&root, size, limit).context("--pool-image")?,
+                None => pool_image::folder(&root),
+            };
+            let (pool, recovery) = Pool::open(&folder, pool_options)
+                .with_context(|| format!("--pool {}", root.display()))?;
+            tell(&pool, &recovery);
+            pool.register_node(&node)?;
+            let pool = Arc::new(pool);
+            let volumes = NodeVolumes::new(pool.clone(), node_options);
+            let forgotten = volumes.recover()?;
+            if forgotten > 0 {
+                info!(
+                    volumes = forgotten,
+                    "no longer staged or published: the node was rebooted, or they were unmounted"
+                );
+            }
+            Ok((pool, Arc::new(volumes)))
+        })
+        .await?
+    }
+
+    fn sockets(&self, endpoint: &Endpoint) -> Vec<Socket> {
+        match &self.controller_endpoint {
+            None => vec![Socket::new(endpoint.clone(), Services::All)],
+            Some(controller) => vec![
+                Socket::new(endpoint.clone(), Services::Node),
+                Socket::new(controller.clone(), Services::Controller),
+            ],
+        }
+    }
+}
+
+/// A size that people write.
+fn bytes(text: &str) -> Result<u64, String> {
+    quantity::parse(text)?.try_into().map_err(|_| "expected a size of 0 or more".to_owned())
+}
+
+fn tell(pool: &Pool, recovery: &Recovery) {
+    let (volumes, snapshots) =
+        pool.store().read(|state| (state.volumes.len(), state.snapshots.len()));
+    let settled = recovery.settled;
+    info!(folder = %pool.layout().root().display(), backend = %pool.default_backend(), volumes, snapshots, settled, "pool opened");
+    for image in &recovery.quarantined {
+        warn!(image = %image.display(), "no record knows this image: it is in quarantine");
+    }
+    for id in &recovery.missing {
+        error!(id, "its image is gone");
+    }
+    for reason in &recovery.open {
+        warn!(reason, "could not be settled: the next call for it tries again");
+    }
+}
+
+fn health(driver: Arc<Driver>, registry: Registry) -> Admin {
+    Admin::new()
+        .metrics("/metrics", Arc::new(registry))
+        .check("/healthz", || async { Ok(()) })
+        .check("/readyz", move || {
+            let driver = driver.clone();
+            async move {
+                match driver.pool_ailment().await {
+                    None => Ok(()),
+                    Some(message) => Err(CheckFailure::new(503, message)),
+                }
+            }
+        })
+}
