@@ -27,6 +27,7 @@ impl NodeVolumes {
         let own = match volume.content {
             Content::Filesystem(own) => own,
             // The image was never mounted since the format began: whatever is there, we wrote.
+            Content::Formatting(_) if device.read_only => return Err(nothing_to_read(volume)),
             Content::Formatting(own) => {
                 probe::wipe(&open(&device.path, true)?)?;
                 return self.format(volume, device, wanted.unwrap_or(own));
@@ -34,12 +35,7 @@ impl NodeVolumes {
             Content::Blank => {
                 let wanted = wanted.or(volume.filesystem).unwrap_or(Filesystem::Ext4);
                 match self.found(volume, device)? {
-                    Found::Nothing if device.read_only => {
-                        return Err(Error::Precondition(format!(
-                            "volume {} was never written, and is to be read only: there is nothing to read",
-                            volume.id
-                        )));
-                    }
+                    Found::Nothing if device.read_only => return Err(nothing_to_read(volume)),
                     Found::Nothing => return self.format(volume, device, wanted),
                     Found::Filesystem(own) => own,
                     Found::Foreign(what) => {
@@ -203,6 +199,13 @@ impl NodeVolumes {
         let data = next_data(&file, 0).map_err(Error::file("look at image", &image))?;
         Ok(data.is_none())
     }
+}
+
+fn nothing_to_read(volume: &Volume) -> Error {
+    let id = &volume.id;
+    Error::Precondition(format!(
+        "volume {id} was never written, and is to be read only: there is nothing to read"
+    ))
 }
 
 /// Where data begins at or after `offset`; space that is only allocated is none.

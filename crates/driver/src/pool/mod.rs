@@ -206,6 +206,17 @@ fn now() -> i128 {
         .map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(i128::MAX))
 }
 
+/// Removes an image. Its space is free at once: a filesystem may take its time with the blocks of an unlinked file.
+fn remove_image(path: &Path) -> Result<(), Error> {
+    match fs::File::options().write(true).open(path).and_then(|image| image.set_len(0)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::file("empty", path)(error));
+        }
+        _ => {}
+    }
+    remove(path)
+}
+
 /// Removes a file; one that is gone is as good.
 fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {

@@ -7,7 +7,7 @@ use wharf_mount::sync;
 
 use super::cut::too_slow;
 use super::volumes::room_for;
-use super::{Mark, Pool, fresh_id, now, remove, rename};
+use super::{Mark, Pool, fresh_id, now, remove, remove_image, rename};
 use crate::backend::Shape;
 use crate::error::Error;
 use crate::points::Point;
@@ -82,7 +82,7 @@ impl Pool {
 
     pub(super) fn unlink_snapshot(&self, snapshot: &Snapshot) -> Result<(), Error> {
         remove(&self.layout.in_the_making(&snapshot.image))?;
-        remove(&self.layout.snapshot(&snapshot.image))
+        remove_image(&self.layout.snapshot(&snapshot.image))
     }
 
     /// Takes back the promise of snapshots that could not be cut.

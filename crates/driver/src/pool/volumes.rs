@@ -6,7 +6,7 @@ use wharf_csi_sdk::Fingerprint;
 use wharf_mount::{Filesystem, loopdev, sync};
 
 use super::cut::too_slow;
-use super::{Account, Mark, Pool, disk, fresh_id, remove, rename};
+use super::{Account, Mark, Pool, disk, fresh_id, remove, remove_image, rename};
 use crate::backend::{BackendKind, Shape};
 use crate::error::Error;
 use crate::limits::Limits;
@@ -91,7 +91,7 @@ impl Pool {
     pub(super) fn finish_delete(&self, volume: &Volume) -> Result<(), Error> {
         self.detach_leftovers(volume)?;
         remove(&self.layout.in_the_making(&volume.image))?;
-        remove(&self.image(volume))?;
+        remove_image(&self.image(volume))?;
         sync::folder(&self.layout.volumes())?;
         self.reach(Point::DeleteUnlinked)?;
         let id = volume.id.clone();

@@ -1,0 +1,182 @@
+//! Volumes that stand still while they are copied: together, and not for long.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tonic::Code;
+use wharf_driver::pool::Mark;
+use wharf_proto::csi;
+
+use crate::bench::{Bench, MIB, PoolKind, needs};
+use crate::bytes::{bytes, takes_a_write, write};
+use crate::client::{Usage, block, from_volume, mounted, volume};
+use crate::codes::refused;
+use crate::running::Running;
+
+const SIZE: u64 = 16 * MIB;
+const TRIALS: usize = 200;
+const BETWEEN: usize = 6;
+
+async fn up(
+    bench: &Bench,
+    driver: &Running,
+    name: &str,
+    request: csi::CreateVolumeRequest,
+) -> Usage {
+    let capability = request.volume_capabilities[0].clone();
+    let id = driver.create(request).await.unwrap().volume_id;
+    let usage = Usage::new(bench, name, &id, capability);
+    driver.bring_up(&usage).await.unwrap();
+    usage
+}
+
+/// Writes a growing number to one file and then to the other, each through to the disk, until it is told to stop.
+fn count(first: &Path, second: &Path, reached: &AtomicU64, stop: &AtomicBool) {
+    let files = [first, second].map(|path| File::create(path).unwrap());
+    while !stop.load(Ordering::Relaxed) {
+        let number = reached.load(Ordering::Relaxed) + 1;
+        for file in &files {
+            file.write_all_at(format!("{number:020}").as_bytes(), 0).unwrap();
+            file.sync_all().unwrap();
+        }
+        reached.store(number, Ordering::Relaxed);
+    }
+}
+
+/// The number in the snapshot of a volume, read past mounts and page caches.
+fn counted(snapshots: &[PathBuf], volume: &str) -> u64 {
+    let of_volume = |image: &&PathBuf| match Mark::read(image).unwrap() {
+        Some(Mark::Snapshot { snapshot, .. }) => snapshot.volume == volume,
+        _ => false,
+    };
+    let image = snapshots.iter().find(of_volume).expect("a snapshot of each volume");
+    let output = Command::new("debugfs").args(["-R", "cat /counter"]).arg(image).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.parse().unwrap_or_else(|_| panic!("{text:?} {:?}", String::from_utf8(output.stderr)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_write_is_in_a_group_without_those_before_it() {
+    let Some(bench) = Bench::new(PoolKind::Reflink(512)) else { return };
+    let Some(()) = needs(&["debugfs"]) else { return };
+    let driver = bench.start().await;
+    let a = up(&bench, &driver, "a", volume("a", SIZE, mounted("ext4"))).await;
+    let b = up(&bench, &driver, "b", volume("b", SIZE, mounted("ext4"))).await;
+    // More volumes between the two take time to cut, in which an order that is not kept would break.
+    let mut members = vec![a.id.clone()];
+    for number in 0..BETWEEN {
+        let name = format!("between-{number}");
+        members.push(up(&bench, &driver, &name, volume(&name, SIZE, mounted("ext4"))).await.id);
+    }
+    members.push(b.id.clone());
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    let (reached, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (first, second) = (a.file("counter"), b.file("counter"));
+    let numbers = || {
+        let folder = bench.images().join("snapshots");
+        let images: Vec<_> =
+            folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+        (counted(&images, &a.id), counted(&images, &b.id))
+    };
+    let mut seen = Vec::new();
+    let runtime = tokio::runtime::Handle::current();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| count(&first, &second, &reached, &stop));
+        // The writer has to end whatever happens here, or the scope would not.
+        let trials = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            tokio::task::block_in_place(|| {
+                runtime.block_on(async {
+                    while reached.load(Ordering::Relaxed) == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                    // Cut one after the other, they do break the order: it can be seen.
+                    let mut broken = 0;
+                    for _ in 0..TRIALS / 10 {
+                        let one = driver.snapshot("one", &a.id).await.unwrap();
+                        let other = driver.snapshot("other", &b.id).await.unwrap();
+                        let (first, second) = numbers();
+                        broken += u32::from(second > first);
+                        for snapshot in [one, other] {
+                            driver.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
+                        }
+                    }
+                    assert!(broken > 0, "the writer is too slow to tell");
+                    for trial in 0..TRIALS {
+                        let group = driver.group("group", &members).await.unwrap();
+                        let (first, second) = numbers();
+                        let kept = first == second || first == second + 1;
+                        assert!(kept, "{trial}: {first}, {second}");
+                        seen.push(first);
+                        driver.delete_group(&group.group_snapshot_id).await.unwrap();
+                    }
+                });
+            });
+        }));
+        stop.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+        trials.unwrap();
+    });
+    seen.dedup();
+    assert!(seen.len() > TRIALS / 2, "only {} of {TRIALS} trials met a write", seen.len());
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mounted_volume_that_takes_too_long_to_copy_is_not_copied_and_not_held_up() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let driver = bench.start_with(&["--freeze-limit", "1ms"]).await;
+    let usage = up(&bench, &driver, "a", volume("a", 4 * SIZE, mounted(""))).await;
+    write(&usage.file("data"), &vec![7; usize::try_from(2 * SIZE).unwrap()]);
+    let clone = csi::CreateVolumeRequest {
+        volume_content_source: from_volume(&usage.id),
+        ..volume("clone", 4 * SIZE, mounted(""))
+    };
+    let said = [
+        refused("snapshot", driver.snapshot("s", &usage.id).await, Code::FailedPrecondition),
+        refused("group", driver.group("g", &[&usage.id]).await, Code::FailedPrecondition),
+        refused("clone", driver.create(clone.clone()).await, Code::FailedPrecondition),
+    ];
+    for said in said {
+        assert!(said.contains(&usage.id) && said.contains("reflink"), "{said}");
+    }
+    takes_a_write(&usage.target).await.unwrap();
+    assert_eq!(bench.files().len(), 1, "{:?}", bench.files());
+    // Nobody is held up by a volume that is not in use.
+    driver.take_down(&usage).await.unwrap();
+    driver.snapshot("s", &usage.id).await.unwrap();
+    driver.create(clone).await.unwrap();
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_in_use_is_copied_only_where_a_copy_takes_no_time() {
+    for pool in [PoolKind::Copy, PoolKind::Reflink(512)] {
+        let Some(bench) = Bench::new(pool) else { return };
+        let driver = bench.start().await;
+        let usage = up(&bench, &driver, "a", volume("a", SIZE, block())).await;
+        let other = up(&bench, &driver, "b", volume("b", SIZE, mounted(""))).await;
+        write(&usage.target, &bytes(1, MIB));
+        let cut = driver.snapshot("s", &usage.id).await;
+        if pool == PoolKind::Copy {
+            let said = refused("snapshot", cut, Code::FailedPrecondition);
+            assert!(said.contains("reflink"), "{said}");
+            let both = driver.group("g", &[&other.id, &usage.id]).await;
+            refused("group", both, Code::FailedPrecondition);
+            // The one that was held still for the other goes on.
+            takes_a_write(&other.target).await.unwrap();
+            let clone = csi::CreateVolumeRequest {
+                volume_content_source: from_volume(&usage.id),
+                ..volume("clone", SIZE, block())
+            };
+            refused("clone", driver.create(clone).await, Code::FailedPrecondition);
+            assert_eq!(bench.files().len(), 2, "{:?}", bench.files());
+        } else {
+            cut.unwrap();
+            takes_a_write(&other.target).await.unwrap();
+        }
+        driver.stop().await;
+    }
+}

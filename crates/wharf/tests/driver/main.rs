@@ -1,0 +1,19 @@
+//! `wharf driver` as a process on its socket: with real loop devices, real filesystems and real faults.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "helpers of tests, too, fail by panicking")]
+
+mod bad;
+mod bench;
+mod bytes;
+mod client;
+mod codes;
+mod crash;
+mod fields;
+mod full;
+mod group;
+mod health;
+mod life;
+mod limits;
+mod reboot;
+mod running;
+mod sanity;
