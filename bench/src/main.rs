@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout)]
 
+mod driver;
 mod registration;
 mod report;
 mod sample;
@@ -34,13 +35,18 @@ struct Arguments {
 /// Every measurement there is.
 #[derive(Subcommand)]
 enum Bench {
+    /// The local-storage driver beside the disk that it works on
+    Driver,
     /// The plugin manager beside a real kubelet, and the registrar
     Registration,
 }
 
+type Run = fn(&Arguments, &mut Report) -> anyhow::Result<()>;
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let (name, run) = match arguments.bench {
+    let (name, run): (_, Run) = match arguments.bench {
+        Bench::Driver => ("driver", driver::run),
         Bench::Registration => ("registration", registration::run),
     };
     let mut report = Report::start(name);

@@ -45,8 +45,14 @@ impl Usage {
         let mut threads = BTreeMap::new();
         for entry in process.join("task").read_dir()? {
             let entry = entry?;
-            let thread = Thread::read(&entry.path())?;
-            threads.insert(entry.file_name().to_string_lossy().into_owned(), thread);
+            match Thread::read(&entry.path()) {
+                Ok(thread) => {
+                    threads.insert(entry.file_name().to_string_lossy().into_owned(), thread);
+                }
+                // It ended since it was listed.
+                Err(_) if !entry.path().exists() => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(Self {
             resident: field(&status, "VmRSS:")?,

@@ -31,11 +31,14 @@ struct Bench {
     peers: &'static [&'static str],
 }
 
-const BENCHES: &[Bench] = &[Bench {
-    name: "registration",
-    about: "the plugin manager beside a real kubelet, and the registrar",
-    peers: &["etcd", "kubernetes"],
-}];
+const BENCHES: &[Bench] = &[
+    Bench { name: "driver", about: "the local-storage driver beside its disk", peers: &[] },
+    Bench {
+        name: "registration",
+        about: "the plugin manager beside a real kubelet, and the registrar",
+        peers: &["etcd", "kubernetes"],
+    },
+];
 
 /// Runs the measurement that `options` names. The exit code tells whether every target was met.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
@@ -48,7 +51,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
         bail!("there is no bench {name:?}: `cargo xtask bench` lists them");
     };
-    if std::env::var_os(cache::SKIP_PEERS).is_none() {
+    // To build none by name would be to build all.
+    if !bench.peers.is_empty() && std::env::var_os(cache::SKIP_PEERS).is_none() {
         let names: Vec<_> = bench.peers.iter().map(|&name| name.to_owned()).collect();
         peers::build(&names)?;
     }

@@ -13,7 +13,7 @@ wharf_csi_sdk::fault_points! {
         CreateRenamed,
         /// The volume is whole, its caller not yet told.
         CreateReady,
-        /// The source of a clone is frozen.
+        /// The source of a clone can be copied: it is frozen, or flushed where a copy is instant.
         CloneFrozen,
         /// The volume is marked as going.
         DeleteBegun,
@@ -23,11 +23,11 @@ wharf_csi_sdk::fault_points! {
         DeleteDone,
         /// The snapshot's id and space are promised.
         SnapshotPromised,
-        /// The filesystem is frozen.
+        /// The volume can be copied: it is frozen, or flushed where a copy is instant.
         SnapshotFrozen,
-        /// The image is cut, the filesystem still frozen.
+        /// The image is cut; a filesystem that was frozen still is.
         SnapshotCut,
-        /// The filesystem goes on.
+        /// The volume goes on.
         SnapshotThawed,
         /// The image is marked and flushed.
         SnapshotMarked,

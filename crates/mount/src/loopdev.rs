@@ -2,7 +2,7 @@
 //!
 //! Loop devices are of the whole machine, and their numbers are used again at once: between a look
 //! and an act another program may have attached its own file under the same number. A [`Loop`]
-//! therefore carries the identity of its image, and [`detach`] acts only on that.
+//! therefore carries the identity of its image, and [`detach()`] acts only on that.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -69,7 +69,7 @@ pub struct LoopOptions {
 /// Attaches `image`, which must be open for writing unless `read_only`.
 ///
 /// [`Loop::direct_io`] says whether direct I/O, if asked for, could be had. The device stays
-/// attached until it is [detached](detach), also beyond the life of this process.
+/// attached until it is [detached](detach()), also beyond the life of this process.
 pub fn attach(image: &File, options: &LoopOptions) -> Result<Loop> {
     let control = OpenOptions::new().read(true).write(true).open(CONTROL).map_err(no_device)?;
     for _ in 0..RACES {

@@ -1,0 +1,94 @@
+//! The local-storage driver: what a call costs beyond the disk, and what a volume costs beyond its pool.
+//!
+//! The driver is the release binary behind its socket. Its opponent is the disk itself: every target is a share of what
+//! the same disk does for the same work without a driver, measured in turns with it.
+
+mod client;
+mod create;
+mod extents;
+mod fio;
+mod raw;
+mod rig;
+mod snapshot;
+mod start;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::geteuid;
+use tokio::signal::ctrl_c;
+use wharf_mount::programs::Programs;
+
+use self::rig::Rig;
+use crate::Arguments;
+use crate::report::Report;
+
+/// Room for the images of the snapshot and fio parts.
+const POOL_IMAGE: &str = "8Gi";
+
+/// How often each thing is done.
+struct Counts {
+    single: usize,
+    crowd: usize,
+    crowds: usize,
+    present: usize,
+    starts: usize,
+    flushes: usize,
+    cuts: usize,
+    overwrites: u64,
+    fio: fio::Counts,
+}
+
+impl Counts {
+    const FULL: Self = Self {
+        single: 200,
+        crowd: 1000,
+        crowds: 3,
+        present: 10_000,
+        starts: 5,
+        flushes: 7,
+        cuts: 20,
+        overwrites: 6000,
+        fio: fio::Counts { rounds: 5, seconds: 3 },
+    };
+    const QUICK: Self = Self {
+        single: 20,
+        crowd: 96,
+        crowds: 1,
+        present: 500,
+        starts: 1,
+        flushes: 1,
+        cuts: 3,
+        overwrites: 600,
+        fio: fio::Counts { rounds: 1, seconds: 1 },
+    };
+}
+
+/// Measures everything about the driver.
+pub(crate) fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    ensure!(geteuid().is_root(), "the driver attaches and mounts: run this bench as root");
+    let counts = if arguments.quick { Counts::QUICK } else { Counts::FULL };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // What is dropped on the way out unmounts and detaches: an interrupt must not go past it.
+        tokio::select! {
+            measured = measure(arguments, &counts, report) => measured,
+            _ = ctrl_c() => bail!("interrupted"),
+        }
+    })
+}
+
+async fn measure(arguments: &Arguments, counts: &Counts, report: &mut Report) -> Result<()> {
+    let binary = &arguments.binary;
+    let folder = Rig::new(binary, &[])?;
+    create::measure(&folder, counts, report).await.context("create")?;
+    drop(folder);
+    start::measure(&Rig::new(binary, &[])?, counts, report).await.context("start")?;
+    if !Programs::default().has("mkfs.xfs") {
+        report.section("volumes on a pool with reflinks");
+        report.not_measured("snapshots and fio", "mkfs.xfs, of xfsprogs, is not there");
+        return Ok(());
+    }
+    let reflinks = Rig::new(binary, &["--pool-image", POOL_IMAGE])?;
+    snapshot::measure(&reflinks, counts, report).await.context("snapshot")?;
+    extents::measure(&reflinks, counts, report).await.context("extents")?;
+    fio::measure(&reflinks, counts.fio, report).await.context("fio")
+}
