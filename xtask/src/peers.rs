@@ -1,7 +1,9 @@
 //! `cargo xtask peers`: each folder of `peers/` is built once, and again only when it or Go changes.
 //!
 //! A folder is a Go module. What its `tool` lines name is built under the tools' own names, a main package of ours
-//! under the folder's name. A file `ldflags` beside them adds to the linker's flags, to stamp versions.
+//! under the folder's name. A file `ldflags` beside them adds to the linker's flags, to stamp versions. A file `copy`
+//! names a module and packages of it that are built in a copy of the module, by its own go.mod: for modules whose
+//! replace lines, which count in the main module only, are many.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -13,6 +15,9 @@ use wharf_testkit::peers::{self, Peer};
 
 use crate::go::Go;
 use crate::shell;
+
+/// The file that names a module to copy, and the folder of the copy while it is built.
+const COPY: &str = "copy";
 
 /// Builds the peers `names`, or all of them, that are not in the cache.
 pub(crate) fn build(names: &[String]) -> Result<()> {
@@ -47,6 +52,7 @@ fn build_one(peer: &Peer, go: &Go) -> Result<()> {
     let bin = parts.join("bin");
     fs::create_dir_all(&bin)?;
     compile(peer, go, &bin)?;
+    remove(&parts.join(COPY))?;
     let seconds = start.elapsed().as_secs();
     fs::write(parts.join("stamp"), format!("{} {seconds} s\n", go.release))?;
     remove(&target)?;
@@ -60,11 +66,19 @@ fn build_one(peer: &Peer, go: &Go) -> Result<()> {
 
 fn compile(peer: &Peer, go: &Go, bin: &Path) -> Result<()> {
     let flags = linker_flags(&peer.source)?;
-    let compile = |output: &Path, package: &str| {
-        let mut command = go.command(&peer.source);
+    let build = |source: &Path, output: &Path, package: &str| {
+        let mut command = go.command(source);
         command.args(["build", "-trimpath", "-ldflags", &flags, "-o"]).arg(output).arg(package);
         shell::quiet(&mut command).map(drop)
     };
+    let compile = |output: &Path, package: &str| build(&peer.source, output, package);
+    if let Some((module, packages)) = copied(&peer.source)? {
+        let source = bin.with_file_name(COPY);
+        copy(peer, go, &module, &source)?;
+        for package in packages {
+            build(&source, &bin.join(""), &package)?;
+        }
+    }
     if has_tools(&fs::read_to_string(peer.source.join("go.mod"))?) {
         // A trailing slash: a folder to put them in.
         compile(&bin.join(""), "tool")?;
@@ -73,9 +87,34 @@ fn compile(peer: &Peer, go: &Go, bin: &Path) -> Result<()> {
         compile(&bin.join(&peer.name), ".")?;
     }
     if bin.read_dir()?.next().is_none() {
-        bail!("{} names no tool and holds no main.go", peer.source.join("go.mod").display());
+        bail!(
+            "{} names no tool, and there is neither a main.go nor a copy beside it",
+            peer.source.join("go.mod").display()
+        );
     }
     Ok(())
+}
+
+/// What the file `copy` names, if there is one: a module, and the packages to build in it.
+fn copied(source: &Path) -> Result<Option<(String, Vec<String>)>> {
+    let text = match fs::read_to_string(source.join(COPY)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        text => text?,
+    };
+    let mut words = text.split_whitespace().map(str::to_owned);
+    let module = words.next().context("copy: expected a module and packages of it")?;
+    Ok(Some((module, words.collect())))
+}
+
+/// A copy of `module` that Go may write to. Which version it is, and its digest, say the peer's go.mod and go.sum.
+fn copy(peer: &Peer, go: &Go, module: &str, target: &Path) -> Result<()> {
+    let mut download = go.command(&peer.source);
+    let download = shell::quiet(download.args(["mod", "download", "-json", module]))?;
+    let download: serde_json::Value = serde_json::from_str(&download)?;
+    let folder = download["Dir"].as_str().with_context(|| format!("{module}: {download}"))?;
+    let mut copy = shell::command("cp");
+    copy.args(["--recursive", "--no-preserve=mode", "--no-target-directory", folder]).arg(target);
+    shell::quiet(&mut copy).map(drop)
 }
 
 fn linker_flags(source: &Path) -> Result<String> {
@@ -106,6 +145,17 @@ mod tests {
         assert!(has_tools("module a\n\ntool (\n\tb/cmd/c\n)\n"));
         assert!(has_tools("module a\n\ntool b/cmd/c\n"));
         assert!(!has_tools("module a/tool\n\nrequire b/tool v1.0.0\n"));
+    }
+
+    #[test]
+    fn a_copy_names_a_module_and_its_packages() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(copied(folder.path()).unwrap(), None);
+        fs::write(folder.path().join(COPY), "a.example/m ./cmd/b ./cmd/c\n").unwrap();
+        let packages = vec!["./cmd/b".to_owned(), "./cmd/c".to_owned()];
+        assert_eq!(copied(folder.path()).unwrap(), Some(("a.example/m".to_owned(), packages)));
+        fs::write(folder.path().join(COPY), "\n").unwrap();
+        assert!(copied(folder.path()).is_err());
     }
 
     #[test]

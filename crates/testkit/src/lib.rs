@@ -6,6 +6,7 @@
 //! - [`cluster`]: etcd, kube-apiserver, containerd and a kubelet, all real, in one temporary folder
 //! - [`process`]: child processes that do not outlive their test
 //! - [`plugin`], [`csi_driver`], [`device_plugin`]: scripted servers, with faults on demand
+//! - [`runtime`]: a container runtime that records what it gets, byte for byte
 //! - [`sanity`]: csi-sanity, run against a driver
 //! - [`skip`]: tests that could not run here, counted as such
 
@@ -16,6 +17,7 @@ mod front;
 pub mod peers;
 pub mod plugin;
 pub mod process;
+pub mod runtime;
 pub mod sanity;
 pub mod script;
 pub mod skip;

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::Reason;
 use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
@@ -41,6 +42,11 @@ impl CallRecord {
     /// The call failed before there was a response.
     pub(crate) fn fail(mut self, status: &Status) {
         self.end(status.code());
+    }
+
+    /// The call ended with `code`.
+    pub(crate) fn finish(mut self, code: Code) {
+        self.end(code);
     }
 
     /// Follows a response to its end.
@@ -119,6 +125,18 @@ where
     }
 }
 
-fn grpc_status(headers: &HeaderMap) -> Option<Code> {
+/// The code of a call that was reset, as the gRPC protocol maps HTTP/2 errors.
+pub(crate) fn reset_status(reason: Reason) -> Code {
+    match reason {
+        Reason::REFUSED_STREAM => Code::Unavailable,
+        Reason::CANCEL => Code::Cancelled,
+        Reason::ENHANCE_YOUR_CALM => Code::ResourceExhausted,
+        Reason::INADEQUATE_SECURITY => Code::PermissionDenied,
+        _ => Code::Internal,
+    }
+}
+
+/// The code that headers or trailers carry, if any.
+pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<Code> {
     headers.get("grpc-status").map(|value| Code::from_bytes(value.as_bytes()))
 }

@@ -11,13 +11,14 @@ use http::header::{HeaderValue, USER_AGENT};
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
 use http_body_util::BodyExt;
+use hyper::client::conn::http2::SendRequest;
 use tokio::sync::watch;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::backoff::Backoff;
-use crate::call::CallRecord;
+use crate::call::{CallRecord, reset_status};
 use crate::chain::Chain;
 use crate::link::Link;
 use crate::{DialError, LinkState, RpcMetrics, deadline};
@@ -134,7 +135,7 @@ impl tower::Service<Request<Body>> for Channel {
 
 /// What clones of a channel, and responses that are being read, have in common.
 struct Shared {
-    link: Arc<Link>,
+    link: Arc<Link<SendRequest<Body>>>,
     _holder: Option<AbortOnDropHandle<()>>,
 }
 
@@ -193,20 +194,13 @@ fn unreachable(error: DialError) -> Status {
     status
 }
 
-/// The status of a call that ended without one. Codes as the gRPC protocol maps HTTP/2 errors;
-/// everything that is not the server's word on this one call is a lost connection.
+/// The status of a call that ended without one. Everything that is not the server's word on this
+/// one call is a lost connection.
 fn interrupted(path: &Path, error: &hyper::Error) -> Status {
-    use h2::Reason;
     let reset = std::iter::successors(Some(error as &dyn std::error::Error), |e| e.source())
         .find_map(|error| error.downcast_ref::<h2::Error>())
         .filter(|error| error.is_reset() && error.is_remote())
         .and_then(h2::Error::reason);
-    let code = match reset {
-        None | Some(Reason::REFUSED_STREAM) => Code::Unavailable,
-        Some(Reason::CANCEL) => Code::Cancelled,
-        Some(Reason::ENHANCE_YOUR_CALM) => Code::ResourceExhausted,
-        Some(Reason::INADEQUATE_SECURITY) => Code::PermissionDenied,
-        Some(_) => Code::Internal,
-    };
+    let code = reset.map_or(Code::Unavailable, reset_status);
     Status::new(code, format!("call over {} was interrupted: {}", path.display(), Chain(error)))
 }

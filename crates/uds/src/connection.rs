@@ -1,5 +1,6 @@
 //! One HTTP/2 connection to a socket.
 
+use std::future::Future;
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
@@ -22,26 +23,72 @@ use crate::chain::Chain;
 use crate::tasks::Tasks;
 use crate::{address, limits};
 
+/// What puts requests on a connection: hyper's handle for messages, h2's for streams that are
+/// passed on as they come.
+pub(crate) trait Sender: Clone + Send + Sync + 'static {
+    /// Starts to speak HTTP/2, or `None` where the peer does not.
+    fn handshake(
+        stream: Greeted,
+        tasks: &Tasks,
+    ) -> impl Future<Output = Option<(Self, Dispatch)>> + Send;
+
+    /// Whether no more requests can be sent.
+    fn is_closed(&self) -> bool;
+}
+
+/// Carries what was sent, until the connection ends.
+pub(crate) type Dispatch = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Sender for http2::SendRequest<Body> {
+    async fn handshake(stream: Greeted, tasks: &Tasks) -> Option<(Self, Dispatch)> {
+        let (sender, dispatch) = http2::Builder::new(tasks.clone())
+            .max_header_list_size(limits::HEADER_LIST)
+            .max_frame_size(limits::FRAME)
+            .max_concurrent_reset_streams(limits::PENDING_RESETS)
+            .max_pending_accept_reset_streams(limits::PENDING_RESETS)
+            .max_local_error_reset_streams(limits::PENDING_RESETS)
+            .initial_stream_window_size(limits::STREAM_WINDOW)
+            .initial_connection_window_size(limits::CONNECTION_WINDOW)
+            .handshake(TokioIo::new(stream))
+            .await
+            .ok()?;
+        Some((sender, Box::pin(logged(dispatch))))
+    }
+
+    fn is_closed(&self) -> bool {
+        http2::SendRequest::is_closed(self)
+    }
+}
+
+/// A connection whose end is in the debug log.
+pub(crate) async fn logged<E: std::error::Error + 'static>(
+    dispatch: impl Future<Output = Result<(), E>>,
+) {
+    if let Err(error) = dispatch.await {
+        tracing::debug!(error = %Chain(&error), "connection ended");
+    }
+}
+
 /// A connection that was established. It closes when the last reference to it goes.
-pub(crate) struct Connection {
+pub(crate) struct Connection<S> {
     // First, so that the end of the sender is not taken for the peer's doing.
     _tasks: DropGuard,
     pub(crate) generation: u64,
-    pub(crate) sender: http2::SendRequest<Body>,
+    pub(crate) sender: S,
 }
 
 /// A connection that answers, but whose requests are not dispatched yet.
-pub(crate) struct Dialled {
-    sender: http2::SendRequest<Body>,
-    dispatch: http2::Connection<TokioIo<Greeted>, Body, Tasks>,
+pub(crate) struct Dialled<S> {
+    sender: S,
+    dispatch: Dispatch,
     tasks: Tasks,
     guard: DropGuard,
 }
 
-impl Dialled {
+impl<S: Sender> Dialled<S> {
     /// Dials, and waits until the server has sent its first bytes, which HTTP/2 makes it do
     /// unasked: a process that does not accept is not taken for a server.
-    pub(crate) async fn dial(path: &Path, timeout: Duration) -> Result<Dialled, DialError> {
+    pub(crate) async fn dial(path: &Path, timeout: Duration) -> Result<Dialled<S>, DialError> {
         match tokio::time::timeout(timeout, dial(path)).await {
             Ok(dialled) => dialled.map_err(|cause| DialError::new(path, cause)),
             Err(_) => Err(DialError::silent(path, timeout)),
@@ -54,13 +101,11 @@ impl Dialled {
         self,
         generation: u64,
         closed: impl FnOnce() + Send + 'static,
-    ) -> Connection {
+    ) -> Connection<S> {
         let Dialled { sender, dispatch, tasks, guard } = self;
         let ours = tasks.clone();
         tasks.execute(async move {
-            if let Err(error) = dispatch.await {
-                tracing::debug!(error = %Chain(&error), "connection ended");
-            }
+            dispatch.await;
             if !ours.are_ending() {
                 closed();
             }
@@ -108,23 +153,18 @@ pub enum DialCause {
     },
 }
 
-async fn dial(path: &Path) -> Result<Dialled, DialCause> {
+async fn dial<S: Sender>(path: &Path) -> Result<Dialled<S>, DialCause> {
     let (greeted, greeting) = oneshot::channel();
     let stream = Greeted { stream: connect(path).await?, greeted: Some(greeted) };
     let tasks = Tasks::default();
     let guard = tasks.guard();
-    let (sender, dispatch) = http2::Builder::new(tasks.clone())
-        .max_header_list_size(limits::HEADER_LIST)
-        .max_frame_size(limits::FRAME)
-        .max_concurrent_reset_streams(limits::PENDING_RESETS)
-        .max_pending_accept_reset_streams(limits::PENDING_RESETS)
-        .max_local_error_reset_streams(limits::PENDING_RESETS)
-        .initial_stream_window_size(limits::STREAM_WINDOW)
-        .initial_connection_window_size(limits::CONNECTION_WINDOW)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(|_| DialCause::Closed)?;
-    greeting.await.map_err(|_| DialCause::Closed)?;
+    let (sender, mut dispatch) = S::handshake(stream, &tasks).await.ok_or(DialCause::Closed)?;
+    // The dispatch may be what reads the greeting.
+    tokio::select! {
+        biased;
+        greeted = greeting => greeted.map_err(|_| DialCause::Closed)?,
+        () = &mut dispatch => return Err(DialCause::Closed),
+    }
     Ok(Dialled { sender, dispatch, tasks, guard })
 }
 
@@ -146,7 +186,7 @@ async fn connect(path: &Path) -> Result<UnixStream, DialCause> {
 }
 
 /// A stream that tells when its first bytes arrive.
-struct Greeted {
+pub(crate) struct Greeted {
     stream: UnixStream,
     greeted: Option<oneshot::Sender<()>>,
 }

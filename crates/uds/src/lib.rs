@@ -1,8 +1,9 @@
 //! gRPC over unix sockets, the way the programs of a Kubernetes node speak it.
 //!
-//! Everything of wharf that serves or calls gRPC goes through a [`Listener`] or a [`Channel`]; no
-//! other crate names an HTTP/2 transport. Both are built on hyper rather than on tonic's
-//! transport, because a node asks for things that the latter does not give:
+//! Everything of wharf that serves or calls gRPC goes through a [`Listener`] or a [`Channel`], or
+//! through a [`Relay`] where calls are passed on as they come; no other crate names an HTTP/2
+//! transport. They are built on hyper and h2 rather than on tonic's transport, because a node asks
+//! for things that the latter does not give:
 //!
 //! - a socket that appears under its name only when it is listening, with its final mode, and
 //!   that never takes the place of a living one ([`Listener::bind`]);
@@ -15,6 +16,7 @@
 //! - errors that name the socket, and every call in a debug log and a histogram
 //!   ([`RpcMetrics`]), by method and code and never by content.
 
+mod accept;
 mod address;
 mod authority;
 mod backoff;
@@ -28,14 +30,17 @@ mod limits;
 mod link;
 mod listen;
 mod metrics;
+mod raw;
 mod serve;
 mod tasks;
 
+pub use accept::ServeError;
 pub use channel::{Channel, ChannelOptions};
 pub use connection::{DialCause, DialError};
 pub use deadline::{timed, within};
 pub use link::LinkState;
 pub use listen::{ListenError, ListenOptions, Listener};
 pub use metrics::{RpcMetrics, code_name};
-pub use serve::{PeerCredentials, ServeError};
+pub use raw::{RawCall, Relay, RelayOptions};
+pub use serve::PeerCredentials;
 pub use tonic::service::Routes;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::DialError;
 use crate::backoff::{self, Backoff};
-use crate::connection::{Connection, Dialled};
+use crate::connection::{Connection, Dialled, Sender};
 
 /// What is known of a channel's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,11 +31,11 @@ pub enum LinkState {
     },
 }
 
-pub(crate) struct Link {
+pub(crate) struct Link<S> {
     pub(crate) path: PathBuf,
     pub(crate) state: watch::Sender<LinkState>,
     connect_timeout: Duration,
-    current: Mutex<Option<Arc<Connection>>>,
+    current: Mutex<Option<Arc<Connection<S>>>>,
     /// Attempts begun so far.
     begun: AtomicU64,
     /// Held by whoever dials; remembers the failure of the last attempt and its number.
@@ -43,8 +43,8 @@ pub(crate) struct Link {
     generations: AtomicU64,
 }
 
-impl Link {
-    pub(crate) fn new(path: PathBuf, connect_timeout: Duration) -> Link {
+impl<S: Sender> Link<S> {
+    pub(crate) fn new(path: PathBuf, connect_timeout: Duration) -> Link<S> {
         Link {
             path,
             state: watch::Sender::new(LinkState::Idle),
@@ -58,7 +58,7 @@ impl Link {
 
     /// The connection, made now if there is none. Callers that come while one dials share its
     /// attempt, and its failure, so that none waits for longer than two attempts.
-    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, DialError> {
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection<S>>, DialError> {
         if let Some(connection) = self.usable() {
             return Ok(connection);
         }
@@ -74,7 +74,7 @@ impl Link {
         }
         let attempt = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
         self.state.send_replace(LinkState::Connecting);
-        let _connecting = Connecting(self);
+        let _connecting = Connecting(&self.state);
         match Dialled::dial(&self.path, self.connect_timeout).await {
             Ok(dialled) => {
                 *failure = None;
@@ -115,11 +115,11 @@ impl Link {
         drop(self.lock_current().take());
     }
 
-    fn usable(&self) -> Option<Arc<Connection>> {
+    fn usable(&self) -> Option<Arc<Connection<S>>> {
         self.lock_current().clone().filter(|connection| !connection.sender.is_closed())
     }
 
-    fn adopt(self: &Arc<Self>, dialled: Dialled) -> Arc<Connection> {
+    fn adopt(self: &Arc<Self>, dialled: Dialled<S>) -> Arc<Connection<S>> {
         let generation = self.generations.fetch_add(1, Ordering::AcqRel) + 1;
         // Told before the connection is watched, so that its loss cannot come first.
         self.state.send_replace(LinkState::Connected { generation });
@@ -140,17 +140,17 @@ impl Link {
         });
     }
 
-    fn lock_current(&self) -> std::sync::MutexGuard<'_, Option<Arc<Connection>>> {
+    fn lock_current(&self) -> std::sync::MutexGuard<'_, Option<Arc<Connection<S>>>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// An attempt under way. Dropped before its outcome is known, it was given up by its caller.
-struct Connecting<'a>(&'a Link);
+struct Connecting<'a>(&'a watch::Sender<LinkState>);
 
 impl Drop for Connecting<'_> {
     fn drop(&mut self) {
-        self.0.state.send_if_modified(|state| {
+        self.0.send_if_modified(|state| {
             let open = *state == LinkState::Connecting;
             if open {
                 *state =

@@ -2,9 +2,7 @@
 
 use std::any::Any;
 use std::convert::Infallible;
-use std::io;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -15,7 +13,6 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
-use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
@@ -23,11 +20,10 @@ use tonic::service::Routes;
 use tower::ServiceExt;
 
 use crate::authority::Repaired;
-use crate::backoff::Backoff;
 use crate::call::{CallRecord, RecordedBody};
 use crate::chain::Chain;
 use crate::tasks::Tasks;
-use crate::{Listener, deadline, limits};
+use crate::{Listener, ServeError, deadline, limits};
 
 /// Who is at the other end of a connection, as the kernel says. In the extensions of every
 /// request that a [`Listener`] serves.
@@ -48,20 +44,6 @@ impl From<UCred> for PeerCredentials {
     }
 }
 
-/// Why a server ended before it was told to.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The socket itself is broken; a lack of memory or descriptors is waited out instead.
-    #[error("cannot accept connections on {}", path.display())]
-    Accept {
-        /// The socket.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
-
 impl Listener {
     /// Serves `routes` until `stop`. Then the path is removed, no connection is accepted any more,
     /// and calls in flight get `drain` to finish before they are cut.
@@ -74,86 +56,16 @@ impl Listener {
         drain: Duration,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let streams = Tasks::default();
-        let _end_on_drop = streams.guard();
-        let server = Server {
-            routes: routes.prepare(),
-            streams: streams.clone(),
-            closing: CancellationToken::new(),
-            repair_authority: self.options.repair_authority,
-        };
-        let mut connections = JoinSet::new();
-        let accepted = accept(&self, &server, &mut connections, &stop).await;
-
-        let Listener { claim, socket, .. } = self;
-        let path = claim.path.clone();
-        drop(claim);
-        drop(socket);
-        server.closing.cancel();
-        let drained = tokio::time::timeout(drain, async {
-            while let Some(ended) = connections.join_next().await {
-                report(ended);
-            }
-        });
-        if drained.await.is_err() {
-            let open = connections.len();
-            tracing::warn!(path = %path.display(), ?drain, open, "closing connections in use");
-            connections.shutdown().await;
-        }
-        streams.end().await;
-        accepted.map_err(|source| ServeError::Accept { path, source })
+        let (routes, repair_authority) = (routes.prepare(), self.options.repair_authority);
+        self.accept(drain, stop, |stream, streams, closing| {
+            let routes = routes.clone();
+            Server { routes, streams, closing, repair_authority }.attend(stream)
+        })
+        .await
     }
 }
 
-/// Starts a task for each connection, until `stop` or an error that will not pass.
-async fn accept(
-    listener: &Listener,
-    server: &Server,
-    connections: &mut JoinSet<()>,
-    stop: &CancellationToken,
-) -> io::Result<()> {
-    let mut backoff = Backoff::new();
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ok(()),
-            Some(ended) = connections.join_next() => {
-                report(ended);
-                continue;
-            }
-            accepted = listener.socket.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                backoff = Backoff::new();
-                connections.spawn(server.clone().attend(stream));
-            }
-            Err(error) if is_lasting(&error) => return Err(error),
-            Err(error) => {
-                tracing::warn!(path = %listener.path().display(), %error, "cannot accept");
-                if stop.run_until_cancelled(backoff.pause()).await.is_none() {
-                    return Ok(());
-                }
-            }
-        }
-    }
-}
-
-/// A connection does not panic, whatever its handlers do. Should it, the others go on.
-fn report(ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "the task of a connection failed");
-    }
-}
-
-/// Whether accepting can never succeed again. Anything else, such as too many open files, passes.
-fn is_lasting(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let lasting = [Errno::BADF, Errno::INVAL, Errno::NOTSOCK, Errno::OPNOTSUPP];
-    Errno::from_io_error(error).is_some_and(|errno| lasting.contains(&errno))
-}
-
-#[derive(Clone)]
+/// One connection.
 struct Server {
     routes: Routes,
     streams: Tasks,

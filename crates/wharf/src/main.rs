@@ -9,6 +9,7 @@ mod driver;
 mod liveness;
 mod personality;
 mod plugins;
+mod proxy;
 mod registrar;
 mod running;
 
@@ -33,6 +34,7 @@ enum Command {
     /// Looks at, follows or manages the plugins of a node
     #[command(subcommand)]
     Plugins(plugins::Plugins),
+    Proxy(proxy::Proxy),
     /// Tells the kubelet that a CSI driver is there; takes node-driver-registrar's flags
     #[command(disable_help_flag = true)]
     Registrar(Upstream),
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Driver(driver) => driver.run(),
         Command::Plugins(plugins) => plugins.run(),
+        Command::Proxy(proxy) => proxy.run(),
         Command::Registrar(Upstream { flags }) => {
             Personality::Registrar.run("wharf registrar", flags)
         }

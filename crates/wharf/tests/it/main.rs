@@ -10,4 +10,6 @@ mod demo;
 mod docs;
 mod kills;
 mod kubelet;
+mod proxy;
+mod proxy_containerd;
 mod support;

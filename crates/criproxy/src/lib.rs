@@ -1,0 +1,21 @@
+//! The proxy that stands between kubelet and container runtime.
+//!
+//! ```text
+//!  kubelet, crictl ──CRI──> Listener ──> Proxy ──> Relay ──one held connection──> containerd
+//! ```
+//!
+//! A proxy is older than the runtime and the kubelet that it will meet: a field or a method that it
+//! does not know is a matter of time, and to drop one is to run a pod without what it asked for. So
+//! a [`Proxy`] carries calls as HTTP/2 streams and decodes nothing: headers, data, trailers and
+//! resets arrive as they were sent, for any service and any method, `runtime.v1` and
+//! `runtime.v1alpha2` alike. Nothing is negotiated with the runtime at start either. Calls are
+//! taken at once, and while there is no runtime behind they are answered UNAVAILABLE, which kubelet
+//! knows to wait out.
+//!
+//! What is to be done with a call is decided in one place, by its method, before anything of its
+//! message is read.
+
+mod metrics;
+mod proxy;
+
+pub use proxy::Proxy;

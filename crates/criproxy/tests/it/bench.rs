@@ -1,0 +1,80 @@
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use wharf_criproxy::Proxy;
+use wharf_testkit::runtime::Runtime;
+use wharf_uds::{LinkState, ListenOptions, Listener, ServeError};
+
+use crate::client::Client;
+
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DRAIN: Duration = Duration::from_secs(30);
+
+/// A folder with the sockets of a proxy and of its runtime. The proxy runs, the runtime may.
+pub(crate) struct Bench {
+    pub(crate) proxy: Proxy,
+    pub(crate) stop: CancellationToken,
+    pub(crate) serving: JoinSet<Result<(), ServeError>>,
+    folder: TempDir,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Bench {
+        Bench::draining(DRAIN)
+    }
+
+    pub(crate) fn draining(drain: Duration) -> Bench {
+        let folder = tempfile::tempdir().unwrap();
+        let proxy = Proxy::new(&runtime_socket(folder.path()));
+        let path = folder.path().join("proxy.sock");
+        let listener = Listener::bind(&path, &ListenOptions::default()).unwrap();
+        let stop = CancellationToken::new();
+        let mut serving = JoinSet::new();
+        serving.spawn(proxy.clone().serve(listener, drain, stop.clone()));
+        Bench { proxy, stop, serving, folder }
+    }
+
+    /// With a runtime that is connected.
+    pub(crate) async fn with_runtime() -> (Bench, Runtime, Client) {
+        let bench = Bench::new();
+        let runtime = bench.runtime().await;
+        let client = bench.client().await;
+        (bench, runtime, client)
+    }
+
+    /// A runtime, once the proxy has found it.
+    pub(crate) async fn runtime(&self) -> Runtime {
+        let runtime = Runtime::start(&runtime_socket(self.folder.path()));
+        self.connected(true).await;
+        runtime
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::dial(&self.socket()).await
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("proxy.sock")
+    }
+
+    pub(crate) fn runtime_socket(&self) -> PathBuf {
+        runtime_socket(self.folder.path())
+    }
+
+    pub(crate) async fn connected(&self, wanted: bool) {
+        let is = |state: &LinkState| matches!(state, LinkState::Connected { .. }) == wanted;
+        soon(self.proxy.link().wait_for(is)).await.unwrap();
+    }
+}
+
+fn runtime_socket(folder: &Path) -> PathBuf {
+    folder.join("runtime.sock")
+}
+
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, future).await.expect("within the deadline")
+}

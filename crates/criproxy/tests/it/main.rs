@@ -1,0 +1,13 @@
+//! A proxy between a client that writes its own streams and a runtime that records them.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod authority;
+mod bench;
+mod carried;
+mod client;
+mod drain;
+mod load;
+mod random;
+mod resets;
+mod restarts;

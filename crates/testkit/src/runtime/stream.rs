@@ -1,0 +1,197 @@
+//! One call at the runtime.
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Request, Response};
+use tokio::sync::watch;
+
+use super::{Reply, Then};
+
+/// Header fields in their order, with values as they came.
+pub type Headers = Vec<(String, Vec<u8>)>;
+
+/// A call as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// `:path`.
+    pub method: String,
+    /// `:authority`.
+    pub authority: Option<String>,
+    /// All others.
+    pub headers: Headers,
+    /// What was sent, without frames.
+    pub data: Vec<u8>,
+    /// What followed it.
+    pub trailers: Headers,
+    /// How it ended.
+    pub end: End,
+}
+
+/// How a call's request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Not yet.
+    Open,
+    /// As it should.
+    Ended,
+    /// The caller reset the stream, with this code.
+    Reset(u32),
+    /// The connection was lost.
+    Lost,
+}
+
+pub(super) async fn attend(
+    request: Request<RecvStream>,
+    reply: SendResponse<Bytes>,
+    scripted: Reply,
+    calls: watch::Sender<Vec<Received>>,
+) {
+    let (head, body) = request.into_parts();
+    let received = Received {
+        method: head.uri.path().to_owned(),
+        authority: head.uri.authority().map(|authority| authority.as_str().to_owned()),
+        headers: list(&head.headers),
+        data: Vec::new(),
+        trailers: Vec::new(),
+        end: End::Open,
+    };
+    let mut index = 0;
+    calls.send_modify(|calls| {
+        index = calls.len();
+        calls.push(received);
+    });
+    let call = Call { calls, index };
+    if let Err(error) = call.answer(body, reply, scripted).await {
+        let end = match error.reason() {
+            Some(reason) if !error.is_go_away() => End::Reset(reason.into()),
+            _ => End::Lost,
+        };
+        call.note(|call| call.end = end);
+    }
+}
+
+struct Call {
+    calls: watch::Sender<Vec<Received>>,
+    index: usize,
+}
+
+impl Call {
+    async fn answer(
+        &self,
+        mut body: RecvStream,
+        mut reply: SendResponse<Bytes>,
+        scripted: Reply,
+    ) -> Result<(), h2::Error> {
+        if matches!(scripted.then, Then::Echo) {
+            let mut sink = reply.send_response(response(&scripted.headers), false)?;
+            while let Some(data) = self.next(&mut body).await? {
+                send(&mut sink, data).await?;
+            }
+            let trailers = self.ended(&mut body).await?;
+            return sink.send_trailers(headers(&with_status(trailers)));
+        }
+        if !scripted.early {
+            while self.next(&mut body).await?.is_some() {}
+            self.ended(&mut body).await?;
+        }
+        if !scripted.delay.is_zero() {
+            tokio::select! {
+                () = tokio::time::sleep(scripted.delay) => {}
+                reset = std::future::poll_fn(|cx| reply.poll_reset(cx)) => return Err(reset?.into()),
+            }
+        }
+        match &scripted.then {
+            Then::Headers => {
+                let headers = with_status(scripted.headers.clone());
+                return reply.send_response(response(&headers), true).map(drop);
+            }
+            Then::Reset(reason) if scripted.data.is_empty() => {
+                reply.send_reset(*reason);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let mut sink = reply.send_response(response(&scripted.headers), false)?;
+        for data in scripted.data {
+            send(&mut sink, data).await?;
+        }
+        if let Some(pause) = scripted.pause {
+            pause.notified().await;
+        }
+        match scripted.then {
+            Then::Trailers(trailers) => sink.send_trailers(headers(&with_status(trailers))),
+            Then::Reset(reason) => {
+                sink.send_reset(reason);
+                Ok(())
+            }
+            _ => Err(std::future::poll_fn(|cx| sink.poll_reset(cx)).await?.into()),
+        }
+    }
+
+    async fn next(&self, body: &mut RecvStream) -> Result<Option<Bytes>, h2::Error> {
+        let Some(data) = body.data().await.transpose()? else { return Ok(None) };
+        body.flow_control().release_capacity(data.len())?;
+        self.note(|call| call.data.extend_from_slice(&data));
+        Ok(Some(data))
+    }
+
+    async fn ended(&self, body: &mut RecvStream) -> Result<Headers, h2::Error> {
+        let trailers = body.trailers().await?.as_ref().map(list).unwrap_or_default();
+        self.note(|call| {
+            call.trailers.clone_from(&trailers);
+            call.end = End::Ended;
+        });
+        Ok(trailers)
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Received)) {
+        self.calls.send_modify(|calls| change(&mut calls[self.index]));
+    }
+}
+
+async fn send(sink: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
+    while !data.is_empty() {
+        sink.reserve_capacity(data.len());
+        let room = std::future::poll_fn(|cx| sink.poll_capacity(cx)).await;
+        let room = room.unwrap_or_else(|| Err(Reason::CANCEL.into()))?;
+        sink.send_data(data.split_to(room.min(data.len())), false)?;
+    }
+    Ok(())
+}
+
+fn response(fields: &Headers) -> Response<()> {
+    let mut response = Response::new(());
+    *response.headers_mut() = headers(fields);
+    let kind = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+fn with_status(mut fields: Headers) -> Headers {
+    if !fields.iter().any(|(name, _)| name == "grpc-status") {
+        fields.push(("grpc-status".to_owned(), b"0".to_vec()));
+    }
+    fields
+}
+
+/// Fields as HTTP/2 has them.
+fn headers(fields: &Headers) -> HeaderMap {
+    let field = |(name, value): &(String, Vec<u8>)| {
+        let name = HeaderName::try_from(name).expect("a legal name");
+        (name, HeaderValue::from_bytes(value).expect("a legal value"))
+    };
+    let mut map = HeaderMap::new();
+    for (name, value) in fields.iter().map(field) {
+        map.append(name, value);
+    }
+    map
+}
+
+fn list(headers: &HeaderMap) -> Headers {
+    let field = |(name, value): (&HeaderName, &HeaderValue)| {
+        (name.as_str().to_owned(), value.as_bytes().to_vec())
+    };
+    headers.iter().map(field).collect()
+}

@@ -1,0 +1,142 @@
+//! Both directions of a stream, and how they end.
+
+use std::path::Path;
+use std::pin::pin;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, Request, Response, Uri};
+use tonic::{Code, Status};
+
+use super::RawCall;
+use super::call::{given_up, refuse};
+use super::pump::{Broken, pump};
+use crate::call::{grpc_status, reset_status};
+use crate::chain::Chain;
+
+/// Passes `call` on through `sender` and its answer back. `path` is the server's socket.
+pub(super) async fn carry(call: RawCall, sender: &SendRequest<Bytes>, path: &Path) -> Code {
+    let RawCall { mut head, mut body, reply } = call;
+    let mut answer = Answer { reply, sink: None };
+    complete(&mut head.uri);
+    let no_body = body.is_end_stream();
+    let sent = sender.clone().send_request(Request::from_parts(head, ()), no_body);
+    let Ok((response, mut request)) = sent else {
+        // Nothing has left: the caller may send it again.
+        return answer.reset(Reason::REFUSED_STREAM);
+    };
+    let end = {
+        let mut upload = pin!(pump(&mut body, &mut request));
+        let mut download = pin!(answer.pass(response));
+        let mut uploading = !no_body;
+        loop {
+            tokio::select! {
+                biased;
+                end = &mut download => break end,
+                uploaded = &mut upload, if uploading => match uploaded {
+                    Err(Broken::Source(error)) => break End::CallerLeft(reset_code(&error)),
+                    // A server that wants no more of the request may still answer.
+                    Ok(_) | Err(Broken::Sink(_)) => uploading = false,
+                },
+            }
+        }
+    };
+    match end {
+        End::Answered(code) => code,
+        End::CallerLeft(reason) => {
+            request.send_reset(reason);
+            Code::Cancelled
+        }
+        End::ServerLeft(error) => answer.cut(&error, path),
+    }
+}
+
+enum End {
+    Answered(Code),
+    CallerLeft(Reason),
+    ServerLeft(h2::Error),
+}
+
+/// The caller's side of the stream: its headers are still to be sent, or its data.
+struct Answer {
+    reply: SendResponse<Bytes>,
+    sink: Option<SendStream<Bytes>>,
+}
+
+impl Answer {
+    async fn pass(&mut self, response: ResponseFuture) -> End {
+        let response = tokio::select! {
+            biased;
+            response = response => response,
+            reason = given_up(&mut self.reply) => return End::CallerLeft(reason),
+        };
+        let (head, mut body) = match response {
+            Ok(response) => response.into_parts(),
+            Err(error) => return End::ServerLeft(error),
+        };
+        // An answer without a message has its status in the headers.
+        let code = grpc_status(&head.headers);
+        let no_body = body.is_end_stream();
+        let sink = match self.reply.send_response(Response::from_parts(head, ()), no_body) {
+            Ok(sink) => self.sink.insert(sink),
+            Err(error) => return End::CallerLeft(reset_code(&error)),
+        };
+        if no_body {
+            return End::Answered(code.unwrap_or(Code::Unknown));
+        }
+        match pump(&mut body, sink).await {
+            Ok(trailing) => End::Answered(trailing.or(code).unwrap_or(Code::Unknown)),
+            Err(Broken::Source(error)) => End::ServerLeft(error),
+            Err(Broken::Sink(error)) => End::CallerLeft(reset_code(&error)),
+        }
+    }
+
+    /// Ends the call as the server did, or, where the connection to it was lost, UNAVAILABLE.
+    fn cut(&mut self, error: &h2::Error, path: &Path) -> Code {
+        if error.is_reset() {
+            return self.reset(reset_code(error));
+        }
+        let in_order = error.is_remote() && error.reason() == Some(Reason::NO_ERROR);
+        if in_order && self.sink.is_none() {
+            // The server closed in good order and has not looked at this call.
+            return self.reset(Reason::REFUSED_STREAM);
+        }
+        let text = format!("connection to {} was lost: {}", path.display(), Chain(error));
+        let status = Status::unavailable(text);
+        match &mut self.sink {
+            None => refuse(&mut self.reply, status),
+            Some(sink) => {
+                let mut trailers = HeaderMap::new();
+                // Where this fails, the stream is reset when it is dropped.
+                let _ = status.add_header(&mut trailers);
+                let _ = sink.send_trailers(trailers);
+            }
+        }
+        Code::Unavailable
+    }
+
+    fn reset(&mut self, reason: Reason) -> Code {
+        match &mut self.sink {
+            Some(sink) => sink.send_reset(reason),
+            None => self.reply.send_reset(reason),
+        }
+        reset_status(reason)
+    }
+}
+
+/// The code of the reset that `error` stands for; whoever is gone has cancelled.
+fn reset_code(error: &h2::Error) -> Reason {
+    error.reason().unwrap_or(Reason::CANCEL)
+}
+
+/// Adds what a request has to have and its caller may have left out.
+fn complete(uri: &mut Uri) {
+    let mut parts = std::mem::take(uri).into_parts();
+    parts.scheme.get_or_insert(Scheme::HTTP);
+    parts.authority.get_or_insert(Authority::from_static("localhost"));
+    parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
+    *uri = Uri::from_parts(parts).expect("scheme, authority and path are all set");
+}

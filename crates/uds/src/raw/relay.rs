@@ -1,0 +1,130 @@
+//! The client side: a held connection that calls are put on.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{Builder, SendRequest};
+use tokio::sync::watch;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tonic::{Code, Status};
+
+use super::{RawCall, carry};
+use crate::call::CallRecord;
+use crate::connection::{Connection, Dispatch, Greeted, Sender, logged};
+use crate::link::Link;
+use crate::tasks::Tasks;
+use crate::{DialError, LinkState, deadline, limits};
+
+/// How to dial the server behind a proxy.
+#[derive(Clone, Copy, Debug)]
+pub struct RelayOptions {
+    /// How long one attempt may take, until the server has answered. 3 s unless set.
+    pub connect_timeout: Duration,
+}
+
+impl Default for RelayOptions {
+    fn default() -> RelayOptions {
+        RelayOptions { connect_timeout: Duration::from_secs(3) }
+    }
+}
+
+/// The way to the server behind a proxy: one connection that is made at once, held, and made again
+/// after each loss, with pauses of at most a second.
+pub struct Relay {
+    link: Arc<Link<SendRequest<Bytes>>>,
+    _holder: AbortOnDropHandle<()>,
+}
+
+impl Relay {
+    /// A relay to the socket at `path`, which need not be there yet.
+    ///
+    /// Needs to be called inside a tokio runtime.
+    pub fn new(path: impl Into<PathBuf>, options: RelayOptions) -> Relay {
+        let link = Arc::new(Link::new(path.into(), options.connect_timeout));
+        let holder = AbortOnDropHandle::new(TaskTracker::new().spawn(link.clone().hold()));
+        Relay { link, _holder: holder }
+    }
+
+    /// The socket.
+    pub fn path(&self) -> &Path {
+        &self.link.path
+    }
+
+    /// The state of the connection, now and as it changes.
+    pub fn link(&self) -> watch::Receiver<LinkState> {
+        self.link.state.subscribe()
+    }
+
+    /// Carries `call` to the server and its answer back, to the end of both or until either side
+    /// gives up, and tells how it ended.
+    ///
+    /// Without a connection one attempt is made to connect; if it fails, the call is answered
+    /// UNAVAILABLE, with a text that names the socket and the cause. Deadlines are for the server
+    /// and the caller to keep.
+    pub async fn carry(&self, mut call: RawCall) -> Code {
+        let timeout = deadline::header_timeout(&call.head.headers);
+        let record = CallRecord::start("relay", call.method(), timeout, None);
+        let code = match self.connection(&mut call).await {
+            Some(Ok(connection)) => carry::carry(call, &connection.sender, self.path()).await,
+            Some(Err(error)) => {
+                call.refuse(Status::unavailable(error.to_string()));
+                Code::Unavailable
+            }
+            None => Code::Cancelled,
+        };
+        record.finish(code);
+        code
+    }
+
+    /// The connection, unless the caller gives up first.
+    async fn connection(
+        &self,
+        call: &mut RawCall,
+    ) -> Option<Result<Arc<Connection<SendRequest<Bytes>>>, DialError>> {
+        tokio::select! {
+            biased;
+            connection = self.link.connection() => Some(connection),
+            _ = call.given_up() => None,
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.link.state.borrow().clone();
+        f.debug_struct("Relay").field("path", &self.path()).field("state", &state).finish()
+    }
+}
+
+impl Sender for SendRequest<Bytes> {
+    async fn handshake(stream: Greeted, _: &Tasks) -> Option<(Self, Dispatch)> {
+        let (sender, connection) = Builder::new()
+            .enable_push(false)
+            .max_header_list_size(limits::HEADER_LIST)
+            .max_frame_size(limits::FRAME)
+            .max_concurrent_reset_streams(limits::PENDING_RESETS)
+            .max_pending_accept_reset_streams(limits::PENDING_RESETS)
+            .max_local_error_reset_streams(Some(limits::PENDING_RESETS))
+            .initial_window_size(limits::STREAM_WINDOW)
+            .initial_connection_window_size(limits::CONNECTION_WINDOW)
+            .handshake(stream)
+            .await
+            .ok()?;
+        Some((sender, Box::pin(logged(connection))))
+    }
+
+    /// A server that is about to close takes no more, while streams that it has may go on.
+    fn is_closed(&self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        matches!(self.clone().poll_ready(&mut context), Poll::Ready(Err(_)))
+    }
+}
