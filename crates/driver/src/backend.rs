@@ -47,9 +47,6 @@ pub struct Footprint {
 
 /// A kind of storage. Calls block; the caller keeps two of them from the same image.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Which one it is.
-    fn kind(&self) -> BackendKind;
-
     /// Whether a copy is instant, so that it can be cut from a device in use.
     fn instant(&self) -> bool;
 

@@ -53,20 +53,6 @@ pub fn ensure(root: &Path, size: u64, limit: Duration) -> Result<PathBuf, Error>
     Ok(point)
 }
 
-/// Unmounts a pool image and detaches its device; volumes in use keep it busy.
-///
-/// # Errors
-/// When something in the pool is in use.
-pub fn release(root: &Path) -> Result<(), Error> {
-    let (image, point) = (root.join(IMAGE), root.join(MOUNT_POINT));
-    mount::unmount(&point)?;
-    let file = File::open(&image).map_err(Error::file("open pool image", &image))?;
-    match attached(&file, &image)? {
-        Some(device) => Ok(loopdev::detach(&device)?),
-        None => Ok(()),
-    }
-}
-
 /// An image appears whole or not at all: it is formatted under another name.
 fn make(root: &Path, image: &Path, size: u64, limit: Duration) -> Result<(), Error> {
     let partial = root.join(format!(".{IMAGE}.partial"));

@@ -130,6 +130,8 @@ pub struct Stage {
     pub path: PathBuf,
     /// How it is used.
     pub usage: Usage,
+    /// Whether its device only reads: by its access mode, or because it was published to the node so.
+    pub read_only: bool,
     /// False between the begin of a stage or unstage and its end.
     pub complete: bool,
 }
@@ -166,8 +168,6 @@ pub struct Snapshot {
     pub size: u64,
     /// The bytes that are held back so that the volume can be overwritten whole.
     pub reserved: u64,
-    /// Whether the volume was thin.
-    pub thin: bool,
     /// How far it has come.
     pub phase: Phase,
     /// What the image holds.
@@ -213,6 +213,12 @@ impl Volume {
     /// Whether someone may be writing to the image now.
     pub fn in_use(&self) -> bool {
         self.stage.is_some() || !self.publications.is_empty()
+    }
+
+    /// Whether a use of it may only read: by its access mode, or because it was published to the node so.
+    pub fn reads_only(&self, usage: &Usage) -> bool {
+        let attached = self.attachments.values().any(|attachment| attachment.read_only);
+        usage.mode.is_read_only() || attached
     }
 
     /// Whether its limits are kept and hold nowhere yet, since no pod is known to use it.
@@ -327,7 +333,6 @@ pub(crate) mod fixtures {
             volume: volume.id.clone(),
             size: volume.capacity,
             reserved: volume.promised(),
-            thin: volume.thin,
             phase: Phase::Ready,
             content: volume.content,
             family: volume.family.clone(),

@@ -54,10 +54,11 @@ pub fn mount(device: &Path, target: &Path, fs: Filesystem, options: &MountOption
     Ok(())
 }
 
-/// Mounts the folder `source` at the folder `target` too; neither may be a symlink.
+/// Mounts the folder `source` at the folder `target` too, or a file or device node at a file; neither may be a symlink.
 ///
 /// What is mounted below `source` does not come along. A read-only bind mount is read-only from its
-/// first moment, while `source` stays as it is.
+/// first moment, while `source` stays as it is. It does not keep anyone from writing to a device whose
+/// node it shows: for that the device itself has to be read-only.
 pub fn bind(source: &Path, target: &Path, read_only: bool) -> Result<()> {
     let (from, point) = (open_handle(source)?, open_handle(target)?);
     let done = match modern::bind(&from, &point, read_only) {
@@ -67,14 +68,6 @@ pub fn bind(source: &Path, target: &Path, read_only: bool) -> Result<()> {
     done.map_err(|errno| error(source, target, errno.into()))?;
     tracing::debug!(?source, ?target, read_only, "bound");
     Ok(())
-}
-
-/// Mounts the device node or file `source` at the file `target`, as [`bind`] does for folders.
-///
-/// Mind that a read-only mount of a device node does not keep anyone from writing to the device: for
-/// that the device itself has to be read-only.
-pub fn bind_file_onto(source: &Path, target: &Path, read_only: bool) -> Result<()> {
-    bind(source, target, read_only)
 }
 
 /// Unmounts what is topmost at `target`; false if nothing is, or if there is no `target`.

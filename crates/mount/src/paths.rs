@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::{Error, Result};
 
@@ -40,24 +40,6 @@ pub fn refuse_symlinks_below(root: &Path, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Opens an existing path as a handle (`O_PATH`) without following any symlink, free of races.
-pub fn open_no_symlinks(path: &Path) -> Result<File> {
-    require_plain(path)?;
-    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        Ok(handle) => Ok(handle.into()),
-        Err(rustix::io::Errno::LOOP) => {
-            refuse_symlinks(path)?;
-            Err(Error::Symlink { path: path.to_owned(), component: path.to_owned() })
-        }
-        Err(rustix::io::Errno::NOSYS) => {
-            refuse_symlinks(path)?;
-            open_handle(path)
-        }
-        Err(error) => Err(Error::io("open", path)(error)),
-    }
-}
-
 /// A handle of `path`, whose last component must not be a symlink.
 pub(crate) fn open_handle(path: &Path) -> Result<File> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -89,17 +71,15 @@ mod tests {
         symlink(root.join("real"), root.join("link")).unwrap();
 
         let path = root.join("link/deep");
-        for error in [refuse_symlinks(&path).unwrap_err(), open_no_symlinks(&path).unwrap_err()] {
-            let Error::Symlink { component, .. } = error else { panic!("{error}") };
-            assert_eq!(component, root.join("link"));
-        }
+        let error = refuse_symlinks(&path).unwrap_err();
+        let Error::Symlink { component, .. } = error else { panic!("{error}") };
+        assert_eq!(component, root.join("link"));
         let error = open_handle(&root.join("link")).unwrap_err();
         assert!(matches!(error, Error::Symlink { .. }), "{error}");
 
         refuse_symlinks(&root.join("real/deep")).unwrap();
         refuse_symlinks(&root.join("real/not/there")).unwrap();
         refuse_symlinks_below(&root.join("link"), &path).unwrap();
-        open_no_symlinks(&root.join("real/deep")).unwrap();
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::Reason;
-use http::{HeaderMap, Response};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -139,4 +140,13 @@ pub(crate) fn reset_status(reason: Reason) -> Code {
 /// The code that headers or trailers carry, if any.
 pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<Code> {
     headers.get("grpc-status").map(|value| Code::from_bytes(value.as_bytes()))
+}
+
+/// Adds what HTTP/2 needs of a request and its caller may have left out.
+pub(crate) fn complete(uri: &mut Uri) {
+    let mut parts = std::mem::take(uri).into_parts();
+    parts.scheme.get_or_insert(Scheme::HTTP);
+    parts.authority.get_or_insert(Authority::from_static("localhost"));
+    parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
+    *uri = Uri::from_parts(parts).expect("scheme, authority and path are all set");
 }

@@ -8,8 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
-use http::uri::{Authority, Scheme};
-use http::{Request, Response, Uri};
+use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::client::conn::http2::SendRequest;
 use tokio::sync::watch;
@@ -21,7 +20,7 @@ use crate::backoff::Backoff;
 use crate::call::{CallRecord, reset_status};
 use crate::chain::Chain;
 use crate::link::Link;
-use crate::{DialError, LinkState, RpcMetrics, deadline};
+use crate::{DialError, LinkState, RpcMetrics, call, deadline};
 
 /// How often a request that never left is offered to another connection.
 const RESENDS: usize = 2;
@@ -177,13 +176,7 @@ async fn exchange(
 
 /// Adds what HTTP/2 needs and a generated client leaves out.
 fn complete(request: &mut Request<Body>) {
-    let mut uri = std::mem::take(request.uri_mut()).into_parts();
-    uri.scheme = Some(Scheme::HTTP);
-    uri.authority = Some(Authority::from_static("localhost"));
-    if uri.path_and_query.is_none() {
-        uri.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-    }
-    *request.uri_mut() = Uri::from_parts(uri).expect("scheme, authority and path are all set");
+    call::complete(request.uri_mut());
     let agent = HeaderValue::from_static(concat!("wharf/", env!("CARGO_PKG_VERSION")));
     request.headers_mut().entry(USER_AGENT).or_insert(agent);
 }

@@ -23,6 +23,7 @@ use axum::routing::{MethodRouter, any, get};
 use prometheus_client::registry::Registry;
 use thiserror::Error;
 use tokio::net::TcpListener;
+use tokio::task::spawn_blocking;
 
 pub use process::process_metrics;
 pub use serve::BoundAdmin;
@@ -99,8 +100,10 @@ impl Admin {
     #[must_use]
     pub fn metrics(self, path: &str, registry: Arc<Registry>) -> Self {
         let answer = move |request: Request| {
-            let answer = metrics::answer(&registry, request.headers().get(ACCEPT));
-            std::future::ready(answer)
+            let (registry, accept) = (registry.clone(), request.headers().get(ACCEPT).cloned());
+            // A collector may ask a disk.
+            let answer = spawn_blocking(move || metrics::answer(&registry, accept.as_ref()));
+            async { answer.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR) }
         };
         self.route(path, get(answer))
     }

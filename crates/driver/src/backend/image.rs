@@ -21,10 +21,6 @@ impl Images {
 }
 
 impl Backend for Images {
-    fn kind(&self) -> BackendKind {
-        self.0
-    }
-
     fn instant(&self) -> bool {
         self.0 == BackendKind::ImageReflink
     }

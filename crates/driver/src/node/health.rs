@@ -103,9 +103,9 @@ impl NodeVolumes {
 }
 
 fn examine_stage(image: &Path, stage: &Stage, kernel: &Kernel) -> Vec<Ailment> {
-    let read_only = stage.usage.mode.is_read_only();
     let devices = kernel.loops_of(image);
-    let Some(device) = devices.into_iter().find(|device| device.read_only == read_only) else {
+    let Some(device) = devices.into_iter().find(|device| device.read_only == stage.read_only)
+    else {
         let message = "it is staged, and its loop device is gone".to_owned();
         return vec![ailment(Severity::Inaccessible, "DeviceMissing", message)];
     };

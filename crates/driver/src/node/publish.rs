@@ -59,7 +59,8 @@ impl NodeVolumes {
             }
             // A read-only bind of a device does not keep anyone from writing: the device itself has to.
             Access::Block => {
-                self.attach(volume, request.read_only || request.usage.mode.is_read_only())?.path
+                let staged = volume.stage.as_ref().is_some_and(|stage| stage.read_only);
+                self.attach(volume, request.read_only || staged)?.path
             }
         };
         make_target(&request.target, &request.usage.access)?;
@@ -216,7 +217,7 @@ impl NodeVolumes {
 
     /// The device for reading goes with the last publication that needs it, unless it is the staged one.
     fn detach_unused(&self, volume: &Volume) -> Result<(), Error> {
-        let staged = volume.stage.as_ref().is_some_and(|stage| stage.usage.mode.is_read_only());
+        let staged = volume.stage.as_ref().is_some_and(|stage| stage.read_only);
         let published = volume.publications.values().any(|publication| publication.read_only);
         if staged || published { Ok(()) } else { self.detach(volume, true) }
     }

@@ -48,7 +48,7 @@ impl NodeVolumes {
         wanted: Option<Filesystem>,
     ) -> Result<(), Error> {
         self.pool.reach(Point::StagePromised)?;
-        let read_only = request.usage.mode.is_read_only();
+        let read_only = volume.stage.as_ref().is_some_and(|stage| stage.read_only);
         if read_only {
             self.replay_journal(volume, request)?;
         }
@@ -151,6 +151,7 @@ impl NodeVolumes {
                 let stage = Stage {
                     path: request.path.clone(),
                     usage: request.usage.clone(),
+                    read_only: volume.reads_only(&request.usage),
                     complete: false,
                 };
                 self.pool.edit_volume(&volume.id, |volume| volume.stage = Some(stage))

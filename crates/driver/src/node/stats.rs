@@ -32,8 +32,10 @@ impl NodeVolumes {
         let access = self.access_at(&volume, path)?;
         match access {
             Access::Block => {
-                let device = File::open(path).map_err(Error::file("open", path))?;
-                Ok(Stats::Device { size: space::block_device_size(&device)? })
+                let device = self.pool.loops(&volume)?.into_iter().next();
+                let device = device.ok_or_else(|| elsewhere(path))?.path;
+                let file = File::open(&device).map_err(Error::file("open", &device))?;
+                Ok(Stats::Device { size: space::block_device_size(&file)? })
             }
             Access::Mount { .. } => Ok(Stats::Filesystem(space::usage(path)?)),
         }
@@ -64,16 +66,18 @@ impl NodeVolumes {
 
     /// How the volume is used at a path, if it is there.
     fn access_at(&self, volume: &Volume, path: &Path) -> Result<Access, Error> {
-        let elsewhere =
-            || Error::NotFound { kind: "volume at that path", id: path.display().to_string() };
         let staged =
             volume.stage.as_ref().filter(|stage| stage.path == path).map(|stage| &stage.usage);
         let published = volume.publications.get(path).map(|publication| &publication.usage);
-        let usage = staged.or(published).ok_or_else(elsewhere)?;
+        let usage = staged.or(published).ok_or_else(|| elsewhere(path))?;
         // A record without its mount would have us measure the node's own disk.
         if published.is_some() || matches!(usage.access, Access::Mount { .. }) {
-            mountinfo::at(path)?.ok_or_else(elsewhere)?;
+            mountinfo::at(path)?.ok_or_else(|| elsewhere(path))?;
         }
         Ok(usage.access.clone())
     }
+}
+
+fn elsewhere(path: &Path) -> Error {
+    Error::NotFound { kind: "volume at that path", id: path.display().to_string() }
 }

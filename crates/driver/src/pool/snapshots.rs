@@ -172,7 +172,6 @@ pub(super) fn promised(
         volume: volume.id.clone(),
         size: volume.capacity,
         reserved: if volume.thin { 0 } else { volume.capacity },
-        thin: volume.thin,
         phase: Phase::Creating,
         content: volume.content,
         family: volume.family.clone(),

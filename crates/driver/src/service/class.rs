@@ -8,6 +8,8 @@ use super::usage;
 use crate::backend::BackendKind;
 use crate::error::Error;
 
+/// Where an inline volume says what it is to be.
+const INLINE: &str = "volume_context";
 const METADATA: &str = "csi.storage.k8s.io/";
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 
@@ -33,7 +35,7 @@ impl Class {
 
     /// Reads the context of an inline volume.
     pub(super) fn of_inline(context: &Parameters) -> Result<Self, Error> {
-        Self::read(context, "volume_context")
+        Self::read(context, INLINE)
     }
 
     fn read(parameters: &Parameters, map: &str) -> Result<Self, Error> {
@@ -85,7 +87,11 @@ pub(super) fn unsupported(capability: &Capability) -> Option<String> {
 }
 
 fn unknown(map: &str, key: &str) -> Error {
-    Error::invalid(format!("{map}.{key}"), "one of backend, thin and csi.storage.k8s.io/fstype")
+    let known = match map {
+        INLINE => "one of size, backend, thin and csi.storage.k8s.io/fstype",
+        _ => "one of backend, thin and csi.storage.k8s.io/fstype",
+    };
+    Error::invalid(format!("{map}.{key}"), known)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Volumes in the control plane.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use wharf_csi_sdk::driver::{
     Attachments, CapacityReport, Existing, Expansion, Modification, VolumeHealth, VolumeList,
@@ -25,9 +27,9 @@ use super::show::problem;
 use super::{DEFAULT_SIZE, Driver, GRANULARITY, SMALLEST, usage};
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::node::Applied;
+use crate::node::{Ailment, Applied};
 use crate::pool::NewVolume;
-use crate::record::{Access, Attachment, Content, Source};
+use crate::record::{self, Access, Attachment, Content, Source};
 
 #[async_trait]
 impl Volumes for Driver {
@@ -58,7 +60,7 @@ impl Volumes for Driver {
             Failure::invalid(format!("mutable_parameters.{}", error.key), error.expected)
         })?;
         let filesystem = asked_filesystem(&request, class);
-        let capacity = self.size(&request, filesystem)?;
+        let capacity = self.size(&request, filesystem).await?;
         let new = NewVolume {
             id: None,
             name: request.name,
@@ -150,19 +152,8 @@ impl VolumeList for Driver {
         after: Option<VolumeId>,
         limit: usize,
     ) -> Result<Vec<VolumeEntry>, Failure> {
-        let found = self.blocking(move |pool, node| {
-            let volumes: Vec<_> = pool.store().read(|state| {
-                let volumes = state.volumes.after(after.as_deref());
-                volumes.filter(|volume| shown(volume)).take(limit).cloned().collect()
-            });
-            let ailments = node.examine_all(&volumes)?;
-            Ok(volumes.into_iter().zip(ailments).collect::<Vec<_>>())
-        });
-        Ok(found
-            .await?
-            .iter()
-            .map(|(volume, ailments)| self.show_entry(volume, ailments))
-            .collect())
+        let found = self.examined(after, limit).await?;
+        Ok(found.iter().map(|(volume, ailments)| self.show_entry(volume, ailments)).collect())
     }
 }
 
@@ -224,7 +215,7 @@ impl Expansion for Driver {
         if volume.capacity >= request.capacity.required {
             return Ok(Expanded { capacity: volume.capacity, node_expansion_required });
         }
-        let to = request.capacity.fit(GRANULARITY, volume.capacity, self.largest()?)?;
+        let to = request.capacity.fit(GRANULARITY, volume.capacity, self.largest().await?)?;
         let grown = self.blocking(move |pool, _| pool.expand_volume(&request.volume, to)).await?;
         Ok(Expanded { capacity: grown.capacity, node_expansion_required })
     }
@@ -261,19 +252,8 @@ impl VolumeHealth for Driver {
         after: Option<VolumeId>,
         limit: usize,
     ) -> Result<Vec<UnhealthyVolume>, Failure> {
-        let found = self.blocking(move |pool, node| {
-            let volumes: Vec<_> = pool.store().read(|state| {
-                state
-                    .volumes
-                    .after(after.as_deref())
-                    .filter(|volume| shown(volume))
-                    .cloned()
-                    .collect()
-            });
-            let ailments = node.examine_all(&volumes)?;
-            Ok(volumes.into_iter().zip(ailments).collect::<Vec<_>>())
-        });
-        let ill = found.await?.into_iter().filter(|(_, ailments)| !ailments.is_empty());
+        let found = self.examined(after, usize::MAX).await?;
+        let ill = found.into_iter().filter(|(_, ailments)| !ailments.is_empty());
         let shown = ill.take(limit).map(|(volume, ailments)| UnhealthyVolume {
             volume: volume.id.clone().into(),
             problems: ailments.into_iter().map(problem).collect(),
@@ -283,7 +263,7 @@ impl VolumeHealth for Driver {
 }
 
 impl Driver {
-    fn size(
+    async fn size(
         &self,
         request: &CreateVolume,
         filesystem: Option<Filesystem>,
@@ -311,17 +291,34 @@ impl Driver {
             (CapacityRange { required: 0, limit: None }, None) => DEFAULT_SIZE,
             _ => least,
         };
-        Ok(request.capacity.fit(GRANULARITY, least, self.largest()?)?)
+        Ok(request.capacity.fit(GRANULARITY, least, self.largest().await?)?)
+    }
+
+    /// Volumes whose ids come after `after`, each with what is wrong with it.
+    async fn examined(
+        &self,
+        after: Option<VolumeId>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<record::Volume>, Vec<Ailment>)>, Error> {
+        self.blocking(move |pool, node| {
+            let volumes: Vec<_> = pool.store().read(|state| {
+                let volumes = state.volumes.after(after.as_deref());
+                volumes.filter(|volume| shown(volume)).take(limit).cloned().collect()
+            });
+            let ailments = node.examine_all(&volumes)?;
+            Ok(volumes.into_iter().zip(ailments).collect())
+        })
+        .await
     }
 
     /// No volume is larger than the disk.
-    fn largest(&self) -> Result<u64, Error> {
-        Ok(self.pool.account()?.disk.total)
+    async fn largest(&self) -> Result<u64, Error> {
+        Ok(self.blocking(|pool, _| pool.account()).await?.disk.total)
     }
 }
 
 /// Volumes on their way in or out, and those that come and go with a pod, are nobody else's business.
-fn shown(volume: &crate::record::Volume) -> bool {
+fn shown(volume: &record::Volume) -> bool {
     volume.is_whole() && !volume.ephemeral
 }
 

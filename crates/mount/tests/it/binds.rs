@@ -32,7 +32,7 @@ fn a_device_node_is_bound_onto_a_file() {
     let target = bench.path("block");
     File::create(&target).unwrap();
     bench.will_mount(&target);
-    mount::bind_file_onto(&attached.path, &target, false).unwrap();
+    mount::bind(&attached.path, &target, false).unwrap();
     assert!(target.metadata().unwrap().file_type().is_block_device());
     let found = mountinfo::at(&target).unwrap().unwrap();
     assert_eq!(found.root.file_name(), attached.path.file_name());

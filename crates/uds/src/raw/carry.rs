@@ -7,14 +7,13 @@ use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, Request, Response, Uri};
+use http::{HeaderMap, Request, Response};
 use tonic::{Code, Status};
 
 use super::RawCall;
 use super::call::{given_up, refuse};
 use super::pump::{Broken, pump};
-use crate::call::{grpc_status, reset_status};
+use crate::call::{complete, grpc_status, reset_status};
 use crate::chain::Chain;
 
 /// Passes `call` on through `sender` and its answer back. `path` is the server's socket.
@@ -130,13 +129,4 @@ impl Answer {
 /// The code of the reset that `error` stands for; whoever is gone has cancelled.
 fn reset_code(error: &h2::Error) -> Reason {
     error.reason().unwrap_or(Reason::CANCEL)
-}
-
-/// Adds what a request has to have and its caller may have left out.
-fn complete(uri: &mut Uri) {
-    let mut parts = std::mem::take(uri).into_parts();
-    parts.scheme.get_or_insert(Scheme::HTTP);
-    parts.authority.get_or_insert(Authority::from_static("localhost"));
-    parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
-    *uri = Uri::from_parts(parts).expect("scheme, authority and path are all set");
 }

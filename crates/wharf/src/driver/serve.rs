@@ -41,7 +41,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     attach: bool,
     /// How many volumes the node takes
-    #[arg(long, value_name = "COUNT", default_value_t = 128)]
+    #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..))]
     attach_limit: u64,
     /// Bytes of the pool that are never promised; a hundredth of it by default, at least 64Mi and at most 10Gi
     #[arg(long, value_name = "SIZE", value_parser = bytes)]

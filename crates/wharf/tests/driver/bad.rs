@@ -208,6 +208,15 @@ async fn readers_cannot_write_whatever_they_try() {
         refuses_writes(&file(&published));
         driver.take_down(&published).await.unwrap();
 
+        // Published to the node for reading, whatever is asked for there.
+        driver.attach(&published).await.unwrap();
+        driver.stage(&usage).await.unwrap();
+        driver.publish(&usage).await.unwrap();
+        assert_eq!(checksum_of(&file(&usage), MIB), checksum(&bytes(1, MIB)));
+        refuses_writes(&file(&usage));
+        driver.take_down(&usage).await.unwrap();
+        driver.detach(&id).await.unwrap();
+
         // For readers from the start.
         let staged = Usage { capability: reader, ..usage };
         driver.bring_up(&staged).await.unwrap();

@@ -44,8 +44,14 @@ impl Pod {
 
     /// The limit of bytes written per second of a device, as `MAJOR:MINOR RATE`.
     fn limit(&self) -> String {
-        let file = self.container.join("blkio.throttle.write_bps_device");
-        std::fs::read_to_string(file).unwrap().trim().to_owned()
+        limit_of(&self.container)
+    }
+
+    /// A container that starts when the pod's volumes are there already, as all of them do.
+    fn another_container(&self) -> PathBuf {
+        let container = self.container.with_file_name("later");
+        std::fs::create_dir(&container).unwrap();
+        container
     }
 
     /// How long a process of the pod writes, past the page cache.
@@ -61,8 +67,14 @@ impl Pod {
     }
 }
 
+fn limit_of(container: &Path) -> String {
+    let file = container.join("blkio.throttle.write_bps_device");
+    std::fs::read_to_string(file).unwrap().trim().to_owned()
+}
+
 impl Drop for Pod {
     fn drop(&mut self) {
+        let _ = std::fs::remove_dir(self.container.with_file_name("later"));
         for folder in self.container.ancestors().take_while(|folder| *folder != Path::new(BLKIO)) {
             let _ = std::fs::remove_dir(folder);
         }
@@ -92,6 +104,12 @@ async fn limits_hold_in_the_cgroups_of_a_pod_change_at_once_and_come_back_after_
     let took = pod.write(&usage.target).await;
     // The kernel lets the first part of a second through at once: half of the time is proof enough.
     assert!(took >= Duration::from_secs(WRITTEN / RATE) / 2, "{took:?}");
+
+    let later = pod.another_container();
+    let reached = async || (limit_of(&later) == limited).then_some(());
+    process::wait_for(PATIENCE, "a limit on a container that started later", reached)
+        .await
+        .unwrap();
 
     driver.modify(&id, &[("wbps", "max")]).await.unwrap();
     assert_eq!(pod.limit(), "");
