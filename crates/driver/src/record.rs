@@ -131,6 +131,7 @@ pub struct Stage {
     /// How it is used.
     pub usage: Usage,
     /// Whether its device only reads: by its access mode, or because it was published to the node so.
+    #[serde(default)]
     pub read_only: bool,
     /// False between the begin of a stage or unstage and its end.
     pub complete: bool,

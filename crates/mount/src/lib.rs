@@ -14,6 +14,7 @@
 //! - [`probe`], [`format`](mod@format), [`check`], [`grow`]: the filesystem inside an image or a device.
 //! - [`clone`](mod@clone), [`extents`], [`space`], [`attribute`], [`sync`]: image files on their pool.
 //! - [`freeze`]: a filesystem that holds still while it is cloned, and is thawed whatever happens.
+//! - [`heap`]: the memory of a process whose threads wait for disks.
 //! - [`programs`]: the few programs that are run, and how.
 //!
 //! Unsafe code is in the private module `sys` only: one small function per system call that no safe
@@ -26,6 +27,7 @@ pub mod extents;
 pub mod format;
 pub mod freeze;
 pub mod grow;
+pub mod heap;
 pub mod loopdev;
 pub mod mount;
 pub mod mountinfo;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use rustix::fs::syncfs;
+use rustix::fs::{fstatfs, syncfs};
 
 use crate::{Error, Result};
 
@@ -19,4 +19,14 @@ pub fn folder(path: &Path) -> Result<()> {
 pub fn filesystem(path: &Path) -> Result<()> {
     let any = File::open(path).map_err(Error::io("open", path))?;
     syncfs(&any).map_err(Error::io("flush the filesystem at", path))
+}
+
+/// Whether flushing `file` also flushes a rename that gave it its name.
+///
+/// So it is on XFS: a rename changes the inode and the folders in one transaction, and to flush the inode is to write the
+/// log up to there. Elsewhere a name is on disk when its folder was flushed.
+pub fn keeps_its_name(file: &File, path: &Path) -> Result<bool> {
+    const XFS: i64 = 0x5846_5342;
+    let filesystem = fstatfs(file).map_err(Error::io("look at the filesystem of", path))?;
+    Ok(filesystem.f_type == XFS)
 }

@@ -9,5 +9,6 @@ pub(crate) mod block;
 pub(crate) mod child;
 pub(crate) mod fiemap;
 pub(crate) mod fs;
+pub(crate) mod heap;
 pub(crate) mod loops;
 pub(crate) mod mount;

@@ -51,12 +51,20 @@ impl Mark {
     /// # Errors
     /// When the pool's filesystem keeps no attributes or fails.
     pub fn write(&self, image: &Path) -> Result<(), Error> {
+        flush(&self.put(image)?, image)
+    }
+
+    /// Writes the mark to an image that is still to be flushed.
+    ///
+    /// # Errors
+    /// When the pool's filesystem keeps no attributes or fails.
+    pub fn put(&self, image: &Path) -> Result<File, Error> {
         let file =
             File::options().write(true).open(image).map_err(Error::file("open image", image))?;
         let bytes = serde_json::to_vec(self)
             .map_err(|error| Error::file("mark image", image)(std::io::Error::other(error)))?;
         attribute::set(&file, ATTRIBUTE, &bytes)?;
-        file.sync_all().map_err(Error::file("flush image", image))
+        Ok(file)
     }
 
     /// Reads an image's mark; none when it has none or one that is not understood.
@@ -68,4 +76,9 @@ impl Mark {
         let bytes = attribute::get(&file, ATTRIBUTE)?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
+}
+
+/// Waits until an image is on disk, with its mark.
+pub(super) fn flush(file: &File, image: &Path) -> Result<(), Error> {
+    file.sync_all().map_err(Error::file("flush image", image))
 }

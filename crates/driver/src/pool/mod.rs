@@ -11,6 +11,7 @@ mod groups;
 mod layout;
 mod mark;
 mod modify;
+mod place;
 mod rebuild;
 mod recover;
 mod snapshots;
@@ -29,6 +30,7 @@ use wharf_mount::{clone, sync};
 pub use groups::NewGroup;
 pub use layout::Layout;
 pub use mark::Mark;
+use place::rename;
 pub use rebuild::{Rebuilt, rebuild};
 pub use recover::Recovery;
 pub use snapshots::NewSnapshot;
@@ -225,9 +227,4 @@ fn remove(path: &Path) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
-}
-
-/// Gives a flushed file its name, durably.
-fn rename(from: &Path, to: &Path) -> Result<(), Error> {
-    fs::rename(from, to).map_err(Error::file("rename", from))
 }

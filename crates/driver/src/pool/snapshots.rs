@@ -7,7 +7,7 @@ use wharf_mount::sync;
 
 use super::cut::too_slow;
 use super::volumes::room_for;
-use super::{Mark, Pool, fresh_id, now, remove, remove_image, rename};
+use super::{Mark, Pool, fresh_id, now, remove, remove_image};
 use crate::backend::Shape;
 use crate::error::Error;
 use crate::points::Point;
@@ -121,7 +121,8 @@ impl Pool {
         let volume = self.volume(&snapshot.volume)?;
         let partial = self.layout.in_the_making(&snapshot.image);
         remove(&partial)?;
-        let still = self.ready_to_copy(&volume, self.backend(snapshot.backend))?;
+        let backend = self.backend(snapshot.backend);
+        let still = self.ready_to_copy(&volume, backend)?;
         self.reach(Point::SnapshotFrozen)?;
         let cut = Snapshot { cut: now(), ..snapshot.clone() };
         let limit = still.limit();
@@ -131,11 +132,9 @@ impl Pool {
         still.release()?;
         self.reach(Point::SnapshotThawed)?;
         let ready = Snapshot { phase: Phase::Ready, ..cut };
-        Mark::snapshot(&ready, None).write(&partial)?;
-        self.reach(Point::SnapshotMarked)?;
-        rename(&partial, &self.layout.snapshot(&ready.image))?;
-        self.reach(Point::SnapshotRenamed)?;
-        sync::folder(&self.layout.snapshots())?;
+        let place = self.layout.snapshot(&ready.image);
+        let points = [Point::SnapshotMarked, Point::SnapshotRenamed];
+        self.put_in_place(&Mark::snapshot(&ready, None), &partial, &place, backend, points)?;
         Ok(ready)
     }
 

@@ -6,7 +6,7 @@ use wharf_csi_sdk::Fingerprint;
 use wharf_mount::{Filesystem, loopdev, sync};
 
 use super::cut::too_slow;
-use super::{Account, Mark, Pool, disk, fresh_id, remove, remove_image, rename};
+use super::{Account, Mark, Pool, disk, fresh_id, remove, remove_image};
 use crate::backend::{BackendKind, Shape};
 use crate::error::Error;
 use crate::limits::Limits;
@@ -177,11 +177,9 @@ impl Pool {
             }
         }
         self.reach(Point::CreateMade)?;
-        Mark::volume(&Volume { phase: Phase::Ready, ..volume.clone() }).write(&partial)?;
-        self.reach(Point::CreateMarked)?;
-        rename(&partial, &self.image(volume))?;
-        self.reach(Point::CreateRenamed)?;
-        Ok(sync::folder(&self.layout.volumes())?)
+        let mark = Mark::volume(&Volume { phase: Phase::Ready, ..volume.clone() });
+        let points = [Point::CreateMarked, Point::CreateRenamed];
+        self.put_in_place(&mark, &partial, &self.image(volume), backend, points)
     }
 
     /// Takes the promise of a volume back. What cannot be undone now is undone at the next start.

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableError};
+use wharf_mount::heap;
 
 use super::StoreError;
 use super::ballast::Ballast;
@@ -14,7 +16,9 @@ use super::state::{Record, State};
 use crate::record::{Group, Node, Snapshot, Volume};
 
 /// The records are in memory: redb needs little.
-const CACHE: usize = 1 << 20;
+const CACHE: usize = 128 << 10;
+/// After a burst of work and this much rest, memory is given back.
+const REST: Duration = Duration::from_secs(1);
 /// Updates that share a commit.
 const BATCH: usize = 256;
 
@@ -54,9 +58,16 @@ impl Writer {
 
     /// Serves until every sender is gone. `shared` is what readers see: what is on disk.
     pub(super) fn run(mut self, jobs: &Receiver<Job>, shared: &RwLock<State>) {
-        while let Ok(first) = jobs.recv() {
-            let batch = std::iter::once(first).chain(jobs.try_iter().take(BATCH - 1));
-            self.serve(batch, shared);
+        while let Ok(mut first) = jobs.recv() {
+            loop {
+                let batch = std::iter::once(first).chain(jobs.try_iter().take(BATCH - 1));
+                self.serve(batch, shared);
+                match jobs.recv_timeout(REST) {
+                    Ok(next) => first = next,
+                    Err(RecvTimeoutError::Timeout) => break heap::trim(),
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
         }
     }
 
