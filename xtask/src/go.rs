@@ -28,7 +28,7 @@ impl Go {
         Ok(Self { release: release.to_owned(), binary })
     }
 
-    /// A `go` command for the module in `folder`. No C compiler is needed, and what the module pins is what is built.
+    /// A `go` command for the module in `folder`, without a C compiler. What the module pins is what is built.
     pub(crate) fn command(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.binary);
         command.current_dir(folder);

@@ -3,7 +3,8 @@
 //! A folder is a Go module. What its `tool` lines name is built under the tools' own names, a main package of ours
 //! under the folder's name. A file `ldflags` beside them adds to the linker's flags, to stamp versions. A file `copy`
 //! names a module and packages of it that are built in a copy of the module, by its own go.mod: for modules whose
-//! replace lines, which count in the main module only, are many.
+//! replace lines, which count in the main module only, are many. A main package of ours is then built in the copy, too.
+//! A file `env` holds variables for Go.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -66,24 +67,33 @@ fn build_one(peer: &Peer, go: &Go) -> Result<()> {
 
 fn compile(peer: &Peer, go: &Go, bin: &Path) -> Result<()> {
     let flags = linker_flags(&peer.source)?;
+    let env = environment(&peer.source)?;
     let build = |source: &Path, output: &Path, package: &str| {
         let mut command = go.command(source);
+        command.envs(env.clone());
         command.args(["build", "-trimpath", "-ldflags", &flags, "-o"]).arg(output).arg(package);
         shell::quiet(&mut command).map(drop)
     };
     let compile = |output: &Path, package: &str| build(&peer.source, output, package);
+    let own = peer.source.join("main.go");
     if let Some((module, packages)) = copied(&peer.source)? {
         let source = bin.with_file_name(COPY);
         copy(peer, go, &module, &source)?;
         for package in packages {
             build(&source, &bin.join(""), &package)?;
         }
+        if own.is_file() {
+            let inside = format!("{}.go", peer.name);
+            fs::copy(&own, source.join(&inside))?;
+            build(&source, &bin.join(&peer.name), &inside)?;
+        }
+        return Ok(());
     }
     if has_tools(&fs::read_to_string(peer.source.join("go.mod"))?) {
         // A trailing slash: a folder to put them in.
         compile(&bin.join(""), "tool")?;
     }
-    if peer.source.join("main.go").is_file() {
+    if own.is_file() {
         compile(&bin.join(&peer.name), ".")?;
     }
     if bin.read_dir()?.next().is_none() {
@@ -97,10 +107,7 @@ fn compile(peer: &Peer, go: &Go, bin: &Path) -> Result<()> {
 
 /// What the file `copy` names, if there is one: a module, and the packages to build in it.
 fn copied(source: &Path) -> Result<Option<(String, Vec<String>)>> {
-    let text = match fs::read_to_string(source.join(COPY)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        text => text?,
-    };
+    let Some(text) = optional(&source.join(COPY))? else { return Ok(None) };
     let mut words = text.split_whitespace().map(str::to_owned);
     let module = words.next().context("copy: expected a module and packages of it")?;
     Ok(Some((module, words.collect())))
@@ -118,11 +125,26 @@ fn copy(peer: &Peer, go: &Go, module: &str, target: &Path) -> Result<()> {
 }
 
 fn linker_flags(source: &Path) -> Result<String> {
-    let own = match fs::read_to_string(source.join("ldflags")) {
-        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        text => text?,
-    };
+    let own = optional(&source.join("ldflags"))?.unwrap_or_default();
     Ok(["-s", "-w"].into_iter().chain(own.split_whitespace()).collect::<Vec<_>>().join(" "))
+}
+
+fn environment(source: &Path) -> Result<Vec<(String, String)>> {
+    let text = optional(&source.join("env"))?.unwrap_or_default();
+    let variable = |word: &str| {
+        let (name, value) = word.split_once('=')?;
+        Some((name.to_owned(), value.to_owned()))
+    };
+    let expected = |word| format!("env: expected NAME=value, not {word:?}");
+    text.split_whitespace().map(|word| variable(word).with_context(|| expected(word))).collect()
+}
+
+/// What a file says that need not be there.
+fn optional(file: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        text => text.map(Some).with_context(|| file.display().to_string()),
+    }
 }
 
 fn has_tools(module: &str) -> bool {
@@ -156,6 +178,17 @@ mod tests {
         assert_eq!(copied(folder.path()).unwrap(), Some(("a.example/m".to_owned(), packages)));
         fs::write(folder.path().join(COPY), "\n").unwrap();
         assert!(copied(folder.path()).is_err());
+    }
+
+    #[test]
+    fn an_environment_is_names_and_values() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(environment(folder.path()).unwrap().is_empty());
+        fs::write(folder.path().join("env"), "A=1\nB=c=d\n").unwrap();
+        let variables = [("A", "1"), ("B", "c=d")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(environment(folder.path()).unwrap(), variables);
+        fs::write(folder.path().join("env"), "A\n").unwrap();
+        assert!(environment(folder.path()).is_err());
     }
 
     #[test]

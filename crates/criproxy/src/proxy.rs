@@ -1,64 +1,173 @@
-use std::path::Path;
-use std::pin::pin;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
+use wharf_cri::{Client, ClientOptions};
 use wharf_uds::{LinkState, Listener, RawCall, Relay, RelayOptions, ServeError};
 
+use crate::chain::{Chain, ChainOptions, Conflict};
+use crate::config::{Config, ConfigError};
+use crate::hook_metrics::HookMetrics;
+use crate::intercept::{Interceptor, Method, Skip};
 use crate::metrics::{CallMetrics, RuntimeConnected};
+use crate::rebuild;
+use crate::record::{RecordCounts, Records};
+use crate::subject::Reading;
 
-/// Carries the calls of a listener to a runtime. Clones share the one connection to it.
+/// The pause before the runtime is asked again what it runs, after it could not tell.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What a proxy is to do.
 #[derive(Clone, Debug)]
+pub struct ProxyOptions {
+    /// The runtime's socket, which need not be there yet.
+    pub runtime: PathBuf,
+    /// The folder with a file for each hook server.
+    pub hooks: PathBuf,
+    /// The most time that all hook servers of a call may take together.
+    pub budget: Duration,
+    /// What is done about servers that change the same field.
+    pub conflict: Conflict,
+    /// How answers of hook servers are read.
+    pub reading: Reading,
+    /// Which pods want no hooks.
+    pub skip: Skip,
+}
+
+impl ProxyOptions {
+    /// Those that most will want.
+    pub fn new(runtime: impl Into<PathBuf>, hooks: impl Into<PathBuf>) -> ProxyOptions {
+        let ChainOptions { budget, conflict, reading } = ChainOptions::default();
+        let (runtime, hooks) = (runtime.into(), hooks.into());
+        ProxyOptions { runtime, hooks, budget, conflict, reading, skip: Skip::default() }
+    }
+}
+
+/// Carries the calls of a listener to a runtime, and asks hook servers about some of them.
+#[derive(Debug)]
 pub struct Proxy {
-    runtime: Arc<Relay>,
     metrics: CallMetrics,
+    hook_metrics: HookMetrics,
+    config: Config,
+    interceptor: Interceptor,
 }
 
 impl Proxy {
-    /// A proxy before the runtime at the socket `runtime`, which need not be there yet.
+    /// A proxy that is ready to serve.
     ///
-    /// Needs to be called inside a tokio runtime.
-    pub fn new(runtime: &Path) -> Proxy {
-        let runtime = Arc::new(Relay::new(runtime, RelayOptions::default()));
-        Proxy { runtime, metrics: CallMetrics::default() }
+    /// # Errors
+    /// When the folder of hook servers cannot be followed: calls would pass without hooks.
+    pub async fn start(options: ProxyOptions) -> Result<Proxy, ConfigError> {
+        let ProxyOptions { runtime, hooks, budget, conflict, reading, skip } = options;
+        let hook_metrics = HookMetrics::default();
+        let config = Config::start(hooks, hook_metrics.clone()).await?;
+        let chain_options = ChainOptions { budget, conflict, reading };
+        let chain = Chain::new(config.servers(), chain_options, hook_metrics.clone());
+        let interceptor = Interceptor {
+            recovery: Client::new(&runtime, ClientOptions::default()),
+            runtime: Arc::new(Relay::new(runtime, RelayOptions::default())),
+            chain: Arc::new(chain),
+            records: Records::default(),
+            skip,
+            turns: Default::default(),
+        };
+        Ok(Proxy { metrics: CallMetrics::default(), hook_metrics, config, interceptor })
     }
 
     /// Exports what is counted.
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.metrics.register(registry);
+        self.hook_metrics.register(registry);
         registry.register_collector(Box::new(RuntimeConnected(self.link())));
+        registry.register_collector(Box::new(RecordCounts(self.interceptor.records.clone())));
     }
 
     /// The state of the connection to the runtime, now and as it changes.
     pub fn link(&self) -> watch::Receiver<LinkState> {
-        self.runtime.link()
+        self.interceptor.runtime.link()
     }
 
-    /// Carries calls until `stop`. Those in flight then get `drain` to finish; streams that have no
-    /// end by themselves take all of it.
+    /// Carries calls until `stop`. Those in flight then get `drain` to finish.
+    ///
+    /// # Errors
+    /// When the listener is broken.
     pub async fn serve(
         self,
         listener: Listener,
         drain: Duration,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let mut told = pin!(tell(self.runtime.path().to_owned(), self.link()));
-        let handler = move |call| self.clone().attend(call);
-        let mut serving = pin!(listener.serve_raw(handler, drain, stop));
-        tokio::select! {
-            served = &mut serving => served,
-            () = &mut told => serving.await,
-        }
+        let Proxy { metrics, config, interceptor, .. } = self;
+        let mut beside = JoinSet::new();
+        let runtime = interceptor.runtime.path().to_owned();
+        beside.spawn(tell(runtime, interceptor.runtime.link()));
+        beside.spawn(remember(interceptor.clone()));
+        let stopping = stop.clone();
+        let handler =
+            move |call| attend(metrics.clone(), interceptor.clone(), call, stopping.clone());
+        let served = listener.serve_raw(handler, drain, stop).await;
+        beside.shutdown().await;
+        config.stop().await;
+        served
     }
+}
 
-    /// Decides what is done with a call. Every method is carried as it comes.
-    async fn attend(self, call: RawCall) {
-        let counted = self.metrics.start(call.method());
-        let code = self.runtime.carry(call).await;
-        counted.finish(code);
+/// Decides what is done with a call, by its method.
+async fn attend(
+    metrics: CallMetrics,
+    interceptor: Interceptor,
+    call: RawCall,
+    stopping: CancellationToken,
+) {
+    let counted = metrics.start(call.method());
+    let code = match Method::of(call.method()) {
+        Some(method) => interceptor.attend(call, method).await,
+        None if is_endless(call.method()) => stopping
+            .run_until_cancelled(interceptor.runtime.carry(call))
+            .await
+            .unwrap_or(Code::Cancelled),
+        None => interceptor.runtime.carry(call).await,
+    };
+    counted.finish(code);
+}
+
+/// Whether a call has no end by itself, and would take all of a drain.
+fn is_endless(method: &str) -> bool {
+    method.ends_with("/GetContainerEvents")
+}
+
+/// Learns from the runtime what it runs, each time that it is reached.
+async fn remember(interceptor: Interceptor) {
+    let mut link = interceptor.runtime.link();
+    let is_up = |state: &LinkState| matches!(state, LinkState::Connected { .. });
+    while link.wait_for(is_up).await.is_ok() {
+        link.mark_unchanged();
+        match rebuild::all(&interceptor.recovery, &interceptor.records).await {
+            Ok(rebuilt) => {
+                tracing::info!(
+                    pods = rebuilt.pods,
+                    containers = rebuilt.containers,
+                    incomplete = rebuilt.bare,
+                    "records are as the runtime tells"
+                );
+                if link.changed().await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(
+                    code = ?error.code(),
+                    error = error.message(),
+                    "the runtime does not tell what it runs: asked again in a second"
+                );
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+        }
     }
 }
 

@@ -33,8 +33,8 @@ impl Health {
         self.degraded(|| format!("cannot look at {}: {error}", path.display()));
     }
 
-    pub(crate) fn is_troubled(&self) -> bool {
-        self.trouble.is_some()
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     /// What is new since the last report. A trouble comes last: it is what holds from then on.
@@ -105,6 +105,6 @@ mod tests {
         health.begin_rescan();
         health.degraded(|| "two".to_owned());
         assert_eq!(health.report(), [trouble("two")]);
-        assert!(health.is_troubled());
+        assert_eq!(health.trouble(), Some("two"));
     }
 }

@@ -64,7 +64,7 @@ impl Listener {
             | WatchMask::MOVE_SELF
             | WatchMask::ONLYDIR;
         if options.kind == Kind::File {
-            mask |= WatchMask::CLOSE_WRITE;
+            mask |= WatchMask::CLOSE_WRITE | WatchMask::ATTRIB;
         }
         Ok(Self {
             inotify: register(inotify)?,

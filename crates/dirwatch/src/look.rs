@@ -14,7 +14,7 @@ use crate::Kind;
 ///
 /// Device and inode with the time of birth, since inodes are reused; where a filesystem keeps no
 /// birth time, the time of the inode's last change. For [`Kind::File`] also size and time of the
-/// content.
+/// content, owner and mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileId {
     device: u64,
@@ -28,6 +28,8 @@ pub struct FileId {
 struct Content {
     modified: (i64, i64),
     size: u64,
+    owner: (u32, u32),
+    mode: u32,
 }
 
 impl FileId {
@@ -47,7 +49,8 @@ impl FileId {
     pub(crate) fn fake_written(ago: Duration) -> Self {
         let modified = (SystemTime::now() - ago).duration_since(UNIX_EPOCH).unwrap();
         let modified = (modified.as_secs() as i64, i64::from(modified.subsec_nanos()));
-        Self { content: Some(Content { modified, size: 1 }), ..Self::fake(1) }
+        let content = Content { modified, size: 1, owner: (0, 0), mode: 0 };
+        Self { content: Some(content), ..Self::fake(1) }
     }
 
     fn new(kind: Kind, metadata: &Metadata) -> Self {
@@ -58,6 +61,8 @@ impl FileId {
         let content = (kind == Kind::File).then(|| Content {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             size: metadata.len(),
+            owner: (metadata.uid(), metadata.gid()),
+            mode: metadata.mode(),
         });
         Self { device: metadata.dev(), inode: metadata.ino(), born, content }
     }
@@ -139,7 +144,7 @@ mod tests {
         assert!(!FileId::fake_written(Duration::from_secs(1)).is_fresh());
         assert!(!FileId::fake(1).is_fresh());
         let future = (i64::from(u32::MAX), 0);
-        let content = Some(Content { modified: future, size: 1 });
+        let content = Some(Content { modified: future, size: 1, owner: (0, 0), mode: 0 });
         assert!(FileId { content, ..FileId::fake(1) }.is_fresh());
     }
 

@@ -37,7 +37,7 @@ pub enum Depth {
 pub enum Kind {
     /// Unix sockets.
     Socket,
-    /// Regular files; a file that is written to counts as replaced.
+    /// Regular files; one that is written to, or gets another owner or mode, counts as replaced.
     File,
 }
 

@@ -75,8 +75,9 @@ impl Tree {
         self.agenda.everything || self.agenda.folders || self.agenda.paths.len() > FEW
     }
 
-    pub(crate) fn is_troubled(&self) -> bool {
-        self.health.is_troubled()
+    /// What is wrong with the watch.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.health.trouble()
     }
 
     /// Resolves when events came, and puts them on the agenda.

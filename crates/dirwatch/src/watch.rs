@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -25,6 +25,7 @@ const SHORTEST_RESCAN: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct DirWatch {
     changes: mpsc::Receiver<Change>,
+    trouble: watch::Receiver<Option<String>>,
     counters: Counters,
     task: JoinSet<Option<()>>,
     /// Also ends a scan that goes on in another thread, which cannot be aborted.
@@ -35,18 +36,26 @@ impl DirWatch {
     /// Starts to watch. Must be called inside a tokio runtime with I/O and timers.
     pub fn start(options: Options) -> DirWatch {
         let (sender, changes) = mpsc::channel(BACKLOG);
+        let (troubled, trouble) = watch::channel(None);
         let counters = Counters::default();
         let stop = CancellationToken::new();
         let rescan = options.rescan.max(SHORTEST_RESCAN);
         let tree = Tree::new(options, counters.clone(), stop.clone());
         let mut task = JoinSet::new();
-        task.spawn(watch(tree, Pace::new(rescan), sender, stop.clone()));
-        DirWatch { changes, counters, task, stop: stop.drop_guard() }
+        let report = Report { sender, troubled };
+        task.spawn(watch(tree, Pace::new(rescan), report, stop.clone()));
+        DirWatch { changes, trouble, counters, task, stop: stop.drop_guard() }
     }
 
     /// The next change; none after the watch has ended. Cancel safe.
     pub async fn next(&mut self) -> Option<Change> {
         self.changes.recv().await
+    }
+
+    /// What is wrong with the watch, and was when the last change was reported. To be asked after
+    /// [`Change::Synced`] by those who would rather not start than see changes late.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
     }
 
     /// Ends the watch and waits for its task.
@@ -77,21 +86,30 @@ impl DirWatch {
     }
 }
 
+/// Where a pass tells what it found.
+#[derive(Debug)]
+struct Report {
+    sender: mpsc::Sender<Change>,
+    troubled: watch::Sender<Option<String>>,
+}
+
 /// Makes passes until it is stopped, nobody reads any more, or the runtime shuts down.
 async fn watch(
     mut tree: Tree,
     mut pace: Pace,
-    sender: mpsc::Sender<Change>,
+    report: Report,
     stop: CancellationToken,
 ) -> Option<()> {
     loop {
         let rescanned = tree.plans_rescan();
         let (back, changes) = pass(tree, &stop).await?;
         tree = back;
+        // Known before the changes are: whoever reads them may ask.
+        report.troubled.send_replace(tree.trouble().map(str::to_owned));
         for change in changes {
-            stop.run_until_cancelled(sender.send(change)).await?.ok()?;
+            stop.run_until_cancelled(report.sender.send(change)).await?.ok()?;
         }
-        pace.after_pass(rescanned, tree.is_troubled());
+        pace.after_pass(rescanned, tree.trouble().is_some());
         tokio::select! {
             () = stop.cancelled() => return None,
             () = tree.heard() => {}

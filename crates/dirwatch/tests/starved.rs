@@ -25,9 +25,11 @@ async fn what_cannot_be_seen_is_not_gone() {
     let mut watch = DirWatch::start(options);
     let Change::Trouble { message } = next(&mut watch).await else { panic!("trouble first") };
     assert!(message.contains("inotify") && message.contains("os error 24"), "{message}");
+    assert_eq!(watch.trouble(), Some(message));
     limit(enough);
     assert!(matches!(next(&mut watch).await, Change::Appeared { .. }));
     assert_eq!(next(&mut watch).await, Change::Synced);
+    assert_eq!(watch.trouble(), None);
 
     // A folder that was read before cannot be: what is known stays.
     limit(Rlimit { current: Some(0), ..enough });

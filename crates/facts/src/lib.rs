@@ -9,6 +9,7 @@ pub mod access_mode;
 pub mod annotation;
 pub mod context;
 pub mod finalizer;
+pub mod hook;
 pub mod label;
 pub mod lease;
 pub mod paths;

@@ -6,14 +6,20 @@
 //! - [`cluster`]: etcd, kube-apiserver, containerd and a kubelet, all real, in one temporary folder
 //! - [`process`]: child processes that do not outlive their test
 //! - [`plugin`], [`csi_driver`], [`device_plugin`]: scripted servers, with faults on demand
+//! - [`client`]: calls by name, with bytes
+//! - [`koord`]: koordinator's runtime proxy and hook server
+//! - [`hook_server`]: a hook server that records what it is asked, and answers by script
 //! - [`runtime`]: a container runtime that records what it gets, byte for byte
 //! - [`sanity`]: csi-sanity, run against a driver
 //! - [`skip`]: tests that could not run here, counted as such
 
+pub mod client;
 pub mod cluster;
 pub mod csi_driver;
 pub mod device_plugin;
 mod front;
+pub mod hook_server;
+pub mod koord;
 pub mod peers;
 pub mod plugin;
 pub mod process;

@@ -1,5 +1,7 @@
 //! A container runtime that records every call as it came, byte for byte, and answers by script.
 //!
+//! What a proxy asks for itself, which its user agent tells, is answered and recorded apart.
+//!
 //! It is written on h2 itself and shares nothing with what it is there to test.
 
 mod reply;
@@ -19,13 +21,19 @@ pub use self::reply::{Reply, Then, message};
 pub use self::stream::{End, Headers, Received};
 use crate::script;
 
+/// How the user agent of a proxy's own questions begins.
+const OWN: &[u8] = b"wharf-cri/";
+
 type Script = dyn Fn(&str) -> Reply + Send + Sync;
+type Scripted = Arc<Mutex<Arc<Script>>>;
 
 /// Serves until it is dropped, which is how a crash looks from outside: the file stays.
 pub struct Runtime {
     path: PathBuf,
     calls: watch::Sender<Vec<Received>>,
-    script: Arc<Mutex<Arc<Script>>>,
+    inquiries: watch::Sender<Vec<Received>>,
+    script: Scripted,
+    tale: Scripted,
     closing: watch::Sender<u32>,
     tasks: JoinSet<()>,
 }
@@ -39,11 +47,16 @@ impl Runtime {
             _ => {}
         }
         let socket = UnixListener::bind(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-        let (calls, closing) = (watch::Sender::default(), watch::Sender::default());
-        let script: Arc<Mutex<Arc<Script>>> =
-            Arc::new(Mutex::new(Arc::new(|_: &str| Reply::default())));
-        let served =
-            Served { calls: calls.clone(), script: script.clone(), closing: closing.subscribe() };
+        let (calls, inquiries) = (watch::Sender::default(), watch::Sender::default());
+        let closing = watch::Sender::default();
+        let (script, tale) = (scripted(), scripted());
+        let served = Served {
+            calls: calls.clone(),
+            inquiries: inquiries.clone(),
+            script: script.clone(),
+            tale: tale.clone(),
+            closing: closing.subscribe(),
+        };
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
@@ -52,7 +65,7 @@ impl Runtime {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Runtime { path: path.to_owned(), calls, script, closing, tasks }
+        Runtime { path: path.to_owned(), calls, inquiries, script, tale, closing, tasks }
     }
 
     /// The socket.
@@ -66,10 +79,30 @@ impl Runtime {
         *self.script.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(script);
     }
 
+    /// Chooses the answer to what a proxy asks for itself, by its method, from now on. It is an empty message before.
+    pub fn tell(&self, tale: impl Fn(&str) -> Reply + Send + Sync + 'static) {
+        *self.tale.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(tale);
+    }
+
     /// What came in so far, in the order of its arrival.
     #[must_use]
     pub fn calls(&self) -> Vec<Received> {
         self.calls.borrow().clone()
+    }
+
+    /// What a proxy asked for itself so far, in the order of its arrival.
+    #[must_use]
+    pub fn inquiries(&self) -> Vec<Received> {
+        self.inquiries.borrow().clone()
+    }
+
+    /// Waits until what a proxy asked for itself is as `wanted`.
+    ///
+    /// # Panics
+    ///
+    /// When it is not, for too long.
+    pub async fn inquired(&self, wanted: impl FnMut(&Vec<Received>) -> bool) -> Vec<Received> {
+        script::seen(&self.inquiries, wanted).await
     }
 
     /// Waits until what came in is as `wanted`.
@@ -92,10 +125,16 @@ impl Runtime {
     }
 }
 
+fn scripted() -> Scripted {
+    Arc::new(Mutex::new(Arc::new(|_: &str| Reply::default())))
+}
+
 #[derive(Clone)]
 struct Served {
     calls: watch::Sender<Vec<Received>>,
-    script: Arc<Mutex<Arc<Script>>>,
+    inquiries: watch::Sender<Vec<Received>>,
+    script: Scripted,
+    tale: Scripted,
     closing: watch::Receiver<u32>,
 }
 
@@ -114,10 +153,16 @@ impl Served {
             tokio::select! {
                 accepted = connection.accept() => {
                     let Some(Ok((request, reply))) = accepted else { return };
-                    let script =
-                        self.script.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let agent = request.headers().get(http::header::USER_AGENT);
+                    let own = agent.is_some_and(|agent| agent.as_bytes().starts_with(OWN));
+                    let (script, calls) = if own {
+                        (&self.tale, &self.inquiries)
+                    } else {
+                        (&self.script, &self.calls)
+                    };
+                    let script = script.lock().unwrap_or_else(PoisonError::into_inner).clone();
                     let scripted = script(request.uri().path());
-                    streams.spawn(stream::attend(request, reply, scripted, self.calls.clone()));
+                    streams.spawn(stream::attend(request, reply, scripted, calls.clone()));
                 }
                 Ok(()) = self.closing.changed() => connection.graceful_shutdown(),
                 Some(_) = streams.join_next() => {}

@@ -41,6 +41,6 @@ pub use deadline::{timed, within};
 pub use link::LinkState;
 pub use listen::{ListenError, ListenOptions, Listener};
 pub use metrics::{RpcMetrics, code_name};
-pub use raw::{RawCall, Relay, RelayOptions};
+pub use raw::{RawAnswer, RawCall, Relay, RelayOptions};
 pub use serve::PeerCredentials;
 pub use tonic::service::Routes;

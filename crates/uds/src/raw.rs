@@ -8,12 +8,19 @@
 //! Nothing is collected. A piece of data is taken when the other side has room for it, and the
 //! sender gets its window back when it has left, so a slow reader slows its writer, and a message
 //! of any size takes little memory.
+//!
+//! A proxy that has to know what a call says takes its one message out ([`RawCall::message`]), asks
+//! the server with that or another one ([`Relay::ask`]), and answers with what came back
+//! ([`RawCall::answer`]). Metadata, trailers and the code of a reset still pass as they came.
 
+mod ask;
 mod call;
 mod carry;
+mod loss;
 mod pump;
 mod relay;
 mod serve;
 
+pub use self::ask::RawAnswer;
 pub use self::call::RawCall;
 pub use self::relay::{Relay, RelayOptions};

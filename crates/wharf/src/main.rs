@@ -1,11 +1,12 @@
 //! wharf: the Kubernetes node-plugin and storage plane in one binary.
 //!
-//! Which program it is depends on its name: called as `csi-node-driver-registrar` or `livenessprobe` it takes their
-//! flags and behaves like them. Called as `wharf` it offers everything as subcommands.
+//! Which program it is depends on its name: called as `csi-node-driver-registrar`, `livenessprobe` or
+//! `koord-runtime-proxy` it takes their flags and behaves like them. Called as `wharf` it offers everything as subcommands.
 
 mod csi;
 mod demo;
 mod driver;
+mod hooks;
 mod liveness;
 mod personality;
 mod plugins;
@@ -31,6 +32,9 @@ enum Command {
     Csi(Box<csi::Csi>),
     Demo(demo::Demo),
     Driver(Box<driver::Driver>),
+    /// Runs a hook server, which the CRI proxy asks about pods and containers
+    #[command(subcommand)]
+    Hooks(Box<hooks::Hooks>),
     /// Looks at, follows or manages the plugins of a node
     #[command(subcommand)]
     Plugins(plugins::Plugins),
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
         Command::Csi(csi) => csi.run(),
         Command::Demo(demo) => demo.run(),
         Command::Driver(driver) => driver.run(),
+        Command::Hooks(hooks) => hooks.run(),
         Command::Plugins(plugins) => plugins.run(),
         Command::Proxy(proxy) => proxy.run(),
         Command::Registrar(Upstream { flags }) => {

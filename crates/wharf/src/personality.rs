@@ -1,6 +1,6 @@
 use std::{ffi::OsString, process::ExitCode};
 
-use crate::{liveness, registrar};
+use crate::{liveness, proxy, registrar};
 
 /// A Go program that this binary stands in for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub(crate) enum Personality {
     Registrar,
     /// livenessprobe.
     Liveness,
+    /// koord-runtime-proxy.
+    RuntimeProxy,
 }
 
 impl Personality {
@@ -17,6 +19,7 @@ impl Personality {
         match name {
             "csi-node-driver-registrar" | "node-driver-registrar" => Some(Self::Registrar),
             "livenessprobe" => Some(Self::Liveness),
+            "koord-runtime-proxy" => Some(Self::RuntimeProxy),
             _ => None,
         }
     }
@@ -27,6 +30,7 @@ impl Personality {
         match self {
             Self::Registrar => registrar::main(name, args),
             Self::Liveness => liveness::main(name, args),
+            Self::RuntimeProxy => proxy::koord::main(name, args),
         }
     }
 }
@@ -39,6 +43,7 @@ mod tests {
     fn names() {
         assert_eq!(Personality::of("csi-node-driver-registrar"), Some(Personality::Registrar));
         assert_eq!(Personality::of("livenessprobe"), Some(Personality::Liveness));
+        assert_eq!(Personality::of("koord-runtime-proxy"), Some(Personality::RuntimeProxy));
         assert_eq!(Personality::of("wharf"), None);
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// A program, by name or by path, and the package that brings it.
+/// A program, by name or by path, or another file, and the package that brings it.
 const PROGRAMS: &[(&str, &str)] = &[
     ("containerd", "containerd"),
     ("runc", "runc"),
@@ -20,6 +20,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("mkfs.ext4", "e2fsprogs"),
     ("mkfs.xfs", "xfsprogs"),
     ("fio", "fio"),
+    ("mount", "mount"),
+    ("/usr/include/perfmon/pfmlib.h", "libpfm4-dev"),
 ];
 
 /// Installs what is missing, where this is Debian and we are root; else says what to do.

@@ -3,9 +3,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use wharf_criproxy::Proxy;
+use wharf_criproxy::{Proxy, ProxyOptions};
 use wharf_testkit::runtime::Runtime;
 use wharf_uds::{LinkState, ListenOptions, Listener, ServeError};
 
@@ -16,31 +17,40 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(30);
 
 /// A folder with the sockets of a proxy and of its runtime. The proxy runs, the runtime may.
 pub(crate) struct Bench {
-    pub(crate) proxy: Proxy,
+    pub(crate) link: watch::Receiver<LinkState>,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: JoinSet<Result<(), ServeError>>,
     folder: TempDir,
 }
 
 impl Bench {
-    pub(crate) fn new() -> Bench {
-        Bench::draining(DRAIN)
+    pub(crate) async fn new() -> Bench {
+        Bench::draining(DRAIN).await
     }
 
-    pub(crate) fn draining(drain: Duration) -> Bench {
+    pub(crate) async fn draining(drain: Duration) -> Bench {
+        Bench::with(drain, |_| {}).await
+    }
+
+    /// With other options than the usual ones.
+    pub(crate) async fn with(drain: Duration, change: impl FnOnce(&mut ProxyOptions)) -> Bench {
         let folder = tempfile::tempdir().unwrap();
-        let proxy = Proxy::new(&runtime_socket(folder.path()));
+        let mut options =
+            ProxyOptions::new(runtime_socket(folder.path()), folder.path().join("hooks"));
+        change(&mut options);
+        let proxy = Proxy::start(options).await.unwrap();
         let path = folder.path().join("proxy.sock");
         let listener = Listener::bind(&path, &ListenOptions::default()).unwrap();
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();
-        serving.spawn(proxy.clone().serve(listener, drain, stop.clone()));
-        Bench { proxy, stop, serving, folder }
+        let link = proxy.link();
+        serving.spawn(proxy.serve(listener, drain, stop.clone()));
+        Bench { link, stop, serving, folder }
     }
 
     /// With a runtime that is connected.
     pub(crate) async fn with_runtime() -> (Bench, Runtime, Client) {
-        let bench = Bench::new();
+        let bench = Bench::new().await;
         let runtime = bench.runtime().await;
         let client = bench.client().await;
         (bench, runtime, client)
@@ -67,7 +77,7 @@ impl Bench {
 
     pub(crate) async fn connected(&self, wanted: bool) {
         let is = |state: &LinkState| matches!(state, LinkState::Connected { .. }) == wanted;
-        soon(self.proxy.link().wait_for(is)).await.unwrap();
+        soon(self.link.clone().wait_for(is)).await.unwrap();
     }
 }
 

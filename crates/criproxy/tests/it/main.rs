@@ -6,6 +6,7 @@ mod authority;
 mod bench;
 mod carried;
 mod client;
+mod config;
 mod drain;
 mod load;
 mod random;

@@ -16,7 +16,7 @@ const UNAVAILABLE: &str = "14";
 
 #[tokio::test]
 async fn a_runtime_that_is_not_there_yet() {
-    let bench = Bench::new();
+    let bench = Bench::new().await;
     let client = bench.client().await;
     for method in [VERSION, "/runtime.v1.ImageService/ListImages", "/no.such.Service/Method"] {
         let answer = client.call(method, message(b"x")).await.unwrap();

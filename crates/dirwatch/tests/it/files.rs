@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 
 use wharf_dirwatch::{Depth, Kind};
 
@@ -40,6 +41,17 @@ async fn a_write_in_the_same_tick_is_seen() {
             assert_eq!(bench.settle().await, ["*a.json"], "write {digit}");
         }
     }
+}
+
+#[tokio::test]
+async fn another_mode_is_a_change() {
+    let mut bench = Bench::start(place(), Kind::File, Depth::Folder, |_| {});
+    bench.sync().await;
+    let path = bench.path("a.json");
+    fs::write(&path, "{}").unwrap();
+    assert_eq!(bench.settle().await, ["+a.json"]);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(bench.settle().await, ["*a.json"]);
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ pub(super) async fn attend(
         index = calls.len();
         calls.push(received);
     });
-    let call = Call { calls, index };
+    let mut call = Call { calls, index, cut: true };
     if let Err(error) = call.answer(body, reply, scripted).await {
         let end = match error.reason() {
             Some(reason) if !error.is_go_away() => End::Reset(reason.into()),
@@ -70,11 +70,22 @@ pub(super) async fn attend(
         };
         call.note(|call| call.end = end);
     }
+    call.cut = false;
 }
 
 struct Call {
     calls: watch::Sender<Vec<Received>>,
     index: usize,
+    /// Dropped before its end, with its connection.
+    cut: bool,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.cut {
+            self.note(|call| call.end = End::Lost);
+        }
+    }
 }
 
 impl Call {

@@ -1,9 +1,16 @@
+use std::time::Duration;
+
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::request::Parts;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use tonic::Status;
+use wharf_wire::{FrameError, Frames};
+
+use super::RawAnswer;
+use crate::chain::Chain;
+use crate::deadline;
 
 /// A call whose headers have arrived, and nothing else yet. Dropped, it is reset.
 pub struct RawCall {
@@ -21,6 +28,54 @@ impl RawCall {
     /// The method as its caller wrote it: `/runtime.v1.RuntimeService/Version`.
     pub fn method(&self) -> &str {
         self.head.uri.path()
+    }
+
+    /// The call's metadata.
+    pub fn metadata(&self) -> &HeaderMap {
+        &self.head.headers
+    }
+
+    /// How long its caller is going to wait, counted from when the call was made.
+    pub fn timeout(&self) -> Option<Duration> {
+        deadline::header_timeout(&self.head.headers)
+    }
+
+    /// The one message of a unary call, of up to `limit` bytes, once all of it is there.
+    ///
+    /// # Errors
+    /// When it is too large, compressed or not one message, or when the caller gives up: what to
+    /// refuse the call with.
+    pub async fn message(&mut self, limit: usize) -> Result<Bytes, Status> {
+        let mut frames = Frames::new(limit);
+        let mut message = None;
+        while let Some(data) = self.body.data().await {
+            let data = data.map_err(|error| Status::cancelled(Chain(&error).to_string()))?;
+            // Taken is taken: what is kept is bounded by the limit and not by the window.
+            let _ = self.body.flow_control().release_capacity(data.len());
+            frames.push(&data);
+            while let Some(frame) = frames.next_frame().map_err(unreadable)? {
+                if frame.compressed {
+                    return Err(Status::unimplemented(
+                        "the message is compressed, which no kubelet does: send it as it is",
+                    ));
+                }
+                if message.replace(frame.message).is_some() {
+                    return Err(Status::internal("expected one message, got more"));
+                }
+            }
+        }
+        frames.finish().map_err(unreadable)?;
+        message.ok_or_else(|| Status::internal("expected one message, got none"))
+    }
+
+    /// Waits until the caller resets the call or is gone.
+    pub async fn abandoned(&mut self) {
+        self.given_up().await;
+    }
+
+    /// Passes on what the server answered.
+    pub fn answer(self, answer: RawAnswer) {
+        answer.send(self.reply);
     }
 
     /// Ends the call with `status`, whatever its request still holds.
@@ -51,4 +106,11 @@ pub(super) fn refuse(reply: &mut SendResponse<Bytes>, status: Status) {
 /// Waits until the caller resets its stream, or is gone, and gives the code to reset others with.
 pub(super) async fn given_up(reply: &mut SendResponse<Bytes>) -> Reason {
     std::future::poll_fn(|cx| reply.poll_reset(cx)).await.unwrap_or(Reason::CANCEL)
+}
+
+fn unreadable(error: FrameError) -> Status {
+    match error {
+        FrameError::TooLarge { .. } => Status::resource_exhausted(error.to_string()),
+        FrameError::Flag(_) | FrameError::Truncated { .. } => Status::internal(error.to_string()),
+    }
 }

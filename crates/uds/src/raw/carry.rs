@@ -8,13 +8,13 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::{HeaderMap, Request, Response};
-use tonic::{Code, Status};
+use tonic::Code;
 
 use super::RawCall;
 use super::call::{given_up, refuse};
+use super::loss::{Loss, reset_code};
 use super::pump::{Broken, pump};
 use crate::call::{complete, grpc_status, reset_status};
-use crate::chain::Chain;
 
 /// Passes `call` on through `sender` and its answer back. `path` is the server's socket.
 pub(super) async fn carry(call: RawCall, sender: &SendRequest<Bytes>, path: &Path) -> Code {
@@ -95,16 +95,10 @@ impl Answer {
 
     /// Ends the call as the server did, or, where the connection to it was lost, UNAVAILABLE.
     fn cut(&mut self, error: &h2::Error, path: &Path) -> Code {
-        if error.is_reset() {
-            return self.reset(reset_code(error));
-        }
-        let in_order = error.is_remote() && error.reason() == Some(Reason::NO_ERROR);
-        if in_order && self.sink.is_none() {
-            // The server closed in good order and has not looked at this call.
-            return self.reset(Reason::REFUSED_STREAM);
-        }
-        let text = format!("connection to {} was lost: {}", path.display(), Chain(error));
-        let status = Status::unavailable(text);
+        let status = match Loss::of(error, self.sink.is_some(), path) {
+            Loss::Reset(reason) => return self.reset(reason),
+            Loss::Status(status) => status,
+        };
         match &mut self.sink {
             None => refuse(&mut self.reply, status),
             Some(sink) => {
@@ -124,9 +118,4 @@ impl Answer {
         }
         reset_status(reason)
     }
-}
-
-/// The code of the reset that `error` stands for; whoever is gone has cancelled.
-fn reset_code(error: &h2::Error) -> Reason {
-    error.reason().unwrap_or(Reason::CANCEL)
 }

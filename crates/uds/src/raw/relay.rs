@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tonic::{Code, Status};
 
-use super::{RawCall, carry};
+use super::{RawAnswer, RawCall, ask, carry};
 use crate::call::CallRecord;
 use crate::connection::{Connection, Dispatch, Greeted, Sender, logged};
 use crate::link::Link;
@@ -77,6 +77,28 @@ impl Relay {
         };
         record.finish(code);
         code
+    }
+
+    /// Asks the server with the headers of `call` and this `message`, and collects the answer.
+    /// `sent` is called once the request is on its way, after which another call cannot overtake it.
+    ///
+    /// Without a connection this goes as with [`carry`](Relay::carry). A caller that gives up takes
+    /// its question back; then there is no answer.
+    pub async fn ask(
+        &self,
+        call: &mut RawCall,
+        message: &Bytes,
+        sent: impl FnOnce(),
+    ) -> Option<RawAnswer> {
+        let record = CallRecord::start("relay", call.method(), call.timeout(), None);
+        let answer = match self.connection(call).await? {
+            Ok(connection) => {
+                ask::ask(call, &connection.sender, self.path(), message, sent).await?
+            }
+            Err(error) => RawAnswer::unavailable(error.to_string()),
+        };
+        record.finish(answer.status().code());
+        Some(answer)
     }
 
     /// The connection, unless the caller gives up first.

@@ -1,15 +1,12 @@
-use std::{
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::{path::PathBuf, str::FromStr};
 
 /// A unix socket, as a path or as the kubelet writes it: `unix:///run/containerd/containerd.sock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint(PathBuf);
 
 impl Endpoint {
-    pub(super) fn path(&self) -> &Path {
-        &self.0
+    pub(super) fn into_path(self) -> PathBuf {
+        self.0
     }
 }
 
@@ -35,7 +32,7 @@ mod tests {
     #[test]
     fn a_path_with_or_without_scheme() {
         for text in ["/run/c.sock", "unix:///run/c.sock"] {
-            assert_eq!(text.parse::<Endpoint>().unwrap().path(), Path::new("/run/c.sock"));
+            assert_eq!(text.parse::<Endpoint>().unwrap().into_path(), PathBuf::from("/run/c.sock"));
         }
         for text in ["", "c.sock", "unix://c.sock", "tcp://127.0.0.1:1", "unix:///a://b"] {
             assert!(text.parse::<Endpoint>().is_err(), "{text}");

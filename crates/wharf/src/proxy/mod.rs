@@ -1,39 +1,63 @@
 //! `wharf proxy`: between kubelet and container runtime.
 
+mod check;
 mod endpoint;
+pub(crate) mod koord;
+mod run;
 
-use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, ensure};
-use clap::Args;
-use prometheus_client::registry::Registry;
-use tokio::{sync::watch, task::JoinSet};
-use tokio_util::sync::CancellationToken;
-use tracing::info;
-use wharf_cli::{Admin, CheckFailure, process_metrics};
-use wharf_uds::{LinkState, ListenOptions, Listener};
+use clap::{Args, Subcommand, ValueEnum};
+use wharf_criproxy::{Conflict, ProxyOptions, Reading, Skip};
+use wharf_facts::hook;
 
-use self::endpoint::Endpoint;
+use self::{check::CheckConfig, endpoint::Endpoint, run::Plan};
 use crate::running::{self, LogArgs, Threads};
 
-/// How long calls in flight may take once the proxy is told to stop. The kubelet's event stream has no end by itself and
-/// takes all of it.
-const DRAIN: Duration = Duration::from_secs(10);
-
-/// Stands between kubelet and container runtime, and carries every call as it comes
+/// Stands between kubelet and container runtime, and asks hook servers
 ///
 /// Point the kubelet's --container-runtime-endpoint (or crictl's --runtime-endpoint) at the socket given by --listen.
-/// Every call, of whatever CRI version, is passed on to the runtime byte for byte, and so is its answer. While the
-/// runtime is down calls are answered UNAVAILABLE; once it is back they pass again. To back out, point the kubelet at the
-/// runtime's own socket: nothing is kept here.
+/// Calls are passed on to the runtime byte for byte, of whatever CRI version, and so are the answers. Hook servers, one
+/// file each in --hooks-dir, are asked before a pod or container is made, started or changed, and told after it was
+/// stopped; what they change is all that changes. While the runtime is down calls are answered UNAVAILABLE; once it is
+/// back they pass again. To back out, point the kubelet at the runtime's own socket.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Proxy {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    CheckConfig(CheckConfig),
+}
+
+#[derive(Args)]
+struct Serve {
     /// Socket to serve the runtime interface on, such as /run/wharf/cri.sock; its folder is made if it is not there
-    #[arg(long, value_name = "SOCKET")]
-    listen: Endpoint,
+    #[arg(long, value_name = "SOCKET", required = true)]
+    listen: Option<Endpoint>,
     /// Socket of the container runtime, such as /run/containerd/containerd.sock; it may appear later
-    #[arg(long, value_name = "SOCKET")]
-    runtime: Endpoint,
+    #[arg(long, value_name = "SOCKET", required = true)]
+    runtime: Option<Endpoint>,
+    /// Folder with a file for each hook server; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = hook::FOLDER)]
+    hooks_dir: PathBuf,
+    /// How long all hook servers together may take for one call, at most a fifth of the caller's own patience
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = running::duration)]
+    hook_budget: Duration,
+    /// What happens to a server's change of a field that another has changed before
+    #[arg(long, value_enum, default_value = "refuse")]
+    on_conflict: OnConflict,
+    /// Pods with this label or annotation, KEY=VALUE, are passed on without hooks
+    #[arg(long, value_name = "KEY=VALUE", value_parser = skip, default_value_t = Skip::default())]
+    skip: Skip,
+    /// Take an oom_score_adj of 0 in a server's answer for a wish, as koord-runtime-proxy does, and not for unset
+    #[arg(long)]
+    zero_oom_score_adj: bool,
     /// Serve /healthz, /readyz and /metrics at this address, such as 127.0.0.1:9090
     #[arg(long, value_name = "ADDRESS")]
     http_endpoint: Option<String>,
@@ -41,52 +65,56 @@ pub(crate) struct Proxy {
     log: LogArgs,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum OnConflict {
+    /// The whole answer counts as failed, under its server's failure policy
+    Refuse,
+    /// The first change stays
+    First,
+    /// The last change wins
+    Last,
+}
+
 impl Proxy {
     pub(crate) fn run(self) -> ExitCode {
-        let guard = self.log.init();
-        let code = running::run(Threads::One, |stop| self.serve(stop));
-        drop(guard);
-        code
-    }
-
-    async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode> {
-        let (listen, runtime) = (self.listen.path(), self.runtime.path());
-        ensure!(listen != runtime, "--listen and --runtime name the same socket");
-        if let Some(folder) = listen.parent() {
-            std::fs::create_dir_all(folder)
-                .with_context(|| format!("--listen {}", listen.display()))?;
+        match self.command {
+            Some(Command::CheckConfig(check)) => check.run(),
+            None => self.serve.run(),
         }
-        let listener = Listener::bind(listen, &ListenOptions::default()).context("--listen")?;
-        let proxy = wharf_criproxy::Proxy::new(runtime);
-        info!(listen = %listen.display(), runtime = %runtime.display(), "proxy started");
-
-        let mut serving = JoinSet::new();
-        if let Some(address) = &self.http_endpoint {
-            let mut registry = Registry::default();
-            process_metrics(&mut registry);
-            proxy.register_metrics(&mut registry);
-            let admin = admin(runtime, proxy.link(), registry);
-            let bound = admin.bind(address).await.context("--http-endpoint")?;
-            info!(address = %bound.local_addr(), "serving /healthz, /readyz and /metrics");
-            serving.spawn(bound.serve(stop.clone()));
-        }
-        proxy.serve(listener, DRAIN, stop).await?;
-        serving.join_all().await;
-        Ok(ExitCode::SUCCESS)
     }
 }
 
-fn admin(runtime: &Path, link: watch::Receiver<LinkState>, registry: Registry) -> Admin {
-    let runtime = runtime.display().to_string();
-    Admin::new()
-        .metrics("/metrics", Arc::new(registry))
-        .check("/healthz", || async { Ok(()) })
-        .check("/readyz", move || {
-            let ready = match &*link.borrow() {
-                LinkState::Connected { .. } => Ok(()),
-                LinkState::Down { error } => Err(error.clone()),
-                LinkState::Idle | LinkState::Connecting => Err(format!("connecting to {runtime}")),
-            };
-            async move { ready.map_err(|text| CheckFailure::new(503, text)) }
-        })
+impl Serve {
+    fn run(self) -> ExitCode {
+        let guard = self.log.init();
+        let socket = |given: Option<Endpoint>| given.expect("required without a subcommand");
+        let plan = Plan {
+            listen: socket(self.listen).into_path(),
+            http: self.http_endpoint,
+            options: ProxyOptions {
+                runtime: socket(self.runtime).into_path(),
+                hooks: self.hooks_dir,
+                budget: self.hook_budget,
+                conflict: match self.on_conflict {
+                    OnConflict::Refuse => Conflict::Refuse,
+                    OnConflict::First => Conflict::First,
+                    OnConflict::Last => Conflict::Last,
+                },
+                reading: Reading { zero_oom_score_adj: self.zero_oom_score_adj },
+                skip: self.skip,
+            },
+        };
+        let code = running::run(Threads::One, |stop| plan.serve(stop));
+        drop(guard);
+        code
+    }
+}
+
+fn skip(text: &str) -> Result<Skip, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => {
+            Ok(Skip { key: key.to_owned(), value: value.to_owned() })
+        }
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
 }

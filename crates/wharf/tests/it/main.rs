@@ -3,13 +3,16 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod commands;
+mod cri_recovery;
 mod csi;
 mod csi_driver;
 mod csi_peer;
 mod demo;
 mod docs;
+mod hooks;
 mod kills;
 mod kubelet;
 mod proxy;
 mod proxy_containerd;
+mod proxy_differential;
 mod support;

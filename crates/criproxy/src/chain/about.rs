@@ -1,0 +1,129 @@
+//! What comes with a question besides the question.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use tonic::Code;
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+
+use crate::text::cut;
+
+const OUTCOME_CODE: &str = "wharf-outcome-code";
+const OUTCOME_MESSAGE: &str = "wharf-outcome-message";
+const OUTCOME_DURATION: &str = "wharf-outcome-duration-ms";
+/// The longest message of an outcome, before it is encoded.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// The call that servers are asked about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct About {
+    /// The pod, as `namespace/name`.
+    pub(crate) pod: String,
+    /// The container, by name.
+    pub(crate) container: Option<String>,
+    /// The id of the sandbox or container, once there is one.
+    pub(crate) id: Option<String>,
+    /// What remains of the time that the caller gives the call.
+    pub(crate) left: Option<Duration>,
+    /// What the caller traces the call by.
+    pub(crate) trace: Trace,
+}
+
+/// Headers that a trace is followed by, as W3C names them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trace(MetadataMap);
+
+impl Trace {
+    const NAMES: [&str; 3] = ["traceparent", "tracestate", "baggage"];
+
+    /// Those of a call.
+    pub(crate) fn of(headers: &HeaderMap) -> Trace {
+        let mut trace = HeaderMap::new();
+        for name in Trace::NAMES {
+            for value in headers.get_all(name) {
+                trace.append(name, value.clone());
+            }
+        }
+        Trace(MetadataMap::from_headers(trace))
+    }
+
+    pub(super) fn metadata(&self) -> MetadataMap {
+        self.0.clone()
+    }
+}
+
+/// How the runtime's call ended, for those who are told afterwards.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+    pub(crate) duration: Duration,
+}
+
+impl Outcome {
+    /// Adds what a server is told. In metadata, which servers that do not look for it never see.
+    pub(super) fn add_to(&self, metadata: &mut MetadataMap) {
+        let message = percent_encoded(&cut(&self.message, LONGEST_MESSAGE));
+        for (name, value) in [
+            (OUTCOME_CODE, i32::from(self.code).to_string()),
+            (OUTCOME_MESSAGE, message),
+            (OUTCOME_DURATION, self.duration.as_millis().to_string()),
+        ] {
+            let value: AsciiMetadataValue = value.parse().expect("digits, or encoded");
+            metadata.insert(name, value);
+        }
+    }
+}
+
+/// As gRPC encodes `grpc-message`.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_message_fits_into_metadata() {
+        for (message, expected) in [
+            ("", "".to_owned()),
+            ("100 % sure", "100 %25 sure".to_owned()),
+            ("a\nb\u{7f}", "a%0Ab%7F".to_owned()),
+            ("ä", "%C3%A4".to_owned()),
+            (&"x".repeat(1025), format!("{}... (1 bytes more)", "x".repeat(1024))),
+        ] {
+            let duration = Duration::from_micros(1_999);
+            let outcome = Outcome { code: Code::NotFound, message: message.to_owned(), duration };
+            let mut metadata = MetadataMap::new();
+            outcome.add_to(&mut metadata);
+            assert_eq!(metadata.get(OUTCOME_CODE).unwrap(), "5");
+            assert_eq!(metadata.get(OUTCOME_MESSAGE).unwrap(), expected.as_str());
+            assert_eq!(metadata.get(OUTCOME_DURATION).unwrap(), "1");
+        }
+    }
+
+    #[test]
+    fn a_trace_is_followed_and_nothing_else() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("traceparent", "00-1-2-01"),
+            ("tracestate", "a=1"),
+            ("tracestate", "b=2"),
+            ("authorization", "x"),
+        ] {
+            headers.append(name, value.parse().unwrap());
+        }
+        let metadata = Trace::of(&headers).metadata();
+        assert_eq!(metadata.len(), 3);
+        let states: Vec<_> = metadata.get_all("tracestate").iter().collect();
+        assert_eq!(states, ["a=1", "b=2"]);
+    }
+}

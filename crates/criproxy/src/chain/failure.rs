@@ -1,0 +1,68 @@
+//! What went wrong with one server.
+
+use std::fmt;
+
+use tonic::{Code, Status};
+use wharf_uds::code_name;
+
+use super::ledger::Dispute;
+use crate::HookPoint;
+use crate::config::Server;
+use crate::text::cut;
+
+/// The longest message of a server that is passed on.
+const LONGEST: usize = 1024;
+/// As many fields of a conflict as are named.
+const NAMED: usize = 4;
+
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It could not be asked, did not answer, or with an error.
+    Call(Status),
+    /// It changes what others have changed.
+    Conflict(Vec<Dispute>),
+}
+
+impl Failure {
+    pub(super) fn code(&self) -> Code {
+        match self {
+            Failure::Call(status) => status.code(),
+            Failure::Conflict(_) => Code::FailedPrecondition,
+        }
+    }
+
+    /// In metrics.
+    pub(super) fn outcome(&self) -> &'static str {
+        match self {
+            Failure::Conflict(_) => "conflict",
+            Failure::Call(status) if status.code() == Code::DeadlineExceeded => "timeout",
+            Failure::Call(status) => code_name(status.code()),
+        }
+    }
+
+    /// What the kubelet is told where the policy is to fail. Begins as koord-runtime-proxy's does.
+    pub(super) fn status(&self, server: &Server, point: HookPoint) -> Status {
+        let (name, endpoint, hook) = (&server.name, server.endpoint.display(), point.name());
+        let text = format!("hook server err: {name} at {endpoint}, {hook}: {self}");
+        Status::new(self.code(), text)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let disputes = match self {
+            Failure::Call(status) => return f.write_str(&cut(status.message(), LONGEST)),
+            Failure::Conflict(disputes) => disputes,
+        };
+        f.write_str("it changes what was changed before:")?;
+        for (number, Dispute { field, owner }) in disputes.iter().take(NAMED).enumerate() {
+            let comma = if number == 0 { "" } else { "," };
+            let field = field.to_string();
+            write!(f, "{comma} {} by {}", cut(&field, LONGEST / NAMED), owner.name)?;
+        }
+        match disputes.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}

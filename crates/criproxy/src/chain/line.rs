@@ -1,0 +1,123 @@
+//! Connections to the servers in force.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use tokio::sync::watch;
+use tonic::client::Grpc;
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Request, Status};
+use tonic_prost::ProstCodec;
+use wharf_uds::{Channel, ChannelOptions, within};
+
+use crate::HookPoint;
+use crate::config::{Server, Servers};
+use crate::subject::Subject;
+
+/// The biggest answer that is taken, which is what gRPC takes unless told otherwise. A container's
+/// environment is at most some 2 MB, or its program cannot be started.
+const ANSWER_LIMIT: usize = 4 << 20;
+/// How long an attempt to connect may take. Calls do not wait for longer than their slice.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// A server with the connection to it.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) server: Arc<Server>,
+    pub(super) channel: Channel,
+    failing: AtomicBool,
+}
+
+impl Line {
+    /// Asks, and waits for no longer than `slice`. Without a connection one attempt is made at it.
+    pub(super) async fn call<S: Subject>(
+        &self,
+        point: HookPoint,
+        message: S::Request,
+        metadata: &MetadataMap,
+        slice: Duration,
+    ) -> Result<S::Response, Status> {
+        let mut request = Request::from_parts(metadata.clone(), Extensions::default(), message);
+        request.set_timeout(slice);
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(ANSWER_LIMIT);
+        let codec = ProstCodec::<S::Request, S::Response>::default();
+        let answered = async {
+            grpc.ready().await?;
+            grpc.unary(request, method(point), codec).await
+        };
+        Ok(within(slice, "the call", answered).await?.into_inner())
+    }
+
+    /// Whether this failure is the first after a success, or since the server is known.
+    pub(super) fn begins_to_fail(&self) -> bool {
+        !self.failing.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether this success is the first after a failure.
+    pub(super) fn recovers(&self) -> bool {
+        self.failing.swap(false, Ordering::Relaxed)
+    }
+}
+
+fn method(point: HookPoint) -> PathAndQuery {
+    let path = format!("/runtime.v1alpha1.RuntimeHookService/{}Hook", point.name());
+    PathAndQuery::try_from(path).expect("names of hooks are letters")
+}
+
+/// The lines to all servers in force: one connection to each endpoint, held for as long as a server
+/// in force has it.
+#[derive(Debug)]
+pub(super) struct Lines {
+    servers: watch::Receiver<Arc<Servers>>,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug, Default)]
+struct Current {
+    servers: Arc<Servers>,
+    lines: Arc<[Line]>,
+}
+
+impl Lines {
+    pub(super) fn new(servers: watch::Receiver<Arc<Servers>>) -> Lines {
+        Lines { servers, current: Mutex::default() }
+    }
+
+    /// The lines as of now. Needs to be called inside a tokio runtime.
+    pub(super) fn current(&self) -> Arc<[Line]> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked at under the lock, so that no older servers come after newer ones.
+        let servers = self.servers.borrow().clone();
+        if !Arc::ptr_eq(&servers, &current.servers) {
+            let lines = connect(&servers, &current.lines);
+            *current = Current { servers, lines };
+        }
+        current.lines.clone()
+    }
+
+    /// Opens and closes connections as servers change, for as long as they do.
+    pub(super) async fn follow(self: Arc<Self>) {
+        let mut servers = self.servers.clone();
+        while servers.changed().await.is_ok() {
+            self.current();
+        }
+    }
+}
+
+/// Lines to `servers`, over connections of the `known` lines where they lead to the same socket.
+fn connect(servers: &Servers, known: &[Line]) -> Arc<[Line]> {
+    let mut lines: Vec<Line> = Vec::new();
+    for server in servers.iter() {
+        let there = lines.iter().chain(known).find(|line| line.server.endpoint == server.endpoint);
+        let channel = there.map_or_else(|| hold(&server.endpoint), |line| line.channel.clone());
+        lines.push(Line { server: server.clone(), channel, failing: AtomicBool::new(false) });
+    }
+    lines.into()
+}
+
+fn hold(endpoint: &Path) -> Channel {
+    Channel::new(endpoint, ChannelOptions { connect_timeout: CONNECT, hold: true })
+}

@@ -1,0 +1,214 @@
+//! Hook servers, asked one after the other.
+//!
+//! ```text
+//!  request ──> a.json ──answer──> edits ──> ledger: whose field? ──> request' ──> b.json ──> …
+//!                │                                  │
+//!            no answer in its slice,            conflict: refuse, first or last
+//!            an error, garbage                      │
+//!                └───────────────> policy: Fail ends the call, Ignore goes on without
+//! ```
+//!
+//! Each server sees the request as those before it have changed it. Fields have owners for the time
+//! of a call, so that two servers which fight over one are found out and not merely the last one
+//! obeyed. All of them together have a budget, a part of what the caller gives the call, and each
+//! has its slice of it: whatever servers do, the runtime has its time, and Ignore ignores.
+//!
+//! - `about`: what comes with a question, and the outcome for those asked afterwards.
+//! - `budget`: how long servers may take.
+//! - `line`: connections to the servers in force.
+//! - `ledger`: who changed what; no I/O.
+//! - `round`: one call's way through the servers, and the policy for each.
+//! - `failure`: what went wrong with one server, in all its words.
+
+mod about;
+mod budget;
+mod failure;
+mod ledger;
+mod line;
+mod round;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tonic::Status;
+
+pub(crate) use self::about::{About, Outcome, Trace};
+use self::budget::Budget;
+use self::failure::Failure;
+pub use self::ledger::Conflict;
+pub(crate) use self::ledger::Dispute;
+use self::ledger::Ledger;
+use self::line::Lines;
+use self::round::{Round, Turn};
+use crate::config::{FailurePolicy, Servers};
+use crate::edit::Edit;
+use crate::hook_metrics::HookMetrics;
+use crate::subject::{Reading, Subject};
+use crate::{HookPoint, audit};
+
+/// How servers are asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChainOptions {
+    /// The most time that all servers of a call may take together. 2 s unless set; never more than a
+    /// fifth of what the caller gives the call.
+    pub(crate) budget: Duration,
+    /// What is done about servers that change the same field.
+    pub(crate) conflict: Conflict,
+    /// How answers are read.
+    pub(crate) reading: Reading,
+}
+
+impl Default for ChainOptions {
+    fn default() -> ChainOptions {
+        ChainOptions {
+            budget: Duration::from_secs(2),
+            conflict: Conflict::default(),
+            reading: Reading::default(),
+        }
+    }
+}
+
+/// The hook servers in force, in their order.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    lines: Arc<Lines>,
+    options: ChainOptions,
+    metrics: HookMetrics,
+    _follower: AbortOnDropHandle<()>,
+}
+
+/// What came of asking.
+pub(crate) struct Asked<S: Subject> {
+    /// The request as it was changed.
+    pub(crate) request: S::Request,
+    /// What all changes come to.
+    pub(crate) edits: Vec<Edit>,
+    /// Whether any server answered.
+    pub(crate) answered: bool,
+}
+
+impl<S: Subject> fmt::Debug for Asked<S> {
+    /// Without values, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields: Vec<_> = self.edits.iter().map(|edit| &edit.field).collect();
+        let mut debug = f.debug_struct("Asked");
+        debug.field("changed", &fields).field("answered", &self.answered).finish_non_exhaustive()
+    }
+}
+
+impl Chain {
+    /// Connects to the servers, and to others as they change. Needs to be called inside a tokio
+    /// runtime.
+    pub(crate) fn new(
+        servers: watch::Receiver<Arc<Servers>>,
+        options: ChainOptions,
+        metrics: HookMetrics,
+    ) -> Chain {
+        let lines = Arc::new(Lines::new(servers));
+        lines.current();
+        let follower = TaskTracker::new().spawn(lines.clone().follow());
+        Chain { lines, options, metrics, _follower: AbortOnDropHandle::new(follower) }
+    }
+
+    /// Whether any server is asked at `point`.
+    pub(crate) fn wants(&self, point: HookPoint) -> bool {
+        self.lines.current().iter().any(|line| line.server.hooks.contains_key(&point))
+    }
+
+    /// Whether a server that is asked at `point` has to have been asked.
+    pub(crate) fn insists(&self, point: HookPoint) -> bool {
+        let must = |policy: Option<&FailurePolicy>| policy == Some(&FailurePolicy::Fail);
+        self.lines.current().iter().any(|line| must(line.server.hooks.get(&point)))
+    }
+
+    /// Asks the servers of `point` what is to be changed.
+    ///
+    /// # Errors
+    ///
+    /// The failure of a server whose policy is to fail, with its own code. Servers after it are not
+    /// asked.
+    pub(crate) async fn ask<S: Subject>(
+        &self,
+        point: HookPoint,
+        about: &About,
+        mut request: S::Request,
+    ) -> Result<Asked<S>, Status> {
+        let round = self.round(point, about);
+        let metadata = about.trace.metadata();
+        let mut ledger = Ledger::default();
+        let mut changes = Vec::new();
+        let mut answered = false;
+        for turn in round.turns() {
+            let called = turn.call::<S>(request.clone(), &metadata).await;
+            let admitted = called.and_then(|answer| {
+                let edits = S::edits(point, &request, &answer, self.options.reading);
+                self.admit(&turn, &ledger, edits)
+            });
+            let Some(edits) = turn.conclude(admitted)? else { continue };
+            answered = true;
+            if !edits.is_empty() {
+                S::apply(&mut request, &edits);
+                ledger.enter(&turn.line.server, &edits);
+                changes.push((turn.line, edits));
+            }
+        }
+        // Only now: a change that a later failure undoes was none.
+        for (line, edits) in changes {
+            audit::changed(&line.server.name, point, about, &edits);
+            edits.iter().for_each(|edit| self.metrics.changed(&line.server.name, &edit.field));
+        }
+        Ok(Asked { request, edits: ledger.net(), answered })
+    }
+
+    /// Tells the servers of `point` what became of a call. Their answers mean nothing.
+    ///
+    /// # Errors
+    ///
+    /// The first failure of a server whose policy is to fail, once all servers were told.
+    pub(crate) async fn tell<S: Subject>(
+        &self,
+        point: HookPoint,
+        about: &About,
+        request: S::Request,
+        outcome: &Outcome,
+    ) -> Result<(), Status> {
+        let round = self.round(point, about);
+        let mut metadata = about.trace.metadata();
+        outcome.add_to(&mut metadata);
+        let mut told = Ok(());
+        for turn in round.turns() {
+            let called = turn.call::<S>(request.clone(), &metadata).await;
+            told = told.and(turn.conclude(called.map(drop)).map(drop));
+        }
+        told
+    }
+
+    fn round<'a>(&'a self, point: HookPoint, about: &'a About) -> Round<'a> {
+        let budget = Budget::start(self.options.budget, about.left);
+        Round { lines: self.lines.current(), metrics: &self.metrics, point, about, budget }
+    }
+
+    /// Decides which of a server's edits count.
+    fn admit(
+        &self,
+        turn: &Turn<'_>,
+        ledger: &Ledger,
+        edits: Vec<Edit>,
+    ) -> Result<Vec<Edit>, Failure> {
+        let disputes = ledger.disputes(&edits);
+        if disputes.is_empty() {
+            return Ok(edits);
+        }
+        turn.contest(&disputes, self.options.conflict);
+        match self.options.conflict {
+            Conflict::Refuse => Err(Failure::Conflict(disputes)),
+            Conflict::First => Ok(ledger.without_disputed(edits)),
+            Conflict::Last => Ok(edits),
+        }
+    }
+}

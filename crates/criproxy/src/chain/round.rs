@@ -1,0 +1,117 @@
+//! One call's way through the servers, and the policy for each.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+use wharf_uds::code_name;
+
+use super::about::About;
+use super::budget::Budget;
+use super::failure::Failure;
+use super::ledger::{Conflict, Dispute};
+use super::line::Line;
+use crate::config::FailurePolicy;
+use crate::hook_metrics::HookMetrics;
+use crate::subject::Subject;
+use crate::{HookPoint, audit};
+
+/// One call's way through the servers that were in force when it began.
+pub(super) struct Round<'a> {
+    pub(super) lines: Arc<[Line]>,
+    pub(super) metrics: &'a HookMetrics,
+    pub(super) point: HookPoint,
+    pub(super) about: &'a About,
+    pub(super) budget: Budget,
+}
+
+impl Round<'_> {
+    pub(super) fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
+        let policy = |line: &Line| line.server.hooks.get(&self.point).copied();
+        let mut to_come = self.lines.iter().filter(|line| policy(line).is_some()).count();
+        self.lines.iter().filter_map(move |line| {
+            let turn = Turn { round: self, line, policy: policy(line)?, to_come };
+            to_come -= 1;
+            Some(turn)
+        })
+    }
+}
+
+/// One server of a round.
+pub(super) struct Turn<'a> {
+    round: &'a Round<'a>,
+    pub(super) line: &'a Line,
+    policy: FailurePolicy,
+    /// The servers that still share the budget, this one included.
+    to_come: usize,
+}
+
+impl Turn<'_> {
+    pub(super) async fn call<S: Subject>(
+        &self,
+        message: S::Request,
+        metadata: &MetadataMap,
+    ) -> Result<S::Response, Failure> {
+        let Turn { round, line, .. } = self;
+        let slice = round.budget.slice(line.server.timeout, self.to_come);
+        let started = Instant::now();
+        let answer = line.call::<S>(round.point, message, metadata, slice).await;
+        round.metrics.took(&line.server.name, round.point, started.elapsed());
+        answer.map_err(Failure::Call)
+    }
+
+    /// Counts what came of it, and applies the policy to a failure: an error, or nothing.
+    pub(super) fn conclude<T>(&self, result: Result<T, Failure>) -> Result<Option<T>, Status> {
+        let Turn { round: Round { metrics, point, .. }, line, policy, .. } = self;
+        let server = &line.server;
+        let failure = match result {
+            Ok(answer) => {
+                metrics.ended(&server.name, *point, "ok");
+                if line.recovers() {
+                    tracing::info!(server = server.name, "hook server answers again");
+                }
+                return Ok(Some(answer));
+            }
+            Err(failure) => failure,
+        };
+        metrics.ended(&server.name, *point, failure.outcome());
+        metrics.applied(&server.name, *point, *policy);
+        self.log(&failure);
+        match policy {
+            FailurePolicy::Fail => Err(failure.status(server, *point)),
+            FailurePolicy::Ignore => Ok(None),
+        }
+    }
+
+    /// A server that is down fails every call: told once in full, and counted each time.
+    fn log(&self, failure: &Failure) {
+        let Turn { round: Round { point, about, .. }, line, policy, .. } = self;
+        let (server, hook, error) = (&line.server.name, point.name(), failure);
+        if !line.begins_to_fail() {
+            tracing::debug!(server, hook, pod = about.pod, %error, "hook server still fails");
+            return;
+        }
+        tracing::warn!(
+            server,
+            endpoint = %line.server.endpoint.display(),
+            hook,
+            pod = about.pod,
+            container = about.container,
+            code = code_name(error.code()),
+            %error,
+            policy = policy.name(),
+            "hook server fails"
+        );
+    }
+
+    /// Writes down what others have changed before.
+    pub(super) fn contest(&self, disputes: &[Dispute], conflict: Conflict) {
+        let Turn { round: Round { metrics, point, about, .. }, line, .. } = self;
+        let server = &line.server.name;
+        for dispute in disputes {
+            metrics.contested(server, &dispute.owner.name, conflict.name());
+        }
+        audit::contested(server, *point, about, conflict.name(), disputes);
+    }
+}

@@ -1,0 +1,11 @@
+//! Chains of real servers, on sockets in a temporary folder.
+
+mod answers;
+mod bench;
+mod conflicts;
+mod faults;
+mod log;
+mod order;
+mod outcomes;
+mod server;
+mod subject;

@@ -1,0 +1,207 @@
+//! A file's text as a server. No I/O.
+//!
+//! Read as Go's encoding/json would read it for koord-runtime-proxy: keys in any case, the last of
+//! several counts, null is absent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserializer;
+use serde::de::{Deserialize, Error, IgnoredAny, MapAccess, Visitor};
+use wharf_cli::go::parse_duration;
+
+use super::problem::{FileError, FileWarning, HookNames};
+use super::{FailurePolicy, Server};
+use crate::HookPoint;
+use crate::text::cut;
+
+/// The longest name or message of a file that is repeated to people.
+const LONGEST: usize = 256;
+
+/// Reads a file's text.
+pub(super) fn parse(name: &str, text: &[u8]) -> Result<(Server, Vec<FileWarning>), FileError> {
+    let keys: Keys = serde_json::from_slice(text)
+        .map_err(|error| FileError::Invalid(cut(&error.to_string(), LONGEST).into_owned()))?;
+    let mut warnings = keys.warnings;
+    let policy = keys.policy.unwrap_or_default();
+    let hooks: BTreeMap<_, _> = keys
+        .hooks
+        .iter()
+        .map(|point| (*point, *keys.policies.get(point).unwrap_or(&policy)))
+        .collect();
+    let idle = keys.policies.keys().filter(|point| !keys.hooks.contains(point));
+    warnings.extend(idle.map(|point| FileWarning::IdlePolicy(*point)));
+    if hooks.is_empty() {
+        warnings.push(FileWarning::NoHooks);
+    }
+    let server = Server {
+        name: name.to_owned(),
+        endpoint: keys.endpoint.ok_or(FileError::NoEndpoint)?,
+        order: keys.order.unwrap_or_default(),
+        timeout: keys.timeout,
+        hooks,
+    };
+    Ok((server, warnings))
+}
+
+/// What the keys of a file say.
+#[derive(Default)]
+struct Keys {
+    endpoint: Option<PathBuf>,
+    policy: Option<FailurePolicy>,
+    hooks: BTreeSet<HookPoint>,
+    order: Option<i64>,
+    timeout: Option<Duration>,
+    policies: BTreeMap<HookPoint, FailurePolicy>,
+    warnings: Vec<FileWarning>,
+}
+
+const ENDPOINT: &str = "remote-endpoint";
+const POLICY: &str = "failure-policy";
+const HOOKS: &str = "runtime-hooks";
+const ORDER: &str = "order";
+const TIMEOUT: &str = "timeout";
+const POLICIES: &str = "failure-policies";
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Keys, D::Error> {
+        deserializer.deserialize_map(KeysVisitor)
+    }
+}
+
+struct KeysVisitor;
+
+impl<'de> Visitor<'de> for KeysVisitor {
+    type Value = Keys;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object that describes a hook server")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
+        let mut keys = Keys::default();
+        let mut seen = BTreeSet::new();
+        while let Some(written) = map.next_key::<String>()? {
+            let known = [ENDPOINT, POLICY, HOOKS, ORDER, TIMEOUT, POLICIES];
+            let Some(key) = known.into_iter().find(|key| written.eq_ignore_ascii_case(key)) else {
+                map.next_value::<IgnoredAny>()?;
+                keys.warnings.push(FileWarning::UnknownKey(cut(&written, LONGEST).into_owned()));
+                continue;
+            };
+            if !seen.insert(key) {
+                keys.warnings.push(FileWarning::RepeatedKey(key));
+            }
+            keys.read(key, &mut map).map_err(|error| A::Error::custom(Keyed(key, error)))?;
+        }
+        Ok(keys)
+    }
+}
+
+/// An error with the key that it is about. serde_json finds the line again at the end of the text.
+struct Keyed<E>(&'static str, E);
+
+impl<E: fmt::Display> fmt::Display for Keyed<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0, self.1)
+    }
+}
+
+impl Keys {
+    fn read<'de, A: MapAccess<'de>>(
+        &mut self,
+        key: &'static str,
+        map: &mut A,
+    ) -> Result<(), A::Error> {
+        match key {
+            ENDPOINT => {
+                self.endpoint = given(map)?.map(|text: String| endpoint(&text)).transpose()?;
+            }
+            POLICY => {
+                self.policy = given(map)?.map(|text: String| policy(&text)).transpose()?.flatten();
+            }
+            HOOKS => self.name_hooks(given(map)?.unwrap_or_default()),
+            ORDER => self.order = given(map)?,
+            TIMEOUT => self.timeout = given(map)?.map(|text: String| timeout(&text)).transpose()?,
+            _ => self.policies = policies(given(map)?.unwrap_or_default())?,
+        }
+        Ok(())
+    }
+
+    /// Names of other versions are no reason to do without a server: koordlet writes those of its own.
+    fn name_hooks(&mut self, names: Vec<String>) {
+        self.hooks.clear();
+        for name in names {
+            match HookPoint::named(&name) {
+                Some(point) => {
+                    self.hooks.insert(point);
+                }
+                None => {
+                    let name = cut(&name, LONGEST).into_owned();
+                    self.warnings.push(FileWarning::UnknownHook(name));
+                }
+            }
+        }
+    }
+}
+
+fn given<'de, A: MapAccess<'de>, T: Deserialize<'de>>(map: &mut A) -> Result<Option<T>, A::Error> {
+    map.next_value()
+}
+
+/// The socket of an endpoint: a path, `unix:///path` or `unix:/path`.
+fn endpoint<E: Error>(text: &str) -> Result<PathBuf, E> {
+    let scheme = ["unix://", "unix:"].into_iter().find_map(|scheme| text.strip_prefix(scheme));
+    let path = scheme.unwrap_or(text);
+    if path.starts_with('/') && !path.contains('\0') {
+        return Ok(PathBuf::from(path));
+    }
+    Err(E::custom(format_args!(
+        "expected the absolute path of a unix socket, got {:?}",
+        cut(text, LONGEST)
+    )))
+}
+
+/// An empty text is how koordinator says that there is none.
+fn policy<E: Error>(text: &str) -> Result<Option<FailurePolicy>, E> {
+    match text {
+        "" => Ok(None),
+        "Fail" => Ok(Some(FailurePolicy::Fail)),
+        "Ignore" => Ok(Some(FailurePolicy::Ignore)),
+        _ => Err(E::custom(format_args!(
+            "expected \"Fail\" or \"Ignore\", got {:?}",
+            cut(text, LONGEST)
+        ))),
+    }
+}
+
+/// A policy that is meant for a hook must not miss it: unlike in `runtime-hooks`, other names are
+/// errors.
+fn policies<E: Error>(
+    written: BTreeMap<String, String>,
+) -> Result<BTreeMap<HookPoint, FailurePolicy>, E> {
+    let mut policies = BTreeMap::new();
+    for (name, text) in written {
+        let Some(point) = HookPoint::named(&name) else {
+            let name = cut(&name, LONGEST);
+            return Err(E::custom(format_args!("{name:?} is not a hook; expected {HookNames}")));
+        };
+        if let Some(policy) =
+            policy(&text).map_err(|error: E| E::custom(Keyed(point.name(), error)))?
+        {
+            policies.insert(point, policy);
+        }
+    }
+    Ok(policies)
+}
+
+fn timeout<E: Error>(text: &str) -> Result<Duration, E> {
+    let nanos = parse_duration(text).map_err(E::custom)?;
+    u64::try_from(nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos).ok_or_else(
+        || E::custom(format_args!("expected a duration above zero, such as 500ms, got {text:?}")),
+    )
+}
+
+#[cfg(test)]
+mod tests;

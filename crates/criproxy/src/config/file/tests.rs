@@ -1,0 +1,179 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn read(text: &str) -> (Server, Vec<FileWarning>) {
+    parse("a.json", text.as_bytes()).unwrap_or_else(|error| panic!("{error} in {text}"))
+}
+
+fn refused(text: &str) -> String {
+    match parse("a.json", text.as_bytes()) {
+        Ok(server) => panic!("{server:?} from {text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn with(keys: &str) -> String {
+    format!("{{\"remote-endpoint\": \"/a.sock\",\n{keys}}}")
+}
+
+/// As Go's MarshalIndent writes it.
+#[test]
+fn koordlets_own_file() {
+    let (server, warnings) = read(
+        "{\n\t\"remote-endpoint\": \"/var/run/koordlet/koordlet.sock\",\n\t\"failure-policy\": \
+         \"Ignore\",\n\t\"runtime-hooks\": [\n\t\t\"PreRunPodSandbox\",\n\t\t\
+         \"PreCreateContainer\",\n\t\t\"PreUpdateContainerResources\"\n\t]\n}",
+    );
+    let hooks = [
+        HookPoint::PreRunPodSandbox,
+        HookPoint::PreCreateContainer,
+        HookPoint::PreUpdateContainerResources,
+    ];
+    let expected = Server {
+        name: "a.json".to_owned(),
+        endpoint: PathBuf::from("/var/run/koordlet/koordlet.sock"),
+        order: 0,
+        timeout: None,
+        hooks: hooks.map(|point| (point, FailurePolicy::Ignore)).into(),
+    };
+    assert_eq!((server, warnings), (expected, Vec::new()));
+}
+
+/// A koordlet of 1.5 knows a hook that has no call to it.
+#[test]
+fn hooks_of_other_versions_are_told_and_left_out() {
+    let (server, warnings) =
+        read(&with(r#""runtime-hooks": ["PreRemoveRunPodSandbox", "PostStopContainer"]"#));
+    let hooks: Vec<_> = server.hooks.keys().copied().collect();
+    assert_eq!(hooks, [HookPoint::PostStopContainer]);
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    let text = warning.to_string();
+    assert!(
+        text.contains("\"PreRemoveRunPodSandbox\"") && text.contains("PreRunPodSandbox, "),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_policy_for_a_hook_comes_before_that_of_the_server() {
+    let (server, warnings) = read(&with(
+        r#""failure-policy": "Fail", "order": -3, "timeout": "1m0.5s",
+           "runtime-hooks": ["PreCreateContainer", "PreStartContainer"],
+           "failure-policies": {"PreStartContainer": "Ignore", "PostStopContainer": "Fail"}"#,
+    ));
+    let hooks = [
+        (HookPoint::PreCreateContainer, FailurePolicy::Fail),
+        (HookPoint::PreStartContainer, FailurePolicy::Ignore),
+    ];
+    assert_eq!(server.hooks, hooks.into());
+    assert_eq!((server.order, server.timeout), (-3, Some(Duration::from_millis(60_500))));
+    assert_eq!(warnings, [FileWarning::IdlePolicy(HookPoint::PostStopContainer)]);
+}
+
+#[test]
+fn endpoints_as_people_write_them() {
+    for endpoint in ["/run/a.sock", "unix:///run/a.sock", "unix:/run/a.sock"] {
+        let (server, _) = read(&format!("{{\"remote-endpoint\": \"{endpoint}\"}}"));
+        assert_eq!(server.endpoint, PathBuf::from("/run/a.sock"), "{endpoint}");
+    }
+    for endpoint in ["", "a.sock", "unix://a.sock", "tcp://1.2.3.4:5", "@abstract", "/a\\u0000b"] {
+        let error = refused(&format!("{{\"remote-endpoint\": \"{endpoint}\"}}"));
+        assert!(error.starts_with("remote-endpoint: expected the absolute path"), "{error}");
+    }
+}
+
+#[test]
+fn as_go_reads_json() {
+    let (server, warnings) = read(&with(
+        r#""Failure-Policy": "Fail", "order": 1, "order": 2, "timeout": null, "comment": [{}],
+           "RUNTIME-HOOKS": ["PreStartContainer"], "failure-policies": null"#,
+    ));
+    assert_eq!(server.hooks, [(HookPoint::PreStartContainer, FailurePolicy::Fail)].into());
+    assert_eq!(server.order, 2);
+    let expected = [FileWarning::RepeatedKey("order"), FileWarning::UnknownKey("comment".into())];
+    assert_eq!(warnings, expected);
+    let (server, warnings) = read(&with(r#""failure-policy": """#));
+    assert!(server.hooks.is_empty());
+    assert_eq!(warnings, [FileWarning::NoHooks]);
+}
+
+#[test]
+fn errors_name_key_and_line() {
+    for (text, expected) in [
+        ("{}", "remote-endpoint is missing: expected the path of the hook server's socket"),
+        (
+            &with(r#""failure-policy": "fail""#),
+            "failure-policy: expected \"Fail\" or \"Ignore\", got \"fail\"",
+        ),
+        (
+            &with(r#""runtime-hooks": "PreStartContainer""#),
+            "runtime-hooks: invalid type: string \"PreStartContainer\", expected a sequence",
+        ),
+        (&with(r#""order": "1""#), "order: invalid type: string \"1\", expected i64"),
+        (&with(r#""timeout": "5""#), "timeout: time: missing unit in duration \"5\""),
+        (
+            &with(r#""timeout": "-1s""#),
+            "timeout: expected a duration above zero, such as 500ms, got \"-1s\"",
+        ),
+        (
+            &with(r#""failure-policies": {"PreStartContainer": "No"}"#),
+            "failure-policies: PreStartContainer: expected \"Fail\" or \"Ignore\", got \"No\"",
+        ),
+    ] {
+        let error = refused(text);
+        let (what, place) = error.split_once(" at line ").unwrap_or((&error, "2 column"));
+        assert_eq!(what, expected);
+        assert!(place.starts_with("2 column"), "{error}");
+    }
+    let error = refused(&with(r#""failure-policies": {"PreStart": "Fail"}"#));
+    assert!(
+        error.contains("\"PreStart\" is not a hook; expected one of PreRunPodSandbox,"),
+        "{error}"
+    );
+    let error = refused("{\"remote-endpoint\": \"/a\"} trailing");
+    assert!(error.contains("trailing characters at line 1"), "{error}");
+    let error = refused(&with(&format!("\"failure-policy\": \"{}\"", "x".repeat(10_000))));
+    assert!(error.len() < 400, "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        rng_seed: proptest::test_runner::RngSeed::Fixed(5),
+        cases: 4096,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Whatever is in a file, it is a server or a short error.
+    #[test]
+    fn any_bytes(text in prop::collection::vec(any::<u8>(), 0..512)) {
+        judged(&text)?;
+    }
+
+    /// Valid files with a few bytes that are not.
+    #[test]
+    fn almost_valid(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(&b"{}[]\":,0\\eu\xff\n"[..])), 1..6),
+        end in any::<prop::sample::Index>(),
+    ) {
+        let mut text = with(
+            r#""failure-policy": "Fail", "runtime-hooks": ["PreStartContainer"], "order": 1,
+               "timeout": "1s", "failure-policies": {"PreStartContainer": "Ignore"}"#,
+        ).into_bytes();
+        for (at, byte) in edits {
+            let at = at.index(text.len());
+            text[at] = byte;
+        }
+        judged(&text)?;
+        judged(&text[..end.index(text.len())])?;
+    }
+}
+
+fn judged(text: &[u8]) -> Result<(), TestCaseError> {
+    if let Err(error) = parse("a.json", text) {
+        let error = error.to_string();
+        prop_assert!(!error.is_empty() && error.len() < 2 * LONGEST, "{}", error);
+    }
+    Ok(())
+}

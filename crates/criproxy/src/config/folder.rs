@@ -1,0 +1,133 @@
+//! What is in the folder, and whether it can be trusted.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::FileError;
+
+/// The biggest file that is read.
+const LIMIT: u64 = 64 << 10;
+
+/// Why nothing of a folder can be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// Others could put files there.
+    #[error("hook server folder {}: {why}", folder.display())]
+    Untrusted {
+        /// The folder.
+        folder: PathBuf,
+        /// Who could, and what to do about it.
+        why: String,
+    },
+    /// It could not be read.
+    #[error("hook server folder {}: cannot be read", folder.display())]
+    Unreadable {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl FolderError {
+    /// Without the folder's name.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            FolderError::Untrusted { why, .. } => why.clone(),
+            FolderError::Unreadable { source, .. } => format!("cannot be read: {source}"),
+        }
+    }
+}
+
+/// A file's text, or why there is none.
+pub(super) type Reading = Result<Vec<u8>, FileError>;
+
+/// What is in a folder.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// Files of hook servers, by name.
+    pub(super) servers: BTreeMap<String, Reading>,
+    /// Other files.
+    pub(super) others: Vec<String>,
+}
+
+/// Reads a folder, or says that there is none. Blocks.
+pub(super) fn read(folder: &Path) -> Result<Option<Contents>, FolderError> {
+    let unreadable = |source| FolderError::Unreadable { folder: folder.to_owned(), source };
+    match fs::metadata(folder) {
+        Ok(metadata) => trust(&metadata)
+            .map_err(|why| FolderError::Untrusted { folder: folder.to_owned(), why })?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
+    }
+    let mut contents = Contents::default();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let name = entry.map_err(unreadable)?.file_name();
+        if name.as_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = folder.join(&name);
+        let Some(reading) = read_file(&path).transpose() else { continue };
+        let shown = name.to_string_lossy().into_owned();
+        if is_of_a_server(&name) {
+            contents.servers.insert(shown, reading);
+        } else {
+            contents.others.push(shown);
+        }
+    }
+    Ok(Some(contents))
+}
+
+/// As koord-runtime-proxy has it: `json` at the end, with or without a dot.
+fn is_of_a_server(name: &OsStr) -> bool {
+    name.as_bytes().ends_with(b"json")
+}
+
+/// Reads a file; nothing, if there is none (any more), or something else in its place.
+fn read_file(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+    let unreadable = |error: io::Error| FileError::Unreadable(error.to_string());
+    // Never waits for the other side of a pipe.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from) {
+        Ok(file) => File::from(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Ok(None);
+    }
+    trust(&metadata).map_err(FileError::Untrusted)?;
+    let mut text = Vec::new();
+    file.take(LIMIT + 1).read_to_end(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > LIMIT {
+        return Err(FileError::TooBig { limit: LIMIT });
+    }
+    Ok(Some(text))
+}
+
+/// Whether nobody but root and ourselves can write to it.
+fn trust(metadata: &Metadata) -> Result<(), String> {
+    let ours = rustix::process::geteuid().as_raw();
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    if owner != 0 && owner != ours {
+        return Err(format!(
+            "owned by uid {owner}, who could have hooks run on every pod: expected root as the owner"
+        ));
+    }
+    if mode & 0o022 != 0 {
+        return Err(format!(
+            "its mode {mode:04o} lets others write to it, who could have hooks run on every pod: \
+             take that away with chmod go-w"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! A hook server, and all of them in their order.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::HookPoint;
+
+/// A hook server, as its file describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// The name of its file, which is how logs, metrics and errors call it.
+    pub name: String,
+    /// The socket that it listens on.
+    pub endpoint: PathBuf,
+    /// Its place: the lowest is asked first, and names decide between equals.
+    pub order: i64,
+    /// How long it may take for an answer; without, its share of the budget of a call.
+    pub timeout: Option<Duration>,
+    /// Where it is asked, and what its failure means there.
+    pub hooks: BTreeMap<HookPoint, FailurePolicy>,
+}
+
+/// What the failure of a hook server means for the call that it was asked about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FailurePolicy {
+    /// The call fails.
+    Fail,
+    /// The call goes on as if the server had not been asked.
+    #[default]
+    Ignore,
+}
+
+impl FailurePolicy {
+    /// The name in a server's file.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailurePolicy::Fail => "Fail",
+            FailurePolicy::Ignore => "Ignore",
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} (order {}", self.name, self.endpoint.display(), self.order)?;
+        if let Some(timeout) = self.timeout {
+            write!(f, ", timeout {timeout:?}")?;
+        }
+        f.write_str("):")?;
+        if self.hooks.is_empty() {
+            f.write_str(" never asked")?;
+        }
+        for (number, (point, policy)) in self.hooks.iter().enumerate() {
+            let comma = if number == 0 { "" } else { "," };
+            write!(f, "{comma} {}={}", point.name(), policy.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// All hook servers, in the order in which they are asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Servers(Vec<Arc<Server>>);
+
+impl Servers {
+    /// Puts servers into their order.
+    pub fn new(mut servers: Vec<Arc<Server>>) -> Servers {
+        servers.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
+        Servers(servers)
+    }
+
+    /// The servers, first to last.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Server>> {
+        self.0.iter()
+    }
+
+    /// Servers with the endpoint of another one before them, and that one.
+    pub(super) fn doubles(&self) -> impl Iterator<Item = (&Server, &Server)> {
+        self.0.iter().enumerate().filter_map(|(at, server)| {
+            let first = self.0[..at].iter().find(|other| other.endpoint == server.endpoint)?;
+            Some((&**server, &**first))
+        })
+    }
+}

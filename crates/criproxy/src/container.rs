@@ -1,0 +1,179 @@
+//! A container, as hooks see it and as they change it.
+
+use bytes::Bytes;
+use wharf_proto::hooks::{
+    ContainerMetadata, ContainerResourceHookRequest, ContainerResourceHookResponse,
+};
+use wharf_wire::{Message, WireError};
+
+use crate::HookPoint;
+use crate::edit::{Edit, Field};
+use crate::record::{self, Carried};
+use crate::subject::{Reading, Subject};
+use crate::{env, map, pod, resources};
+
+/// CreateContainerRequest.
+const CONFIG: u32 = 2;
+const SANDBOX_CONFIG: u32 = 3;
+/// ContainerConfig.
+const METADATA: u32 = 1;
+const ANNOTATIONS: u32 = 10;
+const LINUX: u32 = 15;
+/// ContainerMetadata.
+const NAME: u32 = 1;
+const ATTEMPT: u32 = 2;
+/// LinuxContainerConfig.
+const RESOURCES: u32 = 1;
+/// UpdateContainerResourcesRequest.
+const UPDATE_LINUX: u32 = 2;
+const UPDATE_ANNOTATIONS: u32 = 4;
+
+/// Questions about containers.
+pub(crate) struct Container;
+
+impl Subject for Container {
+    type Request = ContainerResourceHookRequest;
+    type Response = ContainerResourceHookResponse;
+
+    /// Annotations and cgroup v2 files are merged key by key, the environment is replaced as a
+    /// whole, and numbers are taken if they say something. At PreStartContainer nothing of it can
+    /// reach the runtime, and of PreUpdateContainerResources only annotations and resources; the
+    /// rest is remembered, and seen by the hooks that follow.
+    fn edits(
+        point: HookPoint,
+        sent: &ContainerResourceHookRequest,
+        answer: &ContainerResourceHookResponse,
+        reading: Reading,
+    ) -> Vec<Edit> {
+        match point {
+            HookPoint::PreCreateContainer
+            | HookPoint::PreStartContainer
+            | HookPoint::PreUpdateContainerResources => {}
+            _ => return Vec::new(),
+        }
+        let (told, answered) = (&sent.container_annotations, &answer.container_annotations);
+        let mut edits: Vec<_> = map::merged(told, answered, Field::Annotation).collect();
+        if let Some(answered) = &answer.container_resources {
+            let told = sent.container_resources.clone().unwrap_or_default();
+            edits.extend(resources::answered(&told, answered, reading));
+        }
+        edits.extend(pod::moved(&sent.pod_cgroup_parent, &answer.pod_cgroup_parent));
+        edits.extend(env::replaced(&sent.container_envs, &answer.container_envs));
+        edits
+    }
+
+    fn apply(request: &mut ContainerResourceHookRequest, edits: &[Edit]) {
+        for edit in edits {
+            match &edit.field {
+                Field::Annotation(key) => {
+                    map::apply(&mut request.container_annotations, key, &edit.to);
+                }
+                Field::CgroupParent => {
+                    request.pod_cgroup_parent = edit.to.text().unwrap_or_default().to_owned();
+                }
+                Field::Env(key) => map::apply(&mut request.container_envs, key, &edit.to),
+                Field::Amount(_) | Field::Cpuset(_) | Field::Unified(_) => {
+                    resources::apply(request.container_resources.get_or_insert_default(), edit);
+                }
+                Field::Label(_) => {}
+            }
+        }
+    }
+}
+
+/// What hooks changed of a pod sandbox and a CreateContainer in it has to repeat: a runtime places
+/// the container by this request, not by the sandbox that there is.
+pub(crate) fn carried(create: &Bytes, pod: &record::Pod) -> Result<Vec<Edit>, WireError> {
+    match pod.carried() {
+        Carried::Known(edits) => Ok(edits.to_vec()),
+        Carried::Forgotten => {
+            let mut create = Message::parse(create.clone())?;
+            pod::lacking(create.open(SANDBOX_CONFIG)?, &pod.question())
+        }
+    }
+}
+
+/// What hooks are told before a CreateContainer.
+pub(crate) fn asked(
+    create: &Bytes,
+    pod: &record::Pod,
+) -> Result<ContainerResourceHookRequest, WireError> {
+    let carried = carried(create, pod)?;
+    let mut create = Message::parse(create.clone())?;
+    let pod_cgroup_parent = match pod::new_cgroup_parent(&carried) {
+        Some(parent) => parent.to_owned(),
+        None => pod::cgroup_parent(create.open(SANDBOX_CONFIG)?)?,
+    };
+    let config = create.open(CONFIG)?;
+    let metadata = config.open(METADATA)?;
+    let container_meta = ContainerMetadata {
+        name: map::text(metadata, NAME)?,
+        attempt: metadata.varint(ATTEMPT)?.unwrap_or_default() as u32,
+        id: String::new(),
+    };
+    let asked = ContainerResourceHookRequest {
+        container_meta: Some(container_meta),
+        container_annotations: map::read(config, ANNOTATIONS)?,
+        container_envs: env::read(config)?,
+        container_resources: Some(resources::read(config.open(LINUX)?.open(RESOURCES)?)?),
+        pod_cgroup_parent,
+        ..Default::default()
+    };
+    Ok(pod.join(asked))
+}
+
+/// A CreateContainer with what hooks changed of its pod and then of itself.
+pub(crate) fn edited(create: Bytes, carried: &[Edit], edits: &[Edit]) -> Result<Bytes, WireError> {
+    if carried.is_empty() && edits.is_empty() {
+        return Ok(create);
+    }
+    let mut create = Message::parse(create)?;
+    let sandbox = create.open(SANDBOX_CONFIG)?;
+    pod::write(sandbox, carried)?;
+    pod::write_cgroup_parent(sandbox, edits)?;
+    let config = create.open(CONFIG)?;
+    map::write(config, ANNOTATIONS, &map::changes(edits, pod::annotation))?;
+    env::write(config, edits)?;
+    resources::write(config.open(LINUX)?.open(RESOURCES)?, edits)?;
+    Ok(create.encode())
+}
+
+/// What hooks are told before an UpdateContainerResources: what is remembered, and what the request
+/// changes of it.
+pub(crate) fn update_asked(
+    update: &Bytes,
+    record: &record::Container,
+    pod: &record::Pod,
+) -> Result<ContainerResourceHookRequest, WireError> {
+    let mut update = Message::parse(update.clone())?;
+    let update = resources::read(update.open(UPDATE_LINUX)?)?;
+    let mut asked = record.question(pod);
+    asked.container_resources = Some(match asked.container_resources.take() {
+        Some(known) => resources::overlaid(known, &update),
+        // A runtime that told nothing of its containers: the request is all that is known.
+        None => update,
+    });
+    Ok(asked)
+}
+
+/// An UpdateContainerResources as hooks left it. If one answered, all that is remembered takes the
+/// place of what the request names, as servers of koord-runtime-proxy expect; what hooks have no
+/// say in stays as it came.
+pub(crate) fn updated(
+    update: Bytes,
+    finally: &ContainerResourceHookRequest,
+    answered: bool,
+) -> Result<Bytes, WireError> {
+    if !answered {
+        return Ok(update);
+    }
+    let mut update = Message::parse(update)?;
+    map::replace(&mut update, UPDATE_ANNOTATIONS, &finally.container_annotations)?;
+    if let Some(whole) = &finally.container_resources {
+        resources::replace(update.open(UPDATE_LINUX)?, whole)?;
+    }
+    Ok(update.encode())
+}
+
+#[cfg(test)]
+mod tests;

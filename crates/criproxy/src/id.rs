@@ -1,0 +1,50 @@
+//! Which pod or container a message is about.
+
+use bytes::Bytes;
+use wharf_wire::{Message, WireError};
+
+use crate::map::text;
+
+/// The id is the first field of every request that names a pod sandbox or a container, of
+/// CreateContainer's for its pod, and of the answers to RunPodSandbox and CreateContainer.
+const ID: u32 = 1;
+
+/// The id in a request or an answer; empty if it has none.
+pub(crate) fn of(message: &Bytes) -> Result<String, WireError> {
+    text(&Message::parse(message.clone())?, ID)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use wharf_proto::cri;
+
+    use super::*;
+
+    #[test]
+    fn every_message_has_it_in_one_place() {
+        let id = || "id-1".to_owned();
+        let messages = [
+            cri::StopPodSandboxRequest { pod_sandbox_id: id() }.encode_to_vec(),
+            cri::RemovePodSandboxRequest { pod_sandbox_id: id() }.encode_to_vec(),
+            cri::StartContainerRequest { container_id: id() }.encode_to_vec(),
+            cri::StopContainerRequest { container_id: id(), timeout: 30 }.encode_to_vec(),
+            cri::RemoveContainerRequest { container_id: id() }.encode_to_vec(),
+            cri::UpdateContainerResourcesRequest { container_id: id(), ..Default::default() }
+                .encode_to_vec(),
+            cri::CreateContainerRequest {
+                pod_sandbox_id: id(),
+                config: Some(cri::ContainerConfig::default()),
+                sandbox_config: None,
+            }
+            .encode_to_vec(),
+            cri::RunPodSandboxResponse { pod_sandbox_id: id() }.encode_to_vec(),
+            cri::CreateContainerResponse { container_id: id() }.encode_to_vec(),
+        ];
+        for message in messages {
+            assert_eq!(of(&message.into()), Ok(id()));
+        }
+        assert_eq!(of(&Bytes::new()), Ok(String::new()));
+        assert!(of(&Bytes::from_static(&[0x0a, 9])).is_err());
+    }
+}

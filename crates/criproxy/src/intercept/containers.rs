@@ -1,0 +1,164 @@
+//! Containers: made, started, changed, stopped and removed.
+
+use bytes::Bytes;
+use tonic::{Code, Status};
+use wharf_uds::RawAnswer;
+
+use super::lookup::Known;
+use super::visit::{End, Visit};
+use super::{Interceptor, Method, made};
+use crate::HookPoint;
+use crate::chain::{Asked, Outcome};
+use crate::container::{self, Container};
+use crate::id;
+use crate::rebuild::Found;
+use crate::record;
+
+impl Interceptor {
+    pub(super) async fn create_container(
+        &self,
+        visit: &mut Visit,
+        message: Bytes,
+    ) -> Result<RawAnswer, End> {
+        let (method, point) = (Method::CreateContainer, HookPoint::PreCreateContainer);
+        let Some(Found { id: pod_id, record: pod }) =
+            self.pod(visit, method, &id::of(&message)?).await?
+        else {
+            return visit.forward(&self.runtime, &message, None).await;
+        };
+        let question = container::asked(&message, &pod)?;
+        let carried = container::carried(&message, &pod)?;
+        let about = visit.about_container(&question);
+        let turn = self.turns.take(&pod_id).await;
+        let skipped = self.skips(&pod);
+        let Asked { request, edits, .. } =
+            self.ask::<Container>(visit, point, &about, question, skipped).await?;
+        let message = container::edited(message, &carried, &edits)?;
+        let answer = visit.forward(&self.runtime, &message, turn).await?;
+        if let Some(id) = made(&answer) {
+            self.records.commit_container(&id, record::Container::new(&pod_id, &id, request));
+        }
+        Ok(answer)
+    }
+
+    /// What hook servers answer before a start goes into the record, and to the runtime with the next update.
+    pub(super) async fn start_container(
+        &self,
+        visit: &mut Visit,
+        message: Bytes,
+    ) -> Result<RawAnswer, End> {
+        let (before, after) = (HookPoint::PreStartContainer, HookPoint::PostStartContainer);
+        let known = self.container(visit, Method::StartContainer, &id::of(&message)?).await?;
+        let Some(Known { id, container, pod }) = known else {
+            return visit.forward(&self.runtime, &message, None).await;
+        };
+        let question = container.question(&pod);
+        let about = visit.about_container(&question);
+        let turn = self.turns.take(container.pod()).await;
+        let skipped = self.skips(&pod);
+        let Asked { request, answered, .. } =
+            self.ask::<Container>(visit, before, &about, question, skipped).await?;
+        let (answer, outcome) = self.timed(visit, &message, turn).await?;
+        if outcome.code == Code::Ok && answered {
+            self.records.update_container(&id, container.now(request.clone()));
+        }
+        if !skipped {
+            self.chain.tell::<Container>(after, &about, request, &outcome).await?;
+        }
+        Ok(answer)
+    }
+
+    pub(super) async fn update_container(
+        &self,
+        visit: &mut Visit,
+        message: Bytes,
+    ) -> Result<RawAnswer, End> {
+        let (method, point) =
+            (Method::UpdateContainerResources, HookPoint::PreUpdateContainerResources);
+        let id = id::of(&message)?;
+        // An update builds on what the one before has led to.
+        let _last = self.turns.take(&format!("update {id}")).await;
+        let Some(Known { id, container, pod }) = self.container(visit, method, &id).await? else {
+            return visit.forward(&self.runtime, &message, None).await;
+        };
+        let question = container::update_asked(&message, &container, &pod)?;
+        let about = visit.about_container(&question);
+        let turn = self.turns.take(container.pod()).await;
+        let skipped = self.skips(&pod);
+        let Asked { request, answered, .. } =
+            self.ask::<Container>(visit, point, &about, question, skipped).await?;
+        let message = container::updated(message, &request, answered)?;
+        let answer = visit.forward(&self.runtime, &message, turn).await?;
+        if answer.status().code() == Code::Ok {
+            self.records.update_container(&id, container.now(request));
+        }
+        Ok(answer)
+    }
+
+    pub(super) async fn stop_container(
+        &self,
+        visit: &mut Visit,
+        message: Bytes,
+    ) -> Result<RawAnswer, End> {
+        let (answer, end) = self.end_container(visit, Method::StopContainer, &message).await?;
+        if let Some((id, outcome)) = end {
+            self.tell_container_stopped(visit, &id, &outcome).await?;
+        }
+        Ok(answer)
+    }
+
+    /// One that ended by itself was never stopped; that it did is told of now.
+    pub(super) async fn remove_container(
+        &self,
+        visit: &mut Visit,
+        message: Bytes,
+    ) -> Result<RawAnswer, End> {
+        let (answer, end) = self.end_container(visit, Method::RemoveContainer, &message).await?;
+        if let Some((id, outcome)) = end.filter(|(_, outcome)| outcome.code == Code::Ok) {
+            // Nobody would call again for a container that is gone, whatever a server says now.
+            let _ = self.tell_container_stopped(visit, &id, &outcome).await;
+            self.records.remove_container(&id);
+        }
+        Ok(answer)
+    }
+
+    /// Asks the runtime, having looked for the container: once it is gone the runtime cannot tell of it.
+    async fn end_container(
+        &self,
+        visit: &mut Visit,
+        method: Method,
+        message: &Bytes,
+    ) -> Result<(RawAnswer, Option<(String, Outcome)>), End> {
+        let known = self.container(visit, method, &id::of(message)?).await?;
+        let Some(Known { id, container, .. }) = known else {
+            return Ok((visit.forward(&self.runtime, message, None).await?, None));
+        };
+        let turn = self.turns.take(container.pod()).await;
+        let (answer, outcome) = self.timed(visit, message, turn).await?;
+        Ok((answer, Some((id, outcome))))
+    }
+
+    /// Tells of a container's end, unless that was done.
+    pub(super) async fn tell_container_stopped(
+        &self,
+        visit: &Visit,
+        id: &str,
+        outcome: &Outcome,
+    ) -> Result<(), Status> {
+        let _once = self.turns.take(&format!("stop {id}")).await;
+        let known = self.records.container(id).filter(|container| !container.is_stopped());
+        let Some(container) = known else { return Ok(()) };
+        if let Some(pod) = self.records.pod(container.pod())
+            && !self.skips(&pod)
+        {
+            let question = container.question(&pod);
+            let about = visit.about_container(&question);
+            let point = HookPoint::PostStopContainer;
+            self.chain.tell::<Container>(point, &about, question, outcome).await?;
+        }
+        if outcome.code == Code::Ok {
+            self.records.update_container(id, container.stopped());
+        }
+        Ok(())
+    }
+}

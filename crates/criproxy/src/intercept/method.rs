@@ -1,0 +1,72 @@
+//! The calls that are looked into.
+
+use crate::HookPoint;
+
+/// A call that hook servers are asked about, or that ends what they were told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    RunPodSandbox,
+    StopPodSandbox,
+    RemovePodSandbox,
+    CreateContainer,
+    StartContainer,
+    UpdateContainerResources,
+    StopContainer,
+    RemoveContainer,
+}
+
+impl Method {
+    /// The hooks that it may lead to.
+    pub(crate) fn points(self) -> &'static [HookPoint] {
+        match self {
+            Method::RunPodSandbox => &[HookPoint::PreRunPodSandbox],
+            Method::StopPodSandbox | Method::RemovePodSandbox => {
+                &[HookPoint::PostStopPodSandbox, HookPoint::PostStopContainer]
+            }
+            Method::CreateContainer => &[HookPoint::PreCreateContainer],
+            Method::StartContainer => {
+                &[HookPoint::PreStartContainer, HookPoint::PostStartContainer]
+            }
+            Method::UpdateContainerResources => &[HookPoint::PreUpdateContainerResources],
+            Method::StopContainer | Method::RemoveContainer => &[HookPoint::PostStopContainer],
+        }
+    }
+
+    /// By its path. The messages of both versions of CRI have the same numbers, so one way serves both.
+    pub(crate) fn of(path: &str) -> Option<Method> {
+        let name = path
+            .strip_prefix("/runtime.v1.RuntimeService/")
+            .or_else(|| path.strip_prefix("/runtime.v1alpha2.RuntimeService/"))?;
+        Some(match name {
+            "RunPodSandbox" => Method::RunPodSandbox,
+            "StopPodSandbox" => Method::StopPodSandbox,
+            "RemovePodSandbox" => Method::RemovePodSandbox,
+            "CreateContainer" => Method::CreateContainer,
+            "StartContainer" => Method::StartContainer,
+            "UpdateContainerResources" => Method::UpdateContainerResources,
+            "StopContainer" => Method::StopContainer,
+            "RemoveContainer" => Method::RemoveContainer,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_and_nothing_else() {
+        let run = Some(Method::RunPodSandbox);
+        assert_eq!(Method::of("/runtime.v1.RuntimeService/RunPodSandbox"), run);
+        assert_eq!(Method::of("/runtime.v1alpha2.RuntimeService/RunPodSandbox"), run);
+        for other in [
+            "/runtime.v2.RuntimeService/RunPodSandbox",
+            "/runtime.v1.ImageService/RunPodSandbox",
+            "/runtime.v1.RuntimeService/PodSandboxStatus",
+            "RunPodSandbox",
+        ] {
+            assert_eq!(Method::of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The calls about pods and containers that hook servers are asked about.
+//!
+//! Such a call is taken out of the stream: its message is read whole, hook servers are asked, what
+//! they change is written into the message, and the runtime is asked with it. A record of what was
+//! asked for is kept once the runtime has said yes, and goes with RemovePodSandbox or
+//! RemoveContainer. A call that no hook changes reaches the runtime with the bytes that it came with.
+
+mod containers;
+mod lookup;
+mod method;
+mod pods;
+mod skip;
+mod turns;
+mod visit;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tonic::{Code, Status};
+use wharf_cri::Client;
+use wharf_uds::{RawAnswer, RawCall, Relay};
+use wharf_wire::WireError;
+
+pub(crate) use self::method::Method;
+pub use self::skip::Skip;
+use self::turns::{Turn, Turns};
+use self::visit::{End, Visit};
+use crate::HookPoint;
+use crate::chain::{About, Asked, Chain, Outcome};
+use crate::id;
+use crate::record::{Pod, Records};
+use crate::subject::Subject;
+
+/// Stands in the way of calls, with everything that they concern. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Interceptor {
+    pub(crate) runtime: Arc<Relay>,
+    pub(crate) chain: Arc<Chain>,
+    pub(crate) records: Records,
+    pub(crate) recovery: Client,
+    pub(crate) skip: Skip,
+    pub(crate) turns: Turns,
+}
+
+impl Interceptor {
+    pub(crate) async fn attend(&self, call: RawCall, method: Method) -> Code {
+        let mut visit = Visit::new(call);
+        let end = match visit.message().await {
+            Ok(message) => match self.pass(&mut visit, method, message.clone()).await {
+                Err(End::Unreadable(error)) => {
+                    self.unreadable(&mut visit, method, &message, error).await
+                }
+                end => end,
+            },
+            Err(end) => Err(end),
+        };
+        visit.end(end)
+    }
+
+    async fn pass(
+        &self,
+        visit: &mut Visit,
+        method: Method,
+        message: Bytes,
+    ) -> Result<RawAnswer, End> {
+        match method {
+            Method::RunPodSandbox => self.run_pod(visit, message).await,
+            Method::StopPodSandbox => self.stop_pod(visit, message).await,
+            Method::RemovePodSandbox => self.remove_pod(visit, message).await,
+            Method::CreateContainer => self.create_container(visit, message).await,
+            Method::StartContainer => self.start_container(visit, message).await,
+            Method::UpdateContainerResources => self.update_container(visit, message).await,
+            Method::StopContainer => self.stop_container(visit, message).await,
+            Method::RemoveContainer => self.remove_container(visit, message).await,
+        }
+    }
+
+    /// Asks hook servers, unless the pod is to be left alone or nobody wants to be asked.
+    async fn ask<S: Subject>(
+        &self,
+        visit: &mut Visit,
+        point: HookPoint,
+        about: &About,
+        request: S::Request,
+        skipped: bool,
+    ) -> Result<Asked<S>, End> {
+        if skipped || !self.chain.wants(point) {
+            return Ok(Asked { request, edits: Vec::new(), answered: false });
+        }
+        Ok(visit.while_wanted(self.chain.ask::<S>(point, about, request)).await??)
+    }
+
+    /// Passes on a message that cannot be read, for the runtime to refuse, unless hooks would be
+    /// left out by that.
+    async fn unreadable(
+        &self,
+        visit: &mut Visit,
+        method: Method,
+        message: &Bytes,
+        error: WireError,
+    ) -> Result<RawAnswer, End> {
+        match method.points().iter().find(|point| self.chain.wants(**point)) {
+            Some(point) => {
+                let text = format!("{}: the request cannot be read: {error}", point.name());
+                Err(Status::invalid_argument(text).into())
+            }
+            None => visit.forward(&self.runtime, message, None).await,
+        }
+    }
+
+    /// Asks the runtime, and keeps the time.
+    async fn timed(
+        &self,
+        visit: &mut Visit,
+        message: &Bytes,
+        turn: impl Into<Option<Turn>>,
+    ) -> Result<(RawAnswer, Outcome), End> {
+        let begun = Instant::now();
+        let answer = visit.forward(&self.runtime, message, turn).await?;
+        let status = answer.status();
+        let outcome = Outcome {
+            code: status.code(),
+            message: status.message().to_owned(),
+            duration: begun.elapsed(),
+        };
+        Ok((answer, outcome))
+    }
+
+    fn skips(&self, pod: &Pod) -> bool {
+        let question = pod.question();
+        self.skip.applies(&question.labels, &question.annotations)
+    }
+}
+
+/// The id of what the runtime made.
+fn made(answer: &RawAnswer) -> Option<String> {
+    if answer.status().code() != Code::Ok {
+        return None;
+    }
+    id::of(&answer.message()?).ok().filter(|id| !id.is_empty())
+}

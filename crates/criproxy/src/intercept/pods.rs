@@ -1,0 +1,107 @@
+//! Pod sandboxes: made, stopped and removed.
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use tonic::{Code, Status};
+use wharf_uds::RawAnswer;
+
+use super::visit::{End, Visit};
+use super::{Interceptor, Method, made};
+use crate::HookPoint;
+use crate::chain::{Asked, Outcome};
+use crate::id;
+use crate::pod::{self, PodSandbox};
+use crate::rebuild::Found;
+use crate::record::Pod;
+
+impl Interceptor {
+    pub(super) async fn run_pod(
+        &self,
+        visit: &mut Visit,
+        message: Bytes,
+    ) -> Result<RawAnswer, End> {
+        let question = pod::asked(&message)?;
+        let about = visit.about_pod(&question, None);
+        let turn = self.turns.take(&about.pod).await;
+        let skipped = self.skip.applies(&question.labels, &question.annotations);
+        let point = HookPoint::PreRunPodSandbox;
+        let Asked { request, edits, .. } =
+            self.ask::<PodSandbox>(visit, point, &about, question, skipped).await?;
+        let message = pod::edited(message, &edits)?;
+        let answer = visit.forward(&self.runtime, &message, turn).await?;
+        if let Some(id) = made(&answer) {
+            self.records.commit_pod(&id, Pod::new(&request, edits));
+        }
+        Ok(answer)
+    }
+
+    /// Its containers are stopped with it, those that had ended by themselves included.
+    pub(super) async fn stop_pod(
+        &self,
+        visit: &mut Visit,
+        message: Bytes,
+    ) -> Result<RawAnswer, End> {
+        let (answer, end) = self.end_pod(visit, Method::StopPodSandbox, &message).await?;
+        if let Some((id, outcome)) = end {
+            self.tell_pod_stopped(visit, &id, &outcome).await?;
+        }
+        Ok(answer)
+    }
+
+    pub(super) async fn remove_pod(
+        &self,
+        visit: &mut Visit,
+        message: Bytes,
+    ) -> Result<RawAnswer, End> {
+        let (answer, end) = self.end_pod(visit, Method::RemovePodSandbox, &message).await?;
+        if let Some((id, outcome)) = end.filter(|(_, outcome)| outcome.code == Code::Ok) {
+            // Nobody would call again for a pod that is gone, whatever a server says now.
+            let _ = self.tell_pod_stopped(visit, &id, &outcome).await;
+            self.records.remove_pod(&id);
+        }
+        Ok(answer)
+    }
+
+    /// Asks the runtime, having looked for the pod: once it is gone the runtime cannot tell of it.
+    async fn end_pod(
+        &self,
+        visit: &mut Visit,
+        method: Method,
+        message: &Bytes,
+    ) -> Result<(RawAnswer, Option<(String, Outcome)>), End> {
+        let Some(Found { id, .. }) = self.pod(visit, method, &id::of(message)?).await? else {
+            return Ok((visit.forward(&self.runtime, message, None).await?, None));
+        };
+        let turn = self.turns.take(&id).await;
+        let (answer, outcome) = self.timed(visit, message, turn).await?;
+        Ok((answer, Some((id, outcome))))
+    }
+
+    /// Tells of a pod's end, and before that of those of its containers that was not told of.
+    async fn tell_pod_stopped(
+        &self,
+        visit: &Visit,
+        id: &str,
+        outcome: &Outcome,
+    ) -> Result<(), Status> {
+        if outcome.code == Code::Ok {
+            let containers = self.records.containers_of(id);
+            let told = containers
+                .iter()
+                .map(|(container, _)| self.tell_container_stopped(visit, container, outcome));
+            try_join_all(told).await?;
+        }
+        let _once = self.turns.take(&format!("stop {id}")).await;
+        let Some(pod) = self.records.pod(id).filter(|pod| !pod.is_stopped()) else { return Ok(()) };
+        if !self.skips(&pod) {
+            let question = pod.question();
+            let about = visit.about_pod(&question, Some(id));
+            let point = HookPoint::PostStopPodSandbox;
+            self.chain.tell::<PodSandbox>(point, &about, question, outcome).await?;
+        }
+        if outcome.code == Code::Ok {
+            self.records.update_pod(id, pod.stopped());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! A call that is looked into, from its message to its answer.
+
+use std::future::Future;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tonic::{Code, Status};
+use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest, PodSandboxMetadata};
+use wharf_uds::{RawAnswer, RawCall, Relay};
+use wharf_wire::WireError;
+
+use super::turns::Turn;
+use crate::chain::{About, Trace};
+
+/// The largest message that is looked into. CRI's own limit is 16 MiB.
+const LARGEST: usize = 32 << 20;
+/// A call under way.
+pub(super) struct Visit {
+    call: RawCall,
+    arrived: Instant,
+}
+
+/// Why a call ends without the runtime's answer.
+pub(super) enum End {
+    /// It is answered with this.
+    Refused(Status),
+    /// Its message is none that the runtime's interface knows. Nothing was asked of anybody.
+    Unreadable(WireError),
+    /// Its caller is gone.
+    Abandoned,
+}
+
+impl From<WireError> for End {
+    fn from(error: WireError) -> End {
+        End::Unreadable(error)
+    }
+}
+
+impl From<Status> for End {
+    fn from(status: Status) -> End {
+        End::Refused(status)
+    }
+}
+
+impl Visit {
+    pub(super) fn new(call: RawCall) -> Visit {
+        Visit { call, arrived: Instant::now() }
+    }
+
+    /// The message, once all of it is there.
+    pub(super) async fn message(&mut self) -> Result<Bytes, End> {
+        Ok(self.call.message(LARGEST).await?)
+    }
+
+    /// What hook servers are told beside a question about a pod, whose sandbox may have an id.
+    pub(super) fn about_pod(&self, question: &PodSandboxHookRequest, id: Option<&str>) -> About {
+        About { id: id.map(str::to_owned), ..self.about(question.pod_meta.as_ref()) }
+    }
+
+    /// What hook servers are told beside a question about a container.
+    pub(super) fn about_container(&self, question: &ContainerResourceHookRequest) -> About {
+        let container = question.container_meta.as_ref();
+        About {
+            container: container.map(|container| container.name.clone()),
+            id: container.map(|container| container.id.clone()).filter(|id| !id.is_empty()),
+            ..self.about(question.pod_meta.as_ref())
+        }
+    }
+
+    fn about(&self, pod: Option<&PodSandboxMetadata>) -> About {
+        let left = self.call.timeout().map(|all| all.saturating_sub(self.arrived.elapsed()));
+        About {
+            pod: pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)).unwrap_or_default(),
+            left,
+            trace: Trace::of(self.call.metadata()),
+            ..About::default()
+        }
+    }
+
+    /// Waits for `work`, unless the caller gives up.
+    pub(super) async fn while_wanted<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, End> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.call.abandoned() => Err(End::Abandoned),
+        }
+    }
+
+    /// Asks the runtime. The next call about the pod may go once this one is on its way.
+    pub(super) async fn forward(
+        &mut self,
+        runtime: &Relay,
+        message: &Bytes,
+        turn: impl Into<Option<Turn>>,
+    ) -> Result<RawAnswer, End> {
+        let turn = turn.into();
+        runtime.ask(&mut self.call, message, || drop(turn)).await.ok_or(End::Abandoned)
+    }
+
+    /// Ends the call, and tells how.
+    pub(super) fn end(self, end: Result<RawAnswer, End>) -> Code {
+        match end {
+            Ok(answer) => {
+                let code = answer.status().code();
+                self.call.answer(answer);
+                code
+            }
+            Err(End::Refused(status)) => {
+                let code = status.code();
+                self.call.refuse(status);
+                code
+            }
+            Err(End::Unreadable(error)) => {
+                self.end(Err(Status::invalid_argument(error.to_string()).into()))
+            }
+            Err(End::Abandoned) => Code::Cancelled,
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! All records of a proxy.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::{Container, Pod};
+
+/// The records, by id. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Records(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    pods: HashMap<Box<str>, Arc<Pod>>,
+    containers: HashMap<Arc<str>, Arc<Container>>,
+    /// The containers of each pod.
+    members: HashMap<Box<str>, Vec<Arc<str>>>,
+    rebuilds: usize,
+    /// What was removed while a rebuild is at work.
+    removed: HashSet<Box<str>>,
+}
+
+impl Records {
+    pub(crate) fn pod(&self, id: &str) -> Option<Arc<Pod>> {
+        self.state().pods.get(id).cloned()
+    }
+
+    pub(crate) fn container(&self, id: &str) -> Option<Arc<Container>> {
+        self.state().containers.get(id).cloned()
+    }
+
+    /// The containers of a pod, by id, in the order in which they came.
+    pub(crate) fn containers_of(&self, pod: &str) -> Vec<(Arc<str>, Arc<Container>)> {
+        let state = self.state();
+        let ids = state.members.get(pod).into_iter().flatten();
+        ids.filter_map(|id| Some((id.clone(), state.containers.get(id)?.clone()))).collect()
+    }
+
+    /// Records a pod that was made, in place of what was known of it.
+    pub(crate) fn commit_pod(&self, id: &str, pod: Pod) {
+        let mut state = self.state();
+        state.removed.remove(id);
+        state.pods.insert(id.into(), pod.into());
+    }
+
+    /// Records a container that was made, in place of what was known of it.
+    pub(crate) fn commit_container(&self, id: &str, container: Container) {
+        let mut state = self.state();
+        state.removed.remove(id);
+        state.insert(id, container);
+    }
+
+    /// Records what became of a pod, unless it was forgotten meanwhile.
+    pub(crate) fn update_pod(&self, id: &str, pod: Pod) {
+        if let Some(known) = self.state().pods.get_mut(id) {
+            *known = pod.into();
+        }
+    }
+
+    /// Records what became of a container, unless it was forgotten meanwhile.
+    pub(crate) fn update_container(&self, id: &str, container: Container) {
+        let mut state = self.state();
+        if state.containers.contains_key(id) {
+            state.insert(id, container);
+        }
+    }
+
+    /// Forgets a pod, and its containers: they go with it.
+    pub(crate) fn remove_pod(&self, id: &str) {
+        let mut state = self.state();
+        state.pods.remove(id);
+        state.note_removal(id);
+        for member in state.members.remove(id).unwrap_or_default() {
+            state.containers.remove(&member);
+            state.note_removal(&member);
+        }
+    }
+
+    /// Forgets a container.
+    pub(crate) fn remove_container(&self, id: &str) {
+        let mut state = self.state();
+        state.note_removal(id);
+        if let Some(container) = state.containers.remove(id) {
+            state.leave(id, container.pod());
+        }
+    }
+
+    /// Begins to add what the runtime tells, beside the calls that go on meanwhile. Those know
+    /// better: what they recorded stays, and what they removed does not come back.
+    pub(crate) fn rebuild(&self) -> Rebuild {
+        self.state().rebuilds += 1;
+        Rebuild(self.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Records")
+            .field("pods", &state.pods.len())
+            .field("containers", &state.containers.len())
+            .finish()
+    }
+}
+
+impl State {
+    fn insert(&mut self, id: &str, container: Container) -> Arc<Container> {
+        let id: Arc<str> = id.into();
+        let container = Arc::new(container);
+        let known = self.containers.insert(id.clone(), container.clone());
+        match known {
+            Some(known) if known.pod() == container.pod() => return container,
+            Some(known) => self.leave(&id, known.pod()),
+            None => {}
+        }
+        self.members.entry(container.pod().into()).or_default().push(id);
+        container
+    }
+
+    /// Takes a container out of its pod's list.
+    fn leave(&mut self, id: &str, pod: &str) {
+        if let Some(members) = self.members.get_mut(pod) {
+            members.retain(|member| **member != *id);
+            if members.is_empty() {
+                self.members.remove(pod);
+            }
+        }
+    }
+
+    fn note_removal(&mut self, id: &str) {
+        if self.rebuilds > 0 {
+            self.removed.insert(id.into());
+        }
+    }
+}
+
+/// A rebuild at work, until it is dropped.
+pub(crate) struct Rebuild(Records);
+
+impl Rebuild {
+    /// Adds a pod unless there is one, and returns the one that there is; `None` if it was removed
+    /// since the rebuild began.
+    pub(crate) fn pod(&self, id: &str, pod: Pod) -> Option<Arc<Pod>> {
+        let mut state = self.0.state();
+        if state.removed.contains(id) {
+            return None;
+        }
+        Some(state.pods.entry(id.into()).or_insert_with(|| pod.into()).clone())
+    }
+
+    /// Adds a container unless there is one, and returns the one that there is; `None` if it or its
+    /// pod was removed since the rebuild began.
+    pub(crate) fn container(&self, id: &str, container: Container) -> Option<Arc<Container>> {
+        let mut state = self.0.state();
+        if let Some(known) = state.containers.get(id) {
+            return Some(known.clone());
+        }
+        let gone = state.removed.contains(id) || state.removed.contains(container.pod());
+        (!gone).then(|| state.insert(id, container))
+    }
+}
+
+impl Drop for Rebuild {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.rebuilds -= 1;
+        if state.rebuilds == 0 {
+            state.removed = HashSet::new();
+        }
+    }
+}
+
+/// How many records there are, at the time of asking.
+#[derive(Debug)]
+pub(crate) struct RecordCounts(pub(crate) Records);
+
+impl Collector for RecordCounts {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let counts = {
+            let state = self.0.state();
+            [("pod", state.pods.len()), ("container", state.containers.len())]
+        };
+        let gauge = |count: usize| ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+        let mut family = encoder.encode_descriptor(
+            "wharf_proxy_records",
+            "Pods and containers that hooks can be told of",
+            None,
+            gauge(0).metric_type(),
+        )?;
+        for (kind, count) in counts {
+            gauge(count).encode(family.encode_family(&[("kind", kind)])?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use wharf_proto::hooks::{ContainerMetadata, PodSandboxMetadata};
+
+use super::*;
+
+fn pod(name: &str) -> PodSandboxHookRequest {
+    PodSandboxHookRequest {
+        pod_meta: Some(PodSandboxMetadata { name: name.into(), ..Default::default() }),
+        labels: [("l".to_owned(), "1".to_owned())].into(),
+        ..Default::default()
+    }
+}
+
+fn container(name: &str) -> ContainerResourceHookRequest {
+    ContainerResourceHookRequest {
+        pod_meta: pod("elsewhere").pod_meta,
+        container_meta: Some(ContainerMetadata { name: name.into(), ..Default::default() }),
+        container_envs: [("TOKEN".to_owned(), "s3cret".to_owned())].into(),
+        ..Default::default()
+    }
+}
+
+fn ids(records: &Records, pod: &str) -> Vec<String> {
+    records.containers_of(pod).into_iter().map(|(id, _)| id.to_string()).collect()
+}
+
+#[test]
+fn a_question_is_put_together_from_both_records() {
+    let own = Container::new("pod-1", "id-1", container("c"));
+    let question = own.question(&Pod::new(&pod("p"), Vec::new()));
+    assert_eq!(question.pod_meta, pod("p").pod_meta);
+    assert_eq!(question.pod_labels, pod("p").labels);
+    let meta = question.container_meta.clone().unwrap();
+    assert_eq!((meta.name.as_str(), meta.id.as_str()), ("c", "id-1"));
+    assert_eq!(question.container_envs, container("c").container_envs);
+
+    let later = ContainerResourceHookRequest { pod_cgroup_parent: "/new".into(), ..question };
+    let own = own.stopped().now(later);
+    assert!(own.is_stopped());
+    assert_eq!(own.own().pod_cgroup_parent, "/new");
+    assert_eq!(own.own().pod_meta, None);
+    assert!(Pod::new(&pod("p"), Vec::new()).stopped().is_stopped());
+}
+
+#[test]
+fn values_of_the_environment_do_not_show() {
+    let text = format!("{:?}", Container::new("pod-1", "id-1", container("c")));
+    assert!(text.contains("TOKEN") && !text.contains("s3cret"), "{text}");
+    assert!(format!("{:?}", Pod::new(&pod("p"), Vec::new())).contains("\"p\""));
+}
+
+#[test]
+fn what_is_committed_is_there_until_it_is_removed() {
+    let records = Records::default();
+    assert!(records.pod("").is_none());
+    records.commit_pod("", Pod::new(&pod("nameless"), Vec::new()));
+    assert_eq!(records.pod("").unwrap().question(), pod("nameless"));
+    records.commit_pod("pod-1", Pod::new(&pod("p"), Vec::new()));
+    records.commit_container("id-1", Container::new("pod-1", "id-1", container("a")));
+    records.commit_container("id-2", Container::new("pod-1", "id-2", container("b")));
+    let held = records.container("id-1").unwrap();
+    records.update_container("id-1", held.stopped());
+    records.update_pod("pod-1", records.pod("pod-1").unwrap().stopped());
+    assert!(records.pod("pod-1").unwrap().is_stopped());
+    assert!(!held.is_stopped(), "whoever holds a record holds what was");
+    assert!(records.container("id-1").unwrap().is_stopped());
+    assert_eq!(ids(&records, "pod-1"), ["id-1", "id-2"]);
+
+    records.remove_container("id-1");
+    assert_eq!(ids(&records, "pod-1"), ["id-2"]);
+    records.remove_pod("pod-1");
+    assert!(records.pod("pod-1").is_none() && records.container("id-2").is_none());
+    assert!(ids(&records, "pod-1").is_empty());
+    records.update_container("id-1", held.stopped());
+    records.update_pod("pod-1", Pod::new(&pod("p"), Vec::new()));
+    assert!(records.pod("pod-1").is_none() && records.container("id-1").is_none());
+}
+
+#[test]
+fn a_rebuild_adds_what_calls_have_not_touched() {
+    let records = Records::default();
+    let own = |name| Container::new("pod-1", "id-1", container(name));
+    let rebuild = records.rebuild();
+    records.commit_pod("pod-1", Pod::new(&pod("from a call"), Vec::new()));
+    let known = rebuild.pod("pod-1", Pod::rebuilt(&pod("stale"), false)).unwrap();
+    assert_eq!(known.question(), pod("from a call"));
+    assert_eq!(*known.carried(), Carried::Known([].into()));
+
+    records.commit_container("id-1", own("from a call"));
+    let known = rebuild.container("id-1", own("stale")).unwrap();
+    assert_eq!(known.own().container_meta.unwrap().name, "from a call");
+    records.remove_container("id-1");
+    assert!(rebuild.container("id-1", own("stale")).is_none());
+    records.remove_pod("pod-1");
+    assert!(rebuild.pod("pod-1", Pod::rebuilt(&pod("stale"), false)).is_none());
+    assert!(rebuild.container("id-2", own("of a pod that is gone")).is_none());
+
+    assert!(rebuild.pod("pod-2", Pod::rebuilt(&pod("q"), true)).unwrap().is_stopped());
+    assert_eq!(*records.pod("pod-2").unwrap().carried(), Carried::Forgotten);
+    drop(rebuild);
+    assert!(records.rebuild().container("id-1", own("made again")).is_some());
+}
+
+#[test]
+fn records_are_counted() {
+    let records = Records::default();
+    records.commit_pod("pod-1", Pod::new(&pod("p"), Vec::new()));
+    for id in ["id-1", "id-2"] {
+        records.commit_container(id, Container::new("pod-1", id, container("c")));
+    }
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(RecordCounts(records)));
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    for line in ["wharf_proxy_records{kind=\"pod\"} 1", "wharf_proxy_records{kind=\"container\"} 2"]
+    {
+        assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+    }
+}
+
+/// The bytes at rest are what a container costs; the maps around them add little.
+#[test]
+fn a_container_is_small_at_rest() {
+    let texts = |count: usize, key: &str, value: &str| {
+        (0..count).map(|n| (format!("{key}{n:02}"), value.to_owned())).collect()
+    };
+    let question = ContainerResourceHookRequest {
+        pod_labels: texts(10, "io.kubernetes.pod.label-", "value"),
+        pod_annotations: texts(15, "example.com/annotation-", "value of some length"),
+        container_annotations: texts(15, "example.com/annotation-", "value of some length"),
+        container_envs: texts(20, "SERVICE_HOST_", "10.96.100.200"),
+        ..container("c")
+    };
+    let record = Container::new("pod-1", &"0".repeat(64), question);
+    assert!(record.question.len() < 1700, "{} bytes", record.question.len());
+    assert!(size_of::<Container>() <= 40);
+}

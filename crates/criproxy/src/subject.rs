@@ -1,0 +1,31 @@
+//! What hook servers are asked about: a pod sandbox or a container.
+
+use crate::HookPoint;
+use crate::edit::Edit;
+
+/// How numbers of an answer are read where its protocol cannot tell unset from zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Take an `oom_score_adj` of 0 for a wish and not for an absent value, as koord-runtime-proxy
+    /// does.
+    pub zero_oom_score_adj: bool,
+}
+
+/// The two kinds of questions.
+pub(crate) trait Subject: 'static {
+    /// What a server is told.
+    type Request: prost::Message + Clone + Default + 'static;
+    /// What it answers.
+    type Response: prost::Message + Default + 'static;
+
+    /// The changes that `answer` asks for at `point`, against what was sent. What stays as it was is no change.
+    fn edits(
+        point: HookPoint,
+        sent: &Self::Request,
+        answer: &Self::Response,
+        reading: Reading,
+    ) -> Vec<Edit>;
+
+    /// The request as the next server is to see it.
+    fn apply(request: &mut Self::Request, edits: &[Edit]);
+}

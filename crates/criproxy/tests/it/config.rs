@@ -1,0 +1,293 @@
+//! A folder of hook servers: what is in force, how soon, and what is refused.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use wharf_criproxy::{Config, ConfigError, FolderError, HookMetrics, HookPoint, Servers, check};
+
+use crate::bench::soon;
+
+struct Bench {
+    config: Config,
+    servers: watch::Receiver<Arc<Servers>>,
+    metrics: HookMetrics,
+    folder: PathBuf,
+    _place: TempDir,
+}
+
+impl Bench {
+    async fn start(files: &[(&str, &str)]) -> Bench {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("etc/hookserver.d");
+        for (name, text) in files {
+            DirBuilder::new().recursive(true).mode(0o755).create(&folder).unwrap();
+            write(&folder.join(name), text);
+        }
+        let metrics = HookMetrics::default();
+        let config = Config::start(&folder, metrics.clone()).await.unwrap();
+        Bench { servers: config.servers(), config, metrics, folder, _place: place }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        write(&self.folder.join(name), text);
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.servers.borrow().iter().map(|server| server.name.clone()).collect()
+    }
+
+    async fn endpoints(&mut self, expected: &[&str]) {
+        let is = |servers: &Arc<Servers>| {
+            servers.iter().map(|server| server.endpoint.to_str().unwrap()).eq(expected.to_vec())
+        };
+        soon(self.servers.wait_for(is)).await.unwrap();
+    }
+
+    async fn counts(&self, line: &str) {
+        let mut registry = Registry::default();
+        self.metrics.register(&mut registry);
+        soon(async {
+            loop {
+                let mut text = String::new();
+                encode(&mut text, &registry).unwrap();
+                if text.lines().any(|found| found == line) {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+}
+
+fn server(endpoint: &str) -> String {
+    format!(r#"{{"remote-endpoint": "{endpoint}", "runtime-hooks": ["PreCreateContainer"]}}"#)
+}
+
+#[tokio::test]
+async fn what_is_there_is_in_force_at_once() {
+    let (a, b) = (server("/a"), server("/b"));
+    let bench = Bench::start(&[
+        ("b.json", &b),
+        ("a.json", &a),
+        ("nodotjson", &a),
+        (".hidden.json", &a),
+        ("c.json.swp", &a),
+        ("bad.json", "{"),
+    ])
+    .await;
+    assert_eq!(bench.names(), ["a.json", "b.json", "nodotjson"]);
+    bench.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 3").await;
+    bench.counts("wharf_proxy_hook_config_files{state=\"refused\"} 1").await;
+    bench.config.stop().await;
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_there_is_made() {
+    let mut bench = Bench::start(&[]).await;
+    assert_eq!(bench.names(), [""; 0]);
+    assert_eq!(fs::metadata(&bench.folder).unwrap().permissions().mode() & 0o777, 0o755);
+    bench.write("a.json", &server("/a"));
+    bench.endpoints(&["/a"]).await;
+}
+
+/// The median of a few, since other tests run beside this one.
+#[tokio::test]
+async fn a_change_is_in_force_within_100_ms() {
+    let mut bench = Bench::start(&[]).await;
+    let mut took = Vec::new();
+    for number in 0..9 {
+        let endpoint = format!("/{number}");
+        bench.write("a.json", &server(&endpoint));
+        let closed = Instant::now();
+        bench.endpoints(&[&endpoint]).await;
+        took.push(closed.elapsed());
+    }
+    took.sort();
+    assert!(took[took.len() / 2] < Duration::from_millis(100), "{took:?}");
+}
+
+#[tokio::test]
+async fn changed_moved_over_and_removed() {
+    let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
+    bench.write("a.json", &server("/b"));
+    bench.endpoints(&["/b"]).await;
+    bench.write(".a.json.tmp", &server("/c"));
+    fs::rename(bench.folder.join(".a.json.tmp"), bench.folder.join("a.json")).unwrap();
+    bench.endpoints(&["/c"]).await;
+    fs::remove_file(bench.folder.join("a.json")).unwrap();
+    bench.endpoints(&[]).await;
+}
+
+/// koord-runtime-proxy goes by the time of a file's last change, and misses this.
+#[tokio::test]
+async fn an_old_time_hides_nothing() {
+    let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
+    let path = bench.folder.join(".new");
+    write(&path, &server("/b"));
+    let file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    fs::rename(&path, bench.folder.join("a.json")).unwrap();
+    bench.endpoints(&["/b"]).await;
+}
+
+/// Nothing is heard of a file behind a link that is written to, and its size and time tell nothing
+/// either: the rescan reads.
+#[tokio::test(start_paused = true)]
+async fn what_was_not_heard_of_is_found_by_reading() {
+    let place = tempfile::tempdir().unwrap();
+    let (folder, real) = (place.path().join("hookserver.d"), place.path().join("real"));
+    DirBuilder::new().mode(0o755).create(&folder).unwrap();
+    write(&real, &server("/a"));
+    symlink(&real, folder.join("a.json")).unwrap();
+    let config = Config::start(&folder, HookMetrics::default()).await.unwrap();
+    let modified = fs::metadata(&real).unwrap().modified().unwrap();
+    write(&real, &server("/b"));
+    fs::OpenOptions::new().append(true).open(&real).unwrap().set_modified(modified).unwrap();
+    let mut servers = config.servers();
+    let is_read = |servers: &Arc<Servers>| {
+        servers.iter().next().is_some_and(|server| server.endpoint == Path::new("/b"))
+    };
+    let rescanned = tokio::time::timeout(Duration::from_secs(90), servers.wait_for(is_read));
+    rescanned.await.expect("a rescan within a minute").unwrap();
+}
+
+#[tokio::test]
+async fn a_bad_file_keeps_the_last_good_one() {
+    let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
+    for bad in ["", "{", "{}", &"x".repeat(65 << 10)] {
+        bench.write("a.json", bad);
+        let state = if bad.is_empty() { "empty" } else { "refused" };
+        bench.counts(&format!("wharf_proxy_hook_config_files{{state=\"{state}\"}} 1")).await;
+        // Whatever comes after it has seen it, too.
+        bench.write("b.json", &server("/b"));
+        bench.endpoints(&["/a", "/b"]).await;
+        fs::remove_file(bench.folder.join("b.json")).unwrap();
+        bench.endpoints(&["/a"]).await;
+    }
+    bench.write("a.json", &server("/c"));
+    bench.endpoints(&["/c"]).await;
+}
+
+#[tokio::test]
+async fn the_folder_may_go_and_come_back() {
+    let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
+    fs::remove_dir_all(&bench.folder).unwrap();
+    bench.endpoints(&[]).await;
+    DirBuilder::new().mode(0o755).create(&bench.folder).unwrap();
+    bench.write("a.json", &server("/b"));
+    bench.endpoints(&["/b"]).await;
+    bench.write("a.json", &server("/c"));
+    bench.endpoints(&["/c"]).await;
+}
+
+#[tokio::test]
+async fn a_file_that_others_may_write_to_is_refused_until_they_may_not() {
+    let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
+    let path = bench.folder.join("a.json");
+    for mode in [0o664, 0o646] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        bench.counts("wharf_proxy_hook_config_files{state=\"refused\"} 1").await;
+        assert_eq!(bench.names(), ["a.json"], "what it said when it could be trusted");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        bench.counts("wharf_proxy_hook_config_files{state=\"refused\"} 0").await;
+    }
+    let outside = bench.folder.parent().unwrap().join("real");
+    write(&outside, &server("/b"));
+    symlink(&outside, bench.folder.join("b.json")).unwrap();
+    bench.endpoints(&["/a", "/b"]).await;
+    fs::set_permissions(&outside, Permissions::from_mode(0o666)).unwrap();
+    let report = check(&bench.folder).to_string();
+    assert!(report.contains("b.json: its mode 0666 lets others write to it"), "{report}");
+}
+
+#[tokio::test]
+async fn a_folder_that_others_may_write_to_is_an_error_at_start() {
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), Permissions::from_mode(0o777)).unwrap();
+    let error = Config::start(place.path(), HookMetrics::default()).await.unwrap_err();
+    assert!(matches!(error, ConfigError::Folder(FolderError::Untrusted { .. })), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains(place.path().to_str().unwrap()) && text.contains("chmod go-w"), "{text}");
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_watched_is_an_error_at_start() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("file/hookserver.d");
+    fs::write(place.path().join("file"), "in the way").unwrap();
+    let error = Config::start(&folder, HookMetrics::default()).await.unwrap_err();
+    assert!(matches!(error, ConfigError::Unwatched { .. }), "{error:?}");
+    assert!(error.to_string().contains(folder.to_str().unwrap()), "{error}");
+}
+
+/// Only root can give files away, so only root can test it.
+#[test]
+fn a_file_of_a_stranger_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("a.json");
+    write(&path, &server("/a"));
+    if chown(&path, Some(65_534), None).is_err() {
+        wharf_testkit::skip::record(None, "needs root");
+        return;
+    }
+    let report = check(place.path());
+    let text = report.to_string();
+    assert!(!report.is_ok() && text.contains("a.json: owned by uid 65534"), "{text}");
+}
+
+#[test]
+fn a_pipe_in_the_folder_stops_nobody() {
+    let place = tempfile::tempdir().unwrap();
+    let made = std::process::Command::new("mkfifo").arg(place.path().join("a.json")).status();
+    assert!(made.unwrap().success());
+    assert_eq!(
+        check(place.path()).to_string(),
+        format!("no hook servers in {}\n", place.path().display())
+    );
+}
+
+#[test]
+fn a_check_says_everything() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let file = r#"{"remote-endpoint": "/run/a.sock", "failure-policy": "Fail", "order": 5,
+        "timeout": "500ms", "runtime-hooks": ["PreRunPodSandbox", "PostStopPodSandbox"],
+        "failure-policies": {"PostStopPodSandbox": "Ignore"}}"#;
+    write(&path("a.json"), file);
+    write(&path("b.json"), r#"{"remote-endpoint": "/run/a.sock", "comment": "what for"}"#);
+    write(&path("c.json"), r#"{"remote-endpoint": 5}"#);
+    write(&path("d.json"), "");
+    write(&path("README"), "");
+    let report = check(place.path());
+    let folder = place.path().display();
+    let expected = format!(
+        "1. b.json at /run/a.sock (order 0): never asked\n\
+         2. a.json at /run/a.sock (order 5, timeout 500ms): PreRunPodSandbox=Fail, PostStopPodSandbox=Ignore\n\
+         error: {folder}/c.json: remote-endpoint: invalid type: integer `5`, expected a string at line 1 column 21\n\
+         warning: {folder}/README: left alone: its name does not end in json\n\
+         warning: {folder}/b.json: \"comment\" is not a key that has a meaning\n\
+         warning: {folder}/b.json: runtime-hooks names no hook: the server is never asked\n\
+         warning: {folder}/d.json: empty: says nothing yet\n\
+         warning: {folder}/a.json: has the endpoint of b.json: it is asked twice\n"
+    );
+    assert_eq!(report.to_string(), expected);
+    assert!(!report.is_ok());
+    let first = report.servers.iter().last().unwrap();
+    assert!(first.hooks.contains_key(&HookPoint::PreRunPodSandbox));
+
+    let absent = check(&path("absent"));
+    assert!(absent.is_ok() && absent.to_string().contains("no such folder"), "{absent}");
+}

@@ -1,0 +1,81 @@
+//! A hook server's file, as the proxy reads it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::HookPoint;
+
+/// What a proxy does when a server cannot be asked, or refuses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum FailurePolicy {
+    /// The kubelet's call fails, and kubelet tries again.
+    Fail,
+    /// The call goes on as if the server had not been asked.
+    #[default]
+    Ignore,
+}
+
+/// The content of a file. Koordinator's proxy reads the first three keys and ignores the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Config {
+    pub(crate) remote_endpoint: String,
+    pub(crate) failure_policy: FailurePolicy,
+    #[serde(serialize_with = "names")]
+    pub(crate) runtime_hooks: Vec<HookPoint>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) order: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "go_duration")]
+    pub(crate) timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_name")]
+    pub(crate) failure_policies: BTreeMap<HookPoint, FailurePolicy>,
+}
+
+fn names<S: Serializer>(points: &[HookPoint], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(points.iter().map(|point| point.name()))
+}
+
+fn by_name<S: Serializer>(
+    policies: &BTreeMap<HookPoint, FailurePolicy>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_map(policies.iter().map(|(point, policy)| (point.name(), policy)))
+}
+
+/// As Go's `time.ParseDuration` reads it.
+fn go_duration<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    let nanos = time.unwrap_or_default().as_nanos();
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+    let (unit, size) =
+        units.into_iter().find(|(_, size)| nanos.is_multiple_of(*size)).unwrap_or(("ns", 1));
+    to.serialize_str(&format!("{}{unit}", nanos / size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_are_the_proxys() {
+        let mut config = Config {
+            remote_endpoint: "/run/a.sock".to_owned(),
+            failure_policy: FailurePolicy::Ignore,
+            runtime_hooks: vec![HookPoint::PreCreateContainer, HookPoint::PostStopContainer],
+            order: None,
+            timeout: None,
+            failure_policies: BTreeMap::new(),
+        };
+        let short = r#"{"remote-endpoint":"/run/a.sock","failure-policy":"Ignore","runtime-hooks":["PreCreateContainer","PostStopContainer"]}"#;
+        assert_eq!(serde_json::to_string(&config).unwrap(), short);
+
+        config.order = Some(-3);
+        config.timeout = Some(Duration::from_millis(1500));
+        config.failure_policies = [(HookPoint::PreCreateContainer, FailurePolicy::Fail)].into();
+        let long =
+            r#","order":-3,"timeout":"1500ms","failure-policies":{"PreCreateContainer":"Fail"}}"#;
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(text, format!("{}{long}", short.trim_end_matches('}')));
+    }
+}

@@ -1,0 +1,74 @@
+//! How the runtime's call went.
+
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use tonic::Code;
+use tonic::metadata::MetadataMap;
+
+/// What the runtime answered to the call that a post hook follows.
+///
+/// It travels beside the request, as metadata: servers that do not know of it never see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The code; [`Code::Ok`] if all went well.
+    pub code: Code,
+    /// What the runtime said of a failure.
+    pub message: String,
+    /// How long the runtime took.
+    pub duration: Duration,
+}
+
+impl Outcome {
+    /// Whether the runtime did what it was asked for.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.code == Code::Ok
+    }
+
+    /// None, if the proxy tells none.
+    pub(crate) fn read(metadata: &MetadataMap) -> Option<Outcome> {
+        let text = |key: &str| metadata.get(key)?.to_str().ok();
+        let code = text("wharf-outcome-code")?.parse().ok()?;
+        let message = text("wharf-outcome-message").unwrap_or_default();
+        let millis = text("wharf-outcome-duration-ms").and_then(|text| text.parse().ok());
+        Some(Outcome {
+            code: Code::from_i32(code),
+            message: percent_decode_str(message).decode_utf8_lossy().into_owned(),
+            duration: Duration::from_millis(millis.unwrap_or_default()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(pairs: &[(&'static str, &'static str)]) -> MetadataMap {
+        let mut metadata = MetadataMap::new();
+        for (key, value) in pairs {
+            metadata.insert(*key, value.parse().unwrap());
+        }
+        metadata
+    }
+
+    #[test]
+    fn what_the_proxy_tells() {
+        let told = metadata(&[
+            ("wharf-outcome-code", "5"),
+            ("wharf-outcome-message", "no container %22a%22: 100%25 gone%0A"),
+            ("wharf-outcome-duration-ms", "1500"),
+        ]);
+        let outcome = Outcome::read(&told).unwrap();
+        assert_eq!(outcome.code, Code::NotFound);
+        assert_eq!(outcome.message, "no container \"a\": 100% gone\n");
+        assert_eq!(outcome.duration, Duration::from_millis(1500));
+        assert!(!outcome.is_ok());
+    }
+
+    #[test]
+    fn an_older_proxy_tells_nothing() {
+        assert_eq!(Outcome::read(&metadata(&[])), None);
+        assert_eq!(Outcome::read(&metadata(&[("wharf-outcome-code", "fine")])), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! A file of rules, read and checked whole.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use serde_saphyr::Options;
+use wharf_hooks::{
+    Container, HookPoint, PodSandbox,
+    adjustment::{ContainerAdjustment, PodAdjustment, ResourceAdjustment},
+};
+
+use super::rule::Rule;
+
+/// The rules of a file, which are sound.
+pub(super) struct Rules(Vec<Rule>);
+
+/// Why there are no rules.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RulesError {
+    #[error("cannot read the rules {}", .0.display())]
+    Read(PathBuf, #[source] io::Error),
+    #[error("{}: {}", .0.display(), .1.join("; "))]
+    Unsound(PathBuf, Vec<String>),
+}
+
+impl Rules {
+    pub(super) async fn load(path: &Path) -> Result<Rules, RulesError> {
+        let own = path.to_owned();
+        let text = tokio::task::spawn_blocking(move || std::fs::read_to_string(own)).await;
+        let text = text.map_err(io::Error::from).flatten();
+        Rules::parse(path, &text.map_err(|error| RulesError::Read(path.to_owned(), error))?)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Rules, RulesError> {
+        let Rules(rules) =
+            read(text).map_err(|mistake| RulesError::Unsound(path.to_owned(), vec![mistake]))?;
+        let mut mistakes = Vec::new();
+        let mut names = BTreeSet::new();
+        for (index, rule) in rules.iter().enumerate() {
+            let known = (rule.name.is_empty() || !names.insert(&rule.name))
+                .then(|| "name: expected one of its own".to_owned());
+            for mistake in known.into_iter().chain(rule.mistakes()) {
+                mistakes.push(format!("rule {:?}: rules[{index}].{mistake}", rule.name));
+            }
+        }
+        if mistakes.is_empty() {
+            Ok(Rules(rules))
+        } else {
+            Err(RulesError::Unsound(path.to_owned(), mistakes))
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Where the proxy has to ask, for every rule to apply.
+    pub(super) fn points(&self) -> BTreeSet<HookPoint> {
+        let points = |rule: &Rule| {
+            let changes = [
+                (
+                    HookPoint::PreRunPodSandbox,
+                    rule.sandbox(PodAdjustment::new()) != PodAdjustment::new(),
+                ),
+                (
+                    HookPoint::PreCreateContainer,
+                    rule.container(ContainerAdjustment::new()) != ContainerAdjustment::new(),
+                ),
+                (
+                    HookPoint::PreUpdateContainerResources,
+                    rule.resources(ResourceAdjustment::new()) != ResourceAdjustment::new(),
+                ),
+            ];
+            changes.into_iter().filter_map(|(point, changed)| changed.then_some(point))
+        };
+        self.0.iter().flat_map(points).collect()
+    }
+
+    pub(super) fn sandbox(&self, sandbox: &PodSandbox) -> PodAdjustment {
+        let (pod, qos) = (&sandbox.pod, sandbox.pod.qos());
+        let rules = self.0.iter().filter(|rule| rule.is_for_pod(pod, qos));
+        rules.fold(PodAdjustment::new(), |to, rule| rule.sandbox(to))
+    }
+
+    pub(super) fn container(&self, container: &Container) -> ContainerAdjustment {
+        self.matching(container).fold(ContainerAdjustment::new(), |to, rule| rule.container(to))
+    }
+
+    pub(super) fn resources(&self, container: &Container) -> ResourceAdjustment {
+        self.matching(container).fold(ResourceAdjustment::new(), |to, rule| rule.resources(to))
+    }
+
+    fn matching<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a Rule> {
+        let (pod, qos) = (&container.pod, container.qos());
+        self.0.iter().filter(move |rule| rule.is_for_container(pod, qos, &container.name))
+    }
+}
+
+/// The rules as they are written, or the key that is wrong, with its line.
+fn read(text: &str) -> Result<Rules, String> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        rules: Vec<Rule>,
+    }
+    // A snippet of the file could show a secret.
+    let mut options = Options::default();
+    options.with_snippet = false;
+    let mut key = None;
+    let file = serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| {
+        serde_path_to_error::deserialize::<_, File>(yaml).map_err(|error| {
+            key = Some(error.path().to_string()).filter(|path| path != ".");
+            error.into_inner()
+        })
+    });
+    file.map(|File { rules }| Rules(rules)).map_err(|error| match key {
+        Some(key) => format!("{key}: {error}"),
+        None => error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests;
