@@ -39,11 +39,16 @@ pub(crate) struct Rebuilt {
     pub(crate) bare: usize,
 }
 
-/// Rebuilds all records. Calls that go on meanwhile know better than the runtime did when it was
-/// asked.
+/// Rebuilds all records, and forgets what the runtime no longer has. Calls that go on meanwhile know
+/// better than the runtime did when it was asked.
 pub(crate) async fn all(cri: &Client, records: &Records) -> Result<Rebuilt, Status> {
     let rebuild = records.rebuild();
+    let mut gone = records.ids();
     let (pods, containers) = tokio::try_join!(cri.pods(), cri.containers())?;
+    for id in pods.clone().map(|pod| pod.id).chain(containers.clone().map(|own| own.id)) {
+        gone.remove(id.as_str());
+    }
+    gone.iter().for_each(|id| records.remove(id));
     let pods: Vec<_> = stream::iter(pods.map(|pod| add_pod(cri, &rebuild, pod)))
         .buffer_unordered(CONCURRENCY)
         .filter_map(std::future::ready)

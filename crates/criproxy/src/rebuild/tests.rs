@@ -307,3 +307,20 @@ proptest! {
         prop_assert_eq!(same(&cri), own);
     }
 }
+
+#[tokio::test]
+async fn what_the_runtime_no_longer_has_is_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let (runtime, client) = Told::two().start(&folder);
+    let records = Records::default();
+    all(&client, &records).await.unwrap();
+    assert_eq!(records.ids().len(), 3);
+    let fewer = Told { containers: Told::two().containers.split_off(1), ..Told::two() };
+    runtime.tell(move |method| Reply::of(vec![message(&fewer.answer(method))]));
+    all(&client, &records).await.unwrap();
+    assert!(records.container("id-1").is_none());
+    assert!(records.container("id-2").is_some() && records.pod("pod-1").is_some());
+    runtime.tell(|_| Reply::default());
+    all(&client, &records).await.unwrap();
+    assert!(records.ids().is_empty());
+}

@@ -90,6 +90,19 @@ impl Records {
         }
     }
 
+    /// The ids of all pods and containers.
+    pub(crate) fn ids(&self) -> HashSet<Box<str>> {
+        let state = self.state();
+        let containers = state.containers.keys().map(|id| Box::from(&**id));
+        state.pods.keys().cloned().chain(containers).collect()
+    }
+
+    /// Forgets a pod or a container, whichever has this id.
+    pub(crate) fn remove(&self, id: &str) {
+        self.remove_container(id);
+        self.remove_pod(id);
+    }
+
     /// Begins to add what the runtime tells, beside the calls that go on meanwhile. Those know
     /// better: what they recorded stays, and what they removed does not come back.
     pub(crate) fn rebuild(&self) -> Rebuild {
