@@ -1,4 +1,4 @@
-//! Fault points: places where a test can end or fail a driver.
+//! Fault points: places where a test can end, fail or hold up a driver.
 //!
 //! A driver that survives being killed anywhere has to be killed everywhere. The code lists its own points, in an enum
 //! that [`fault_points!`](crate::fault_points) makes, and passes each one on its way:
@@ -36,8 +36,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
+
+/// How long a plan holds an operation up: long beside what others do meanwhile, short beside any deadline.
+pub const STALL: Duration = Duration::from_millis(300);
 
 /// An enum of fault points; made by [`fault_points!`](crate::fault_points).
 pub trait FaultPoint: Copy + 'static {
@@ -99,7 +103,14 @@ impl FaultPlan {
         Self::with(Some(Fault { action: Action::Fail, point: point.name(), nth }))
     }
 
-    /// Reads a plan as a flag gives it: `kill:POINT`, `fail:POINT`, either with `:N` for the n-th time; empty is none.
+    /// The operation is held up for [`STALL`] when it reaches the point for the `nth` time, counted from 1.
+    #[must_use]
+    pub fn stall_at(point: impl FaultPoint, nth: u32) -> Self {
+        Self::with(Some(Fault { action: Action::Stall, point: point.name(), nth }))
+    }
+
+    /// Reads a plan as a flag gives it: `kill:POINT`, `fail:POINT` or `stall:POINT`, each with `:N` for the n-th time; empty is
+    /// none.
     pub fn parse<P: FaultPoint>(text: &str) -> Result<Self, FaultPlanError> {
         if text.is_empty() {
             return Ok(Self::none());
@@ -109,6 +120,7 @@ impl FaultPlan {
         let action = match action {
             "kill" => Action::Kill,
             "fail" => Action::Fail,
+            "stall" => Action::Stall,
             _ => return Err(syntax()),
         };
         let (name, nth) = rest.split_once(':').unwrap_or((rest, "1"));
@@ -135,6 +147,10 @@ impl FaultPlan {
             Some(fault) if fault.point == point && fault.nth == passed => match fault.action {
                 Action::Kill => kill_self(),
                 Action::Fail => Err(FaultInjected { point }),
+                Action::Stall => {
+                    stall();
+                    Ok(())
+                }
             },
             _ => Ok(()),
         }
@@ -164,7 +180,7 @@ pub struct FaultInjected {
 pub enum FaultPlanError {
     /// It is not written as one.
     #[error(
-        "fault plan {0:?}: expected kill:POINT or fail:POINT, and :N after it for the n-th time"
+        "fault plan {0:?}: expected kill:POINT, fail:POINT or stall:POINT, and :N after it for the n-th time"
     )]
     Syntax(String),
     /// The code has no such point.
@@ -194,6 +210,12 @@ struct Fault {
 enum Action {
     Kill,
     Fail,
+    Stall,
+}
+
+#[expect(clippy::disallowed_methods, reason = "time that passes is all that is asked for")]
+fn stall() {
+    std::thread::sleep(STALL);
 }
 
 /// Ends the process with no chance to clean up.
@@ -212,6 +234,7 @@ impl fmt::Display for FaultPlan {
                 let action = match action {
                     Action::Kill => "kill",
                     Action::Fail => "fail",
+                    Action::Stall => "stall",
                 };
                 write!(f, "{action}:{point}:{nth}")
             }
@@ -248,9 +271,12 @@ mod tests {
     #[test]
     fn plans_are_read_from_a_flag() {
         let parse = FaultPlan::parse::<Point>;
-        for (text, read) in
-            [("", ""), ("kill:First", "kill:First:1"), ("fail:Second:3", "fail:Second:3")]
-        {
+        for (text, read) in [
+            ("", ""),
+            ("kill:First", "kill:First:1"),
+            ("fail:Second:3", "fail:Second:3"),
+            ("stall:First", "stall:First:1"),
+        ] {
             assert_eq!(parse(text).unwrap().to_string(), read);
         }
         for text in ["kill", "burn:First", "kill:First:0", "kill:First:x", "kill:First:1:2"] {

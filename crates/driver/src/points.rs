@@ -45,6 +45,8 @@ wharf_csi_sdk::fault_points! {
         GroupPromised,
         /// Every filesystem is frozen.
         GroupFrozen,
+        /// Every filesystem is frozen, and one image is about to be cut.
+        GroupCutting,
         /// One image is cut.
         GroupCutOne,
         /// Every image is cut, the filesystems still frozen.

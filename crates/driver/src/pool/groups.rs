@@ -160,6 +160,7 @@ impl Pool {
                 .zip(limits)
                 .map(|((volume, snapshot), limit)| {
                     scope.spawn(move || {
+                        self.reach(Point::GroupCutting)?;
                         let copied = self.copy_image(volume, snapshot, limit);
                         copied.map_err(|error| too_slow(error, &volume.id, limit))?;
                         self.reach(Point::GroupCutOne)

@@ -17,8 +17,7 @@ use crate::codes::refused;
 use crate::running::Running;
 
 const SIZE: u64 = 16 * MIB;
-const TRIALS: usize = 200;
-const BETWEEN: usize = 6;
+const TRIALS: usize = 40;
 
 async fn up(
     bench: &Bench,
@@ -62,17 +61,10 @@ fn counted(snapshots: &[PathBuf], volume: &str) -> u64 {
 async fn no_write_is_in_a_group_without_those_before_it() {
     let Some(bench) = Bench::new(PoolKind::Reflink(512)) else { return };
     let Some(()) = needs(&["debugfs"]) else { return };
-    let driver = bench.start().await;
+    // The first group's images are cut far apart, in which time an order that is not kept breaks.
+    let driver = bench.start_with(&["--fault", "stall:GroupCutting"]).await;
     let a = up(&bench, &driver, "a", volume("a", SIZE, mounted("ext4"))).await;
     let b = up(&bench, &driver, "b", volume("b", SIZE, mounted("ext4"))).await;
-    // More volumes between the two take time to cut, in which an order that is not kept would break.
-    let mut members = vec![a.id.clone()];
-    for number in 0..BETWEEN {
-        let name = format!("between-{number}");
-        members.push(up(&bench, &driver, &name, volume(&name, SIZE, mounted("ext4"))).await.id);
-    }
-    members.push(b.id.clone());
-    let members: Vec<&str> = members.iter().map(String::as_str).collect();
     let (reached, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let (first, second) = (a.file("counter"), b.file("counter"));
     let numbers = || {
@@ -92,20 +84,8 @@ async fn no_write_is_in_a_group_without_those_before_it() {
                     while reached.load(Ordering::Relaxed) == 0 {
                         tokio::task::yield_now().await;
                     }
-                    // Cut one after the other, they do break the order: it can be seen.
-                    let mut broken = 0;
-                    for _ in 0..TRIALS / 10 {
-                        let one = driver.snapshot("one", &a.id).await.unwrap();
-                        let other = driver.snapshot("other", &b.id).await.unwrap();
-                        let (first, second) = numbers();
-                        broken += u32::from(second > first);
-                        for snapshot in [one, other] {
-                            driver.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
-                        }
-                    }
-                    assert!(broken > 0, "the writer is too slow to tell");
                     for trial in 0..TRIALS {
-                        let group = driver.group("group", &members).await.unwrap();
+                        let group = driver.group("group", &[&a.id, &b.id]).await.unwrap();
                         let (first, second) = numbers();
                         let kept = first == second || first == second + 1;
                         assert!(kept, "{trial}: {first}, {second}");
