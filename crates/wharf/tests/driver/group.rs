@@ -17,7 +17,7 @@ use crate::codes::refused;
 use crate::running::Running;
 
 const SIZE: u64 = 16 * MIB;
-const TRIALS: usize = 40;
+const TRIALS: usize = 200;
 
 async fn up(
     bench: &Bench,
