@@ -40,6 +40,7 @@ pub struct Cluster {
     containerd: Option<Containerd>,
     plane: ControlPlane,
     kubectl: PathBuf,
+    kubelet_binary: PathBuf,
     node: String,
     guard: Guard,
     _exclusive: Option<Exclusive>,
@@ -147,6 +148,18 @@ impl Cluster {
         self.ready().await
     }
 
+    /// Starts the kubelet of a cluster with a containerd, and waits until it has registered its node. Its runtime is at
+    /// the socket `runtime`: containerd's own, or that of something before it.
+    pub async fn start_kubelet(&mut self, runtime: &Path) -> Result<()> {
+        ensure!(self.containerd.is_some(), "a kubelet needs a cluster with a containerd");
+        let registered = self.command(&["get", "node", &self.node]);
+        let (binary, config) = (&self.kubelet_binary, self.node_kubeconfig());
+        let mut kubelet = Kubelet::start(binary, &self.guard, config, &self.node, runtime)?;
+        kubelet.registered(&registered).await?;
+        self.kubelet = Some(kubelet);
+        Ok(())
+    }
+
     /// Ends everything and removes the folder, its mounts and its control groups.
     pub async fn stop(self) -> Result<()> {
         if let Some(kubelet) = self.kubelet {
@@ -217,6 +230,7 @@ impl Builder {
             containerd: None,
             plane,
             kubectl,
+            kubelet_binary: kubelet,
             node: self.node,
             guard,
             _exclusive: exclusive,
@@ -226,11 +240,7 @@ impl Builder {
         }
         cluster.ready().await?;
         if self.kubelet {
-            let node = cluster.command(&["get", "node", &cluster.node]);
-            let mut started =
-                Kubelet::start(&kubelet, &cluster.guard, cluster.node_kubeconfig(), &cluster.node)?;
-            started.registered(&node).await?;
-            cluster.kubelet = Some(started);
+            cluster.start_kubelet(&cluster.runtime_socket()).await?;
         }
         Ok(Some(cluster))
     }

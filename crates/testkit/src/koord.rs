@@ -31,15 +31,8 @@ pub struct Koord {
 /// by now. Logs, its socket and its `/etc` are put into `folder`. `None` where this run does without the peer.
 pub async fn runtime_proxy(folder: &Path, runtime: &Path, hooks: &Path) -> Result<Option<Koord>> {
     let Some(binary) = peers::binary("koord-runtime-proxy") else { return Ok(None) };
-    if !geteuid().is_root() {
-        skip::record(None, "koord-runtime-proxy has its folder below /etc, and mounts need root");
-        return Ok(None);
-    }
-    let (etc, socket) = (folder.join("etc"), folder.join("koord.sock"));
-    std::fs::create_dir_all(etc.join("runtime/hookserver.d")).context("the proxy's /etc")?;
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-c", UNSHARED, "unshared"]);
-    command.args([&etc, hooks, &binary]);
+    let Some(mut command) = unshared(folder, hooks, &binary)? else { return Ok(None) };
+    let socket = folder.join("koord.sock");
     command.arg(flag("--koord-runtimeproxy-endpoint", &socket));
     // A whole path would become an `:authority` that is illegal, and that only Go's servers take.
     let (home, name) = runtime.parent().zip(runtime.file_name()).context("the runtime's socket")?;
@@ -48,6 +41,21 @@ pub async fn runtime_proxy(folder: &Path, runtime: &Path, hooks: &Path) -> Resul
     // It reads its configuration and asks the runtime what there is before it listens.
     process.ready(START, "its socket", || connected(&socket)).await?;
     Ok(Some(Koord { process, socket }))
+}
+
+/// `program`, which takes the folder `hooks` for `/etc/runtime/hookserver.d`. The rest of its `/etc` is in `folder`. `None`
+/// without root.
+pub fn unshared(folder: &Path, hooks: &Path, program: &Path) -> Result<Option<Command>> {
+    if !geteuid().is_root() {
+        skip::record(None, "koord-runtime-proxy has its folder below /etc, and mounts need root");
+        return Ok(None);
+    }
+    let etc = folder.join("etc");
+    std::fs::create_dir_all(etc.join("runtime/hookserver.d")).context("the proxy's /etc")?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", UNSHARED, "unshared"]);
+    command.args([&etc, hooks, program]);
+    Ok(Some(command))
 }
 
 /// koordlet's hook server, listening on a socket in `folder`. It writes its file into the folder `hooks`, with

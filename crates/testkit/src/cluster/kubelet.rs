@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::containerd;
 use super::control_plane::free_ports;
 use super::guard::Guard;
 use crate::process::{self, Process};
@@ -25,10 +24,11 @@ impl Kubelet {
         guard: &Guard,
         kubeconfig: &Path,
         node: &str,
+        runtime: &Path,
     ) -> Result<Self> {
         let folder = guard.folder();
         let config = folder.join("kubelet.json");
-        std::fs::write(&config, serde_json::to_vec_pretty(&configuration(guard)?)?)?;
+        std::fs::write(&config, serde_json::to_vec_pretty(&configuration(guard, runtime)?)?)?;
         let mut command = guard.member(binary)?;
         command
             .arg(format!("--config={}", config.display()))
@@ -59,7 +59,7 @@ pub(super) fn root(folder: &Path) -> PathBuf {
     folder.join("kubelet")
 }
 
-fn configuration(guard: &Guard) -> Result<Value> {
+fn configuration(guard: &Guard, runtime: &Path) -> Result<Value> {
     let folder = guard.folder();
     let [port, health] = free_ports()?;
     Ok(json!({
@@ -77,7 +77,7 @@ fn configuration(guard: &Guard) -> Result<Value> {
         "enforceNodeAllocatable": [],
         "makeIPTablesUtilChains": false,
         "oomScoreAdj": 0,
-        "containerRuntimeEndpoint": format!("unix://{}", containerd::socket(folder).display()),
+        "containerRuntimeEndpoint": format!("unix://{}", runtime.display()),
         "volumePluginDir": folder.join("volume-plugins"),
         "podLogsDir": folder.join("pod-logs"),
         "resolvConf": "",

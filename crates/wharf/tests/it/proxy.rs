@@ -3,22 +3,26 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
 use wharf_testkit::{
+    hook_server::HookServer,
     peers,
     process::{self, Process},
     runtime::{End, Received, Reply, Runtime, Then, message},
 };
 
-use crate::support::{Bench, PATIENCE, exists, get, ok, wharf};
+use crate::support::{Bench, PATIENCE, get, ok, wharf};
 
+/// What calls in flight get when a proxy is told to stop.
+const DRAIN: Duration = Duration::from_secs(10);
 /// Versions and a name, without which crictl believes no runtime.
 const VERSION: &[u8] = b"\x0a\x050.1.0\x12\x04test\x1a\x011\x22\x02v1";
 
 /// A runtime in the bench's folder that knows its version, and has an id where one is asked for.
-fn recording(bench: &Bench) -> Runtime {
+pub(crate) fn recording(bench: &Bench) -> Runtime {
     let runtime = Runtime::start(&bench.path("runtime.sock"));
     runtime.answer(|method| {
         let answer = match method.rsplit('/').next() {
@@ -31,14 +35,27 @@ fn recording(bench: &Bench) -> Runtime {
     runtime
 }
 
-/// A proxy between `proxy.sock` and `runtime.sock` of the bench's folder.
+/// A proxy at `proxy.sock` of the bench's folder, whose hook servers are in `hookserver.d`. It listens.
 pub(crate) async fn start(bench: &Bench, runtime: &Path) -> (Process, PathBuf) {
-    let socket = bench.path("proxy.sock");
+    let (socket, hooks) = (bench.path("proxy.sock"), hook_folder(bench));
     let args = ["proxy", "--listen", text(&socket), "--runtime", text(runtime)];
-    let mut proxy =
-        bench.start("proxy", &[&args[..], &["--http-endpoint", "127.0.0.1:0"]].concat());
-    proxy.ready(PATIENCE, "the proxy's socket", || exists(&socket)).await.unwrap();
+    let more = ["--hooks-dir", text(&hooks), "--http-endpoint", "127.0.0.1:0"];
+    let mut proxy = bench.start("proxy", &[&args[..], &more].concat());
+    // A proxy that was killed leaves its socket, so that there is one says nothing.
+    address(&mut proxy).await;
     (proxy, socket)
+}
+
+/// Where a bench's proxy finds its hook servers.
+pub(crate) fn hook_folder(bench: &Bench) -> PathBuf {
+    bench.path("hookserver.d")
+}
+
+/// Tells the bench's proxy of a hook server, which it need not have heard of when it starts.
+pub(crate) fn register(bench: &Bench, server: &HookServer, hooks: &[&str]) {
+    let entry = json!({ "remote-endpoint": server.path(), "failure-policy": "Fail", "runtime-hooks": hooks });
+    std::fs::create_dir_all(hook_folder(bench)).unwrap();
+    std::fs::write(hook_folder(bench).join("test.json"), entry.to_string()).unwrap();
 }
 
 /// `crictl` with a configuration of its own, at `socket`.
@@ -82,6 +99,31 @@ async fn the_runtime_sees_what_crictl_sent() {
     let runtime = recording(&bench);
     let (_proxy, socket) = start(&bench, runtime.path()).await;
 
+    let script = script(&bench);
+    let (mut calls, mut succeeded) = (0, 0);
+    for args in &script {
+        let args: Vec<_> = args.split(' ').collect();
+        let (direct, sent) = recorded(&runtime, crictl(&binary, runtime.path(), &args)).await;
+        let (through, arrived) = recorded(&runtime, crictl(&binary, &socket, &args)).await;
+        assert_eq!(direct.status.code(), through.status.code(), "{args:?}: {through:?}");
+        assert!(direct.stdout == through.stdout, "{args:?}: {through:?}");
+        assert_eq!(sent.len(), arrived.len(), "{args:?}");
+        for (sent, arrived) in sent.iter().zip(&arrived) {
+            assert!(sent.data == arrived.data, "{args:?}: the data of {} differs", sent.method);
+            assert_eq!(sent.headers, arrived.headers, "{args:?}: {}", sent.method);
+            assert!(sent == arrived, "{args:?}: {} differs", sent.method);
+        }
+        calls += sent.len();
+        succeeded += usize::from(direct.status.success());
+    }
+    assert!(
+        calls > script.len() && succeeded > script.len() / 2,
+        "{calls} calls, {succeeded} well"
+    );
+}
+
+/// What crictl is asked to do, with whatever there is to be done to a pod and its container among it.
+pub(crate) fn script(bench: &Bench) -> Vec<String> {
     let metadata = json!({ "name": "p", "namespace": "n", "uid": "u", "attempt": 1 });
     let pod = json!({
         "metadata": metadata,
@@ -100,51 +142,33 @@ async fn the_runtime_sees_what_crictl_sent() {
     let (pod_file, container_file) = (bench.path("pod.json"), bench.path("container.json"));
     std::fs::write(&pod_file, pod.to_string()).unwrap();
     std::fs::write(&container_file, container.to_string()).unwrap();
-    let (pod_file, container_file) = (text(&pod_file), text(&container_file));
-
-    let script: &[&[&str]] = &[
-        &["version"],
-        &["info"],
-        &["runp", pod_file],
-        &["create", "--no-pull", "id-1", container_file, pod_file],
-        &["start", "id-1"],
-        &["exec", "--sync", "id-1", "echo", "a word"],
-        &["update", "--cpuset-cpus", "0", "id-1"],
-        &["ps", "--all", "--label", "a=b"],
-        &["pods", "--output", "json"],
-        &["stats", "--output", "json", "--seconds", "0"],
-        &["images"],
-        &["pull", "registry.example/image:1"],
-        &["imagefsinfo"],
-        &["stop", "--timeout", "3", "id-1"],
-        &["rm", "id-1"],
-        &["stopp", "id-1"],
-        &["rmp", "id-1"],
-        &["runtime-config"],
-    ];
-    let (mut calls, mut succeeded) = (0, 0);
-    for args in script {
-        let (direct, sent) = recorded(&runtime, crictl(&binary, runtime.path(), args)).await;
-        let (through, arrived) = recorded(&runtime, crictl(&binary, &socket, args)).await;
-        assert_eq!(direct.status.code(), through.status.code(), "{args:?}: {through:?}");
-        assert!(direct.stdout == through.stdout, "{args:?}: {through:?}");
-        assert_eq!(sent.len(), arrived.len(), "{args:?}");
-        for (sent, arrived) in sent.iter().zip(&arrived) {
-            assert!(sent.data == arrived.data, "{args:?}: the data of {} differs", sent.method);
-            assert_eq!(sent.headers, arrived.headers, "{args:?}: {}", sent.method);
-            assert!(sent == arrived, "{args:?}: {} differs", sent.method);
-        }
-        calls += sent.len();
-        succeeded += usize::from(direct.status.success());
-    }
-    assert!(
-        calls > script.len() && succeeded > script.len() / 2,
-        "{calls} calls, {succeeded} well"
-    );
+    let (pod, container) = (pod_file.display(), container_file.display());
+    [
+        "version",
+        "info",
+        &format!("runp {pod}"),
+        &format!("create --no-pull id-1 {container} {pod}"),
+        "start id-1",
+        "exec --sync id-1 echo a word",
+        "update --cpuset-cpus 0 id-1",
+        "ps --all --label a=b",
+        "pods --output json",
+        "stats --output json --seconds 0",
+        "images",
+        "pull registry.example/image:1",
+        "imagefsinfo",
+        "stop --timeout 3 id-1",
+        "rm id-1",
+        "stopp id-1",
+        "rmp id-1",
+        "runtime-config",
+    ]
+    .map(str::to_owned)
+    .into()
 }
 
 /// What the runtime records while `crictl` runs.
-async fn recorded(
+pub(crate) async fn recorded(
     runtime: &Runtime,
     crictl: impl Future<Output = Output>,
 ) -> (Output, Vec<Received>) {
@@ -177,6 +201,25 @@ async fn crictl_follows_events_and_leaves() {
             events.next().is_some_and(|call| call.end == End::Reset(8))
         })
         .await;
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_the_end_of_events() {
+    let Some(binary) = peers::binary("crictl") else { return };
+    let bench = Bench::new();
+    let runtime = Runtime::start(&bench.path("runtime.sock"));
+    runtime.answer(|method| match method.ends_with("/GetContainerEvents") {
+        true => Reply::then(vec![message(b"\x0a\x05first\x10\x01")], Then::Never),
+        false => Reply::default(),
+    });
+    let (proxy, socket) = start(&bench, runtime.path()).await;
+    let command = command(&binary, &socket, &["events"]);
+    let mut crictl = Process::start("crictl", &command, bench.folder.path()).unwrap();
+    crictl.line(PATIENCE, "event", |line| line.contains("first").then_some(())).await.unwrap();
+    let begun = Instant::now();
+    assert!(proxy.stop(PATIENCE).await.unwrap().success());
+    assert!(begun.elapsed() < DRAIN / 2, "{:?}", begun.elapsed());
+    runtime.seen(|calls| calls.iter().all(|call| call.end != End::Open)).await;
 }
 
 #[tokio::test]
@@ -224,9 +267,7 @@ async fn a_killed_proxy_is_replaced_and_a_stopped_one_leaves_nothing() {
     proxy.signal(Signal::KILL).unwrap();
     proxy.wait(PATIENCE).await.unwrap();
     assert!(socket.exists());
-    let (mut proxy, socket) = start(&bench, runtime.path()).await;
-    // Its name was there before it: its log says when it listens.
-    address(&mut proxy).await;
+    let (proxy, socket) = start(&bench, runtime.path()).await;
     assert!(crictl(&binary, &socket, &["version"]).await.status.success());
     assert!(proxy.stop(PATIENCE).await.unwrap().success());
     assert!(!socket.exists());

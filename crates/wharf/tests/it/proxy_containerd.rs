@@ -10,13 +10,14 @@ use wharf_testkit::{peers, process};
 use crate::proxy::{crictl, start};
 use crate::support::{Bench, PATIENCE};
 
-struct Crictl {
-    binary: PathBuf,
-    socket: PathBuf,
+/// crictl at a socket.
+pub(crate) struct Crictl {
+    pub(crate) binary: PathBuf,
+    pub(crate) socket: PathBuf,
 }
 
 impl Crictl {
-    async fn run(&self, line: &str) -> Result<String> {
+    pub(crate) async fn run(&self, line: &str) -> Result<String> {
         let args: Vec<_> = line.split(' ').collect();
         let output = crictl(&self.binary, &self.socket, &args).await;
         let error = String::from_utf8_lossy(&output.stderr);
@@ -24,7 +25,7 @@ impl Crictl {
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
 
-    async fn json(&self, line: &str) -> Result<Value> {
+    pub(crate) async fn json(&self, line: &str) -> Result<Value> {
         Ok(serde_json::from_str(&self.run(line).await?)?)
     }
 }
@@ -128,7 +129,7 @@ async fn old_version(socket: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn write(path: &Path, document: &Value) -> Result<String> {
+pub(crate) fn write(path: &Path, document: &Value) -> Result<String> {
     std::fs::write(path, document.to_string())?;
     Ok(path.to_str().context("a path of text")?.to_owned())
 }
