@@ -54,7 +54,7 @@ pub struct Proxy {
     metrics: CallMetrics,
     hook_metrics: HookMetrics,
     config: Config,
-    interceptor: Interceptor,
+    interceptor: Arc<Interceptor>,
 }
 
 impl Proxy {
@@ -70,13 +70,14 @@ impl Proxy {
         let chain = Chain::new(config.servers(), chain_options, hook_metrics.clone());
         let interceptor = Interceptor {
             recovery: Client::new(&runtime, ClientOptions::default()),
-            runtime: Arc::new(Relay::new(runtime, RelayOptions::default())),
-            chain: Arc::new(chain),
+            runtime: Relay::new(runtime, RelayOptions::default()),
+            chain,
             records: Records::default(),
             skip,
             turns: Default::default(),
         };
-        Ok(Proxy { metrics: CallMetrics::default(), hook_metrics, config, interceptor })
+        let (metrics, interceptor) = (CallMetrics::default(), Arc::new(interceptor));
+        Ok(Proxy { metrics, hook_metrics, config, interceptor })
     }
 
     /// Exports what is counted.
@@ -120,7 +121,7 @@ impl Proxy {
 /// Decides what is done with a call, by its method.
 async fn attend(
     metrics: CallMetrics,
-    interceptor: Interceptor,
+    interceptor: Arc<Interceptor>,
     call: RawCall,
     stopping: CancellationToken,
 ) {
@@ -142,13 +143,15 @@ fn is_endless(method: &str) -> bool {
 }
 
 /// Learns from the runtime what it runs, each time that it is reached.
-async fn remember(interceptor: Interceptor) {
+async fn remember(interceptor: Arc<Interceptor>) {
     let mut link = interceptor.runtime.link();
     let is_up = |state: &LinkState| matches!(state, LinkState::Connected { .. });
+    let mut known = None;
     while link.wait_for(is_up).await.is_ok() {
         link.mark_unchanged();
         match rebuild::all(&interceptor.recovery, &interceptor.records).await {
             Ok(rebuilt) => {
+                known = None;
                 tracing::info!(
                     pods = rebuilt.pods,
                     containers = rebuilt.containers,
@@ -160,11 +163,14 @@ async fn remember(interceptor: Interceptor) {
                 }
             }
             Err(error) => {
-                tracing::warn!(
-                    code = ?error.code(),
-                    error = error.message(),
-                    "the runtime does not tell what it runs: asked again in a second"
-                );
+                let (code, text) = (error.code(), error.message());
+                if known.replace(code) != Some(code) {
+                    tracing::warn!(
+                        ?code,
+                        error = text,
+                        "the runtime does not tell what it runs: asked again every second"
+                    );
+                }
                 tokio::time::sleep(ASK_AGAIN).await;
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! After it hooks see what they saw before a restart: sandboxes and containers as they were made,
 //! the changes of hooks in them. Of a runtime that tells no more than the protocol asks for there are
-//! names, labels and annotations alone.
+//! names, labels and annotations alone. One that does not answer for a pod or container is asked again
+//! when a call is about it: half of the truth is not recorded.
 //!
 //! What the runtime cannot tell is whether a hook was called. What is no longer running is taken for
 //! told, so that a restart never repeats a post-stop hook; it may lose one.
@@ -49,15 +50,15 @@ pub(crate) async fn all(cri: &Client, records: &Records) -> Result<Rebuilt, Stat
         gone.remove(id.as_str());
     }
     gone.iter().for_each(|id| records.remove(id));
-    let pods: Vec<_> = stream::iter(pods.map(|pod| add_pod(cri, &rebuild, pod)))
+    let pods: Vec<_> = stream::iter(pods.map(|pod| add_pod(cri, records, &rebuild, pod)))
         .buffer_unordered(CONCURRENCY)
-        .filter_map(std::future::ready)
+        .filter_map(|made| std::future::ready(told(made)))
         .collect()
         .await;
     let containers: Vec<_> =
         stream::iter(containers.map(|own| add_container(cri, records, &rebuild, own)))
             .buffer_unordered(CONCURRENCY)
-            .filter_map(std::future::ready)
+            .filter_map(|made| std::future::ready(told(made)))
             .collect()
             .await;
     let bare = pods.iter().map(|pod| pod.bare).chain(containers.iter().map(|own| own.bare));
@@ -83,6 +84,9 @@ pub(crate) async fn pod(
 ) -> Result<Option<Found<Pod>>, Status> {
     if let Some(record) = records.pod(id) {
         return Ok(Some(Found { id: id.to_owned(), record }));
+    }
+    if id.is_empty() {
+        return Ok(None);
     }
     let rebuild = records.rebuild();
     let Some(details) = cri.pod_details(id).await? else { return Ok(None) };
@@ -110,13 +114,17 @@ pub(crate) async fn container(
     if let Some(record) = records.container(id) {
         return Ok(Some(Found { id: id.to_owned(), record }));
     }
+    // Every id begins with nothing.
+    if id.is_empty() {
+        return Ok(None);
+    }
     let rebuild = records.rebuild();
     let Some(listed) = cri.container(id).await? else { return Ok(None) };
     if pod(cri, records, &listed.pod_sandbox_id).await?.is_none() {
         return Ok(None);
     }
     let id = listed.id.clone();
-    let made = add_container(cri, records, &rebuild, listed).await;
+    let made = add_container(cri, records, &rebuild, listed).await?;
     Ok(made.map(|made| Found { id, record: made.record }))
 }
 
@@ -126,18 +134,19 @@ struct Made<T> {
     bare: bool,
 }
 
-async fn add_pod(cri: &Client, rebuild: &Rebuild, listed: cri::PodSandbox) -> Option<Made<Pod>> {
-    let cgroup_parent = match cri.pod_details(&listed.id).await {
-        Ok(Some(details)) => details.cgroup_parent,
-        Ok(None) => return None,
-        Err(status) => {
-            tracing::warn!(pod = listed.id, %status, "the runtime does not tell a pod's status");
-            None
-        }
-    };
-    let bare = cgroup_parent.is_none();
-    let record = rebuild.pod(&listed.id, pod_record(&listed, cgroup_parent))?;
-    Some(Made { record, bare })
+async fn add_pod(
+    cri: &Client,
+    records: &Records,
+    rebuild: &Rebuild,
+    listed: cri::PodSandbox,
+) -> Result<Option<Made<Pod>>, Status> {
+    if let Some(record) = records.pod(&listed.id) {
+        return Ok(Some(Made { record, bare: false }));
+    }
+    let Some(details) = cri.pod_details(&listed.id).await? else { return Ok(None) };
+    let bare = details.cgroup_parent.is_none();
+    let record = rebuild.pod(&listed.id, pod_record(&listed, details.cgroup_parent));
+    Ok(record.map(|record| Made { record, bare }))
 }
 
 async fn add_container(
@@ -145,22 +154,25 @@ async fn add_container(
     records: &Records,
     rebuild: &Rebuild,
     listed: cri::Container,
-) -> Option<Made<Container>> {
+) -> Result<Option<Made<Container>>, Status> {
+    if let Some(record) = records.container(&listed.id) {
+        return Ok(Some(Made { record, bare: false }));
+    }
     // Without a pod there is nobody to tell hooks about.
-    let pod = records.pod(&listed.pod_sandbox_id)?;
-    let details = match cri.container_details(&listed.id).await {
-        Ok(Some(details)) => details,
-        Ok(None) => return None,
-        Err(status) => {
-            let id = &listed.id;
-            tracing::warn!(container = id, %status, "the runtime does not tell a container's status");
-            ContainerDetails::default()
-        }
-    };
+    let Some(pod) = records.pod(&listed.pod_sandbox_id) else { return Ok(None) };
+    let Some(details) = cri.container_details(&listed.id).await? else { return Ok(None) };
     let bare = details.config.as_ref().is_none_or(|config| config.envs.is_none());
-    let record = container_record(&listed, details, &pod);
-    let record = rebuild.container(&listed.id, record)?;
-    Some(Made { record, bare })
+    let record = rebuild.container(&listed.id, container_record(&listed, details, &pod));
+    Ok(record.map(|record| Made { record, bare }))
+}
+
+/// What was made, if the runtime told.
+fn told<T>(made: Result<Option<T>, Status>) -> Option<T> {
+    made.unwrap_or_else(|status| {
+        let (code, error) = (status.code(), status.message());
+        tracing::warn!(?code, error, "the runtime does not tell the status of what it lists");
+        None
+    })
 }
 
 fn pod_record(listed: &cri::PodSandbox, cgroup_parent: Option<String>) -> Pod {

@@ -15,6 +15,9 @@ use wharf_cli::{
     write_termination_message,
 };
 
+/// How long system calls may take once everything else has ended.
+const LAST_CALLS: Duration = Duration::from_secs(2);
+
 /// How many threads a command deserves.
 #[derive(Clone, Copy)]
 pub(crate) enum Threads {
@@ -70,7 +73,7 @@ where
     // Without it everything still works, in a little more memory.
     let _ = wharf_mount::heap::share();
     let outcome = runtime(threads).and_then(|runtime| {
-        runtime.block_on(async {
+        let outcome = runtime.block_on(async {
             let stop = CancellationToken::new();
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
@@ -84,7 +87,10 @@ where
                 info!("stopping on a signal");
                 stop.cancel();
             }
-        })
+        });
+        // A thread that hangs in a system call cannot be ended, and must not keep the process.
+        runtime.shutdown_timeout(LAST_CALLS);
+        outcome
     });
     outcome.unwrap_or_else(|error| {
         if tracing::dispatcher::has_been_set() {

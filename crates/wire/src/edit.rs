@@ -58,14 +58,19 @@ impl Message {
         if !self.is_changed() {
             return self.original.clone();
         }
+        // Few are opened, whereas a message may come in any number of pieces.
+        let changed = |piece: &Piece| match piece {
+            Piece::Open { number, message, .. } => message.is_changed().then_some(*number),
+            Piece::Field { .. } | Piece::Rest { .. } => None,
+        };
+        let rewritten: Vec<u32> = self.pieces.iter().filter_map(changed).collect();
         let mut bytes = Vec::with_capacity(self.original.len() + 64);
         for piece in &self.pieces {
             match piece {
-                Piece::Open { number, message, .. } if message.is_changed() => {
+                Piece::Open { number, message, .. } if rewritten.contains(number) => {
                     bytes_field(*number, &message.encode(), &mut bytes);
                 }
-                Piece::Rest { number, .. }
-                    if self.opened(*number).is_some_and(Self::is_changed) => {}
+                Piece::Rest { number, .. } if rewritten.contains(number) => {}
                 Piece::Field { raw, .. } | Piece::Open { raw, .. } | Piece::Rest { raw, .. } => {
                     bytes.extend_from_slice(raw);
                 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::HeaderMap;
+use tokio::time::Instant;
 use tonic::Code;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 
@@ -23,8 +24,8 @@ pub(crate) struct About {
     pub(crate) container: Option<String>,
     /// The id of the sandbox or container, once there is one.
     pub(crate) id: Option<String>,
-    /// What remains of the time that the caller gives the call.
-    pub(crate) left: Option<Duration>,
+    /// When the caller stops waiting.
+    pub(crate) ends: Option<Instant>,
     /// What the caller traces the call by.
     pub(crate) trace: Trace,
 }

@@ -14,10 +14,11 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// At most `most`, of a call that has `left`.
-    pub(super) fn start(most: Duration, left: Option<Duration>) -> Budget {
-        let budget = left.map_or(most, |left| most.min(left / SHARE));
-        Budget { ends: Instant::now() + budget }
+    /// At most `most`, of a call whose caller waits until it `ends`.
+    pub(super) fn start(most: Duration, ends: Option<Instant>) -> Budget {
+        let now = Instant::now();
+        let share = |ends: Instant| ends.saturating_duration_since(now) / SHARE;
+        Budget { ends: now + ends.map_or(most, |ends| most.min(share(ends))) }
     }
 
     /// The time of the next server, of which there are still `servers`. What one of them does not
@@ -53,9 +54,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_hurried_caller_gets_its_call_done() {
-        let left = Budget::start(ms(2000), Some(ms(1000))).slice(None, 1);
-        assert_eq!(left, ms(200));
-        assert_eq!(Budget::start(ms(2000), Some(ms(120_000))).slice(None, 1), ms(2000));
-        assert_eq!(Budget::start(ms(2000), Some(Duration::ZERO)).slice(None, 1), Duration::ZERO);
+        let begun = Instant::now();
+        let slice = |patience| Budget::start(ms(2000), Some(begun + patience)).slice(None, 1);
+        assert_eq!(slice(ms(1000)), ms(200));
+        assert_eq!(slice(ms(120_000)), ms(2000));
+        assert_eq!(slice(Duration::ZERO), Duration::ZERO);
+        tokio::time::advance(ms(500)).await;
+        assert_eq!(slice(ms(1000)), ms(100), "of what is left by then");
     }
 }

@@ -189,7 +189,7 @@ impl Chain {
     }
 
     fn round<'a>(&'a self, point: HookPoint, about: &'a About) -> Round<'a> {
-        let budget = Budget::start(self.options.budget, about.left);
+        let budget = Budget::start(self.options.budget, about.ends);
         Round { lines: self.lines.current(), metrics: &self.metrics, point, about, budget }
     }
 

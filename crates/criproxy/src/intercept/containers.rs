@@ -5,6 +5,7 @@ use tonic::{Code, Status};
 use wharf_uds::RawAnswer;
 
 use super::lookup::Known;
+use super::turns::Turn;
 use super::visit::{End, Visit};
 use super::{Interceptor, Method, made};
 use crate::HookPoint;
@@ -29,7 +30,7 @@ impl Interceptor {
         let question = container::asked(&message, &pod)?;
         let carried = container::carried(&message, &pod)?;
         let about = visit.about_container(&question);
-        let turn = self.turns.take(&pod_id).await;
+        let turn = self.turn(visit, &pod_id).await?;
         let skipped = self.skips(&pod);
         let Asked { request, edits, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
@@ -48,22 +49,29 @@ impl Interceptor {
         message: Bytes,
     ) -> Result<RawAnswer, End> {
         let (before, after) = (HookPoint::PreStartContainer, HookPoint::PostStartContainer);
-        let known = self.container(visit, Method::StartContainer, &id::of(&message)?).await?;
+        let id = id::of(&message)?;
+        let last = self.last_change(visit, &id).await?;
+        let known = self.container(visit, Method::StartContainer, &id).await?;
         let Some(Known { id, container, pod }) = known else {
             return visit.forward(&self.runtime, &message, None).await;
         };
         let question = container.question(&pod);
         let about = visit.about_container(&question);
-        let turn = self.turns.take(container.pod()).await;
+        let turn = self.turn(visit, container.pod()).await?;
         let skipped = self.skips(&pod);
         let Asked { request, answered, .. } =
             self.ask::<Container>(visit, before, &about, question, skipped).await?;
         let (answer, outcome) = self.timed(visit, &message, turn).await?;
         if outcome.code == Code::Ok && answered {
-            self.records.update_container(&id, container.now(request.clone()));
+            self.records.update_container(&id, |known| known.now(request.clone()));
         }
+        drop(last);
         if !skipped {
-            self.chain.tell::<Container>(after, &about, request, &outcome).await?;
+            let told = self.chain.tell::<Container>(after, &about, request, &outcome).await;
+            // That the runtime failed comes before that somebody could not be told of it.
+            if outcome.code == Code::Ok {
+                told?;
+            }
         }
         Ok(answer)
     }
@@ -76,21 +84,20 @@ impl Interceptor {
         let (method, point) =
             (Method::UpdateContainerResources, HookPoint::PreUpdateContainerResources);
         let id = id::of(&message)?;
-        // An update builds on what the one before has led to.
-        let _last = self.turns.take(&format!("update {id}")).await;
+        let _last = self.last_change(visit, &id).await?;
         let Some(Known { id, container, pod }) = self.container(visit, method, &id).await? else {
             return visit.forward(&self.runtime, &message, None).await;
         };
         let question = container::update_asked(&message, &container, &pod)?;
         let about = visit.about_container(&question);
-        let turn = self.turns.take(container.pod()).await;
+        let turn = self.turn(visit, container.pod()).await?;
         let skipped = self.skips(&pod);
         let Asked { request, answered, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
         let message = container::updated(message, &request, answered)?;
         let answer = visit.forward(&self.runtime, &message, turn).await?;
         if answer.status().code() == Code::Ok {
-            self.records.update_container(&id, container.now(request));
+            self.records.update_container(&id, |known| known.now(request));
         }
         Ok(answer)
     }
@@ -102,7 +109,10 @@ impl Interceptor {
     ) -> Result<RawAnswer, End> {
         let (answer, end) = self.end_container(visit, Method::StopContainer, &message).await?;
         if let Some((id, outcome)) = end {
-            self.tell_container_stopped(visit, &id, &outcome).await?;
+            let told = self.tell_container_stopped(visit, &id, &outcome).await;
+            if outcome.code == Code::Ok {
+                told?;
+            }
         }
         Ok(answer)
     }
@@ -122,6 +132,11 @@ impl Interceptor {
         Ok(answer)
     }
 
+    /// Waits for the start or update before: the next one builds on what it has led to.
+    async fn last_change(&self, visit: &mut Visit, id: &str) -> Result<Turn, End> {
+        self.turn(visit, &format!("change {id}")).await
+    }
+
     /// Asks the runtime, having looked for the container: once it is gone the runtime cannot tell of it.
     async fn end_container(
         &self,
@@ -133,7 +148,7 @@ impl Interceptor {
         let Some(Known { id, container, .. }) = known else {
             return Ok((visit.forward(&self.runtime, message, None).await?, None));
         };
-        let turn = self.turns.take(container.pod()).await;
+        let turn = self.turn(visit, container.pod()).await?;
         let (answer, outcome) = self.timed(visit, message, turn).await?;
         Ok((answer, Some((id, outcome))))
     }
@@ -157,7 +172,7 @@ impl Interceptor {
             self.chain.tell::<Container>(point, &about, question, outcome).await?;
         }
         if outcome.code == Code::Ok {
-            self.records.update_container(id, container.stopped());
+            self.records.update_container(id, record::Container::stopped);
         }
         Ok(())
     }

@@ -13,7 +13,6 @@ mod skip;
 mod turns;
 mod visit;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -32,11 +31,11 @@ use crate::id;
 use crate::record::{Pod, Records};
 use crate::subject::Subject;
 
-/// Stands in the way of calls, with everything that they concern. Clones share it.
-#[derive(Clone, Debug)]
+/// Stands in the way of calls, with everything that they concern.
+#[derive(Debug)]
 pub(crate) struct Interceptor {
-    pub(crate) runtime: Arc<Relay>,
-    pub(crate) chain: Arc<Chain>,
+    pub(crate) runtime: Relay,
+    pub(crate) chain: Chain,
     pub(crate) records: Records,
     pub(crate) recovery: Client,
     pub(crate) skip: Skip,
@@ -107,6 +106,11 @@ impl Interceptor {
             }
             None => visit.forward(&self.runtime, message, None).await,
         }
+    }
+
+    /// Waits for a turn, unless the caller gives up: then others need not wait for it.
+    async fn turn(&self, visit: &mut Visit, key: &str) -> Result<Turn, End> {
+        visit.while_wanted(self.turns.take(key)).await
     }
 
     /// Asks the runtime, and keeps the time.

@@ -1,7 +1,7 @@
 //! Pod sandboxes: made, stopped and removed.
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use tonic::{Code, Status};
 use wharf_uds::RawAnswer;
 
@@ -22,7 +22,7 @@ impl Interceptor {
     ) -> Result<RawAnswer, End> {
         let question = pod::asked(&message)?;
         let about = visit.about_pod(&question, None);
-        let turn = self.turns.take(&about.pod).await;
+        let turn = self.turn(visit, &about.pod).await?;
         let skipped = self.skip.applies(&question.labels, &question.annotations);
         let point = HookPoint::PreRunPodSandbox;
         let Asked { request, edits, .. } =
@@ -43,7 +43,10 @@ impl Interceptor {
     ) -> Result<RawAnswer, End> {
         let (answer, end) = self.end_pod(visit, Method::StopPodSandbox, &message).await?;
         if let Some((id, outcome)) = end {
-            self.tell_pod_stopped(visit, &id, &outcome).await?;
+            let told = self.tell_pod_stopped(visit, &id, &outcome).await;
+            if outcome.code == Code::Ok {
+                told?;
+            }
         }
         Ok(answer)
     }
@@ -72,7 +75,7 @@ impl Interceptor {
         let Some(Found { id, .. }) = self.pod(visit, method, &id::of(message)?).await? else {
             return Ok((visit.forward(&self.runtime, message, None).await?, None));
         };
-        let turn = self.turns.take(&id).await;
+        let turn = self.turn(visit, &id).await?;
         let (answer, outcome) = self.timed(visit, message, turn).await?;
         Ok((answer, Some((id, outcome))))
     }
@@ -89,7 +92,8 @@ impl Interceptor {
             let told = containers
                 .iter()
                 .map(|(container, _)| self.tell_container_stopped(visit, container, outcome));
-            try_join_all(told).await?;
+            // One that fails is no reason to leave the others untold.
+            join_all(told).await.into_iter().collect::<Result<(), Status>>()?;
         }
         let _once = self.turns.take(&format!("stop {id}")).await;
         let Some(pod) = self.records.pod(id).filter(|pod| !pod.is_stopped()) else { return Ok(()) };
@@ -100,7 +104,7 @@ impl Interceptor {
             self.chain.tell::<PodSandbox>(point, &about, question, outcome).await?;
         }
         if outcome.code == Code::Ok {
-            self.records.update_pod(id, pod.stopped());
+            self.records.update_pod(id, Pod::stopped);
         }
         Ok(())
     }

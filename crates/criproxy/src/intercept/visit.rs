@@ -1,9 +1,9 @@
 //! A call that is looked into, from its message to its answer.
 
 use std::future::Future;
-use std::time::Instant;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest, PodSandboxMetadata};
 use wharf_uds::{RawAnswer, RawCall, Relay};
@@ -24,7 +24,7 @@ pub(super) struct Visit {
 pub(super) enum End {
     /// It is answered with this.
     Refused(Status),
-    /// Its message is none that the runtime's interface knows. Nothing was asked of anybody.
+    /// Its message is none that the runtime's interface knows. The runtime was not asked.
     Unreadable(WireError),
     /// Its caller is gone.
     Abandoned,
@@ -68,10 +68,9 @@ impl Visit {
     }
 
     fn about(&self, pod: Option<&PodSandboxMetadata>) -> About {
-        let left = self.call.timeout().map(|all| all.saturating_sub(self.arrived.elapsed()));
         About {
             pod: pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)).unwrap_or_default(),
-            left,
+            ends: self.call.timeout().and_then(|patience| self.arrived.checked_add(patience)),
             trace: Trace::of(self.call.metadata()),
             ..About::default()
         }

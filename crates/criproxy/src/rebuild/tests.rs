@@ -177,6 +177,38 @@ async fn all_that_the_runtime_tells_is_remembered() {
 }
 
 #[tokio::test]
+async fn a_status_that_does_not_come_is_asked_for_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = Arc::new(Told { containers: Told::two().containers.split_off(1), ..Told::two() });
+    let runtime = Runtime::start(&folder.path().join("runtime.sock"));
+    let client = Client::new(runtime.path(), ClientOptions::default());
+    let failing = told.clone();
+    let error = ("grpc-status".to_owned(), b"13".to_vec());
+    runtime.tell(move |method| match method.ends_with("/ContainerStatus") {
+        true => Reply { headers: vec![error.clone()], ..Reply::then(Vec::new(), Then::Headers) },
+        false => Reply::of(vec![message(&failing.answer(method))]),
+    });
+    let records = Records::default();
+    let rebuilt = all(&client, &records).await.unwrap();
+    assert_eq!(rebuilt, Rebuilt { pods: 1, containers: 0, bare: 0 });
+    assert!(container(&client, &records, "id-2").await.is_err());
+    runtime.tell(move |method| Reply::of(vec![message(&told.answer(method))]));
+    let found = container(&client, &records, "id-2").await.unwrap().unwrap();
+    let pod = records.pod("pod-1").unwrap();
+    assert_eq!(found.record.question(&pod).container_envs, whole_container().container_envs);
+}
+
+#[tokio::test]
+async fn no_id_is_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = Told { containers: Told::two().containers.split_off(1), ..Told::two() };
+    let (_runtime, client) = told.start(&folder);
+    let records = Records::default();
+    assert!(container(&client, &records, "").await.unwrap().is_none());
+    assert!(pod(&client, &records, "").await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn a_runtime_that_tells_little_leaves_what_lists_have() {
     let folder = tempfile::tempdir().unwrap();
     let (_runtime, client) = Told { verbose: false, ..Told::two() }.start(&folder);
@@ -315,6 +347,9 @@ async fn what_the_runtime_no_longer_has_is_forgotten() {
     let records = Records::default();
     all(&client, &records).await.unwrap();
     assert_eq!(records.ids().len(), 3);
+    let calls = runtime.inquiries().len();
+    all(&client, &records).await.unwrap();
+    assert_eq!(runtime.inquiries().len(), calls + 2, "what is known is not asked for again");
     let fewer = Told { containers: Told::two().containers.split_off(1), ..Told::two() };
     runtime.tell(move |method| Reply::of(vec![message(&fewer.answer(method))]));
     all(&client, &records).await.unwrap();

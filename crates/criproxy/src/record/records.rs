@@ -55,18 +55,18 @@ impl Records {
         state.insert(id, container);
     }
 
-    /// Records what became of a pod, unless it was forgotten meanwhile.
-    pub(crate) fn update_pod(&self, id: &str, pod: Pod) {
+    /// Records what became of a pod, unless it was forgotten meanwhile. The change is made to the
+    /// record that there is now: others may have changed it since the caller read it.
+    pub(crate) fn update_pod(&self, id: &str, change: impl FnOnce(&Pod) -> Pod) {
         if let Some(known) = self.state().pods.get_mut(id) {
-            *known = pod.into();
+            *known = change(known).into();
         }
     }
 
-    /// Records what became of a container, unless it was forgotten meanwhile.
-    pub(crate) fn update_container(&self, id: &str, container: Container) {
-        let mut state = self.state();
-        if state.containers.contains_key(id) {
-            state.insert(id, container);
+    /// Records what became of a container, likewise.
+    pub(crate) fn update_container(&self, id: &str, change: impl FnOnce(&Container) -> Container) {
+        if let Some(known) = self.state().containers.get_mut(id) {
+            *known = change(known).into();
         }
     }
 

@@ -60,8 +60,8 @@ fn what_is_committed_is_there_until_it_is_removed() {
     records.commit_container("id-1", Container::new("pod-1", "id-1", container("a")));
     records.commit_container("id-2", Container::new("pod-1", "id-2", container("b")));
     let held = records.container("id-1").unwrap();
-    records.update_container("id-1", held.stopped());
-    records.update_pod("pod-1", records.pod("pod-1").unwrap().stopped());
+    records.update_container("id-1", Container::stopped);
+    records.update_pod("pod-1", Pod::stopped);
     assert!(records.pod("pod-1").unwrap().is_stopped());
     assert!(!held.is_stopped(), "whoever holds a record holds what was");
     assert!(records.container("id-1").unwrap().is_stopped());
@@ -72,9 +72,24 @@ fn what_is_committed_is_there_until_it_is_removed() {
     records.remove_pod("pod-1");
     assert!(records.pod("pod-1").is_none() && records.container("id-2").is_none());
     assert!(ids(&records, "pod-1").is_empty());
-    records.update_container("id-1", held.stopped());
-    records.update_pod("pod-1", Pod::new(&pod("p"), Vec::new()));
+    records.update_container("id-1", Container::stopped);
+    records.update_pod("pod-1", Pod::stopped);
     assert!(records.pod("pod-1").is_none() && records.container("id-1").is_none());
+}
+
+/// An update may be answered after the stop that came behind it.
+#[test]
+fn what_others_recorded_meanwhile_stays() {
+    let records = Records::default();
+    records.commit_container("id-1", Container::new("pod-1", "id-1", container("c")));
+    let updated =
+        ContainerResourceHookRequest { pod_cgroup_parent: "/new".into(), ..container("c") };
+    records.update_container("id-1", Container::stopped);
+    records.update_container("id-1", |known| known.now(updated));
+    records.update_container("id-1", Container::stopped);
+    let known = records.container("id-1").unwrap();
+    assert!(known.is_stopped(), "its end is not told of again");
+    assert_eq!(known.own().pod_cgroup_parent, "/new");
 }
 
 #[test]

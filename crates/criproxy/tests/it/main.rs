@@ -8,6 +8,7 @@ mod carried;
 mod client;
 mod config;
 mod drain;
+mod ends;
 mod load;
 mod random;
 mod resets;

@@ -1,10 +1,10 @@
 //! `wharf proxy` under the name and with the flags of koord-runtime-proxy.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::process::ExitCode;
 
 use tracing::warn;
 use wharf_cli::{Dialect, Flag, FlagError, FlagSet, LoggingFlags, Parsed};
-use wharf_criproxy::{Conflict, ProxyOptions, Reading, Skip};
+use wharf_criproxy::{ProxyOptions, Skip};
 use wharf_facts::hook;
 
 use super::{endpoint::Endpoint, run::Plan};
@@ -83,15 +83,11 @@ impl Flags {
             listen: socket(&self.listen)?,
             http: None,
             options: ProxyOptions {
-                runtime: socket(&self.runtime)?,
-                hooks: PathBuf::from(hook::FOLDER),
-                budget: Duration::from_secs(2),
-                conflict: Conflict::default(),
-                reading: Reading::default(),
                 skip: Skip {
                     key: parsed.get(&self.skip_key).clone(),
                     value: parsed.get(&self.skip_value).clone(),
                 },
+                ..ProxyOptions::new(socket(&self.runtime)?, hook::FOLDER)
             },
         })
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::Code;
 use wharf_proto::hooks::{ContainerResourceHookRequest, ContainerResourceHookResponse};
 
@@ -109,7 +110,7 @@ async fn a_timeout_of_its_own_and_a_caller_in_a_hurry() {
     bench.serve([Server { timeout, ..bench.server("a", FailurePolicy::Fail) }]);
     assert_eq!(bench.ask().await.unwrap_err().code(), Code::DeadlineExceeded);
     bench.serve([bench.server("a", FailurePolicy::Fail)]);
-    let about = About { left: Some(Duration::from_millis(250)), ..about() };
+    let about = About { ends: Some(Instant::now() + Duration::from_millis(250)), ..about() };
     let request = ContainerResourceHookRequest::default();
     let asked = soon(bench.chain.ask::<Container>(POINT, &about, request)).await;
     assert_eq!(asked.unwrap_err().code(), Code::DeadlineExceeded);

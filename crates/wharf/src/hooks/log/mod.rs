@@ -3,11 +3,12 @@
 mod entry;
 mod lines;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 use wharf_hooks::prelude::*;
 
 use self::{
@@ -16,6 +17,9 @@ use self::{
 };
 use super::serving::Serving;
 use crate::running::{self, Threads};
+
+/// How long a reader has for the lines that are left at the end.
+const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// Prints a line for every hook, and changes nothing
 ///
@@ -72,9 +76,10 @@ impl Log {
             print(printed)
         });
         self.serving.serve(server, self.socket.clone(), registry, stop).await?;
-        // Its hooks are gone with it, and so the printer has an end.
-        for printed in printing.join_all().await {
-            printed?;
+        // Its hooks are gone with it, and so the printer has an end, unless nobody reads what it prints.
+        match timeout(LAST_LINES, printing.join_all()).await {
+            Ok(printed) => printed.into_iter().collect::<io::Result<()>>()?,
+            Err(_) => warn!("standard output is not read: the last lines are lost"),
         }
         Ok(ExitCode::SUCCESS)
     }
