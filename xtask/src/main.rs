@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, reason = "a task talks to the person who started it")]
 
 mod bench;
+mod fuzz;
 mod go;
 mod peers;
 mod shell;
@@ -30,6 +31,8 @@ enum Task {
     },
     /// Measure wharf, beside what it replaces where that is given
     Bench(bench::Options),
+    /// Feed random input to what reads bytes of strangers, with a nightly compiler and cargo-fuzz
+    Fuzz(fuzz::Options),
     /// Check rules that no compiler knows: levels of crates, paths in documents, house rules
     Tidy,
 }
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Task::Test(options) => Ok(test::run(&options)),
         Task::Peers { names } => peers::build(&names).map(|()| ExitCode::SUCCESS),
         Task::Bench(options) => bench::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options).map(|()| ExitCode::SUCCESS),
         Task::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

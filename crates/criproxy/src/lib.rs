@@ -13,23 +13,7 @@
 //! knows to wait out.
 //!
 //! What is to be done with a call is decided in one place, by its method, before anything of its
-//! message is read. Eight methods are about the life of pods and containers. These are taken out of
-//! the stream, and hook servers are asked about them:
-//!
-//! ```text
-//!  RawCall ─> Interceptor ─message─> pod, container ─question─> Chain ─> hook servers, one by one
-//!                 │                       └──<── edits ──<──────┘
-//!                 ├─message with the edits─> Relay ─> runtime
-//!                 └─the runtime said yes──> Records   (rebuilt from the runtime after a restart)
-//! ```
-//!
-//! - `intercept`: a call from its message to its answer, in the order of its pod
-//! - `pod`, `container`, with `resources`, `env`, `map`, `id`: CRI's bytes as questions, and edits
-//!   written into them
-//! - `edit`, `subject`: what a hook server may change, and of what
-//! - `chain`, `audit`: servers asked in order, within a budget, each field with an owner
-//! - `config`: which servers there are, from the files in a folder
-//! - `record`, `rebuild`: what hooks are told again later
+//! message is read.
 
 mod audit;
 mod chain;
@@ -37,6 +21,8 @@ mod config;
 mod container;
 mod edit;
 mod env;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod hook_metrics;
 mod id;
 mod intercept;

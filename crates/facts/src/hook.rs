@@ -26,7 +26,20 @@ pub enum HookPoint {
     PostStopContainer,
 }
 
+/// Request metadata of post hooks: the code that the runtime's call ended with, as a number.
+pub const OUTCOME_CODE: &str = "wharf-outcome-code";
+/// Request metadata of post hooks: its message, percent-encoded as in `grpc-message`.
+pub const OUTCOME_MESSAGE: &str = "wharf-outcome-message";
+/// Request metadata of post hooks: how long it took, in milliseconds.
+pub const OUTCOME_DURATION: &str = "wharf-outcome-duration-ms";
+
 impl HookPoint {
+    /// Whether it comes before the runtime's call, so that the call can still be refused.
+    #[must_use]
+    pub fn is_before(self) -> bool {
+        self.name().starts_with("Pre")
+    }
+
     /// All of them.
     pub const ALL: [HookPoint; 7] = [
         HookPoint::PreRunPodSandbox,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use tonic::Code;
 use tonic::metadata::MetadataMap;
+use wharf_facts::hook::{OUTCOME_CODE, OUTCOME_DURATION, OUTCOME_MESSAGE};
 
 /// What the runtime answered to the call that a post hook follows.
 ///
@@ -29,9 +30,9 @@ impl Outcome {
     /// None, if the proxy tells none.
     pub(crate) fn read(metadata: &MetadataMap) -> Option<Outcome> {
         let text = |key: &str| metadata.get(key)?.to_str().ok();
-        let code = text("wharf-outcome-code")?.parse().ok()?;
-        let message = text("wharf-outcome-message").unwrap_or_default();
-        let millis = text("wharf-outcome-duration-ms").and_then(|text| text.parse().ok());
+        let code = text(OUTCOME_CODE)?.parse().ok()?;
+        let message = text(OUTCOME_MESSAGE).unwrap_or_default();
+        let millis = text(OUTCOME_DURATION).and_then(|text| text.parse().ok());
         Some(Outcome {
             code: Code::from_i32(code),
             message: percent_decode_str(message).decode_utf8_lossy().into_owned(),

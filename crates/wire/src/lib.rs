@@ -13,6 +13,8 @@
 pub mod edit;
 pub mod field;
 pub mod frame;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod varint;
 
 pub use edit::Message;

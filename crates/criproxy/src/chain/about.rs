@@ -6,12 +6,10 @@ use http::HeaderMap;
 use tokio::time::Instant;
 use tonic::Code;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use wharf_facts::hook::{OUTCOME_CODE, OUTCOME_DURATION, OUTCOME_MESSAGE};
 
 use crate::text::cut;
 
-const OUTCOME_CODE: &str = "wharf-outcome-code";
-const OUTCOME_MESSAGE: &str = "wharf-outcome-message";
-const OUTCOME_DURATION: &str = "wharf-outcome-duration-ms";
 /// The longest message of an outcome, before it is encoded.
 const LONGEST_MESSAGE: usize = 1024;
 

@@ -21,7 +21,7 @@ use crate::text::cut;
 const LONGEST: usize = 256;
 
 /// Reads a file's text.
-pub(super) fn parse(name: &str, text: &[u8]) -> Result<(Server, Vec<FileWarning>), FileError> {
+pub(crate) fn parse(name: &str, text: &[u8]) -> Result<(Server, Vec<FileWarning>), FileError> {
     let keys: Keys = serde_json::from_slice(text)
         .map_err(|error| FileError::Invalid(cut(&error.to_string(), LONGEST).into_owned()))?;
     let mut warnings = keys.warnings;

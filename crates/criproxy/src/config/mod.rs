@@ -28,6 +28,8 @@ mod report;
 mod server;
 mod watch;
 
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use file::parse;
 pub use folder::FolderError;
 pub use problem::{FileError, FileWarning};
 pub use report::{Finding, Report, check};

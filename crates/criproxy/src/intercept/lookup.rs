@@ -47,7 +47,7 @@ impl Interceptor {
     }
 
     /// A runtime that cannot tell is no reason to refuse a call, unless hooks that must be asked
-    /// would be left out.
+    /// before it would be left out. What is to be stopped is stopped.
     fn settle<T: Debug>(
         &self,
         method: Method,
@@ -62,7 +62,9 @@ impl Interceptor {
                 }
                 Ok(found)
             }
-            Err(status) if hooks().any(|point| self.chain.insists(*point)) => Err(status.into()),
+            Err(status) if hooks().any(|point| point.is_before() && self.chain.insists(*point)) => {
+                Err(status.into())
+            }
             Err(status) => {
                 tracing::warn!(
                     id,

@@ -2,6 +2,8 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -20,6 +22,7 @@ pub(crate) struct Bench {
     pub(crate) link: watch::Receiver<LinkState>,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: JoinSet<Result<(), ServeError>>,
+    metrics: Registry,
     folder: TempDir,
 }
 
@@ -34,18 +37,35 @@ impl Bench {
 
     /// With other options than the usual ones.
     pub(crate) async fn with(drain: Duration, change: impl FnOnce(&mut ProxyOptions)) -> Bench {
-        let folder = tempfile::tempdir().unwrap();
+        Bench::within(tempfile::tempdir().unwrap(), drain, change).await
+    }
+
+    /// In a folder that may hold something already, such as files of hook servers in `hooks`.
+    pub(crate) async fn within(
+        folder: TempDir,
+        drain: Duration,
+        change: impl FnOnce(&mut ProxyOptions),
+    ) -> Bench {
         let mut options =
             ProxyOptions::new(runtime_socket(folder.path()), folder.path().join("hooks"));
         change(&mut options);
         let proxy = Proxy::start(options).await.unwrap();
+        let mut metrics = Registry::default();
+        proxy.register_metrics(&mut metrics);
         let path = folder.path().join("proxy.sock");
         let listener = Listener::bind(&path, &ListenOptions::default()).unwrap();
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();
         let link = proxy.link();
         serving.spawn(proxy.serve(listener, drain, stop.clone()));
-        Bench { link, stop, serving, folder }
+        Bench { link, stop, serving, metrics, folder }
+    }
+
+    /// Stops the proxy in order, and gives its folder to another one.
+    pub(crate) async fn stop(mut self) -> TempDir {
+        self.stop.cancel();
+        soon(self.serving.join_next()).await.unwrap().unwrap().unwrap();
+        self.folder
     }
 
     /// With a runtime that is connected.
@@ -73,6 +93,28 @@ impl Bench {
 
     pub(crate) fn runtime_socket(&self) -> PathBuf {
         runtime_socket(self.folder.path())
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Waits until this line is among the metrics.
+    pub(crate) async fn counts(&self, line: &str) {
+        let counted = async {
+            while !self.metrics().lines().any(|found| found == line) {
+                tokio::task::yield_now().await;
+            }
+        };
+        if tokio::time::timeout(DEADLINE, counted).await.is_err() {
+            panic!("no {line} in\n{}", self.metrics());
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.metrics).unwrap();
+        text
     }
 
     pub(crate) async fn connected(&self, wanted: bool) {

@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod drain;
 mod ends;
+mod hooked;
 mod load;
 mod random;
 mod resets;

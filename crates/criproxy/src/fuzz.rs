@@ -1,0 +1,136 @@
+//! What holds for any bytes. A breach panics: for tests with seeded input, and for the targets of the `fuzz` package.
+
+use bytes::Bytes;
+use wharf_proto::hooks::{
+    ContainerResourceHookResponse, LinuxContainerResources, PodSandboxHookRequest,
+    PodSandboxHookResponse,
+};
+use wharf_wire::{Message, fields};
+
+use crate::container::{self, Container};
+use crate::map::Map;
+use crate::pod::{self, PodSandbox};
+use crate::subject::{Reading, Subject};
+use crate::{HookPoint, config, record};
+
+/// No message of the runtime's protocol has fields from here on.
+const UNKNOWN: u32 = 100;
+/// The longest error that people read.
+const LONGEST_ERROR: usize = 512;
+
+/// Whatever is in a hook server's file, it is a server that can be asked, or a short error.
+pub fn hook_server_file(text: &[u8]) {
+    match config::parse("a.json", text) {
+        Ok((server, _)) => {
+            assert!(server.endpoint.is_absolute());
+            assert!(server.timeout.is_none_or(|timeout| !timeout.is_zero()));
+        }
+        Err(error) => {
+            let error = error.to_string();
+            assert!(!error.is_empty() && error.len() < LONGEST_ERROR, "{error}");
+        }
+    }
+}
+
+/// A RunPodSandbox keeps what nobody changes, and the next server sees what the runtime would get.
+pub fn run_pod_sandbox(request: &[u8]) {
+    let request = Bytes::copy_from_slice(request);
+    let Ok(mut asked) = pod::asked(&request) else { return };
+    assert_eq!(pod::edited(request.clone(), &[]), Ok(request.clone()));
+    let answer = PodSandboxHookResponse {
+        labels: texts(),
+        annotations: texts(),
+        cgroup_parent: "/new".to_owned(),
+        resources: None,
+    };
+    let edits = PodSandbox::edits(HookPoint::PreRunPodSandbox, &asked, &answer, Reading::default());
+    let edited = pod::edited(request.clone(), &edits).expect("it was read before");
+    // config, its metadata and its linux
+    kept(&request, &edited, &[&[], &[1], &[1, 1], &[1, 8]]);
+    PodSandbox::apply(&mut asked, &edits);
+    assert_eq!(pod::asked(&edited), Ok(asked));
+}
+
+/// Likewise a CreateContainer, in a pod that hooks changed and in one of which that is not known.
+pub fn create_container(request: &[u8]) {
+    let request = Bytes::copy_from_slice(request);
+    let made = PodSandboxHookRequest { labels: texts(), ..Default::default() };
+    let answer = PodSandboxHookResponse { labels: texts(), ..Default::default() };
+    let changes = PodSandbox::edits(
+        HookPoint::PreRunPodSandbox,
+        &PodSandboxHookRequest::default(),
+        &answer,
+        Reading::default(),
+    );
+    for pod in [record::Pod::new(&made, changes), record::Pod::rebuilt(&made, false)] {
+        let Ok(mut asked) = container::asked(&request, &pod) else { continue };
+        assert_eq!(container::edited(request.clone(), &[], &[]), Ok(request.clone()));
+        let carried = container::carried(&request, &pod).expect("it was read before");
+        let (point, reading) = (HookPoint::PreCreateContainer, Reading::default());
+        let edits = Container::edits(point, &asked, &container_answer(), reading);
+        // The labels of its pod were not read.
+        let Ok(edited) = container::edited(request.clone(), &carried, &edits) else { continue };
+        // config, its metadata, linux and resources; sandbox_config and its linux
+        let paths = [&[][..], &[2], &[2, 1], &[2, 15], &[2, 15, 1], &[3], &[3, 8]];
+        kept(&request, &edited, &paths);
+        Container::apply(&mut asked, &edits);
+        assert_eq!(container::asked(&edited, &pod), Ok(asked));
+    }
+}
+
+/// An UpdateContainerResources keeps what hooks have no say in, and holds what they were told in the end.
+pub fn update_container_resources(request: &[u8]) {
+    let request = Bytes::copy_from_slice(request);
+    let pod = record::Pod::rebuilt(&PodSandboxHookRequest::default(), false);
+    let known = record::Container::new("pod", "id", Default::default());
+    let Ok(mut asked) = container::update_asked(&request, &known, &pod) else { return };
+    assert_eq!(container::updated(request.clone(), &asked, false), Ok(request.clone()));
+    let (point, reading) = (HookPoint::PreUpdateContainerResources, Reading::default());
+    let edits = Container::edits(point, &asked, &container_answer(), reading);
+    Container::apply(&mut asked, &edits);
+    // Its annotations were not read.
+    let Ok(updated) = container::updated(request.clone(), &asked, true) else { return };
+    kept(&request, &updated, &[&[], &[2]]);
+    let seen = container::update_asked(&updated, &known, &pod).expect("what is written is read");
+    assert_eq!(seen.container_resources, asked.container_resources);
+}
+
+fn container_answer() -> ContainerResourceHookResponse {
+    ContainerResourceHookResponse {
+        container_annotations: texts(),
+        container_resources: Some(LinuxContainerResources {
+            cpu_quota: -1,
+            cpu_shares: 1024,
+            memory_limit_in_bytes: i64::MAX,
+            oom_score_adj: -999,
+            cpuset_cpus: "0-3".to_owned(),
+            unified: texts(),
+            ..Default::default()
+        }),
+        pod_cgroup_parent: "/new".to_owned(),
+        container_envs: texts(),
+    }
+}
+
+/// Keys that bytes find soon.
+fn texts() -> Map {
+    ["", "a", "b"].map(|key| (key.to_owned(), "value".to_owned())).into()
+}
+
+/// In the messages at `paths`, fields that nobody knows are as they were.
+fn kept(before: &Bytes, after: &Bytes, paths: &[&[u32]]) {
+    for path in paths {
+        assert_eq!(unknown(after, path), unknown(before, path), "in {path:?}");
+    }
+}
+
+fn unknown(bytes: &Bytes, path: &[u32]) -> Vec<Vec<u8>> {
+    let mut message = Message::parse(bytes.clone()).expect("a message");
+    let inner = path.iter().try_fold(&mut message, |message, number| message.open(*number));
+    let bytes = inner.expect("messages along the path").encode();
+    let fields = fields(&bytes).map(|field| field.expect("a message"));
+    fields.filter(|field| field.number >= UNKNOWN).map(|field| field.raw.to_vec()).collect()
+}
+
+#[cfg(test)]
+mod tests;

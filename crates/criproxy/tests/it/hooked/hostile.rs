@@ -1,0 +1,123 @@
+//! Requests that are none: refused where hooks would be left out by passing them on, and the runtime's to refuse where
+//! nobody wants to be asked.
+
+use bytes::Bytes;
+use tonic::Code;
+use wharf_testkit::hook_server::HookScript;
+use wharf_testkit::runtime::message;
+
+use super::kubelet::{V1, answered};
+use super::node::{IGNORE, Node, Plan};
+use crate::client::{USUAL, send, whole};
+
+const METHODS: [&str; 8] = [
+    "RunPodSandbox",
+    "StopPodSandbox",
+    "RemovePodSandbox",
+    "CreateContainer",
+    "StartContainer",
+    "UpdateContainerResources",
+    "StopContainer",
+    "RemoveContainer",
+];
+
+fn hostile() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("a field that is cut off", vec![0x0a, 0x7f, b'x']),
+        (
+            "a length beyond everything",
+            vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        ),
+        ("a number that does not end", vec![0xff; 11]),
+        ("field zero", vec![0x02, 0x00]),
+        ("a wire type that does not exist", vec![0x0f, 0x01]),
+        ("a group that never ends", [0x13].repeat(1 << 16)),
+    ]
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_where_hooks_are_wanted() {
+    let plan = Plan::new();
+    let server = plan.server("a.json", IGNORE, HookScript::echo());
+    let node = plan.start().await;
+    for method in METHODS {
+        for (name, bytes) in hostile() {
+            let error = node.kubelet.send(method, bytes, USUAL).await.unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument, "{method}: {name}: {error}");
+            assert!(error.message().contains("cannot be read"), "{method}: {name}: {error}");
+        }
+    }
+    assert_eq!((node.runtime.calls(), server.calls()), (vec![], vec![]));
+    node.container().await;
+    assert_eq!(server.hooks(), ["PreRunPodSandbox", "PreCreateContainer"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_passed_on_where_no_hooks_are_wanted() {
+    let node = Plan::new().start().await;
+    for method in METHODS {
+        for (name, bytes) in hostile() {
+            node.kubelet.send(method, bytes.clone(), USUAL).await.unwrap();
+            assert_eq!(node.last_bytes(method), bytes, "{method}: {name}");
+        }
+    }
+    node.has_records(0, 0).await;
+}
+
+/// Deeper than any message of the interface, and none of the proxy's business.
+#[tokio::test]
+async fn depth_is_harmless() {
+    let plan = Plan::new();
+    let _server = plan.server("a.json", IGNORE, HookScript::echo());
+    let node = plan.start().await;
+    let mut nested = Vec::new();
+    for _ in 0..10_000 {
+        let mut outer = vec![0x0a];
+        let mut length = nested.len();
+        while length > 0x7f {
+            outer.push((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        outer.push(length as u8);
+        outer.append(&mut nested);
+        nested = outer;
+    }
+    for method in METHODS {
+        // Whether it is one that can be read is not the point; that the next one can is.
+        let _ = node.kubelet.send(method, nested.clone(), USUAL).await;
+    }
+    node.container().await;
+}
+
+async fn unframed(node: &Node, frames: Bytes) -> Code {
+    let (response, mut sink) =
+        node.kubelet.client.open(&format!("{V1}/RunPodSandbox"), USUAL).await;
+    let _ = send(&mut sink, frames, true).await;
+    answered(&whole(response).await.unwrap()).unwrap_err().code()
+}
+
+/// A call that is looked into has one message of at most twice the size that kubelets send.
+#[tokio::test]
+async fn what_is_no_message_is_refused_before_anybody_is_asked() {
+    let plan = Plan::new();
+    let server = plan.server("a.json", IGNORE, HookScript::echo());
+    let node = plan.start().await;
+    let one = message(b"");
+    for (name, frames, code) in [
+        ("none", Bytes::new(), Code::Internal),
+        ("two", [one.clone(), one].concat().into(), Code::Internal),
+        ("half of one", message(&[0; 64]).slice(..20), Code::Internal),
+        ("a strange flag", Bytes::from_static(&[7, 0, 0, 0, 0]), Code::Internal),
+        ("a compressed one", Bytes::from_static(&[1, 0, 0, 0, 0]), Code::Unimplemented),
+        (
+            "4 GiB, it says",
+            Bytes::from_static(&[0, 0xff, 0xff, 0xff, 0xff]),
+            Code::ResourceExhausted,
+        ),
+        ("40 MiB", message(&vec![0; 40 << 20]), Code::ResourceExhausted),
+    ] {
+        assert_eq!(unframed(&node, frames).await, code, "{name}");
+    }
+    assert_eq!((node.runtime.calls(), server.calls()), (vec![], vec![]));
+    node.pod().await;
+}

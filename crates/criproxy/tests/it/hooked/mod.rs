@@ -1,0 +1,18 @@
+//! Calls that hook servers are asked about, from kubelet to runtime: what koord-runtime-proxy gets wrong, and everything
+//! that servers, runtimes and callers may do.
+
+mod callers;
+mod chain;
+mod faults;
+mod hostile;
+mod kubelet;
+mod lossless;
+mod merge;
+mod node;
+mod operation;
+mod past;
+mod recovery;
+mod samples;
+mod secrets;
+mod stops;
+mod survival;
