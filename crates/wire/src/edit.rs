@@ -185,43 +185,6 @@ impl Message {
         self.all(number)?.into_iter().map(entry).collect()
     }
 
-    /// Sets a key of a map.
-    ///
-    /// # Errors
-    /// When the field is no such map.
-    pub fn set_key(&mut self, number: u32, key: &[u8], value: &[u8]) -> Result<(), WireError> {
-        let entries = self.map(number)?;
-        let last = entries.iter().rposition(|(own, _)| own == key);
-        match last {
-            Some(index) if entries[index].1 == value => {}
-            Some(index) => {
-                let mut values = self.all(number)?;
-                values[index] = encode_entry(key, value);
-                self.replace_at(number, index, &values[index].clone());
-            }
-            None => {
-                self.pieces.push(Piece::bytes(number, &encode_entry(key, value)));
-                self.changed = true;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes a key from a map.
-    ///
-    /// # Errors
-    /// When the field is no such map.
-    pub fn remove_key(&mut self, number: u32, key: &[u8]) -> Result<(), WireError> {
-        let stays: Vec<bool> = self.map(number)?.iter().map(|(own, _)| own != key).collect();
-        if stays.iter().all(|stays| *stays) {
-            return Ok(());
-        }
-        let mut stays = stays.into_iter();
-        self.pieces.retain(|piece| piece.number() != number || stays.next().unwrap_or(true));
-        self.changed = true;
-        Ok(())
-    }
-
     fn last(&self, number: u32) -> Option<&Content> {
         self.pieces.iter().rev().find_map(|piece| match piece {
             Piece::Field { number: own, content, .. } if *own == number => Some(content),
@@ -246,14 +209,6 @@ impl Message {
     }
 
     /// Replaces one occurrence of a repeated field.
-    fn replace_at(&mut self, number: u32, index: usize, value: &Bytes) {
-        let mut occurrences = self.pieces.iter_mut().filter(|piece| piece.number() == number);
-        if let Some(piece) = occurrences.nth(index) {
-            *piece = Piece::bytes(number, value);
-            self.changed = true;
-        }
-    }
-
     fn take_apart(&mut self, number: u32) -> Result<(), WireError> {
         let parts = self.all(number)?;
         let content = match parts.as_slice() {
@@ -320,13 +275,6 @@ fn bytes_field(number: u32, value: &[u8], to: &mut Vec<u8>) {
 fn entry(bytes: Bytes) -> Result<(Bytes, Bytes), WireError> {
     let entry = Message::parse(bytes)?;
     Ok((entry.bytes(1)?.unwrap_or_default(), entry.bytes(2)?.unwrap_or_default()))
-}
-
-fn encode_entry(key: &[u8], value: &[u8]) -> Bytes {
-    let mut bytes = Vec::with_capacity(key.len() + value.len() + 8);
-    bytes_field(1, key, &mut bytes);
-    bytes_field(2, value, &mut bytes);
-    bytes.into()
 }
 
 #[cfg(test)]

@@ -1,5 +1,3 @@
-use std::collections::HashMap;
-
 use proptest::prelude::*;
 use prost::Message as _;
 use wharf_proto::cri::{ContainerConfig, KeyValue, LinuxContainerConfig, LinuxContainerResources};
@@ -65,9 +63,6 @@ proptest! {
         let bytes = Bytes::from([unknown, config.encode_to_vec()].concat());
         let mut message = Message::parse(bytes.clone()).expect("message");
         message.open(LINUX).expect("message").open(RESOURCES).expect("message");
-        for (key, value) in message.map(ANNOTATIONS).expect("map") {
-            message.set_key(ANNOTATIONS, &key, &value).expect("map");
-        }
         let envs = message.all(ENVS).expect("messages");
         message.set_all(ENVS, &envs);
         prop_assert!(!message.is_changed());
@@ -78,24 +73,17 @@ proptest! {
     fn an_edit_on_the_wire_is_the_edit_of_the_typed_message(
         config in config(),
         unknown in unknown(),
-        key in "[a-z]{0,3}",
-        value in "[a-z]{0,5}",
         quota: i64,
         cpuset in "[0-9,-]{0,4}",
-        remove in "[a-z]{0,3}",
     ) {
         let bytes = Bytes::from([config.encode_to_vec(), unknown.clone()].concat());
         let mut message = Message::parse(bytes).expect("message");
-        message.set_key(ANNOTATIONS, key.as_bytes(), value.as_bytes()).expect("map");
-        message.remove_key(ANNOTATIONS, remove.as_bytes()).expect("map");
         let resources = message.open(LINUX).expect("message").open(RESOURCES).expect("message");
         resources.set_varint(CPU_QUOTA, quota.cast_unsigned());
         resources.set_bytes(CPUSET_CPUS, cpuset.as_bytes());
         let edited = message.encode();
 
         let mut expected = config;
-        expected.annotations.insert(key, value);
-        expected.annotations.remove(&remove);
         if expected.linux.is_some() || quota != 0 || !cpuset.is_empty() {
             let linux = expected.linux.get_or_insert_default();
             let resources = linux.resources.get_or_insert_default();
@@ -134,7 +122,6 @@ proptest! {
         if let Ok(mut message) = Message::parse(bytes.into()) {
             let _ = message.varint(number);
             let _ = message.map(number);
-            let _ = message.set_key(number, b"key", b"value");
             let _ = message.open(number).map(|inner| inner.set_varint(1, 1));
             message.encode();
         }
@@ -142,18 +129,15 @@ proptest! {
 }
 
 #[test]
-fn the_last_of_equal_keys_counts_and_is_the_one_that_changes() {
-    let mut bytes = Vec::new();
-    for value in [b"first", b"later"] {
-        bytes_field(ANNOTATIONS, &encode_entry(b"key", value), &mut bytes);
-    }
-    let mut message = Message::parse(bytes.into()).expect("message");
-    message.set_key(ANNOTATIONS, b"key", b"newest").expect("map");
-    let map: HashMap<_, _> = message.map(ANNOTATIONS).expect("map").into_iter().collect();
-    assert_eq!(map[&b"key"[..]], &b"newest"[..]);
-    assert_eq!(typed(&message.encode()).annotations["key"], "newest");
-    message.remove_key(ANNOTATIONS, b"key").expect("map");
-    assert!(message.encode().is_empty());
+fn a_map_has_its_entries_in_their_order() {
+    let config = ContainerConfig {
+        annotations: [("key".to_owned(), "value".to_owned())].into(),
+        ..Default::default()
+    };
+    let twice = [config.encode_to_vec(), config.encode_to_vec()].concat();
+    let message = Message::parse(twice.into()).expect("message");
+    let entry = (Bytes::from_static(b"key"), Bytes::from_static(b"value"));
+    assert_eq!(message.map(ANNOTATIONS), Ok(vec![entry.clone(), entry]));
 }
 
 #[test]
