@@ -8,6 +8,7 @@
 mod records;
 
 use std::fmt;
+use std::sync::Arc;
 
 use prost::Message;
 use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest};
@@ -79,7 +80,7 @@ impl Pod {
 
 /// A container.
 pub(crate) struct Container {
-    pod: Box<str>,
+    pod: Arc<str>,
     question: Box<[u8]>,
     stopped: bool,
 }

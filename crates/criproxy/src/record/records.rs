@@ -16,10 +16,11 @@ pub(crate) struct Records(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    pods: HashMap<Box<str>, Arc<Pod>>,
+    /// Each id is there once, whoever names it.
+    pods: HashMap<Arc<str>, Arc<Pod>>,
     containers: HashMap<Arc<str>, Arc<Container>>,
     /// The containers of each pod.
-    members: HashMap<Box<str>, Vec<Arc<str>>>,
+    members: HashMap<Arc<str>, Vec<Arc<str>>>,
     rebuilds: usize,
     /// What was removed while a rebuild is at work.
     removed: HashSet<Box<str>>,
@@ -45,7 +46,8 @@ impl Records {
     pub(crate) fn commit_pod(&self, id: &str, pod: Pod) {
         let mut state = self.state();
         state.removed.remove(id);
-        state.pods.insert(id.into(), pod.into());
+        let id = state.pod_id(id);
+        state.pods.insert(id, pod.into());
     }
 
     /// Records a container that was made, in place of what was known of it.
@@ -91,10 +93,9 @@ impl Records {
     }
 
     /// The ids of all pods and containers.
-    pub(crate) fn ids(&self) -> HashSet<Box<str>> {
+    pub(crate) fn ids(&self) -> HashSet<Arc<str>> {
         let state = self.state();
-        let containers = state.containers.keys().map(|id| Box::from(&**id));
-        state.pods.keys().cloned().chain(containers).collect()
+        state.pods.keys().chain(state.containers.keys()).cloned().collect()
     }
 
     /// Forgets a pod or a container, whichever has this id.
@@ -126,8 +127,9 @@ impl fmt::Debug for Records {
 }
 
 impl State {
-    fn insert(&mut self, id: &str, container: Container) -> Arc<Container> {
+    fn insert(&mut self, id: &str, mut container: Container) -> Arc<Container> {
         let id: Arc<str> = id.into();
+        container.pod = self.pod_id(&container.pod);
         let container = Arc::new(container);
         let known = self.containers.insert(id.clone(), container.clone());
         match known {
@@ -135,8 +137,15 @@ impl State {
             Some(known) => self.leave(&id, known.pod()),
             None => {}
         }
-        self.members.entry(container.pod().into()).or_default().push(id);
+        self.members.entry(container.pod.clone()).or_default().push(id);
         container
+    }
+
+    /// A pod's id, shared with those who have it already.
+    fn pod_id(&self, id: &str) -> Arc<str> {
+        let of_pod = self.pods.get_key_value(id).map(|(id, _)| id);
+        let of_members = || self.members.get_key_value(id).map(|(id, _)| id);
+        of_pod.or_else(of_members).cloned().unwrap_or_else(|| id.into())
     }
 
     /// Takes a container out of its pod's list.
@@ -167,7 +176,8 @@ impl Rebuild {
         if state.removed.contains(id) {
             return None;
         }
-        Some(state.pods.entry(id.into()).or_insert_with(|| pod.into()).clone())
+        let id = state.pod_id(id);
+        Some(state.pods.entry(id).or_insert_with(|| pod.into()).clone())
     }
 
     /// Adds a container unless there is one, and returns the one that there is; `None` if it or its
