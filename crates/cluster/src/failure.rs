@@ -18,6 +18,12 @@ pub enum ApiFailure {
         /// What was to be written.
         what: String,
     },
+    /// The server no longer has the version that was asked for: list anew.
+    #[error("{what}: the version asked for is no longer there")]
+    Expired {
+        /// What was asked for.
+        what: String,
+    },
     /// The object is not acceptable as it stands.
     #[error("{what}: refused as invalid: {message}")]
     Invalid {
@@ -55,6 +61,7 @@ impl ApiFailure {
         match status.code {
             404 => Self::NotFound { what },
             409 => Self::Conflict { what },
+            410 => Self::Expired { what },
             400 | 422 => Self::Invalid { what, message },
             401 | 403 => Self::Forbidden { what, message },
             _ => Self::Unreachable { what, message },
@@ -113,6 +120,7 @@ mod tests {
         for (code, text, may_pass) in [
             (404, "Node a: not found".to_owned(), true),
             (409, "Node a: changed by someone else meanwhile".to_owned(), true),
+            (410, "Node a: the version asked for is no longer there".to_owned(), true),
             (400, "Node a: refused as invalid: said 400".to_owned(), false),
             (422, "Node a: refused as invalid: said 422".to_owned(), false),
             (401, format!("Node a: {forbidden} 401; grant it in the ClusterRole"), false),

@@ -1,0 +1,50 @@
+//! The kinds that wharf reads, trimmed to the fields that it uses: one set for all controllers.
+//!
+//! A PersistentVolume as others keep it takes kilobytes, most of them bookkeeping of the API. Here a field that nobody
+//! reads is skipped while the JSON is read, and never takes memory. Such a struct is for reading only: written back, it
+//! would erase what it does not know, and so none of them can be serialised.
+
+mod attributes;
+mod csi_node;
+mod meta;
+mod persistent_volume;
+mod volume_attachment;
+
+use serde::de::DeserializeOwned;
+
+pub use attributes::Attributes;
+pub use csi_node::{CsiNode, CsiNodeDriver, CsiNodeSpec};
+pub use meta::Meta;
+pub use persistent_volume::{
+    CsiVolumeSource, PersistentVolume, PersistentVolumeSpec, SecretReference,
+};
+pub use volume_attachment::{
+    VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
+};
+
+/// A kind of the API, and where it is served.
+pub trait Kind: DeserializeOwned + Clone + Send + Sync + 'static {
+    /// The kind's name, such as `VolumeAttachment`.
+    const KIND: &'static str;
+    /// The path of its API group and version, such as `/apis/storage.k8s.io/v1`.
+    const GROUP: &'static str;
+    /// The resource's name in paths, such as `volumeattachments`.
+    const RESOURCE: &'static str;
+    /// By what objects can be looked up besides their name; positions are [`Index`]es.
+    const INDEXES: &'static [IndexedBy<Self>] = &[];
+
+    /// The metadata of the object.
+    fn meta(&self) -> &Meta;
+
+    /// Names the object in errors and logs.
+    fn title(&self) -> String {
+        format!("{} {}", Self::KIND, self.meta().key())
+    }
+}
+
+/// Gives each value under which an object is to be found to the callback.
+pub type IndexedBy<K> = fn(&K, &mut dyn FnMut(&str));
+
+/// One of the indexes of a kind, by its position in [`Kind::INDEXES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Index(pub usize);

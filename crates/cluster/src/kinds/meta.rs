@@ -1,0 +1,124 @@
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use wharf_facts::annotation;
+
+use super::Attributes;
+
+/// The metadata that controllers read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    /// The object's name.
+    pub name: String,
+    /// Its namespace, if it lives in one.
+    pub namespace: Option<String>,
+    /// Tells it from others that have had its name.
+    pub uid: String,
+    /// Which state of the object this is.
+    pub resource_version: String,
+    /// Whether it is being deleted, and only waits for its finalizers to go.
+    #[serde(rename = "deletionTimestamp", deserialize_with = "presence")]
+    pub deleting: bool,
+    /// Who holds it back from deletion.
+    pub finalizers: Box<[String]>,
+    /// The annotations that some controller reads; an object may carry 256 KiB of others.
+    #[serde(deserialize_with = "read_annotations")]
+    pub annotations: Attributes,
+}
+
+impl Meta {
+    /// The key of the object among others of its kind: `name`, or `namespace/name`.
+    pub fn key(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// Whether the finalizer is there.
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|own| own == finalizer)
+    }
+
+    /// The resource version as a number: versions of one kind are ordered. `None` for a server that numbers otherwise.
+    pub fn version(&self) -> Option<u64> {
+        self.resource_version.parse().ok()
+    }
+}
+
+/// Annotations that are kept.
+const READ: &[&str] = &[annotation::ATTACHMENT_NODE_ID, annotation::MIGRATED_TO];
+
+fn presence<'de, D: Deserializer<'de>>(source: D) -> Result<bool, D::Error> {
+    Ok(Option::<IgnoredAny>::deserialize(source)?.is_some())
+}
+
+fn read_annotations<'de, D: Deserializer<'de>>(source: D) -> Result<Attributes, D::Error> {
+    source.deserialize_any(ReadAnnotations)
+}
+
+struct ReadAnnotations;
+
+impl<'de> Visitor<'de> for ReadAnnotations {
+    type Value = Attributes;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("annotations")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Attributes::default())
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut source: M) -> Result<Self::Value, M::Error> {
+        let mut kept = Vec::<(Box<str>, Box<str>)>::new();
+        while let Some(key) = source.next_key::<Cow<'de, str>>()? {
+            if READ.contains(&&*key) {
+                kept.push((key.into(), source.next_value()?));
+            } else {
+                source.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(kept.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_reads_is_not_kept() {
+        let meta: Meta = serde_json::from_value(json!({
+            "name": "a",
+            "namespace": "b",
+            "resourceVersion": "17",
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "managedFields": [{ "manager": "kubectl" }],
+            "annotations": { "big": "x".repeat(1000), annotation::ATTACHMENT_NODE_ID: "n" },
+        }))
+        .unwrap();
+        assert_eq!(meta.key(), "b/a");
+        assert_eq!(meta.version(), Some(17));
+        assert!(meta.deleting);
+        let kept = Attributes::from_iter([(annotation::ATTACHMENT_NODE_ID, "n")]);
+        assert_eq!(meta.annotations, kept);
+    }
+
+    #[test]
+    fn nulls_are_nothing() {
+        let meta: Meta = serde_json::from_str(
+            r#"{"name":"a","deletionTimestamp":null,"annotations":null,"resourceVersion":"x"}"#,
+        )
+        .unwrap();
+        assert!(!meta.deleting);
+        assert!(meta.annotations.is_empty());
+        assert_eq!(meta.version(), None);
+    }
+}

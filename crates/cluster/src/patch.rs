@@ -1,0 +1,265 @@
+//! Writes that do not undo what others wrote meanwhile.
+//!
+//! A patch is planned from the object as it was last seen and holds only for that: it carries the version, or tests what
+//! it is about to change. When it turns out that someone was faster, the object is read and the patch planned anew.
+
+use std::sync::Arc;
+
+use http::{Method, Request, header};
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::{ApiFailure, Kind, Meta, Store, bounded};
+
+/// How often a write that lost against others is planned anew.
+const ATTEMPTS: usize = 4;
+
+/// A change of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Patch {
+    /// Fields to set, or to remove where they are null.
+    Merge(Value),
+    /// Steps that are done all or not at all.
+    Json(Value),
+}
+
+/// Which part of an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but the status.
+    Main,
+    /// The status.
+    Status,
+}
+
+/// The objects of one kind in the API. What it answers goes into the store as well.
+#[derive(Clone)]
+pub struct Objects<K: Kind> {
+    client: Client,
+    store: Arc<Store<K>>,
+}
+
+impl Patch {
+    /// Adds a finalizer and leaves those of others alone.
+    pub fn add_finalizer(to: &Meta, finalizer: &str) -> Self {
+        let path = "/metadata/finalizers";
+        // Two that add the same at a time would else add it twice.
+        let (seen, place, value) = if to.finalizers.is_empty() {
+            (Value::Null, path.to_owned(), json!([finalizer]))
+        } else {
+            (json!(to.finalizers), format!("{path}/-"), json!(finalizer))
+        };
+        Self::Json(json!([
+            { "op": "test", "path": path, "value": seen },
+            { "op": "add", "path": place, "value": value },
+        ]))
+    }
+
+    /// Removes a finalizer and leaves those of others alone; `None` where it is not there.
+    pub fn remove_finalizer(from: &Meta, finalizer: &str) -> Option<Self> {
+        let place = from.finalizers.iter().position(|own| own == finalizer)?;
+        let path = format!("/metadata/finalizers/{place}");
+        Some(Self::Json(json!([
+            { "op": "test", "path": path, "value": finalizer },
+            { "op": "remove", "path": path },
+        ])))
+    }
+
+    /// Sets these fields of the metadata if the object is still in the state of `of`.
+    pub fn metadata(of: &Meta, fields: Value) -> Self {
+        let mut metadata = json!({ "resourceVersion": of.resource_version });
+        if let (Some(metadata), Value::Object(fields)) = (metadata.as_object_mut(), fields) {
+            metadata.extend(fields);
+        }
+        Self::Merge(json!({ "metadata": metadata }))
+    }
+
+    /// Sets these fields of the status, whatever state the object is in; one made anew under its name is refused.
+    pub fn status(of: &Meta, fields: &Value) -> Self {
+        Self::Merge(json!({ "metadata": { "uid": of.uid }, "status": fields }))
+    }
+}
+
+impl<K: Kind> Objects<K> {
+    /// The objects of a kind, as `client` may reach them.
+    pub fn new(client: Client, store: Arc<Store<K>>) -> Self {
+        Self { client, store }
+    }
+
+    /// The store that knows them.
+    pub fn store(&self) -> &Arc<Store<K>> {
+        &self.store
+    }
+
+    /// Reads an object from the API.
+    pub async fn get(&self, of: &Meta) -> Result<Arc<K>, ApiFailure> {
+        let what = title::<K>(of);
+        let request = request(Method::GET, path::<K>(of, Part::Main), None, Vec::new());
+        let found: K = bounded(&what, self.client.request(request)).await?;
+        Ok(self.observed(found))
+    }
+
+    /// Writes a patch. A JSON patch whose test fails is a conflict.
+    pub async fn patch(&self, of: &Meta, part: Part, patch: &Patch) -> Result<Arc<K>, ApiFailure> {
+        let what = title::<K>(of);
+        let (content, body) = match patch {
+            Patch::Merge(body) => ("application/merge-patch+json", body),
+            Patch::Json(body) => ("application/json-patch+json", body),
+        };
+        let body = body.to_string().into_bytes();
+        let request = request(Method::PATCH, path::<K>(of, part), Some(content), body);
+        let answer = bounded(&what, self.client.request::<K>(request)).await;
+        let written = answer.map_err(|failure| match (patch, failure) {
+            (Patch::Json(_), ApiFailure::Invalid { what, message })
+                if message.starts_with(TEST_FAILED) =>
+            {
+                ApiFailure::Conflict { what }
+            }
+            (_, failure) => failure,
+        })?;
+        Ok(self.observed(written))
+    }
+
+    /// Writes the patch that `plan` makes for the object, beginning with the state of it that is at hand, until it is
+    /// accepted or there is nothing left to write. Gives the object as it is then.
+    pub async fn edit(
+        &self,
+        of: &Arc<K>,
+        part: Part,
+        plan: impl Fn(&K) -> Option<Patch>,
+    ) -> Result<Arc<K>, ApiFailure> {
+        let mut current = Arc::clone(of);
+        for _ in 0..ATTEMPTS {
+            let Some(patch) = plan(&current) else { return Ok(current) };
+            match self.patch(current.meta(), part, &patch).await {
+                Err(ApiFailure::Conflict { .. }) => {}
+                answer => return answer,
+            }
+            let fresh = self.get(current.meta()).await?;
+            if fresh.meta().uid != current.meta().uid {
+                return Err(ApiFailure::NotFound { what: current.title() });
+            }
+            current = fresh;
+        }
+        Err(ApiFailure::Conflict { what: current.title() })
+    }
+
+    /// Reads the object as it stands, lets `change` edit the document, and writes it back whole: for those whose role
+    /// grants update and no patch. A write that lost against another is done again.
+    pub async fn update(
+        &self,
+        of: &Meta,
+        change: impl Fn(&mut Value),
+    ) -> Result<Arc<K>, ApiFailure> {
+        let what = title::<K>(of);
+        let path = path::<K>(of, Part::Main);
+        for _ in 0..ATTEMPTS {
+            let read = request(Method::GET, path.clone(), None, Vec::new());
+            let before: Value = bounded(&what, self.client.request(read)).await?;
+            let mut after = before.clone();
+            change(&mut after);
+            let body = (after != before).then(|| after.to_string().into_bytes());
+            let answer: Result<K, ApiFailure> = match body {
+                None => serde_json::from_value(before).map_err(|error| ApiFailure::Unreachable {
+                    what: what.clone(),
+                    message: format!("the answer cannot be read: {error}"),
+                }),
+                Some(body) => {
+                    let write = request(Method::PUT, path.clone(), Some("application/json"), body);
+                    bounded(&what, self.client.request(write)).await
+                }
+            };
+            match answer {
+                Err(ApiFailure::Conflict { .. }) => {}
+                answer => return answer.map(|written| self.observed(written)),
+            }
+        }
+        Err(ApiFailure::Conflict { what })
+    }
+
+    fn observed(&self, object: K) -> Arc<K> {
+        self.store.observe(object.clone());
+        Arc::new(object)
+    }
+}
+
+/// How the API answers a JSON patch that does not apply; it does not say why.
+const TEST_FAILED: &str = "the server rejected our request due to an error in our request";
+
+fn title<K: Kind>(of: &Meta) -> String {
+    format!("{} {}", K::KIND, of.key())
+}
+
+fn path<K: Kind>(of: &Meta, part: Part) -> String {
+    let namespace = match &of.namespace {
+        Some(namespace) => format!("/namespaces/{namespace}"),
+        None => String::new(),
+    };
+    let part = match part {
+        Part::Main => "",
+        Part::Status => "/status",
+    };
+    format!("{}{namespace}/{}/{}{part}", K::GROUP, K::RESOURCE, of.name)
+}
+
+fn request(method: Method, path: String, content: Option<&str>, body: Vec<u8>) -> Request<Vec<u8>> {
+    let mut request = Request::builder().method(method).uri(path);
+    if let Some(content) = content {
+        request = request.header(header::CONTENT_TYPE, content);
+    }
+    request.body(body).expect("names of objects are parts of URLs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PersistentVolume, VolumeAttachment};
+
+    fn meta(finalizers: &[&str]) -> Meta {
+        Meta {
+            name: "a".to_owned(),
+            resource_version: "7".to_owned(),
+            finalizers: finalizers.iter().map(|&it| it.to_owned()).collect(),
+            ..Meta::default()
+        }
+    }
+
+    #[test]
+    fn a_finalizer_is_added_behind_those_of_others() {
+        let Patch::Json(first) = Patch::add_finalizer(&meta(&[]), "x/y") else { panic!() };
+        let test = json!({ "op": "test", "path": "/metadata/finalizers", "value": null });
+        let add = json!({ "op": "add", "path": "/metadata/finalizers", "value": ["x/y"] });
+        assert_eq!(first, json!([test, add]));
+        let Patch::Json(next) = Patch::add_finalizer(&meta(&["o"]), "x/y") else { panic!() };
+        let test = json!({ "op": "test", "path": "/metadata/finalizers", "value": ["o"] });
+        let add = json!({ "op": "add", "path": "/metadata/finalizers/-", "value": "x/y" });
+        assert_eq!(next, json!([test, add]));
+    }
+
+    #[test]
+    fn a_finalizer_is_removed_where_it_was_seen() {
+        let Some(Patch::Json(steps)) = Patch::remove_finalizer(&meta(&["o", "x/y"]), "x/y") else {
+            panic!()
+        };
+        let test = json!({ "op": "test", "path": "/metadata/finalizers/1", "value": "x/y" });
+        let remove = json!({ "op": "remove", "path": "/metadata/finalizers/1" });
+        assert_eq!(steps, json!([test, remove]));
+        assert_eq!(Patch::remove_finalizer(&meta(&["o"]), "x/y"), None);
+    }
+
+    #[test]
+    fn metadata_is_written_for_one_state_only() {
+        let patch = Patch::metadata(&meta(&[]), json!({ "finalizers": ["x"] }));
+        let expected = json!({ "metadata": { "resourceVersion": "7", "finalizers": ["x"] } });
+        assert_eq!(patch, Patch::Merge(expected));
+    }
+
+    #[test]
+    fn objects_are_where_the_api_serves_them() {
+        let path_of = path::<VolumeAttachment>(&meta(&[]), Part::Status);
+        assert_eq!(path_of, "/apis/storage.k8s.io/v1/volumeattachments/a/status");
+        let namespaced = Meta { namespace: Some("n".to_owned()), ..meta(&[]) };
+        let path_of = path::<PersistentVolume>(&namespaced, Part::Main);
+        assert_eq!(path_of, "/api/v1/namespaces/n/persistentvolumes/a");
+    }
+}

@@ -1,0 +1,110 @@
+use std::sync::Mutex;
+
+use super::*;
+use crate::VolumeAttachment;
+
+fn attachment(name: &str, version: u64, volume: &str) -> VolumeAttachment {
+    let mut attachment = VolumeAttachment::default();
+    attachment.metadata.name = name.to_owned();
+    attachment.metadata.resource_version = version.to_string();
+    attachment.spec.source.persistent_volume_name = Some(volume.to_owned());
+    attachment
+}
+
+fn versions(store: &Store<VolumeAttachment>, volume: &str) -> Vec<String> {
+    let mut found: Vec<String> = store
+        .indexed(VolumeAttachment::BY_VOLUME, volume)
+        .iter()
+        .map(|it| format!("{}@{}", it.metadata.name, it.metadata.resource_version))
+        .collect();
+    found.sort();
+    found
+}
+
+fn named(names: &[&str]) -> HashSet<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+#[test]
+fn an_index_follows_its_objects() {
+    let store = Store::new(|_| true);
+    store.show(attachment("a", 1, "x"));
+    store.show(attachment("b", 2, "x"));
+    assert_eq!(versions(&store, "x"), ["a@1", "b@2"]);
+    store.show(attachment("a", 3, "y"));
+    assert_eq!(versions(&store, "x"), ["b@2"]);
+    assert_eq!(versions(&store, "y"), ["a@3"]);
+    store.delete(&attachment("b", 4, "x"));
+    assert!(!store.is_indexed(VolumeAttachment::BY_VOLUME, "x"));
+}
+
+#[test]
+fn an_answer_is_not_turned_back_by_an_earlier_event() {
+    let store = Store::new(|_| true);
+    store.show(attachment("a", 1, "x"));
+    store.observe(attachment("a", 5, "x"));
+    store.show(attachment("a", 3, "x"));
+    assert_eq!(versions(&store, "x"), ["a@5"]);
+    store.show(attachment("a", 6, "x"));
+    assert_eq!(versions(&store, "x"), ["a@6"]);
+}
+
+#[test]
+fn an_answer_does_not_bring_back_what_was_deleted() {
+    let store = Store::new(|_| true);
+    store.show(attachment("a", 1, "x"));
+    store.delete(&attachment("a", 3, "x"));
+    store.observe(attachment("a", 2, "x"));
+    assert_eq!(versions(&store, "x"), [""; 0]);
+    store.observe(attachment("b", 4, "x"));
+    assert_eq!(versions(&store, "x"), ["b@4"], "newer than all that was seen");
+}
+
+#[tokio::test]
+async fn a_list_takes_out_what_it_does_not_show_but_not_what_is_newer() {
+    let store = Store::new(|_| true);
+    store.show(attachment("gone", 1, "x"));
+    store.show(attachment("stays", 2, "x"));
+    store.observe(attachment("newer", 9, "x"));
+    store.settle(&named(&["stays"]), Some(5));
+    assert_eq!(versions(&store, "x"), ["newer@9", "stays@2"]);
+    store.synced().await;
+}
+
+#[test]
+fn what_is_declined_never_enters_and_leaves_when_it_becomes_so() {
+    let store = Store::new(|it: &mut VolumeAttachment| {
+        it.spec.source.persistent_volume_name.as_deref() != Some("foreign")
+    });
+    store.show(attachment("a", 1, "foreign"));
+    assert!(store.all().is_empty());
+    store.show(attachment("a", 2, "x"));
+    store.show(attachment("a", 3, "foreign"));
+    assert!(store.all().is_empty());
+}
+
+#[test]
+fn subscribers_see_all_that_is_there_and_each_change_until_they_go() {
+    let store = Store::new(|_| true);
+    store.show(attachment("a", 1, "x"));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let version = |object: Option<&Arc<VolumeAttachment>>| {
+        object.map_or("-".to_owned(), |it| it.metadata.resource_version.clone())
+    };
+    let subscription = store.subscribe({
+        let (told, reader) = (Arc::clone(&told), Arc::downgrade(&store));
+        move |change| {
+            let here = reader.upgrade().unwrap().get(change.key).is_some();
+            let text =
+                format!("{} {}>{} {here}", change.key, version(change.old), version(change.new));
+            told.lock().unwrap().push(text);
+        }
+    });
+    store.show(attachment("a", 2, "x"));
+    store.show(attachment("b", 3, "x"));
+    store.delete(&attachment("a", 4, "x"));
+    drop(subscription);
+    store.delete(&attachment("b", 5, "x"));
+    let expected = ["a ->1 true", "a 1>2 true", "b ->3 true", "a 2>- false"];
+    assert_eq!(*told.lock().unwrap(), expected);
+}

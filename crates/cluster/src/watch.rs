@@ -1,0 +1,203 @@
+//! One watch per kind, for the whole process.
+//!
+//! The first list comes as a stream, object by object, so that no list ever stands in memory as a whole; a server that
+//! cannot do this is asked for pages. From then on the watch is resumed at the last version that it has come to, and
+//! only a server that no longer has that version makes it list again.
+
+mod pause;
+mod request;
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use futures_util::StreamExt;
+use kube::{Client, core::WatchEvent};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    pause::{Pause, spread},
+    request::{List, follow, initial_stream, page},
+};
+use crate::{ApiFailure, Kind, Store, bounded};
+
+/// After this long the server ends a watch, so that watches spread over its replicas; up to twice as long.
+const LENGTH: Duration = Duration::from_mins(5);
+/// A server that has not ended a watch so long after it should have is gone.
+const GRACE: Duration = Duration::from_secs(30);
+/// A connection that held so long ends a row of failures.
+const STABLE: Duration = Duration::from_secs(10);
+/// Set on the bookmark that ends the first list.
+const INITIAL_END: &str = "k8s.io/initial-events-end";
+
+/// Keeps a [`Store`] as the API is.
+pub struct Watch<K: Kind> {
+    client: Client,
+    store: Arc<Store<K>>,
+    /// Whether the server streams its lists, as far as is known.
+    streams: bool,
+    /// The version that the store has come to; `None` before a list is complete.
+    position: Option<String>,
+}
+
+/// Why a watch ended before its time.
+#[derive(Debug, thiserror::Error)]
+enum Interruption {
+    #[error("the server no longer has the version to resume at")]
+    Expired,
+    #[error("the server does not stream lists")]
+    NoStreams,
+    #[error("the server did not end the watch in time")]
+    Overdue,
+    #[error(transparent)]
+    Api(#[from] ApiFailure),
+}
+
+impl<K: Kind> Watch<K> {
+    /// A watch that fills `store`.
+    pub fn new(client: Client, store: Arc<Store<K>>) -> Self {
+        Self { client, store, streams: true, position: None }
+    }
+
+    /// Watches until it is told to stop. Failures are retried for as long as it takes.
+    pub async fn run(mut self, stop: CancellationToken) {
+        stop.run_until_cancelled(async {
+            let mut pause = Pause::default();
+            loop {
+                let began = Instant::now();
+                let ended = self.advance().await;
+                if began.elapsed() >= STABLE {
+                    pause.reset();
+                }
+                match ended {
+                    Ok(()) => {}
+                    Err(Interruption::NoStreams) => {
+                        tracing::debug!(
+                            kind = K::KIND,
+                            "the server does not stream lists: listing by pages"
+                        );
+                        self.streams = false;
+                        continue;
+                    }
+                    Err(Interruption::Expired) => {
+                        tracing::debug!(
+                            kind = K::KIND,
+                            "listing anew: the server has no such version any more"
+                        );
+                        self.position = None;
+                    }
+                    Err(error) => {
+                        tracing::warn!(kind = K::KIND, %error, "watch failed and is resumed");
+                    }
+                }
+                pause.wait().await;
+            }
+        })
+        .await;
+    }
+
+    /// Follows from where the store is; lists first where it has to.
+    async fn advance(&mut self) -> Result<(), Interruption> {
+        if self.position.is_none() && !self.streams {
+            self.list().await?;
+        }
+        let length = spread(LENGTH);
+        let request = match &self.position {
+            Some(version) => follow::<K>(version, length),
+            None => initial_stream::<K>(length),
+        };
+        let listing = self.position.is_none();
+        let opened = bounded(K::KIND, self.client.request_events::<K>(request)).await;
+        let events = opened.map_err(|failure| match failure {
+            ApiFailure::Invalid { .. } if listing => Interruption::NoStreams,
+            failure => expired_or(failure),
+        })?;
+        let mut events = std::pin::pin!(events);
+        let mut shown = listing.then(HashSet::new);
+        let deadline = Instant::now() + length + GRACE;
+        loop {
+            let event = match timeout_at(deadline, events.next()).await {
+                Err(_) => return Err(Interruption::Overdue),
+                Ok(None) => return Ok(()),
+                Ok(Some(Ok(event))) => event,
+                Ok(Some(Err(kube::Error::SerdeError(error)))) => {
+                    // One object that cannot be read must not keep all others from being seen.
+                    tracing::error!(kind = K::KIND, %error, "object left out: it cannot be read");
+                    continue;
+                }
+                Ok(Some(Err(error))) => return Err(expired_or(ApiFailure::of(K::KIND, &error))),
+            };
+            self.take(event, &mut shown)?;
+        }
+    }
+
+    fn take(
+        &mut self,
+        event: WatchEvent<K>,
+        shown: &mut Option<HashSet<String>>,
+    ) -> Result<(), Interruption> {
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                self.come_to(object.meta().resource_version.clone(), shown.is_some());
+                if let Some(shown) = shown {
+                    shown.insert(object.meta().key());
+                }
+                self.store.show(object);
+            }
+            WatchEvent::Deleted(object) => {
+                self.come_to(object.meta().resource_version.clone(), shown.is_some());
+                if let Some(shown) = shown {
+                    shown.remove(&object.meta().key());
+                }
+                self.store.delete(&object);
+            }
+            WatchEvent::Bookmark(bookmark) => {
+                let version = bookmark.metadata.resource_version;
+                let number = version.parse().ok();
+                let ended = bookmark.metadata.annotations.contains_key(INITIAL_END);
+                match shown.take_if(|_| ended) {
+                    Some(all) => self.store.settle(&all, number),
+                    None => self.store.reach(number),
+                }
+                self.come_to(version, shown.is_some());
+            }
+            WatchEvent::Error(status) => {
+                return Err(expired_or(ApiFailure::of(K::KIND, &kube::Error::Api(status))));
+            }
+        }
+        Ok(())
+    }
+
+    /// While the first list comes in there is nothing to resume at.
+    fn come_to(&mut self, version: String, listing: bool) {
+        if !listing {
+            self.position = Some(version);
+        }
+    }
+
+    async fn list(&mut self) -> Result<(), Interruption> {
+        let mut shown = HashSet::new();
+        let mut token = None;
+        loop {
+            let request = page::<K>(token.as_deref());
+            let answer = bounded(K::KIND, self.client.request::<List<K>>(request)).await;
+            let List { metadata, items } = answer.map_err(expired_or)?;
+            for object in items {
+                shown.insert(object.meta().key());
+                self.store.show(object);
+            }
+            token = metadata.next.filter(|token| !token.is_empty());
+            if token.is_none() {
+                self.store.settle(&shown, metadata.resource_version.parse().ok());
+                self.position = Some(metadata.resource_version);
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn expired_or(failure: ApiFailure) -> Interruption {
+    match failure {
+        ApiFailure::Expired { .. } => Interruption::Expired,
+        failure => Interruption::Api(failure),
+    }
+}

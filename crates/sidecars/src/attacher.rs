@@ -1,0 +1,179 @@
+//! Attaches volumes to nodes and detaches them, as VolumeAttachments ask for it.
+//!
+//! A VolumeAttachment is the wish; ControllerPublishVolume fulfils it, and ControllerUnpublishVolume is called before its
+//! finalizer goes. PersistentVolumes get a finalizer as well, so that the volume is known for as long as it may be
+//! attached. Errors live in the status of the VolumeAttachment, where people and the attach/detach controller look. A
+//! driver that attaches nothing gets its VolumeAttachments marked as attached, which is all that others wait for.
+//!
+//! - `decide`: what an object needs next, and what a change of it means, as pure functions.
+//! - `request`: from objects to the driver's calls, pure as well.
+//! - `attachment`: the operation for one VolumeAttachment; `status` holds what it writes.
+//! - `volume`: the operation for one PersistentVolume.
+//! - `lane`: turns of attaching and detaching, apart from each other and fair between nodes.
+//! - `reasons`: what makes an object be looked at; `audit`: the driver's own account differs from the API's.
+
+mod attachment;
+mod audit;
+mod decide;
+mod failure;
+mod lane;
+mod metrics;
+mod reasons;
+mod request;
+mod status;
+mod volume;
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+use wharf_cluster::{CsiNode, Key, Objects, PersistentVolume, Store, VolumeAttachment};
+use wharf_csi::Driver;
+use wharf_facts::finalizer;
+use wharf_reconcile::{Backoff, Config, Handle, Reconciler};
+
+use self::{attachment::AttachmentOperation, lane::Lane, metrics::Lanes, volume::VolumeOperation};
+use crate::Caches;
+
+/// How an [`Attacher`] works; the defaults are upstream's.
+#[derive(Clone, Debug)]
+pub struct AttacherOptions {
+    /// The driver's name, which VolumeAttachments call their attacher.
+    pub driver: String,
+    /// Only attachments of this node are worked on, for a driver whose controller runs on each node.
+    pub node: Option<String>,
+    /// How many volumes are attached at a time, and how many are detached.
+    pub workers: usize,
+    /// The waits after failures of one attachment or volume.
+    pub backoff: Backoff,
+    /// How often all objects are looked at without a reason.
+    pub resync: Duration,
+    /// How often the driver is asked what is attached where.
+    pub audit: Duration,
+    /// How long that may take in all.
+    pub audit_timeout: Duration,
+    /// How many volumes the driver is asked for at once; 0 leaves it to the driver.
+    pub max_entries: i32,
+    /// The filesystem of volumes that name none.
+    pub default_fs_type: String,
+}
+
+impl AttacherOptions {
+    /// The defaults for a driver.
+    pub fn new(driver: impl Into<String>) -> Self {
+        Self {
+            driver: driver.into(),
+            node: None,
+            workers: 10,
+            backoff: Backoff { first: Duration::from_secs(1), max: Duration::from_mins(5) },
+            resync: Duration::from_mins(10),
+            audit: Duration::from_mins(1),
+            audit_timeout: Duration::from_secs(15),
+            max_entries: 0,
+            default_fs_type: String::new(),
+        }
+    }
+}
+
+/// Where work is queued.
+#[derive(Clone)]
+struct Queues {
+    attachments: Handle<Key>,
+    volumes: Handle<Key>,
+}
+
+/// The controller.
+pub struct Attacher(Arc<Shared>);
+
+/// What its operations share.
+struct Shared {
+    options: AttacherOptions,
+    finalizer: String,
+    client: Client,
+    driver: Driver,
+    attachments: Objects<VolumeAttachment>,
+    volumes: Objects<PersistentVolume>,
+    nodes: Arc<Store<CsiNode>>,
+    attaching: Arc<Lane>,
+    detaching: Arc<Lane>,
+    /// Attachments that are worked on once more although they look finished.
+    forced: Mutex<HashSet<Key>>,
+}
+
+impl Attacher {
+    /// An attacher for `driver`, whose calls end after the timeout that it was made with.
+    pub fn new(options: AttacherOptions, client: Client, driver: Driver, caches: Caches) -> Self {
+        let lane = || Arc::new(Lane::new(options.workers));
+        Self(Arc::new(Shared {
+            finalizer: finalizer::attacher(&options.driver),
+            attachments: Objects::new(client.clone(), caches.attachments),
+            volumes: Objects::new(client.clone(), caches.volumes),
+            nodes: caches.nodes,
+            attaching: lane(),
+            detaching: lane(),
+            forced: Mutex::default(),
+            client,
+            driver,
+            options,
+        }))
+    }
+
+    /// Adds how many attachments wait for their turn, and for how long, to `registry`.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(Lanes {
+            attach: Arc::clone(&self.0.attaching),
+            detach: Arc::clone(&self.0.detaching),
+        }));
+    }
+
+    /// Works until it is told to stop, and then stops at once: no call and no write is begun after that. The caches have
+    /// to be filled meanwhile by whoever made them.
+    pub async fn run(self, stop: CancellationToken) {
+        let shared = self.0;
+        let caches = async {
+            shared.attachments.store().synced().await;
+            shared.volumes.store().synced().await;
+            shared.nodes.synced().await;
+        };
+        if stop.run_until_cancelled(caches).await.is_none() {
+            return;
+        }
+        let Shared { options: AttacherOptions { workers, backoff, .. }, .. } = *shared;
+        let config = |name, parallelism| Config { name, parallelism, backoff };
+        let volumes = Reconciler::start(
+            config("csi-attacher-pv", workers),
+            VolumeOperation { shared: Arc::clone(&shared), stop: stop.clone() },
+        );
+        // Unbounded here: the lanes are the bound, and a limit before them would make detaches wait for attaches.
+        let attachments = Reconciler::start(
+            config("csi-attacher-va", usize::MAX),
+            AttachmentOperation { shared: Arc::clone(&shared), stop: stop.clone() },
+        );
+        let queues = Queues { attachments: attachments.handle(), volumes: volumes.handle() };
+        let changes = shared.subscribe(&queues);
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = shared.resync(&queues) => {}
+            () = shared.reconnections(&queues) => {}
+            () = shared.audits(&queues.attachments) => {}
+        }
+        drop(changes);
+        tokio::join!(attachments.drain(Duration::ZERO), volumes.drain(Duration::ZERO));
+    }
+}
+
+impl Shared {
+    /// Whether this attacher works on an attachment.
+    fn serves(&self, attachment: &VolumeAttachment) -> bool {
+        self.options.node.as_ref().is_none_or(|node| *node == attachment.spec.node_name)
+    }
+
+    fn forced(&self) -> MutexGuard<'_, HashSet<Key>> {
+        self.forced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,266 @@
+//! The operation for one VolumeAttachment.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use wharf_cluster::{
+    ApiFailure, CsiVolumeSource, Key, Part, Patch, PersistentVolume, VolumeAttachment,
+};
+use wharf_proto::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
+use wharf_reconcile::{Attempt, Operation, Outcome};
+
+use super::{
+    Shared,
+    decide::{Abilities, Step, next},
+    failure::{Failure, Refusal},
+    lane::Lane,
+    request::{self, Source},
+    status,
+};
+use crate::secret;
+
+/// Brings a VolumeAttachment to where it should be.
+pub(super) struct AttachmentOperation {
+    pub(super) shared: Arc<Shared>,
+    pub(super) stop: CancellationToken,
+}
+
+impl Operation<Key> for AttachmentOperation {
+    async fn run(&self, key: Key, attempt: Attempt) -> Outcome {
+        let work = self.shared.bring(&key, &attempt.superseded);
+        self.stop.run_until_cancelled(work).await.unwrap_or(Outcome::Done)
+    }
+}
+
+impl Shared {
+    async fn bring(&self, key: &Key, superseded: &CancellationToken) -> Outcome {
+        loop {
+            let (step, attachment, _) = self.step(key).await;
+            let (Some(lane), Some(attachment)) = (self.lane(step), attachment) else {
+                return Outcome::Done;
+            };
+            let _turn = tokio::select! {
+                turn = lane.enter(attachment.spec.node_name.as_str().into()) => turn,
+                // Deleted or made anew: it may belong into the other lane.
+                () = superseded.cancelled() => return Outcome::Done,
+            };
+            // Much may have happened since it lined up.
+            let (now, attachment, abilities) = self.step(key).await;
+            let Some(attachment) = attachment.filter(|_| now == step) else { continue };
+            self.forced().remove(key);
+            return match self.perform(step, &attachment, abilities).await {
+                Ok(()) => Outcome::Done,
+                Err(failure) => {
+                    self.tell(step, &attachment, &failure).await;
+                    Outcome::Retry
+                }
+            };
+        }
+    }
+
+    /// What the attachment needs now, and what the driver can do about it.
+    async fn step(
+        &self,
+        key: &Key,
+    ) -> (Step, Option<Arc<VolumeAttachment>>, Result<Abilities, Status>) {
+        let attachment = self.attachments.store().get(key).filter(|it| self.serves(it));
+        let Some(attachment) = attachment else {
+            self.forced().remove(key);
+            return (Step::Nothing, None, Ok(Abilities::default()));
+        };
+        let abilities = self.driver.capabilities().await.map(|it| Abilities::of(&it));
+        // A driver that is away is one that attaches, so that its absence shows in the status.
+        let publishes = abilities.as_ref().map_or(true, |it| it.publishes);
+        let forced = self.forced().contains(key);
+        (next(&attachment, &self.finalizer, publishes, forced), Some(attachment), abilities)
+    }
+
+    fn lane(&self, step: Step) -> Option<&Arc<Lane>> {
+        match step {
+            Step::Nothing => None,
+            Step::Attach | Step::MarkAttached => Some(&self.attaching),
+            Step::Detach => Some(&self.detaching),
+        }
+    }
+
+    async fn perform(
+        &self,
+        step: Step,
+        attachment: &Arc<VolumeAttachment>,
+        abilities: Result<Abilities, Status>,
+    ) -> Result<(), Failure> {
+        let abilities = abilities?;
+        match step {
+            Step::Nothing => Ok(()),
+            Step::MarkAttached => self.mark_attached(attachment, &BTreeMap::new()).await,
+            Step::Attach => self.attach(attachment, abilities).await,
+            Step::Detach => self.detach(attachment).await,
+        }
+    }
+
+    /// All that can be checked is, before the finalizer makes the attachment wait for a detach.
+    async fn attach(
+        &self,
+        attachment: &Arc<VolumeAttachment>,
+        abilities: Abilities,
+    ) -> Result<(), Failure> {
+        let volume;
+        let (spec, csi) = match Source::of(attachment)? {
+            Source::Inline(spec, csi) => (spec, csi),
+            Source::Named(name) => {
+                volume = self.protect(self.known(name)?).await?;
+                (&volume.spec, request::csi(&volume)?)
+            }
+        };
+        let default_fs_type = &self.options.default_fs_type;
+        let mut call = request::publish(spec, csi, abilities, default_fs_type)?;
+        call.secrets = self.secrets(csi).await?;
+        call.node_id = self.node_id(attachment, None)?;
+
+        let prepare = |it: &VolumeAttachment| match it.metadata.deleting {
+            // It was deleted meanwhile, and nothing may be added to it.
+            true => None,
+            false => status::prepare(it, &self.finalizer, &call.node_id),
+        };
+        let prepared = self.attachments.edit(attachment, Part::Main, prepare).await;
+        let prepared = prepared.map_err(Failure::Save)?;
+        if prepared.metadata.deleting {
+            return Ok(());
+        }
+        let published = self.publish(call).await?;
+        self.mark_attached(&prepared, &published).await?;
+        tracing::info!(
+            attachment = prepared.metadata.name,
+            node = prepared.spec.node_name,
+            "volume attached"
+        );
+        Ok(())
+    }
+
+    async fn detach(&self, attachment: &Arc<VolumeAttachment>) -> Result<(), Failure> {
+        let volume;
+        let csi = match Source::of(attachment)? {
+            Source::Inline(_, csi) => csi,
+            Source::Named(name) => {
+                volume = self.known(name)?;
+                request::csi(&volume)?
+            }
+        };
+        let call = ControllerUnpublishVolumeRequest {
+            volume_id: csi.volume_handle.clone(),
+            secrets: self.secrets(csi).await?,
+            node_id: self.node_id(attachment, Some(attachment))?,
+        };
+        self.unpublish(call).await?;
+        self.mark_detached(attachment).await.map_err(Failure::MarkDetached)?;
+        tracing::info!(
+            attachment = attachment.metadata.name,
+            node = attachment.spec.node_name,
+            "volume detached"
+        );
+        Ok(())
+    }
+
+    fn known(&self, volume: &str) -> Result<Arc<PersistentVolume>, Refusal> {
+        let known = self.volumes.store().get(volume);
+        known.ok_or_else(|| Refusal::UnknownVolume(volume.to_owned()))
+    }
+
+    /// Sees to it that the volume does not go while it may be attached.
+    async fn protect(
+        &self,
+        volume: Arc<PersistentVolume>,
+    ) -> Result<Arc<PersistentVolume>, Failure> {
+        let refuse_deleting = |volume: &PersistentVolume| match volume.metadata.deleting {
+            true => Err(Refusal::VolumeDeleting(volume.metadata.name.clone())),
+            false => Ok(()),
+        };
+        refuse_deleting(&volume)?;
+        let plan = |it: &PersistentVolume| {
+            let wanted = !it.metadata.deleting && !it.metadata.has_finalizer(&self.finalizer);
+            wanted.then(|| Patch::add_finalizer(&it.metadata, &self.finalizer))
+        };
+        let volume =
+            self.volumes.edit(&volume, Part::Main, plan).await.map_err(Failure::Protect)?;
+        refuse_deleting(&volume)?;
+        Ok(volume)
+    }
+
+    async fn secrets(&self, csi: &CsiVolumeSource) -> Result<BTreeMap<String, String>, Failure> {
+        let reference = csi.controller_publish_secret_ref.as_deref();
+        Ok(secret::read(&self.client, reference).await?)
+    }
+
+    pub(super) fn node_id(
+        &self,
+        attachment: &VolumeAttachment,
+        remembered: Option<&VolumeAttachment>,
+    ) -> Result<String, Refusal> {
+        let name = &attachment.spec.node_name;
+        let node = self.nodes.get(name);
+        request::node_id(&self.options.driver, name, node.as_deref(), remembered)
+    }
+
+    async fn publish(
+        &self,
+        call: ControllerPublishVolumeRequest,
+    ) -> Result<BTreeMap<String, String>, Status> {
+        let mut controller = self.driver.controller();
+        let send = |request| async move { controller.controller_publish_volume(request).await };
+        let answer = self.driver.call("ControllerPublishVolume", send, call).await?;
+        Ok(answer.publish_context)
+    }
+
+    async fn unpublish(&self, call: ControllerUnpublishVolumeRequest) -> Result<(), Status> {
+        let mut controller = self.driver.controller();
+        let send = |request| async move { controller.controller_unpublish_volume(request).await };
+        self.driver.call("ControllerUnpublishVolume", send, call).await.map(drop)
+    }
+
+    async fn mark_attached(
+        &self,
+        attachment: &VolumeAttachment,
+        published: &BTreeMap<String, String>,
+    ) -> Result<(), Failure> {
+        let patch = status::attached(attachment, published);
+        let marked = self.attachments.patch(&attachment.metadata, Part::Status, &patch).await;
+        marked.map(drop).map_err(Failure::MarkAttached)
+    }
+
+    /// The finalizer goes first: an attachment that is deleted and has none counts as detached, whatever its status says,
+    /// while one that has it would be detached once more.
+    async fn mark_detached(&self, attachment: &Arc<VolumeAttachment>) -> Result<(), ApiFailure> {
+        let release = |it: &VolumeAttachment| status::release(it, &self.finalizer);
+        let released = match self.attachments.edit(attachment, Part::Main, release).await {
+            Err(ApiFailure::NotFound { .. }) => return Ok(()),
+            released => released?,
+        };
+        let gone = released.metadata.deleting && released.metadata.finalizers.is_empty();
+        let held = attachment.metadata.has_finalizer(&self.finalizer);
+        if gone || !held && !released.status.attached {
+            return Ok(());
+        }
+        let patch = status::detached(&released);
+        match self.attachments.patch(&released.metadata, Part::Status, &patch).await {
+            Ok(_) | Err(ApiFailure::NotFound { .. }) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Says in the status why it did not work. What was done and could not be written down is no error of the volume.
+    async fn tell(&self, step: Step, attachment: &VolumeAttachment, failure: &Failure) {
+        let (name, node) = (&attachment.metadata.name, &attachment.spec.node_name);
+        tracing::warn!(attachment = name, node, ?step, error = %failure, "attachment failed and is tried again");
+        let patch = match (step, failure) {
+            (_, Failure::MarkAttached(_)) | (Step::Nothing | Step::MarkAttached, _) => return,
+            (Step::Attach, _) => status::attach_error(attachment, failure, Timestamp::now()),
+            (Step::Detach, _) => status::detach_error(attachment, failure, Timestamp::now()),
+        };
+        let saved = self.attachments.patch(&attachment.metadata, Part::Status, &patch).await;
+        if let Err(error) = saved {
+            tracing::warn!(attachment = name, %error, "the error could not be saved in the status");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::gauge::ConstGauge,
+};
+
+use super::lane::Lane;
+
+/// How long the lines of the two lanes are, counted when asked.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    pub(super) attach: Arc<Lane>,
+    pub(super) detach: Arc<Lane>,
+}
+
+impl Collector for Lanes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let lanes = [("attach", self.attach.waiting()), ("detach", self.detach.waiting())];
+        let mut depth = encoder.encode_descriptor(
+            "csi_attacher_waiting",
+            "Number of VolumeAttachments that wait for their turn",
+            None,
+            ConstGauge::new(0i64).metric_type(),
+        )?;
+        for (lane, (count, _)) in lanes {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            ConstGauge::new(count).encode(depth.encode_family(&[("lane", lane)])?)?;
+        }
+        let mut age = encoder.encode_descriptor(
+            "csi_attacher_oldest_waiting_seconds",
+            "How long the first of the VolumeAttachments that wait for their turn has waited",
+            None,
+            ConstGauge::new(0f64).metric_type(),
+        )?;
+        for (lane, (_, oldest)) in lanes {
+            ConstGauge::new(oldest.as_secs_f64()).encode(age.encode_family(&[("lane", lane)])?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::{encoding::text::encode, registry::Registry};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_lane_tells_its_line() {
+        let lanes = Lanes { attach: Arc::new(Lane::new(1)), detach: Arc::new(Lane::new(1)) };
+        let attach = Arc::clone(&lanes.attach);
+        let _turn = attach.enter("a".into()).await;
+        let mut waiting = Box::pin(attach.enter("a".into()));
+        assert!(is_pending(&mut waiting));
+        tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(lanes));
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            "csi_attacher_waiting{lane=\"attach\"} 1",
+            "csi_attacher_waiting{lane=\"detach\"} 0",
+            "csi_attacher_oldest_waiting_seconds{lane=\"attach\"} 2.0",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
+
+    fn is_pending(waiting: &mut std::pin::Pin<Box<impl Future>>) -> bool {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        waiting.as_mut().poll(&mut context).is_pending()
+    }
+}

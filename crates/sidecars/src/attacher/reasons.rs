@@ -1,0 +1,135 @@
+//! What makes an object be looked at: a change of it, of one that it waits for, or of the driver. Time is a safety net.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use wharf_cluster::{Change, CsiNode, PersistentVolume, Subscription, VolumeAttachment};
+use wharf_uds::LinkState;
+
+use super::{
+    Queues, Shared,
+    decide::{Reaction, reaction, releases},
+};
+
+/// Ends with what it holds.
+pub(super) struct Subscriptions {
+    _attachments: Subscription<VolumeAttachment>,
+    _volumes: Subscription<PersistentVolume>,
+    _nodes: Subscription<CsiNode>,
+}
+
+impl Shared {
+    /// Queues what a change gives work to, from now on.
+    pub(super) fn subscribe(self: &Arc<Self>, queues: &Queues) -> Subscriptions {
+        let told = || (Arc::downgrade(self), queues.clone());
+        Subscriptions {
+            _volumes: self.volumes.store().subscribe({
+                let (shared, queues) = told();
+                move |change| {
+                    if let Some(shared) = shared.upgrade() {
+                        shared.volume_changed(&change, &queues);
+                    }
+                }
+            }),
+            _nodes: self.nodes.subscribe({
+                let (shared, queues) = told();
+                move |change| {
+                    if let Some(shared) = shared.upgrade() {
+                        shared.node_changed(&change, &queues);
+                    }
+                }
+            }),
+            _attachments: self.attachments.store().subscribe({
+                let queues = queues.clone();
+                move |change| attachment_changed(&change, &queues)
+            }),
+        }
+    }
+
+    fn volume_changed(&self, change: &Change<'_, PersistentVolume>, queues: &Queues) {
+        let Some(volume) = change.new else { return };
+        if releases(volume, &self.finalizer, &self.options.driver) {
+            queues.volumes.wake(Arc::clone(change.key));
+        }
+        if change.old.is_none() {
+            let waiting = self.attachments.store();
+            let waiting = waiting.indexed(VolumeAttachment::BY_VOLUME, change.key);
+            self.renew_unfinished(waiting, queues);
+        }
+    }
+
+    fn node_changed(&self, change: &Change<'_, CsiNode>, queues: &Queues) {
+        let id = |node: Option<&Arc<CsiNode>>| {
+            node.and_then(|node| node.node_id(&self.options.driver)).map(str::to_owned)
+        };
+        if let Some(now) = id(change.new)
+            && id(change.old) != Some(now)
+        {
+            let waiting = self.attachments.store();
+            let waiting = waiting.indexed(VolumeAttachment::BY_NODE, change.key);
+            self.renew_unfinished(waiting, queues);
+        }
+    }
+
+    /// A driver that comes back may do what it could not before.
+    pub(super) async fn reconnections(&self, queues: &Queues) {
+        let mut link = self.driver.link();
+        let connection = |state: &LinkState| match *state {
+            LinkState::Connected { generation } => Some(generation),
+            _ => None,
+        };
+        let mut last = connection(&link.borrow_and_update());
+        loop {
+            if link.changed().await.is_err() {
+                // Nobody will tell, and nothing but this waits for it.
+                return std::future::pending().await;
+            }
+            let now = connection(&link.borrow_and_update());
+            if now.is_some() && now != last {
+                self.renew_unfinished(self.attachments.store().all(), queues);
+                last = now;
+            }
+        }
+    }
+
+    /// The safety net under the watches.
+    pub(super) async fn resync(&self, queues: &Queues) {
+        let period = self.options.resync.max(Duration::from_millis(1));
+        let mut ticks = interval_at(Instant::now() + period, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            for attachment in self.attachments.store().all() {
+                queues.attachments.wake(attachment.metadata.name.as_str().into());
+            }
+            for volume in self.volumes.store().all() {
+                queues.volumes.wake(volume.metadata.name.as_str().into());
+            }
+        }
+    }
+
+    /// Ends the back-off of attachments that are not where they should be.
+    fn renew_unfinished(&self, attachments: Vec<Arc<VolumeAttachment>>, queues: &Queues) {
+        for attachment in attachments {
+            if attachment.metadata.deleting || !attachment.status.attached {
+                queues.attachments.renew(attachment.metadata.name.as_str().into());
+            }
+        }
+    }
+}
+
+fn attachment_changed(change: &Change<'_, VolumeAttachment>, queues: &Queues) {
+    let Change { key, old, new } = change;
+    match reaction(old.map(AsRef::as_ref), new.map(AsRef::as_ref)) {
+        Reaction::None => {}
+        Reaction::Wake => queues.attachments.wake(Arc::clone(key)),
+        Reaction::Renew => queues.attachments.renew(Arc::clone(key)),
+        Reaction::Forget => queues.attachments.forget(key),
+    }
+    // The last attachment of a volume may be what its deletion waits for.
+    if let (Some(old), None) = (old, new)
+        && let Some(volume) = &old.spec.source.persistent_volume_name
+    {
+        queues.volumes.wake(volume.as_str().into());
+    }
+}

@@ -1,0 +1,89 @@
+use wharf_cluster::CsiNodeDriver;
+use wharf_proto::csi::volume_capability::access_mode::Mode;
+
+use super::*;
+
+fn spec(modes: &[&str]) -> PersistentVolumeSpec {
+    PersistentVolumeSpec {
+        csi: Some(CsiVolumeSource { volume_handle: "v".to_owned(), ..CsiVolumeSource::default() }),
+        access_modes: modes.iter().map(|&it| it.to_owned()).collect(),
+        mount_options: Box::new(["noatime".to_owned()]),
+        volume_mode: None,
+    }
+}
+
+fn published(
+    change: impl FnOnce(&mut PersistentVolumeSpec),
+    abilities: Abilities,
+) -> Result<ControllerPublishVolumeRequest, Refusal> {
+    let mut spec = spec(&["ReadWriteOnce"]);
+    change(&mut spec);
+    publish(&spec, spec.csi.as_ref().unwrap(), abilities, "ext4")
+}
+
+#[test]
+fn an_attachment_names_exactly_one_volume() {
+    let mut attachment = VolumeAttachment::default();
+    assert_eq!(Source::of(&attachment), Err(Refusal::NoSource));
+    attachment.spec.source.persistent_volume_name = Some("a".to_owned());
+    assert_eq!(Source::of(&attachment), Ok(Source::Named("a")));
+    attachment.spec.source.inline_volume_spec = Some(Box::new(spec(&[])));
+    assert_eq!(Source::of(&attachment), Err(Refusal::BothSources));
+    attachment.spec.source.persistent_volume_name = None;
+    assert!(
+        matches!(Source::of(&attachment), Ok(Source::Inline(_, csi)) if csi.volume_handle == "v")
+    );
+    attachment.spec.source.inline_volume_spec = Some(Box::default());
+    assert_eq!(Source::of(&attachment), Err(Refusal::InlineWithoutCsi));
+}
+
+#[test]
+fn a_filesystem_has_the_default_type_and_the_options_of_the_volume() {
+    let access = |change: fn(&mut PersistentVolumeSpec)| {
+        let request = published(change, Abilities::default()).unwrap();
+        request.volume_capability.unwrap().access_type.unwrap()
+    };
+    let mount = |fs_type: &str| {
+        AccessType::Mount(MountVolume {
+            fs_type: fs_type.to_owned(),
+            mount_flags: vec!["noatime".to_owned()],
+            ..MountVolume::default()
+        })
+    };
+    assert_eq!(access(|_| {}), mount("ext4"));
+    assert_eq!(access(|it| it.csi.as_mut().unwrap().fs_type = "xfs".to_owned()), mount("xfs"));
+    assert_eq!(access(|it| it.volume_mode = Some("Filesystem".to_owned())), mount("ext4"));
+    let block = AccessType::Block(BlockVolume {});
+    assert_eq!(access(|it| it.volume_mode = Some("Block".to_owned())), block);
+}
+
+#[test]
+fn a_driver_is_told_only_what_it_understands() {
+    let able =
+        Abilities { read_only: true, single_node_multi_writer: true, ..Abilities::default() };
+    let told = |abilities| {
+        let request = published(|it| it.csi.as_mut().unwrap().read_only = true, abilities).unwrap();
+        (request.readonly, request.volume_capability.unwrap().access_mode.unwrap().mode())
+    };
+    assert_eq!(told(Abilities::default()), (false, Mode::SingleNodeWriter));
+    assert_eq!(told(able), (true, Mode::SingleNodeMultiWriter));
+    let none = published(|it| it.access_modes = Box::default(), able).unwrap_err();
+    assert_eq!(none.to_string(), "unsupported AccessMode combination: []");
+}
+
+#[test]
+fn a_node_is_known_from_its_object_or_from_the_last_time() {
+    let mut attachment = VolumeAttachment::default();
+    attachment.metadata.annotations =
+        [(annotation::ATTACHMENT_NODE_ID, "old")].into_iter().collect();
+    let mut node = CsiNode::default();
+    let refused = |node, remembered| node_id("d", "n", node, remembered).unwrap_err().to_string();
+    assert_eq!(refused(None, None), "csinode.storage.k8s.io \"n\" not found");
+    assert_eq!(refused(Some(&node), None), "CSINode n does not contain driver d");
+    let bare = VolumeAttachment::default();
+    assert_eq!(refused(Some(&node), Some(&bare)), "CSINode n does not contain driver d");
+    assert_eq!(node_id("d", "n", None, Some(&attachment)), Ok("old".to_owned()));
+    assert_eq!(node_id("d", "n", Some(&node), Some(&attachment)), Ok("old".to_owned()));
+    node.spec.drivers = vec![CsiNodeDriver { name: "d".to_owned(), node_id: "new".to_owned() }];
+    assert_eq!(node_id("d", "n", Some(&node), Some(&attachment)), Ok("new".to_owned()));
+}

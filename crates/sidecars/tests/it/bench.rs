@@ -1,0 +1,276 @@
+//! An attacher, its driver, and objects for it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use wharf_csi::DriverOptions;
+use wharf_proto::csi::controller_service_capability::rpc;
+use wharf_reconcile::Backoff;
+use wharf_sidecars::{
+    Caches,
+    attacher::{Attacher, AttacherOptions},
+};
+use wharf_testkit::cluster::Cluster;
+
+use crate::driver::Driver;
+use crate::journal::{DEADLINE, Journal};
+use crate::role;
+
+pub(crate) const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
+pub(crate) const NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
+pub(crate) const VOLUMES: &str = "/api/v1/persistentvolumes";
+pub(crate) const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+
+/// Tests keep apart by their name, which all of their objects bear.
+pub(crate) struct Bench {
+    pub(crate) name: &'static str,
+    pub(crate) admin: Client,
+    /// What the attacher reaches the API by.
+    pub(crate) wire: Client,
+    pub(crate) journal: Journal,
+    pub(crate) driver: Driver,
+    pub(crate) options: AttacherOptions,
+    folder: TempDir,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+    driver_stop: CancellationToken,
+    served: JoinSet<()>,
+}
+
+impl Bench {
+    /// A driver that attaches and can do `capabilities` besides. `None` where there is no cluster to be had.
+    pub(crate) async fn new(name: &'static str, capabilities: &[rpc::Type]) -> Option<Self> {
+        let capabilities = [&[rpc::Type::PublishUnpublishVolume], capabilities].concat();
+        Self::with(name, &capabilities).await
+    }
+
+    /// A driver that can do `capabilities` and nothing else.
+    pub(crate) async fn with(name: &'static str, capabilities: &[rpc::Type]) -> Option<Self> {
+        let cluster = Cluster::shared().await.unwrap()?;
+        role::grant(cluster).await;
+        let admin = wharf_cluster::connect(Some(cluster.kubeconfig())).await.unwrap();
+        let journal = Journal::new();
+        let mut options = AttacherOptions::new(format!("{name}.csi.test"));
+        options.backoff = Backoff { first: Duration::from_millis(5), ..options.backoff };
+        Some(Self {
+            name,
+            wire: admin.clone(),
+            admin,
+            driver: Driver::new(journal.clone(), capabilities),
+            journal,
+            options,
+            folder: tempfile::tempdir().unwrap(),
+            stop: CancellationToken::new(),
+            tasks: JoinSet::new(),
+            driver_stop: CancellationToken::new(),
+            served: JoinSet::new(),
+        })
+    }
+
+    /// Starts the driver and the attacher.
+    pub(crate) fn start(&mut self) {
+        self.start_with_timeout(DEADLINE);
+    }
+
+    /// The same, with calls of the driver that end after `timeout`.
+    pub(crate) fn start_with_timeout(&mut self, timeout: Duration) {
+        self.start_driver();
+        self.start_attacher(&self.socket(), timeout);
+    }
+
+    /// Starts the attacher for a driver that others run.
+    pub(crate) fn start_attacher(&mut self, socket: &Path, timeout: Duration) {
+        let client = self.journal.client(&self.wire, Some(role::ATTACHER));
+        let caches = Caches::of(&self.options.driver);
+        let options = DriverOptions { hold: true, timeout, ..DriverOptions::default() };
+        let driver = wharf_csi::Driver::new(socket, options);
+        let attacher =
+            Attacher::new(self.options.clone(), client.clone(), driver.clone(), caches.clone());
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            driver.connected(DEADLINE).await.unwrap();
+            tokio::join!(caches.run(&client, &stop), attacher.run(stop.clone()));
+        });
+    }
+
+    fn start_driver(&mut self) {
+        let (driver, socket) = (self.driver.clone(), self.socket());
+        self.driver_stop = CancellationToken::new();
+        let stop = self.driver_stop.clone();
+        self.served.spawn(async move { driver.serve(&socket, stop).await });
+    }
+
+    /// Ends the driver and starts it again.
+    pub(crate) async fn restart_driver(&mut self) {
+        self.driver_stop.cancel();
+        self.served.join_next().await.unwrap().unwrap();
+        self.start_driver();
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("csi.sock")
+    }
+
+    /// Stops everything and sees to it that nothing failed.
+    pub(crate) async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap();
+        }
+        self.driver_stop.cancel();
+        while let Some(ended) = self.served.join_next().await {
+            ended.unwrap();
+        }
+    }
+
+    pub(crate) fn finalizer(&self) -> String {
+        format!("external-attacher/{}-csi-test", self.name)
+    }
+
+    /// The node's CSINode, on which the driver calls it `<name>-id`.
+    pub(crate) async fn node(&self) {
+        let driver = json!({ "name": self.options.driver, "nodeID": format!("{}-id", self.name) });
+        let node = json!({ "metadata": { "name": self.name }, "spec": { "drivers": [driver] } });
+        self.create(NODES, "CSINode", node).await;
+    }
+
+    /// A PersistentVolume with the handle `<name>-handle`, and what `change` makes of it.
+    pub(crate) async fn volume(&self, change: impl FnOnce(&mut Value)) {
+        let mut volume = json!({
+            "metadata": { "name": self.name },
+            "spec": {
+                "capacity": { "storage": "1Gi" },
+                "accessModes": ["ReadWriteOnce"],
+                "csi": { "driver": self.options.driver, "volumeHandle": format!("{}-handle", self.name) },
+            },
+        });
+        change(&mut volume);
+        self.create(VOLUMES, "PersistentVolume", volume).await;
+    }
+
+    /// A VolumeAttachment of that volume to that node, and what `change` makes of it.
+    pub(crate) async fn attachment(&self, change: impl FnOnce(&mut Value)) {
+        let mut attachment = json!({
+            "metadata": { "name": self.name },
+            "spec": {
+                "attacher": self.options.driver,
+                "nodeName": self.name,
+                "source": { "persistentVolumeName": self.name },
+            },
+        });
+        change(&mut attachment);
+        self.create(ATTACHMENTS, "VolumeAttachment", attachment).await;
+    }
+
+    /// All three, attached, and the journal empty.
+    pub(crate) async fn attached(&mut self) {
+        self.node().await;
+        self.volume(|_| {}).await;
+        self.attachment(|_| {}).await;
+        self.start();
+        self.journal.expect(self.attach_lines()).await;
+        self.journal.clear();
+    }
+
+    /// What attaching looks like.
+    pub(crate) fn attach_lines(&self) -> [String; 4] {
+        [self.protect_line(), self.prepare_line(), self.publish_line(), self.attached_line()]
+    }
+
+    pub(crate) fn protect_line(&self) -> String {
+        let protection = "kubernetes.io/pv-protection";
+        let (name, finalizer) = (self.name, self.finalizer());
+        let steps = json!([
+            { "op": "test", "path": "/metadata/finalizers", "value": [protection] },
+            { "op": "add", "path": "/metadata/finalizers/-", "value": finalizer },
+        ]);
+        format!("PATCH persistentvolumes/{name} {steps}")
+    }
+
+    pub(crate) fn prepare_line(&self) -> String {
+        let metadata = json!({
+            "annotations": { NODE_ID: format!("{}-id", self.name) },
+            "finalizers": [self.finalizer()],
+            "resourceVersion": "*",
+        });
+        format!("PATCH volumeattachments/{} {}", self.name, json!({ "metadata": metadata }))
+    }
+
+    pub(crate) fn publish_line(&self) -> String {
+        format!("ControllerPublishVolume {0}-handle {0}-id", self.name)
+    }
+
+    pub(crate) fn attached_line(&self) -> String {
+        self.status_line(&json!({
+            "attachError": null, "attached": true, "attachmentMetadata": { "device": "sda" },
+        }))
+    }
+
+    pub(crate) fn unpublish_line(&self) -> String {
+        format!("ControllerUnpublishVolume {0}-handle {0}-id", self.name)
+    }
+
+    pub(crate) fn release_line(&self) -> String {
+        let metadata = json!({ "finalizers": null, "resourceVersion": "*" });
+        format!("PATCH volumeattachments/{} {}", self.name, json!({ "metadata": metadata }))
+    }
+
+    pub(crate) fn status_line(&self, status: &Value) -> String {
+        format!("PATCH volumeattachments/{}/status {}", self.name, json!({ "status": status }))
+    }
+
+    /// The error of a refused attachment, as it is saved.
+    pub(crate) fn attach_error_line(&self, message: &str, code: Option<i32>) -> String {
+        let error = json!({ "errorCode": code, "message": message, "time": "*" });
+        self.status_line(&json!({ "attachError": error }))
+    }
+
+    pub(crate) fn detach_error_line(&self, message: &str) -> String {
+        self.status_line(&json!({ "detachError": { "message": message, "time": "*" } }))
+    }
+
+    pub(crate) async fn create(&self, path: &str, kind: &str, mut object: Value) {
+        object["kind"] = json!(kind);
+        object["apiVersion"] =
+            json!(if path.starts_with("/apis") { "storage.k8s.io/v1" } else { "v1" });
+        self.write(Request::post(path), &object).await;
+    }
+
+    /// A merge patch by someone else.
+    pub(crate) async fn patch(&self, path: &str, patch: Value) {
+        let request = Request::patch(format!("{path}/{}", self.name))
+            .header("content-type", "application/merge-patch+json");
+        self.write(request, &patch).await;
+    }
+
+    /// The status, by someone else.
+    pub(crate) async fn patch_status(&self, status: Value) {
+        let request = Request::patch(format!("{ATTACHMENTS}/{}/status", self.name))
+            .header("content-type", "application/merge-patch+json");
+        self.write(request, &json!({ "status": status })).await;
+    }
+
+    pub(crate) async fn delete(&self, path: &str) {
+        let request = Request::delete(format!("{path}/{}", self.name)).body(Vec::new()).unwrap();
+        self.admin.request::<Value>(request).await.unwrap();
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
+        let request = Request::get(format!("{path}/{}", self.name)).body(Vec::new()).unwrap();
+        match self.admin.request(request).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            found => Some(found.unwrap()),
+        }
+    }
+
+    async fn write(&self, request: http::request::Builder, object: &Value) {
+        let request = request.body(object.to_string().into_bytes()).unwrap();
+        self.admin.request::<Value>(request).await.unwrap();
+    }
+}

@@ -1,0 +1,41 @@
+use serde_json::json;
+use wharf_proto::csi::controller_service_capability::rpc;
+
+use crate::bench::{ATTACHMENTS, Bench};
+use crate::driver::Answer;
+use crate::journal::DEADLINE;
+
+#[tokio::test]
+async fn a_detach_does_not_wait_for_attaches_that_hang() {
+    let Some(mut bench) = Bench::new("lane-apart", &[]).await else { return };
+    bench.options.workers = 1;
+    bench.attached().await;
+    bench.driver.answer(Answer::Never);
+    bench.attachment(|it| it["metadata"]["name"] = json!("lane-apart-2")).await;
+    bench.journal.wait_for(2).await;
+    bench.journal.clear();
+    bench.delete(ATTACHMENTS).await;
+    bench.journal.expect([bench.unpublish_line(), bench.release_line()]).await;
+    // A call that hangs does not keep the attacher from stopping.
+    tokio::time::timeout(DEADLINE / 2, bench.stop()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_attacher_of_one_node_leaves_the_others_alone() {
+    let Some(mut bench) = Bench::new("lane-node", &[rpc::Type::PublishReadonly]).await else {
+        return;
+    };
+    bench.options.node = Some("lane-node".to_owned());
+    bench.node().await;
+    bench.volume(|_| {}).await;
+    bench
+        .attachment(|it| {
+            it["metadata"]["name"] = json!("lane-node-other");
+            it["spec"]["nodeName"] = json!("elsewhere");
+        })
+        .await;
+    bench.attachment(|_| {}).await;
+    bench.start();
+    bench.journal.expect(bench.attach_lines()).await;
+    bench.stop().await;
+}

@@ -1,0 +1,83 @@
+//! The attacher with the local-storage driver.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use wharf_csi_sdk::{Endpoint, fault::FaultPlan};
+use wharf_driver::node::{NodeOptions, NodeVolumes};
+use wharf_driver::pool::{Pool, PoolOptions};
+use wharf_driver::service::{Driver, Identity};
+use wharf_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
+use wharf_proto::csi::{CapacityRange, CreateVolumeRequest, VolumeCapability};
+
+use crate::bench::{ATTACHMENTS, Bench};
+use crate::journal::DEADLINE;
+
+#[tokio::test]
+async fn a_volume_of_the_local_driver_is_attached_and_detached() {
+    let Some(mut bench) = Bench::new("local", &[]).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (stop, mut serving) = (CancellationToken::new(), JoinSet::new());
+    let socket = folder.path().join("local.sock");
+    let endpoint: Endpoint = socket.display().to_string().parse().unwrap();
+    let driver = local_driver(folder.path(), &bench.options.driver, "local-id").await;
+    let plugin = driver.plugin("1.0.0", true).build().unwrap();
+    let stopped = stop.clone();
+    serving.spawn(async move { plugin.serve(endpoint, stopped).await.unwrap() });
+
+    bench.start_attacher(&socket, DEADLINE);
+    let handle = create_volume(&socket).await;
+    bench.node().await;
+    bench.volume(|it| it["spec"]["csi"]["volumeHandle"] = json!(handle)).await;
+    bench.attachment(|_| {}).await;
+    let lines = bench.journal.wait_for(3).await;
+    assert_eq!(lines[..2], [bench.protect_line(), bench.prepare_line()]);
+    assert!(lines[2].contains(r#""attached":true"#), "{lines:?}");
+
+    bench.journal.clear();
+    bench.delete(ATTACHMENTS).await;
+    bench.journal.expect([bench.release_line()]).await;
+    bench.stop().await;
+    stop.cancel();
+    serving.join_next().await.unwrap().unwrap();
+}
+
+async fn local_driver(folder: &Path, name: &str, node: &str) -> Arc<Driver> {
+    let root = folder.join("pool");
+    let id = node.to_owned();
+    let pool = tokio::task::spawn_blocking(move || {
+        std::fs::create_dir(&root).unwrap();
+        let options =
+            PoolOptions { floor: Some(0), freeze_limit: DEADLINE, faults: FaultPlan::none() };
+        let (pool, _) = Pool::open(&root, options).unwrap();
+        pool.register_node(&id).unwrap();
+        Arc::new(pool)
+    });
+    let pool = pool.await.unwrap();
+    let options =
+        NodeOptions { program_limit: DEADLINE, kubelet_root: folder.to_owned(), cgroups: None };
+    let volumes = Arc::new(NodeVolumes::new(pool.clone(), options));
+    let identity = Identity { name: name.to_owned(), node: node.to_owned(), attach_limit: 16 };
+    Arc::new(Driver::new(identity, pool, volumes))
+}
+
+/// What a provisioner would do.
+async fn create_volume(socket: &Path) -> String {
+    let client = wharf_csi::Driver::new(socket, wharf_csi::DriverOptions::default());
+    client.connected(DEADLINE).await.unwrap();
+    let capability = VolumeCapability {
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+    };
+    let request = CreateVolumeRequest {
+        name: "local".to_owned(),
+        capacity_range: Some(CapacityRange { required_bytes: 64 << 20, limit_bytes: 0 }),
+        volume_capabilities: vec![capability],
+        ..CreateVolumeRequest::default()
+    };
+    let answer = client.controller().create_volume(request).await.unwrap();
+    answer.into_inner().volume.unwrap().volume_id
+}

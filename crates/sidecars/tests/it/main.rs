@@ -1,0 +1,20 @@
+//! The controllers on a real kube-apiserver, with a driver that does as it is told. Each test asserts what was written to
+//! the API and asked of the driver, in order.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panicking")]
+
+mod attach;
+mod audit;
+mod bench;
+mod detach;
+mod driver;
+mod faults;
+mod journal;
+mod lanes;
+mod local;
+mod reasons;
+mod role;
+mod trivial;
+mod volumes;
+mod watches;
+mod wire;
