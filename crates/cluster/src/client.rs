@@ -2,8 +2,11 @@ use std::path::{Path, PathBuf};
 
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+
+use crate::Throttle;
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +29,22 @@ pub enum ConnectError {
 
 /// A client from a kubeconfig file, or from the pod's service account where none is given. Nothing is dialled yet.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    let config = configuration(kubeconfig).await?;
+    Client::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))
+}
+
+/// The same with a limit on its requests.
+pub async fn connect_throttled(
+    kubeconfig: Option<&Path>,
+    throttle: Throttle,
+) -> Result<Client, ConnectError> {
+    let config = configuration(kubeconfig).await?;
+    let builder =
+        ClientBuilder::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
+    Ok(builder.with_layer(&throttle).build())
+}
+
+async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     let mut config = match kubeconfig {
         Some(path) => {
             let unusable = |source| ConnectError::Kubeconfig {
@@ -41,7 +60,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
     };
     // A watch is silent for minutes; single requests are bounded by their callers.
     config.connect_timeout = Some(std::time::Duration::from_secs(5));
-    Client::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))
+    Ok(config)
 }
 
 #[cfg(test)]

@@ -1,18 +1,23 @@
-//! Kubernetes plumbing: a client, shared watches and caches, guarded writes, what errors mean, and core events.
+//! Kubernetes plumbing: a client, shared watches and caches, guarded writes, elections, what errors mean, and core events.
 //!
 //! Each kind is watched once per process, by a [`Watch`] that keeps a [`Store`] of trimmed [kinds](Kind), and all controllers
 //! read from there. Objects that wharf writes are patched, or read, edited and written as whole JSON documents ([`Objects`]):
-//! a trimmed struct that is written back would lose the fields that it does not know.
+//! a trimmed struct that is written back would lose the fields that it does not know. Which replica works is decided by a
+//! Lease ([`Election`]), in a way that client-go's replicas understand.
 
 mod client;
+pub mod election;
 mod events;
 mod failure;
 mod kinds;
+pub mod lease;
 mod patch;
 mod store;
+mod throttle;
 mod watch;
 
-pub use client::{ConnectError, connect};
+pub use client::{ConnectError, connect, connect_throttled};
+pub use election::{Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming};
 pub use events::{EventRecorder, EventType};
 pub use failure::{ApiFailure, REQUEST_TIMEOUT, bounded};
 pub use kinds::{
@@ -22,4 +27,5 @@ pub use kinds::{
 };
 pub use patch::{Objects, Part, Patch};
 pub use store::{Change, Key, Store, Subscription};
+pub use throttle::Throttle;
 pub use watch::Watch;

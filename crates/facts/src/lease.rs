@@ -29,6 +29,12 @@ pub fn snapshotter(driver: &str) -> String {
     sanitised(&format!("external-snapshotter-leader-{driver}"))
 }
 
+/// The identity of the replica on `host`, as it stands in a Lease.
+#[must_use]
+pub fn identity(host: &str) -> String {
+    sanitised(host)
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -39,5 +45,6 @@ mod tests {
         assert_eq!(super::resizer(driver), "external-resizer-csi-example-com");
         assert_eq!(super::snapshotter(driver), "external-snapshotter-leader-csi-example-com");
         assert_eq!(super::attacher("a."), "external-attacher-leader-a-X");
+        assert_eq!(super::identity("node-1.example.com"), "node-1-example-com");
     }
 }

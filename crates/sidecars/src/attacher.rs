@@ -30,13 +30,13 @@ use std::{
 };
 
 use kube::Client;
-use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{CsiNode, Key, Objects, PersistentVolume, Store, VolumeAttachment};
 use wharf_csi::Driver;
 use wharf_facts::finalizer;
 use wharf_reconcile::{Backoff, Config, Handle, Reconciler};
 
+pub use self::metrics::AttacherMetrics;
 use self::{attachment::AttachmentOperation, lane::Lane, metrics::Lanes, volume::VolumeOperation};
 use crate::Caches;
 
@@ -51,9 +51,9 @@ pub struct AttacherOptions {
     pub workers: usize,
     /// The waits after failures of one attachment or volume.
     pub backoff: Backoff,
-    /// How often all objects are looked at without a reason.
+    /// How often all objects are looked at without a reason; zero is never.
     pub resync: Duration,
-    /// How often the driver is asked what is attached where.
+    /// How often the driver is asked what is attached where; zero is never.
     pub audit: Duration,
     /// How long that may take in all.
     pub audit_timeout: Duration,
@@ -61,6 +61,8 @@ pub struct AttacherOptions {
     pub max_entries: i32,
     /// The filesystem of volumes that name none.
     pub default_fs_type: String,
+    /// Where is told how many attachments wait.
+    pub metrics: AttacherMetrics,
 }
 
 impl AttacherOptions {
@@ -76,6 +78,7 @@ impl AttacherOptions {
             audit_timeout: Duration::from_secs(15),
             max_entries: 0,
             default_fs_type: String::new(),
+            metrics: AttacherMetrics::default(),
         }
     }
 }
@@ -109,26 +112,20 @@ impl Attacher {
     /// An attacher for `driver`, whose calls end after the timeout that it was made with.
     pub fn new(options: AttacherOptions, client: Client, driver: Driver, caches: Caches) -> Self {
         let lane = || Arc::new(Lane::new(options.workers));
+        let lanes = Lanes { attach: lane(), detach: lane() };
+        options.metrics.tell_of(lanes.clone());
         Self(Arc::new(Shared {
             finalizer: finalizer::attacher(&options.driver),
             attachments: Objects::new(client.clone(), caches.attachments),
             volumes: Objects::new(client.clone(), caches.volumes),
             nodes: caches.nodes,
-            attaching: lane(),
-            detaching: lane(),
+            attaching: lanes.attach,
+            detaching: lanes.detach,
             forced: Mutex::default(),
             client,
             driver,
             options,
         }))
-    }
-
-    /// Adds how many attachments wait for their turn, and for how long, to `registry`.
-    pub fn register_metrics(&self, registry: &mut Registry) {
-        registry.register_collector(Box::new(Lanes {
-            attach: Arc::clone(&self.0.attaching),
-            detach: Arc::clone(&self.0.detaching),
-        }));
     }
 
     /// Works until it is told to stop, and then stops at once: no call and no write is begun after that. The caches have

@@ -1,6 +1,6 @@
 //! wharf: the Kubernetes node-plugin and storage plane in one binary.
 //!
-//! Which program it is depends on its name: called as `csi-node-driver-registrar`, `livenessprobe` or
+//! Which program it is depends on its name: called as `csi-node-driver-registrar`, `livenessprobe`, `csi-attacher` or
 //! `koord-runtime-proxy` it takes their flags and behaves like them. Called as `wharf` it offers everything as subcommands.
 
 mod csi;
@@ -13,6 +13,7 @@ mod plugins;
 mod proxy;
 mod registrar;
 mod running;
+mod sidecars;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
@@ -29,6 +30,9 @@ struct Wharf {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Attaches volumes to nodes; takes external-attacher's flags
+    #[command(disable_help_flag = true)]
+    Attacher(Upstream),
     Csi(Box<csi::Csi>),
     Demo(demo::Demo),
     Driver(Box<driver::Driver>),
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         return personality.run(&name, args.collect());
     }
     match Wharf::parse().command {
+        Command::Attacher(Upstream { flags }) => Personality::Attacher.run("wharf attacher", flags),
         Command::Csi(csi) => csi.run(),
         Command::Demo(demo) => demo.run(),
         Command::Driver(driver) => driver.run(),

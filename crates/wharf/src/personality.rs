@@ -1,6 +1,6 @@
 use std::{ffi::OsString, process::ExitCode};
 
-use crate::{liveness, proxy, registrar};
+use crate::{liveness, proxy, registrar, sidecars};
 
 /// A Go program that this binary stands in for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub(crate) enum Personality {
     Liveness,
     /// koord-runtime-proxy.
     RuntimeProxy,
+    /// external-attacher.
+    Attacher,
 }
 
 impl Personality {
@@ -20,6 +22,7 @@ impl Personality {
             "csi-node-driver-registrar" | "node-driver-registrar" => Some(Self::Registrar),
             "livenessprobe" => Some(Self::Liveness),
             "koord-runtime-proxy" => Some(Self::RuntimeProxy),
+            "csi-attacher" | "external-attacher" => Some(Self::Attacher),
             _ => None,
         }
     }
@@ -31,6 +34,7 @@ impl Personality {
             Self::Registrar => registrar::main(name, args),
             Self::Liveness => liveness::main(name, args),
             Self::RuntimeProxy => proxy::koord::main(name, args),
+            Self::Attacher => sidecars::attacher::main(name, args),
         }
     }
 }
@@ -44,6 +48,7 @@ mod tests {
         assert_eq!(Personality::of("csi-node-driver-registrar"), Some(Personality::Registrar));
         assert_eq!(Personality::of("livenessprobe"), Some(Personality::Liveness));
         assert_eq!(Personality::of("koord-runtime-proxy"), Some(Personality::RuntimeProxy));
+        assert_eq!(Personality::of("csi-attacher"), Some(Personality::Attacher));
         assert_eq!(Personality::of("wharf"), None);
     }
 }

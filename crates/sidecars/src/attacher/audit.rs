@@ -20,6 +20,9 @@ use super::{
 impl Shared {
     /// Audits for ever, for as long as the driver can tell.
     pub(super) async fn audits(&self, attachments: &Handle<Key>) {
+        if self.options.audit.is_zero() {
+            return std::future::pending().await;
+        }
         loop {
             let pass = tokio::time::timeout(self.options.audit_timeout, self.audit(attachments));
             match pass.await {

@@ -1,23 +1,48 @@
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
     metrics::gauge::ConstGauge,
+    registry::Registry,
 };
 
 use super::lane::Lane;
 
-/// How long the lines of the two lanes are, counted when asked.
-#[derive(Debug)]
+/// How long the lines of the two lanes are, counted when asked: those of the attacher that works now, of however many there
+/// were. Clones tell of the same one.
+#[derive(Clone, Debug, Default)]
+pub struct AttacherMetrics(Arc<Mutex<Option<Lanes>>>);
+
+#[derive(Clone, Debug)]
 pub(super) struct Lanes {
     pub(super) attach: Arc<Lane>,
     pub(super) detach: Arc<Lane>,
 }
 
-impl Collector for Lanes {
+impl AttacherMetrics {
+    /// Adds how many attachments wait for their turn, and for how long, to `registry`.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(self.clone()));
+    }
+
+    pub(super) fn tell_of(&self, lanes: Lanes) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(lanes);
+    }
+}
+
+impl Collector for AttacherMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let lanes = [("attach", self.attach.waiting()), ("detach", self.detach.waiting())];
+        let lanes = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let waiting =
+            |lane: Option<&Arc<Lane>>| lane.map(|lane| lane.waiting()).unwrap_or_default();
+        let lanes = [
+            ("attach", waiting(lanes.as_ref().map(|lanes| &lanes.attach))),
+            ("detach", waiting(lanes.as_ref().map(|lanes| &lanes.detach))),
+        ];
         let mut depth = encoder.encode_descriptor(
             "csi_attacher_waiting",
             "Number of VolumeAttachments that wait for their turn",
@@ -43,7 +68,7 @@ impl Collector for Lanes {
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::{encoding::text::encode, registry::Registry};
+    use prometheus_client::encoding::text::encode;
 
     use super::*;
 
@@ -56,7 +81,9 @@ mod tests {
         assert!(is_pending(&mut waiting));
         tokio::time::advance(std::time::Duration::from_secs(2)).await;
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(lanes));
+        let metrics = AttacherMetrics::default();
+        metrics.register(&mut registry);
+        metrics.tell_of(lanes);
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         for line in [

@@ -1,6 +1,6 @@
 //! What makes an object be looked at: a change of it, of one that it waits for, or of the driver. Time is a safety net.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use wharf_cluster::{Change, CsiNode, PersistentVolume, Subscription, VolumeAttachment};
@@ -94,7 +94,10 @@ impl Shared {
 
     /// The safety net under the watches.
     pub(super) async fn resync(&self, queues: &Queues) {
-        let period = self.options.resync.max(Duration::from_millis(1));
+        let period = self.options.resync;
+        if period.is_zero() {
+            return std::future::pending().await;
+        }
         let mut ticks = interval_at(Instant::now() + period, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

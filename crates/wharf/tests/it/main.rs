@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod attacher_flags;
 mod commands;
 mod cri_recovery;
 mod csi;

@@ -1,0 +1,370 @@
+//! Which of several replicas works: the one that holds the Lease.
+//!
+//! The protocol is that of client-go, so that replicas of either kind can stand beside each other: a holder writes the
+//! Lease every retry period; whoever else wants it waits until the Lease has not changed for its duration by the
+//! waiter's own clock, since clocks of machines disagree; every write is based on the version that was read.
+//!
+//! Three things are done better, and none of them is visible to others. A replica that stands by watches the Lease
+//! instead of asking for it, so that it knows of a release or of the last renewal at once. A leader counts from the
+//! moment at which it *sent* its last renewal, and is out before anyone else can be in. And a leader that sees another
+//! holder stops at once instead of trying on.
+
+#[cfg(test)]
+mod tests;
+mod timing;
+mod watchdog;
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    hash::{BuildHasher, RandomState},
+    pin::pin,
+};
+
+use futures_util::StreamExt;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::{
+    ApiFailure,
+    lease::{KubeLease, Lease, LeaseApi, LeaseClaim},
+};
+pub use timing::{ElectionTiming, TimingError};
+pub use watchdog::{ElectionHealth, ElectionMetrics};
+
+use watchdog::Watchdog;
+
+/// What an election is about.
+#[derive(Clone, Debug)]
+pub struct ElectionOptions {
+    /// Where the Lease is.
+    pub namespace: String,
+    /// The Lease's name, which all replicas share.
+    pub name: String,
+    /// This replica's name, which no other has.
+    pub identity: String,
+    /// Labels that the Lease gets.
+    pub labels: BTreeMap<String, String>,
+    /// How long things take.
+    pub timing: ElectionTiming,
+    /// Give the Lease back at the end, so that the next leader need not wait for its expiry.
+    pub release: bool,
+}
+
+/// The Lease went to someone else, or could not be renewed in time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Lease {lease} is lost: {reason}")]
+pub struct LeaseLost {
+    lease: String,
+    reason: String,
+}
+
+/// A replica's part in an election.
+pub struct Election<A = KubeLease> {
+    api: A,
+    options: ElectionOptions,
+    claim: LeaseClaim,
+    watchdog: Watchdog,
+}
+
+impl Election {
+    /// A candidate. The client should be one of its own: renewals must not wait behind work.
+    pub fn new(
+        client: Client,
+        options: ElectionOptions,
+        health: ElectionHealth,
+        metrics: &ElectionMetrics,
+    ) -> Self {
+        let api = KubeLease::new(client, &options.namespace, &options.name);
+        Self::with_api(api, options, health, metrics)
+    }
+}
+
+impl<A: LeaseApi> Election<A> {
+    /// A candidate for a Lease that may be anywhere.
+    pub fn with_api(
+        api: A,
+        options: ElectionOptions,
+        health: ElectionHealth,
+        metrics: &ElectionMetrics,
+    ) -> Self {
+        let claim = LeaseClaim {
+            identity: options.identity.clone(),
+            seconds: options.timing.seconds(),
+            labels: options.labels.clone(),
+        };
+        let watchdog = Watchdog::new(&options.name, options.timing, health, metrics);
+        Self { api, options, claim, watchdog }
+    }
+
+    /// Waits for the Lease, and works for as long as it is held.
+    ///
+    /// `work` gets a token that is cancelled by `stop`; it may take its time then, for the Lease is held until it
+    /// ends. When the Lease is lost the token is cancelled, too, and `work` is dropped in the same moment.
+    ///
+    /// Gives what `work` gave, and `None` when `stop` came first. It may be run again after a loss.
+    pub async fn run<T, F>(
+        &self,
+        stop: &CancellationToken,
+        work: impl FnOnce(CancellationToken) -> F,
+    ) -> Result<Option<T>, LeaseLost>
+    where
+        F: Future<Output = T>,
+    {
+        let outcome = match stop.run_until_cancelled(self.acquire()).await {
+            Some(held) => {
+                info!(lease = %self.options.name, identity = %self.options.identity, "became leader, starting");
+                self.lead(held, stop, work).await.map(Some)
+            }
+            None => Ok(None),
+        };
+        if self.options.release && outcome.is_ok() {
+            self.release().await;
+        }
+        outcome
+    }
+
+    async fn lead<T, F>(
+        &self,
+        held: Held,
+        stop: &CancellationToken,
+        work: impl FnOnce(CancellationToken) -> F,
+    ) -> Result<T, LeaseLost>
+    where
+        F: Future<Output = T>,
+    {
+        let token = stop.child_token();
+        let _cancelled_at_the_end = token.clone().drop_guard();
+        let work = pin!(work(token.clone()));
+        tokio::select! {
+            biased;
+            reason = self.keep(held) => {
+                token.cancel();
+                Err(LeaseLost { lease: self.options.name.clone(), reason })
+            }
+            outcome = work => Ok(outcome),
+        }
+    }
+
+    /// Tries for the Lease until it is held.
+    async fn acquire(&self) -> Held {
+        let mut rival = None;
+        let mut can_watch = true;
+        loop {
+            match self.within_attempt(self.attempt(&mut rival)).await {
+                Ok(Some(held)) => return held,
+                Ok(None) => {}
+                Err(error) => {
+                    warn!(lease = %self.options.name, err = %error, "the Lease cannot be had now");
+                    sleep(self.between_attempts()).await;
+                    continue;
+                }
+            }
+            match &mut rival {
+                Some(rival) if can_watch => can_watch = self.watch(rival).await,
+                Some(rival) => {
+                    let look = Instant::now() + self.between_attempts();
+                    sleep_until(look.min(rival.expiry())).await;
+                }
+                None => sleep(self.between_attempts()).await,
+            }
+        }
+    }
+
+    /// One attempt at the Lease; `rival` is who holds it as far as this replica knows.
+    async fn attempt(&self, rival: &mut Option<Rival>) -> Result<Option<Held>, ApiFailure> {
+        let Some(lease) = self.api.read().await? else {
+            return self.create().await.map(Some);
+        };
+        let free = lease.holder().is_empty() || lease.holder() == self.options.identity;
+        if !free {
+            let seen = match rival.take() {
+                Some(seen) => seen.seen_again(lease.clone()),
+                None => Rival::new(lease.clone()),
+            };
+            let expired = seen.expiry() <= Instant::now();
+            *rival = Some(seen);
+            if !expired {
+                return Ok(None);
+            }
+        }
+        self.write(&lease).await.map(Some)
+    }
+
+    /// Follows the Lease until it may be free, or until that can no longer be followed; `false` if it never can be.
+    async fn watch(&self, rival: &mut Rival) -> bool {
+        let mut versions = self.api.versions(rival.lease.version());
+        loop {
+            let version = tokio::select! {
+                version = versions.next() => version,
+                () = sleep_until(rival.expiry()) => return true,
+            };
+            match version {
+                Some(Ok(Some(lease))) if lease.holder().is_empty() => return true,
+                Some(Ok(Some(lease))) => rival.observe(lease),
+                Some(Ok(None)) => return true,
+                Some(Err(error)) => {
+                    debug!(lease = %self.options.name, err = %error, "the Lease cannot be watched");
+                    let look = Instant::now() + self.between_attempts();
+                    sleep_until(look.min(rival.expiry())).await;
+                    return error.may_pass();
+                }
+                // Watches end after some minutes.
+                None => {
+                    sleep(self.options.timing.after_failure()).await;
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Renews the Lease until that fails for good, and says why it did.
+    async fn keep(&self, mut held: Held) -> String {
+        let timing = self.options.timing;
+        let term = self.watchdog.term();
+        loop {
+            term.renewed(held.renewed);
+            sleep_until(held.renewed + timing.between_renewals()).await;
+            let give_up = Instant::now() + timing.patience(held.renewed.elapsed());
+            let renewing = timeout_at(give_up, async {
+                loop {
+                    match self.within_attempt(self.renew(&held)).await {
+                        Ok(outcome) => break outcome,
+                        Err(error) => {
+                            warn!(lease = %self.options.name, err = %error, "the Lease was not renewed, trying on");
+                            sleep(timing.after_failure()).await;
+                        }
+                    }
+                }
+            });
+            held = match renewing.await {
+                Ok(Renewal::Renewed(held)) => held,
+                Ok(Renewal::TakenBy(holder)) => return format!("{holder} holds it now"),
+                Err(_) => {
+                    return format!(
+                        "not renewed for {:.1} s, and others may take it soon",
+                        held.renewed.elapsed().as_secs_f64()
+                    );
+                }
+            };
+        }
+    }
+
+    /// One renewal, on the version that was written last; read again only if someone wrote since.
+    async fn renew(&self, held: &Held) -> Result<Renewal, ApiFailure> {
+        match self.write(&held.lease).await {
+            Ok(held) => return Ok(Renewal::Renewed(held)),
+            Err(error @ (ApiFailure::Conflict { .. } | ApiFailure::NotFound { .. })) => {
+                debug!(lease = %self.options.name, err = %error, "reading the Lease again");
+            }
+            Err(error) => return Err(error),
+        }
+        match self.api.read().await? {
+            Some(lease) if lease.holder() == self.options.identity => {
+                self.watchdog.slow_path();
+                self.write(&lease).await.map(Renewal::Renewed)
+            }
+            Some(lease) if !lease.holder().is_empty() => {
+                Ok(Renewal::TakenBy(lease.holder().to_owned()))
+            }
+            Some(lease) => self.write(&lease).await.map(Renewal::Renewed),
+            None => self.create().await.map(Renewal::Renewed),
+        }
+    }
+
+    async fn create(&self) -> Result<Held, ApiFailure> {
+        let ElectionOptions { namespace, name, .. } = &self.options;
+        let renewed = Instant::now();
+        let lease = self.claim.first(namespace, name, Timestamp::now());
+        let lease = self.api.create(&lease).await?;
+        Ok(Held { lease, renewed })
+    }
+
+    async fn write(&self, lease: &Lease) -> Result<Held, ApiFailure> {
+        let renewed = Instant::now();
+        let lease = self.api.replace(&self.claim.on(lease, Timestamp::now())).await?;
+        Ok(Held { lease, renewed })
+    }
+
+    /// Gives the Lease back if it is ours, which it may be even though no answer said so.
+    async fn release(&self) {
+        let releasing = async {
+            match self.api.read().await? {
+                Some(lease) if lease.holder() == self.options.identity => {
+                    self.api.replace(&lease.released(Timestamp::now())).await.map(drop)
+                }
+                _ => Ok(()),
+            }
+        };
+        if let Err(error) = self.within_attempt(releasing).await {
+            warn!(lease = %self.options.name, err = %error, "the Lease was not given back: it expires by itself");
+        }
+    }
+
+    async fn within_attempt<T>(
+        &self,
+        attempt: impl Future<Output = Result<T, ApiFailure>>,
+    ) -> Result<T, ApiFailure> {
+        let limit = self.options.timing.attempt();
+        timeout(limit, attempt).await.unwrap_or_else(|_| {
+            Err(ApiFailure::Unreachable {
+                what: format!("Lease {}", self.options.name),
+                message: format!("no answer within {limit:?}"),
+            })
+        })
+    }
+
+    fn between_attempts(&self) -> std::time::Duration {
+        // Each of the standard library's hashers has keys of its own: no generator is needed for a spread.
+        let random = RandomState::new().hash_one(()) >> 11;
+        self.options.timing.between_attempts(random as f64 / (1u64 << 53) as f64)
+    }
+}
+
+/// A Lease that is ours.
+struct Held {
+    lease: Lease,
+    /// When the renewal was sent: others count from a later moment.
+    renewed: Instant,
+}
+
+enum Renewal {
+    Renewed(Held),
+    TakenBy(String),
+}
+
+/// Someone else's Lease, and when it was last seen to change.
+struct Rival {
+    lease: Lease,
+    changed: Instant,
+}
+
+impl Rival {
+    fn new(lease: Lease) -> Self {
+        info!(leader = lease.holder(), "new leader detected");
+        Self { lease, changed: Instant::now() }
+    }
+
+    fn seen_again(mut self, lease: Lease) -> Self {
+        self.observe(lease);
+        self
+    }
+
+    fn observe(&mut self, lease: Lease) {
+        if lease.holder() != self.lease.holder() {
+            *self = Self::new(lease);
+        } else if lease.spec() == self.lease.spec() {
+            self.lease = lease;
+        } else {
+            *self = Self { lease, changed: Instant::now() };
+        }
+    }
+
+    /// When the Lease is anyone's, unless its holder is heard of before.
+    fn expiry(&self) -> Instant {
+        self.changed + self.lease.duration()
+    }
+}

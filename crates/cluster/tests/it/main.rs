@@ -1,0 +1,5 @@
+//! The crate against a real kube-apiserver.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panicking")]
+
+mod election;

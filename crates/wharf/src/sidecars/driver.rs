@@ -1,0 +1,229 @@
+//! The driver as a sidecar sees it: waited for at the start, asked again whenever it comes back.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, ensure};
+use tokio::time::sleep;
+use tonic::{Code, Status};
+use tracing::{info, warn};
+use wharf_csi::{Capabilities, Driver, DriverOptions};
+use wharf_facts::validation::check_driver_name;
+use wharf_uds::{LinkState, RpcMetrics, code_name};
+
+/// How often the wait for the driver's socket is mentioned, and how often before it ends.
+const MENTION: Duration = Duration::from_secs(10);
+const MENTIONS: usize = 3;
+/// Between two questions to a driver that is not ready.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Where the driver is, and how it is asked.
+pub(super) struct DriverSource {
+    pub(super) socket: PathBuf,
+    /// How long a call may take.
+    pub(super) timeout: Duration,
+    pub(super) metrics: RpcMetrics,
+}
+
+/// A driver that has said who it is and what it can do.
+#[derive(Clone, Debug)]
+pub(super) struct Connected {
+    pub(super) driver: Driver,
+    pub(super) name: String,
+    pub(super) capabilities: Capabilities,
+    /// The connection that this was said on.
+    generation: u64,
+}
+
+impl DriverSource {
+    /// Waits for the socket for 30 s, then for the driver to be ready, and asks it.
+    pub(super) async fn connect(&self) -> anyhow::Result<Connected> {
+        let nameless = self.dial(false, self.metrics.clone());
+        self.wait(&nameless).await?;
+        probe(&nameless).await?;
+        let name = name(&nameless).await?;
+        // From here on calls are counted under the driver's name.
+        let connected = identify(&self.named(&name)).await?;
+        ensure!(
+            connected.name == name,
+            "the CSI driver at {} called itself {name} and {} within a moment",
+            self.socket.display(),
+            connected.name
+        );
+        info!(driver = %name, "CSI driver is ready");
+        Ok(connected)
+    }
+
+    /// Waits until the driver has come back as another one, or with other capabilities. While it is away, and when it
+    /// comes back as it was, nothing ends: calls fail, and are tried again.
+    pub(super) async fn changed(&self, known: &Connected) -> Connected {
+        let mut generation = known.generation;
+        loop {
+            if !lost(&known.driver, generation).await {
+                // The channel is held by `known`, so this cannot be; there is nothing more to learn then.
+                return std::future::pending().await;
+            }
+            match self.identify_again(known).await {
+                Ok(found) if found.is_same(known) => {
+                    info!(driver = %known.name, "CSI driver is back, as it was");
+                    generation = found.generation;
+                }
+                Ok(found) => {
+                    warn!(driver = %found.name, was = %known.name, "CSI driver is back with another name or other capabilities");
+                    return found;
+                }
+                Err(error) => {
+                    warn!(driver = %known.name, err = %format!("{error:#}"), "CSI driver does not say what it is");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn identify_again(&self, known: &Connected) -> anyhow::Result<Connected> {
+        let found = identify(&known.driver).await?;
+        if found.name == known.name {
+            return Ok(found);
+        }
+        identify(&self.named(&found.name)).await
+    }
+
+    fn named(&self, name: &str) -> Driver {
+        self.dial(true, self.metrics.for_driver(name))
+    }
+
+    fn dial(&self, hold: bool, metrics: RpcMetrics) -> Driver {
+        let options = DriverOptions { hold, timeout: self.timeout, metrics: Some(metrics) };
+        Driver::new(&self.socket, options)
+    }
+
+    async fn wait(&self, driver: &Driver) -> anyhow::Result<()> {
+        let socket = self.socket.display();
+        let mut waited = driver.connected(MENTION).await;
+        for _ in 1..MENTIONS {
+            if let Err(error) = waited {
+                warn!(%socket, err = %error, "still connecting to the CSI driver");
+                waited = driver.connected(MENTION).await;
+            }
+        }
+        waited.with_context(|| {
+            format!("the CSI driver does not listen on --csi-address={socket}: is it running?")
+        })
+    }
+}
+
+impl Connected {
+    fn is_same(&self, other: &Connected) -> bool {
+        self.name == other.name && self.capabilities == other.capabilities
+    }
+}
+
+async fn identify(driver: &Driver) -> anyhow::Result<Connected> {
+    probe(driver).await?;
+    // Asked for before the answers: they may be of a later connection, never of an earlier one.
+    let generation = generation(&driver.link().borrow());
+    let name = name(driver).await?;
+    let capabilities = driver.capabilities().await.map_err(refused("GetCapabilities"))?;
+    Ok(Connected { driver: driver.clone(), name, capabilities, generation })
+}
+
+/// Asks until the driver is ready. One that does not answer is not ready yet; one that refuses never will be.
+async fn probe(driver: &Driver) -> anyhow::Result<()> {
+    loop {
+        match driver.probe().await {
+            Ok(true) => return Ok(()),
+            Ok(false) => info!("CSI driver is not ready"),
+            Err(status) if status.code() == Code::DeadlineExceeded => {
+                warn!("CSI driver does not answer the probe");
+            }
+            Err(status) => return Err(refused("Probe")(status)),
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn name(driver: &Driver) -> anyhow::Result<String> {
+    let info = driver.plugin_info().await.map_err(refused("GetPluginInfo"))?;
+    check_driver_name(&info.name).context("GetPluginInfo of the CSI driver")?;
+    Ok(info.name)
+}
+
+/// Waits until there is another connection than the one of this generation; `false` if there never will be.
+async fn lost(driver: &Driver, known: u64) -> bool {
+    let mut link = driver.link();
+    if link.wait_for(|state| generation(state) != known).await.is_err() {
+        return false;
+    }
+    if generation(&link.borrow()) == NONE {
+        warn!(socket = %driver.socket().display(), "lost connection to CSI driver, waiting for it");
+    }
+    link.wait_for(|state| ![NONE, known].contains(&generation(state))).await.is_ok()
+}
+
+/// No connection.
+const NONE: u64 = 0;
+
+fn generation(state: &LinkState) -> u64 {
+    match state {
+        LinkState::Connected { generation } => *generation,
+        _ => NONE,
+    }
+}
+
+/// An error as Go programs write it.
+fn refused(call: &'static str) -> impl Fn(Status) -> anyhow::Error {
+    move |status| {
+        let (code, text) = (code_name(status.code()), status.message());
+        anyhow::anyhow!("{call} of the CSI driver: rpc error: code = {code} desc = {text}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+    use tokio::time::Instant;
+    use wharf_testkit::csi_driver::{Answer, DriverScript, ScriptedDriver};
+
+    use super::*;
+
+    fn source(socket: PathBuf) -> DriverSource {
+        let metrics = RpcMetrics::register(&mut Registry::default());
+        DriverSource { socket, timeout: Duration::from_secs(15), metrics }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_that_never_comes_is_given_up_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("csi.sock");
+        let began = Instant::now();
+        let error = source(socket.clone()).connect().await.unwrap_err().to_string();
+        assert_eq!(began.elapsed().as_secs(), 30);
+        assert!(error.contains(&format!("--csi-address={}", socket.display())), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_refuses_or_has_no_name_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("csi.sock");
+        let good = DriverScript::new("csi.example.com");
+        for (script, wanted) in [
+            (
+                good.clone()
+                    .with("Probe", Answer::Error(Status::new(Code::FailedPrecondition, "no"))),
+                "Probe of the CSI driver: rpc error: code = FailedPrecondition",
+            ),
+            (
+                good.clone().with(
+                    "GetPluginCapabilities",
+                    Answer::Error(Status::new(Code::Internal, "no")),
+                ),
+                "GetCapabilities of the CSI driver: rpc error: code = Internal",
+            ),
+            (DriverScript { name: String::new(), ..good }, "CSI driver name is empty"),
+        ] {
+            let driver = ScriptedDriver::serve(&socket, script);
+            let error = format!("{:#}", source(socket.clone()).connect().await.unwrap_err());
+            assert!(error.contains(wanted), "{error}");
+            driver.stop().await;
+        }
+    }
+}
