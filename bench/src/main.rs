@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)]
 
 mod driver;
+mod proxy;
 mod registration;
 mod report;
 mod sample;
@@ -37,6 +38,11 @@ struct Arguments {
 enum Bench {
     /// The local-storage driver beside the disk that it works on
     Driver,
+    /// The runtime proxy beside the way without one, and beside koord-runtime-proxy
+    Proxy,
+    /// A process that the measurement of the proxy needs around it
+    #[command(subcommand, hide = true)]
+    ProxyPart(proxy::Part),
     /// The plugin manager beside a real kubelet, and the registrar
     Registration,
 }
@@ -45,8 +51,10 @@ type Run = fn(&Arguments, &mut Report) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let (name, run): (_, Run) = match arguments.bench {
+    let (name, run): (_, Run) = match &arguments.bench {
         Bench::Driver => ("driver", driver::run),
+        Bench::Proxy => ("proxy", proxy::run),
+        Bench::ProxyPart(part) => return part.run(),
         Bench::Registration => ("registration", registration::run),
     };
     let mut report = Report::start(name);

@@ -37,6 +37,11 @@ struct Bench {
 const BENCHES: &[Bench] = &[
     Bench { name: "driver", about: "the local-storage driver beside its disk", peers: &[] },
     Bench {
+        name: "proxy",
+        about: "the runtime proxy beside the way without one, and koord-runtime-proxy",
+        peers: &["koord-runtime-proxy"],
+    },
+    Bench {
         name: "registration",
         about: "the plugin manager beside a real kubelet, and the registrar",
         peers: &["etcd", "kubernetes"],

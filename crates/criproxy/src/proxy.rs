@@ -127,9 +127,10 @@ async fn attend(
 ) {
     let counted = metrics.start(call.method());
     let code = match Method::of(call.method()) {
-        Some(method) => interceptor.attend(call, method).await,
+        // Boxed, what the few take is no burden to the many: a task is copied when it is started.
+        Some(method) => Box::pin(interceptor.attend(call, method)).await,
         None if is_endless(call.method()) => stopping
-            .run_until_cancelled(interceptor.runtime.carry(call))
+            .run_until_cancelled(Box::pin(interceptor.runtime.carry(call)))
             .await
             .unwrap_or(Code::Cancelled),
         None => interceptor.runtime.carry(call).await,

@@ -38,6 +38,8 @@ where
 {
     fn execute(&self, task: F) {
         let cancelled = self.cancelled.clone();
+        // What is around a task holds it three times over, and is copied on its way to the runtime.
+        let task = Box::pin(task);
         self.tracker.spawn(async move {
             cancelled.run_until_cancelled(task).await;
         });

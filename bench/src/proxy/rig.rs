@@ -1,0 +1,87 @@
+//! A folder with the sockets of a runtime, of hook servers and of the proxies between them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+use wharf_testkit::koord::{self, Koord};
+use wharf_testkit::process::Process;
+
+use super::client::Client;
+
+/// What is started here ends when it is dropped.
+pub(super) struct Rig {
+    binary: PathBuf,
+    folder: TempDir,
+}
+
+/// A process that was told to listen.
+pub(super) struct Served {
+    pub(super) process: Process,
+    pub(super) socket: PathBuf,
+}
+
+impl Served {
+    /// A connection to it, once it listens.
+    pub(super) async fn client(&self) -> Result<Client> {
+        let dialled = Client::dial(&self.socket).await;
+        dialled.with_context(|| self.process.tail())
+    }
+}
+
+impl Rig {
+    /// A rig for the proxy at `binary`.
+    pub(super) fn new(binary: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::create_dir(folder.path().join("hooks"))?;
+        Ok(Self { binary: binary.to_owned(), folder })
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The folder with a file for each hook server.
+    pub(super) fn hooks(&self) -> PathBuf {
+        self.path("hooks")
+    }
+
+    /// The runtime, whose updates take this long. It listens.
+    pub(super) async fn runtime(&self, update_milliseconds: u64) -> Result<Served> {
+        let update = update_milliseconds.to_string();
+        self.part("runtime", &["--update-milliseconds", &update]).await
+    }
+
+    /// A hook server that changes nothing. It listens.
+    pub(super) async fn hook_server(&self) -> Result<Served> {
+        self.part("hooks", &[]).await
+    }
+
+    /// Ours, before the runtime. Each start has a name of its own, for its log.
+    pub(super) fn proxy(&self, name: &str) -> Result<Served> {
+        let socket = self.path("proxy.sock");
+        let mut command = Command::new(&self.binary);
+        command.arg("proxy").arg("--listen").arg(&socket);
+        command.arg("--runtime").arg(self.path("runtime.sock"));
+        command.arg("--hooks-dir").arg(self.hooks());
+        let process = Process::start(name, &command, self.folder.path())?;
+        Ok(Served { process, socket })
+    }
+
+    /// koord-runtime-proxy before the runtime, with the hook servers that are there by now. `None` where it is not to be
+    /// had.
+    pub(super) async fn koord(&self) -> Result<Option<Koord>> {
+        koord::runtime_proxy(self.folder.path(), &self.path("runtime.sock"), &self.hooks()).await
+    }
+
+    async fn part(&self, name: &str, flags: &[&str]) -> Result<Served> {
+        let socket = self.path(&format!("{name}.sock"));
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["proxy-part", name, "--socket"]).arg(&socket).args(flags);
+        let process = Process::start(name, &command, self.folder.path())?;
+        let served = Served { process, socket };
+        drop(served.client().await?);
+        Ok(served)
+    }
+}

@@ -1,0 +1,97 @@
+//! A server that adds as little as it can: h2, messages as they are.
+
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+use bytes::{Bytes, BytesMut};
+use h2::RecvStream;
+use h2::server::{Builder, SendResponse};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tonic::Code;
+
+/// As a Go server has them once it has found out about the connection. Its frames are as small as HTTP/2 lets them be.
+pub(super) const STREAM_WINDOW: u32 = 1 << 20;
+pub(super) const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// What answers calls.
+pub(super) trait Service: Send + Sync + 'static {
+    /// The answer's message in its frame. Calls are numbered as they arrive.
+    fn answer(
+        &self,
+        number: u64,
+        method: &str,
+        message: Bytes,
+    ) -> impl Future<Output = Result<Bytes, Code>> + Send;
+}
+
+/// Serves at `socket`, whatever is there, until it is dropped.
+pub(super) async fn serve(socket: &Path, service: Arc<impl Service>) -> Result<()> {
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket);
+    let listener = listener.with_context(|| socket.display().to_string())?;
+    let arrivals = Arc::new(AtomicU64::new(0));
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await?;
+        connections.spawn(connection(stream, service.clone(), arrivals.clone()));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn connection(stream: UnixStream, service: Arc<impl Service>, arrivals: Arc<AtomicU64>) {
+    let handshake = Builder::new()
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .handshake::<_, Bytes>(stream);
+    let Ok(mut connection) = handshake.await else { return };
+    let mut calls = JoinSet::new();
+    while let Some(Ok((request, reply))) = connection.accept().await {
+        let number = arrivals.fetch_add(1, Ordering::Relaxed);
+        let service = service.clone();
+        calls.spawn(async move {
+            // A caller that has left needs no answer.
+            let _ = attend(number, request, reply, &*service).await;
+        });
+        while calls.try_join_next().is_some() {}
+    }
+}
+
+async fn attend(
+    number: u64,
+    request: Request<RecvStream>,
+    mut reply: SendResponse<Bytes>,
+    service: &impl Service,
+) -> Result<(), h2::Error> {
+    let (head, mut source) = request.into_parts();
+    let mut body = BytesMut::new();
+    while let Some(data) = source.data().await {
+        let data = data?;
+        source.flow_control().release_capacity(data.len())?;
+        body.extend_from_slice(&data);
+    }
+    let message = body.freeze().slice(5..);
+    let answer = service.answer(number, head.uri.path(), message).await;
+    let mut response = Response::new(());
+    let headers = response.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+    let mut sink = reply.send_response(response, false)?;
+    let code = match answer {
+        Ok(message) => {
+            sink.send_data(message, false)?;
+            Code::Ok
+        }
+        Err(code) => code,
+    };
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from(i32::from(code)));
+    sink.send_trailers(trailers)
+}

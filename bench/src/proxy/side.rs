@@ -1,0 +1,79 @@
+//! One way to the runtime, beside others.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use bytes::Bytes;
+
+use super::client::Client;
+use crate::sample::Sample;
+
+/// A call that is made again and again, one after the other.
+pub(super) struct Side {
+    pub(super) client: Client,
+    pub(super) method: &'static str,
+    pub(super) message: Bytes,
+    pub(super) rounds: Vec<Sample>,
+}
+
+impl Side {
+    pub(super) fn new(client: Client, method: &'static str, message: Bytes) -> Self {
+        Self { client, method, message, rounds: Vec::new() }
+    }
+
+    /// Calls `count` times.
+    pub(super) async fn round(&mut self, count: usize) -> Result<()> {
+        let mut sample = Sample::default();
+        for _ in 0..count {
+            let begun = Instant::now();
+            self.client.call(self.method, &self.message).await?;
+            sample.add(begun.elapsed());
+        }
+        self.rounds.push(sample);
+        Ok(())
+    }
+
+    /// The median over the rounds, in microseconds.
+    pub(super) fn p50(&self) -> f64 {
+        median(self.rounds.iter().map(|round| round.p50() * 1e3))
+    }
+
+    /// The median over the rounds, in microseconds.
+    pub(super) fn p99(&self) -> f64 {
+        median(self.rounds.iter().map(|round| round.p99() * 1e3))
+    }
+
+    /// What `figure` makes of each round of this side and the same round of `other`, in the median.
+    pub(super) fn beside(&self, other: &Self, figure: impl Fn(&Sample, &Sample) -> f64) -> f64 {
+        let rounds = self.rounds.iter().zip(&other.rounds);
+        median(rounds.map(|(own, other)| figure(own, other)))
+    }
+
+    /// How much the median call takes more than on the `other` side, in microseconds.
+    pub(super) fn added(&self, other: &Self) -> f64 {
+        self.beside(other, |own, other| (own.p50() - other.p50()) * 1e3)
+    }
+}
+
+/// Warms all sides up, and calls in turns, in an order that changes: whoever follows another finds the processors as that
+/// one left them.
+pub(super) async fn take_turns(sides: &mut [&mut Side], rounds: usize, calls: usize) -> Result<()> {
+    for side in &mut *sides {
+        side.round(calls.div_ceil(5)).await?;
+        side.rounds.clear();
+    }
+    for _ in 0..rounds {
+        for side in &mut *sides {
+            side.round(calls).await?;
+        }
+        sides.rotate_left(1);
+    }
+    Ok(())
+}
+
+/// The middle one; not a number of none.
+pub(super) fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
