@@ -24,15 +24,21 @@ pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report)
     let direct = runtime.client().await?;
     let proxy = rig.proxy("proxy")?;
     let ours = proxy.client().await?;
-    rate(&direct, 1).await?;
-    rate(&ours, 1).await?;
-    let (mut directs, mut shares) = (Vec::new(), Vec::new());
+    let relay = rig.relay().await?;
+    let copied = relay.client().await?;
+    for client in [&direct, &ours, &copied] {
+        rate(client, 1).await?;
+    }
+    let (mut directs, mut shares, mut copied_shares) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let rate_of_direct = rate(&direct, large).await?;
         shares.push(rate(&ours, large).await? / rate_of_direct);
+        copied_shares.push(rate(&copied, large).await? / rate_of_direct);
         directs.push(rate_of_direct);
     }
     report.show("direct", median(directs.into_iter()), "MB/s");
+    let copied = median(copied_shares.into_iter());
+    report.show("a relay that only copies bytes, share of it", copied, "x");
     report.at_least("wharf, share of it", median(shares.into_iter()), SHARE, "x");
 
     let what = "koord-runtime-proxy";

@@ -2,7 +2,8 @@
 //!
 //! The proxy is the release binary behind its socket. Runtime and hook servers are processes of their own, too, which are
 //! this program again, so that nobody shares a thread with the caller that measures. The caller's opponents are the way
-//! without a proxy and koord-runtime-proxy, in turns with ours: targets are shares of these, or differences to them.
+//! without a proxy and koord-runtime-proxy, in turns with ours: targets are shares of these, or differences to them. A
+//! relay that only copies bytes shows what any process in between costs on this machine.
 
 mod calls;
 mod client;
@@ -12,6 +13,7 @@ mod info;
 mod large;
 mod load;
 mod records;
+mod relay;
 mod rig;
 mod runtime;
 mod server;
@@ -72,6 +74,15 @@ pub(crate) enum Part {
         #[arg(long, default_value_t = 0)]
         update_milliseconds: u64,
     },
+    /// A relay that copies bytes and reads nothing
+    Relay {
+        /// The socket to serve
+        #[arg(long)]
+        socket: PathBuf,
+        /// The socket that connections are carried to
+        #[arg(long)]
+        to: PathBuf,
+    },
     /// A hook server that changes nothing
     Hooks {
         /// The socket to serve
@@ -87,6 +98,7 @@ impl Part {
             Self::Runtime { socket, update_milliseconds } => {
                 tokio.block_on(runtime::serve(socket, Duration::from_millis(*update_milliseconds)))
             }
+            Self::Relay { socket, to } => tokio.block_on(relay::serve(socket, to)),
             Self::Hooks { socket } => tokio.block_on(hooks::serve(socket)),
         });
         match served {

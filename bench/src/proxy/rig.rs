@@ -53,6 +53,12 @@ impl Rig {
         self.part("runtime", &["--update-milliseconds", &update]).await
     }
 
+    /// A relay before the runtime that reads nothing. It listens.
+    pub(super) async fn relay(&self) -> Result<Served> {
+        let runtime = self.path("runtime.sock");
+        self.part("relay", &["--to", &runtime.display().to_string()]).await
+    }
+
     /// A hook server that changes nothing. It listens.
     pub(super) async fn hook_server(&self) -> Result<Served> {
         self.part("hooks", &[]).await

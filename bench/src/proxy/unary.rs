@@ -31,18 +31,21 @@ pub(super) async fn measure_carried(
     let mut direct = side(runtime.client().await?);
     let proxy = rig.proxy("proxy")?;
     let mut ours = side(proxy.client().await?);
+    let relay = rig.relay().await?;
+    let mut copied = side(relay.client().await?);
     let koord = rig.koord().await?;
     let mut theirs = match &koord {
         Some(koord) => Some(side(Client::dial(&koord.socket).await?)),
         None => None,
     };
-    let mut sides = vec![&mut direct, &mut ours];
+    let mut sides = vec![&mut direct, &mut copied, &mut ours];
     sides.extend(&mut theirs);
     take_turns(&mut sides, rounds, unary).await?;
 
     let added = ours.added(&direct);
     report.show("direct, p50", direct.p50(), "us");
     report.show("direct, p99", direct.p99(), "us");
+    report.show("a relay that only copies bytes, added p50", copied.added(&direct), "us");
     report.show("wharf, p50", ours.p50(), "us");
     report.show("wharf, p99", ours.p99(), "us");
     report.at_most("wharf, added p50", added, ADDED, "us");

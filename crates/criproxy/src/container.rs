@@ -81,28 +81,28 @@ impl Subject for Container {
     }
 }
 
-/// What hooks changed of a pod sandbox and a CreateContainer in it has to repeat: a runtime places
-/// the container by this request, not by the sandbox that there is.
-pub(crate) fn carried(create: &Bytes, pod: &record::Pod) -> Result<Vec<Edit>, WireError> {
-    match pod.carried() {
-        Carried::Known(edits) => Ok(edits.to_vec()),
-        Carried::Forgotten => {
-            let mut create = Message::parse(create.clone())?;
-            pod::lacking(create.open(SANDBOX_CONFIG)?, &pod.question())
-        }
-    }
+/// What a CreateContainer comes to.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Creation {
+    /// What hooks are told before it.
+    pub(crate) question: ContainerResourceHookRequest,
+    /// What hooks changed of the pod sandbox and it has to repeat: a runtime places the container by
+    /// this request, not by the sandbox that there is.
+    pub(crate) carried: Vec<Edit>,
 }
 
-/// What hooks are told before a CreateContainer.
-pub(crate) fn asked(
-    create: &Bytes,
-    pod: &record::Pod,
-) -> Result<ContainerResourceHookRequest, WireError> {
-    let carried = carried(create, pod)?;
+/// Reads a CreateContainer for a pod.
+pub(crate) fn creation(create: &Bytes, pod: &record::Pod) -> Result<Creation, WireError> {
+    let known = pod.question();
     let mut create = Message::parse(create.clone())?;
+    let sandbox = create.open(SANDBOX_CONFIG)?;
+    let carried = match pod.carried() {
+        Carried::Known(edits) => edits.to_vec(),
+        Carried::Forgotten => pod::lacking(sandbox, &known)?,
+    };
     let pod_cgroup_parent = match pod::new_cgroup_parent(&carried) {
         Some(parent) => parent.to_owned(),
-        None => pod::cgroup_parent(create.open(SANDBOX_CONFIG)?)?,
+        None => pod::cgroup_parent(sandbox)?,
     };
     let config = create.open(CONFIG)?;
     let metadata = config.open(METADATA)?;
@@ -111,7 +111,7 @@ pub(crate) fn asked(
         attempt: metadata.varint(ATTEMPT)?.unwrap_or_default() as u32,
         id: String::new(),
     };
-    let asked = ContainerResourceHookRequest {
+    let own = ContainerResourceHookRequest {
         container_meta: Some(container_meta),
         container_annotations: map::read(config, ANNOTATIONS)?,
         container_envs: env::read(config)?,
@@ -119,7 +119,7 @@ pub(crate) fn asked(
         pod_cgroup_parent,
         ..Default::default()
     };
-    Ok(pod.join(asked))
+    Ok(Creation { question: record::join(known, own), carried })
 }
 
 /// A CreateContainer with what hooks changed of its pod and then of itself.

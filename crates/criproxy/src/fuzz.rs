@@ -7,7 +7,7 @@ use wharf_proto::hooks::{
 };
 use wharf_wire::{Message, fields};
 
-use crate::container::{self, Container};
+use crate::container::{self, Container, Creation};
 use crate::map::Map;
 use crate::pod::{self, PodSandbox};
 use crate::subject::{Reading, Subject};
@@ -63,18 +63,19 @@ pub fn create_container(request: &[u8]) {
         Reading::default(),
     );
     for pod in [record::Pod::new(&made, changes), record::Pod::rebuilt(&made, false)] {
-        let Ok(mut asked) = container::asked(&request, &pod) else { continue };
+        let Ok(Creation { mut question, carried }) = container::creation(&request, &pod) else {
+            continue;
+        };
         assert_eq!(container::edited(request.clone(), &[], &[]), Ok(request.clone()));
-        let carried = container::carried(&request, &pod).expect("it was read before");
         let (point, reading) = (HookPoint::PreCreateContainer, Reading::default());
-        let edits = Container::edits(point, &asked, &container_answer(), reading);
+        let edits = Container::edits(point, &question, &container_answer(), reading);
         // The labels of its pod were not read.
         let Ok(edited) = container::edited(request.clone(), &carried, &edits) else { continue };
         // config, its metadata, linux and resources; sandbox_config and its linux
         let paths = [&[][..], &[2], &[2, 1], &[2, 15], &[2, 15, 1], &[3], &[3, 8]];
         kept(&request, &edited, &paths);
-        Container::apply(&mut asked, &edits);
-        assert_eq!(container::asked(&edited, &pod), Ok(asked));
+        Container::apply(&mut question, &edits);
+        assert_eq!(container::creation(&edited, &pod).map(|it| it.question), Ok(question));
     }
 }
 

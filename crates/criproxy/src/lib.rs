@@ -35,6 +35,7 @@ mod record;
 mod resources;
 mod subject;
 mod text;
+mod vigil;
 
 pub use chain::Conflict;
 pub use config::{

@@ -18,9 +18,13 @@ use crate::metrics::{CallMetrics, RuntimeConnected};
 use crate::rebuild;
 use crate::record::{RecordCounts, Records};
 use crate::subject::Reading;
+use crate::vigil::Vigil;
 
 /// The pause before the runtime is asked again what it runs, after it could not tell.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Longer than most answers of a runtime take to come, and than its caller takes for the next call.
+const BUSY_POLL: Duration = Duration::from_micros(100);
 
 /// What a proxy is to do.
 #[derive(Clone, Debug)]
@@ -37,14 +41,24 @@ pub struct ProxyOptions {
     pub reading: Reading,
     /// Which pods want no hooks.
     pub skip: Skip,
+    /// How long the thread stays awake for the next step of a call. It sleeps at once with a single
+    /// processor, which the other side of the call needs.
+    pub busy_poll: Duration,
 }
 
 impl ProxyOptions {
     /// Those that most will want.
     pub fn new(runtime: impl Into<PathBuf>, hooks: impl Into<PathBuf>) -> ProxyOptions {
         let ChainOptions { budget, conflict, reading } = ChainOptions::default();
-        let (runtime, hooks) = (runtime.into(), hooks.into());
-        ProxyOptions { runtime, hooks, budget, conflict, reading, skip: Skip::default() }
+        ProxyOptions {
+            runtime: runtime.into(),
+            hooks: hooks.into(),
+            budget,
+            conflict,
+            reading,
+            skip: Skip::default(),
+            busy_poll: BUSY_POLL,
+        }
     }
 }
 
@@ -63,7 +77,7 @@ impl Proxy {
     /// # Errors
     /// When the folder of hook servers cannot be followed: calls would pass without hooks.
     pub async fn start(options: ProxyOptions) -> Result<Proxy, ConfigError> {
-        let ProxyOptions { runtime, hooks, budget, conflict, reading, skip } = options;
+        let ProxyOptions { runtime, hooks, budget, conflict, reading, skip, busy_poll } = options;
         let hook_metrics = HookMetrics::default();
         let config = Config::start(hooks, hook_metrics.clone()).await?;
         let chain_options = ChainOptions { budget, conflict, reading };
@@ -75,6 +89,7 @@ impl Proxy {
             records: Records::default(),
             skip,
             turns: Default::default(),
+            vigil: Vigil::new(if is_alone() { Duration::ZERO } else { busy_poll }),
         };
         let (metrics, interceptor) = (CallMetrics::default(), Arc::new(interceptor));
         Ok(Proxy { metrics, hook_metrics, config, interceptor })
@@ -108,6 +123,7 @@ impl Proxy {
         let runtime = interceptor.runtime.path().to_owned();
         beside.spawn(tell(runtime, interceptor.runtime.link()));
         beside.spawn(remember(interceptor.clone()));
+        beside.spawn(interceptor.vigil.clone().keep());
         let stopping = stop.clone();
         let handler =
             move |call| attend(metrics.clone(), interceptor.clone(), call, stopping.clone());
@@ -118,6 +134,11 @@ impl Proxy {
     }
 }
 
+/// Whether one processor is all that this process may use.
+fn is_alone() -> bool {
+    std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1)
+}
+
 /// Decides what is done with a call, by its method.
 async fn attend(
     metrics: CallMetrics,
@@ -126,6 +147,7 @@ async fn attend(
     stopping: CancellationToken,
 ) {
     let counted = metrics.start(call.method());
+    interceptor.vigil.extend();
     let code = match Method::of(call.method()) {
         // Boxed, what the few take is no burden to the many: a task is copied when it is started.
         Some(method) => Box::pin(interceptor.attend(call, method)).await,
@@ -135,6 +157,7 @@ async fn attend(
             .unwrap_or(Code::Cancelled),
         None => interceptor.runtime.carry(call).await,
     };
+    interceptor.vigil.extend();
     counted.finish(code);
 }
 

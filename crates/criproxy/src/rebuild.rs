@@ -162,7 +162,7 @@ async fn add_container(
     let Some(pod) = records.pod(&listed.pod_sandbox_id) else { return Ok(None) };
     let Some(details) = cri.container_details(&listed.id).await? else { return Ok(None) };
     let bare = details.config.as_ref().is_none_or(|config| config.envs.is_none());
-    let record = rebuild.container(&listed.id, container_record(&listed, details, &pod));
+    let record = rebuild.container(container_record(&listed, details, &pod));
     Ok(record.map(|record| Made { record, bare }))
 }
 

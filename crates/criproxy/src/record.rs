@@ -64,22 +64,11 @@ impl Pod {
     pub(crate) fn question(&self) -> PodSandboxHookRequest {
         PodSandboxHookRequest::decode(&*self.question).expect("a record is our own encoding")
     }
-
-    /// A container's half of a question with that of its pod.
-    pub(crate) fn join(&self, own: ContainerResourceHookRequest) -> ContainerResourceHookRequest {
-        let pod = self.question();
-        ContainerResourceHookRequest {
-            pod_meta: pod.pod_meta,
-            pod_labels: pod.labels,
-            pod_annotations: pod.annotations,
-            pod_resources: pod.resources,
-            ..own
-        }
-    }
 }
 
 /// A container.
 pub(crate) struct Container {
+    id: Arc<str>,
     pod: Arc<str>,
     question: Box<[u8]>,
     stopped: bool,
@@ -87,19 +76,21 @@ pub(crate) struct Container {
 
 impl Container {
     /// A container of `pod` that was made as `finally` says, under this id.
-    pub(crate) fn new(pod: &str, id: &str, mut finally: ContainerResourceHookRequest) -> Container {
-        finally.container_meta.get_or_insert_default().id = id.to_owned();
-        Container { pod: pod.into(), question: own_half(finally), stopped: false }
+    pub(crate) fn new(pod: &str, id: &str, finally: ContainerResourceHookRequest) -> Container {
+        let question = own_half(finally);
+        Container { id: id.into(), pod: pod.into(), question, stopped: false }
     }
 
     /// The same, as it is after another call.
     pub(crate) fn now(&self, finally: ContainerResourceHookRequest) -> Container {
-        Container { pod: self.pod.clone(), question: own_half(finally), stopped: self.stopped }
+        let (id, pod) = (self.id.clone(), self.pod.clone());
+        Container { id, pod, question: own_half(finally), stopped: self.stopped }
     }
 
     /// The same, its post-stop hook done.
     pub(crate) fn stopped(&self) -> Container {
-        Container { pod: self.pod.clone(), question: self.question.clone(), stopped: true }
+        let (id, pod) = (self.id.clone(), self.pod.clone());
+        Container { id, pod, question: self.question.clone(), stopped: true }
     }
 
     /// Whether its post-stop hook is done.
@@ -114,16 +105,36 @@ impl Container {
 
     /// What hooks are told of it.
     pub(crate) fn question(&self, pod: &Pod) -> ContainerResourceHookRequest {
-        pod.join(self.own())
+        join(pod.question(), self.own())
     }
 
     fn own(&self) -> ContainerResourceHookRequest {
-        ContainerResourceHookRequest::decode(&*self.question).expect("a record is our own encoding")
+        let mut own = ContainerResourceHookRequest::decode(&*self.question)
+            .expect("a record is our own encoding");
+        own.container_meta.get_or_insert_default().id = self.id.as_ref().to_owned();
+        own
     }
 }
 
-/// Without what the pod's record holds.
-fn own_half(finally: ContainerResourceHookRequest) -> Box<[u8]> {
+/// A container's half of a question with that of its pod.
+pub(crate) fn join(
+    pod: PodSandboxHookRequest,
+    own: ContainerResourceHookRequest,
+) -> ContainerResourceHookRequest {
+    ContainerResourceHookRequest {
+        pod_meta: pod.pod_meta,
+        pod_labels: pod.labels,
+        pod_annotations: pod.annotations,
+        pod_resources: pod.resources,
+        ..own
+    }
+}
+
+/// Without what the pod's record holds, and without the id, which is there once for all that name it.
+fn own_half(mut finally: ContainerResourceHookRequest) -> Box<[u8]> {
+    if let Some(container) = &mut finally.container_meta {
+        container.id.clear();
+    }
     let own = ContainerResourceHookRequest {
         pod_meta: None,
         pod_labels: Default::default(),

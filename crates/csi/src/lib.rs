@@ -10,12 +10,10 @@
 mod capabilities;
 mod class;
 mod driver;
-mod endpoint;
 
 pub use capabilities::{Capabilities, NodeCapabilities};
 pub use class::{ErrorClass, class};
 pub use driver::{Driver, DriverOptions, NodeInfo};
-pub use endpoint::{EndpointError, socket_of};
 
 /// How long a call to a driver may take unless the caller says otherwise; the figure is kubelet's.
 pub const CALL_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(2);

@@ -26,6 +26,33 @@ pub enum HookPoint {
     PostStopContainer,
 }
 
+/// What the failure of a hook server means for the call that it was asked about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FailurePolicy {
+    /// The call fails, and kubelet tries again.
+    Fail,
+    /// The call goes on as if the server had not been asked.
+    #[default]
+    Ignore,
+}
+
+impl FailurePolicy {
+    /// The name in a server's file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            FailurePolicy::Fail => "Fail",
+            FailurePolicy::Ignore => "Ignore",
+        }
+    }
+
+    /// The policy of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<FailurePolicy> {
+        [FailurePolicy::Fail, FailurePolicy::Ignore].into_iter().find(|it| it.name() == name)
+    }
+}
+
 /// Request metadata of post hooks: the code that the runtime's call ended with, as a number.
 pub const OUTCOME_CODE: &str = "wharf-outcome-code";
 /// Request metadata of post hooks: its message, percent-encoded as in `grpc-message`.

@@ -4,24 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
+use wharf_facts::hook::FailurePolicy;
 
 use crate::HookPoint;
-
-/// What a proxy does when a server cannot be asked, or refuses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub enum FailurePolicy {
-    /// The kubelet's call fails, and kubelet tries again.
-    Fail,
-    /// The call goes on as if the server had not been asked.
-    #[default]
-    Ignore,
-}
 
 /// The content of a file. Koordinator's proxy reads the first three keys and ignores the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Config {
     pub(crate) remote_endpoint: String,
+    #[serde(serialize_with = "name")]
     pub(crate) failure_policy: FailurePolicy,
     #[serde(serialize_with = "names")]
     pub(crate) runtime_hooks: Vec<HookPoint>,
@@ -33,6 +25,10 @@ pub(crate) struct Config {
     pub(crate) failure_policies: BTreeMap<HookPoint, FailurePolicy>,
 }
 
+fn name<S: Serializer>(policy: &FailurePolicy, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(policy.name())
+}
+
 fn names<S: Serializer>(points: &[HookPoint], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(points.iter().map(|point| point.name()))
 }
@@ -41,7 +37,7 @@ fn by_name<S: Serializer>(
     policies: &BTreeMap<HookPoint, FailurePolicy>,
     to: S,
 ) -> Result<S::Ok, S::Error> {
-    to.collect_map(policies.iter().map(|(point, policy)| (point.name(), policy)))
+    to.collect_map(policies.iter().map(|(point, policy)| (point.name(), policy.name())))
 }
 
 /// As Go's `time.ParseDuration` reads it.

@@ -48,7 +48,6 @@ pub mod prelude {
 }
 
 pub use async_trait::async_trait;
-pub use config::FailurePolicy;
 pub use env::Env;
 pub use metrics::HookMetrics;
 pub use outcome::Outcome;
@@ -59,4 +58,4 @@ pub use request::{Container, Pod, PodSandbox, Resources};
 pub use server::{BuildError, HookServer, HookServerBuilder};
 pub use serving::ServerError;
 pub use tonic::Code;
-pub use wharf_facts::hook::HookPoint;
+pub use wharf_facts::hook::{FailurePolicy, HookPoint};

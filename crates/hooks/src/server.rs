@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::config::FailurePolicy;
 use crate::hook::{
     PostStartContainer, PostStopContainer, PostStopPodSandbox, PreCreateContainer,
     PreRunPodSandbox, PreStartContainer, PreUpdateContainerResources,
 };
 use crate::service::Hooks;
 use crate::{HookMetrics, HookPoint};
+use wharf_facts::hook::FailurePolicy;
 
 const DRAIN: Duration = Duration::from_secs(5);
 

@@ -76,7 +76,7 @@ pub fn probe(file: &File) -> Result<Signature> {
     }
     let found = magic::find(&disk).or_else(|| disk.first_data());
     let found = found.unwrap_or(Signature::None);
-    tracing::trace!(file = ?path_of(file), %found, "probed");
+    tracing::debug!(file = ?path_of(file), %found, "probed");
     Ok(found)
 }
 

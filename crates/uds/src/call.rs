@@ -14,6 +14,12 @@ use tonic::{Code, Status};
 
 use crate::metrics::{RpcMetrics, code_name};
 
+/// How often a request that never left is offered to another connection.
+pub(crate) const RESENDS: usize = 2;
+
+/// What a client of this crate calls itself.
+pub(crate) const AGENT: &str = concat!("wharf/", env!("CARGO_PKG_VERSION"));
+
 /// Timers tick in milliseconds: a call given up this shortly before its deadline met it.
 const TICK: Duration = Duration::from_millis(5);
 

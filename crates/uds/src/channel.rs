@@ -17,13 +17,10 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::backoff::Backoff;
-use crate::call::{CallRecord, reset_status};
+use crate::call::{AGENT, CallRecord, RESENDS, reset_status};
 use crate::chain::Chain;
 use crate::link::Link;
 use crate::{DialError, LinkState, RpcMetrics, call, deadline};
-
-/// How often a request that never left is offered to another connection.
-const RESENDS: usize = 2;
 
 /// How to dial.
 #[derive(Clone, Copy, Debug)]
@@ -177,8 +174,7 @@ async fn exchange(
 /// Adds what HTTP/2 needs and a generated client leaves out.
 fn complete(request: &mut Request<Body>) {
     call::complete(request.uri_mut());
-    let agent = HeaderValue::from_static(concat!("wharf/", env!("CARGO_PKG_VERSION")));
-    request.headers_mut().entry(USER_AGENT).or_insert(agent);
+    request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
 }
 
 fn unreachable(error: DialError) -> Status {

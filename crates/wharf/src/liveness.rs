@@ -70,7 +70,7 @@ impl Plan {
     fn new(flags: &Flags, parsed: &Parsed) -> Result<Self, FlagError> {
         exclusive(parsed, &[&flags.http_endpoint, &flags.health_port])?;
         exclusive(parsed, &[&flags.http_endpoint, &flags.metrics_address])?;
-        let socket = wharf_csi::socket_of(parsed.get::<String>(&flags.csi_address))
+        let socket = wharf_uds::socket_of(parsed.get::<String>(&flags.csi_address))
             .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))?;
         let metrics_path = parsed.get(&flags.metrics_path).clone();
         if !metrics_path.starts_with('/') || metrics_path == "/healthz" {

@@ -149,7 +149,7 @@ impl Plan {
             "" => (port > 0).then(|| format!(":{port}")),
             endpoint => Some(endpoint.to_owned()),
         };
-        let csi_address = wharf_csi::socket_of(parsed.get::<String>(&flags.csi_address))
+        let csi_address = wharf_uds::socket_of(parsed.get::<String>(&flags.csi_address))
             .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))?;
         let options = RegistrarOptions {
             csi_address,

@@ -15,6 +15,9 @@ use wharf_cli::{
     write_termination_message,
 };
 
+/// A thread that makes system calls ends this long after its last one: each holds on to memory that it has freed.
+const IDLE_CALLER: Duration = Duration::from_millis(500);
+
 /// How long system calls may take once everything else has ended.
 const LAST_CALLS: Duration = Duration::from_secs(2);
 
@@ -30,7 +33,7 @@ pub(crate) enum Threads {
 /// Flags of the log, for commands that are not a Go program's.
 #[derive(Args)]
 pub(crate) struct LogArgs {
-    /// How much to log: 0 what happens, 4 details, 6 everything
+    /// How much to log: 0 what happens, 4 details, 8 details of libraries as well
     #[arg(short, long, default_value_t = 2)]
     v: u32,
     /// Form of the log
@@ -116,7 +119,7 @@ fn runtime(threads: Threads) -> anyhow::Result<Runtime> {
         Threads::One => Builder::new_current_thread(),
         Threads::Cores => Builder::new_multi_thread(),
     };
-    Ok(builder.enable_all().build()?)
+    Ok(builder.enable_all().thread_keep_alive(IDLE_CALLER).build()?)
 }
 
 /// The usual soft limit of 1,024 open files is for programs that use select(2); Go programs raise it, too.

@@ -125,7 +125,7 @@ async fn serve_connection(stream: TcpStream, router: Router, stop: CancellationT
         }
     };
     if let Err(error) = outcome {
-        tracing::trace!(%error, "Admin connection ended early");
+        tracing::debug!(%error, "Admin connection ended early");
     }
 }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `tracing` has levels where klog has numbers: INFO and above always show, DEBUG shows from `-v=4`,
-//! TRACE from `-v=6`, both as `I` lines. The fields of the spans around an event stand before its
+//! TRACE, which release builds leave out, from `-v=6`, both as `I` lines. The fields of the spans around an event stand before its
 //! own, as values attached to a klog logger do. Only `main` calls [`LogOptions::init`]; tests take
 //! [`LogOptions::layer_for`] and install nothing.
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::Request;
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Deserialize;
 
 use crate::Kind;
@@ -34,15 +35,20 @@ pub(super) fn initial_stream<K: Kind>(length: Duration) -> Request<Vec<u8>> {
 
 /// Each change after a version.
 pub(super) fn follow<K: Kind>(version: &str, length: Duration) -> Request<Vec<u8>> {
-    get::<K>(&format!("{}&resourceVersion={version}", watch(length)))
+    get::<K>(&format!("{}&resourceVersion={}", watch(length), escaped(version)))
 }
 
 /// A part of all objects: the first, or the one that a token of the server stands for.
 pub(super) fn page<K: Kind>(token: Option<&str>) -> Request<Vec<u8>> {
     match token {
-        Some(token) => get::<K>(&format!("limit={PAGE}&continue={token}")),
+        Some(token) => get::<K>(&format!("limit={PAGE}&continue={}", escaped(token))),
         None => get::<K>(&format!("limit={PAGE}")),
     }
+}
+
+/// What a server wrote may be anything; most of them write base64, whose `+` is a space in a query.
+fn escaped(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
 
 fn watch(length: Duration) -> String {
@@ -52,5 +58,19 @@ fn watch(length: Duration) -> String {
 fn get<K: Kind>(query: &str) -> Request<Vec<u8>> {
     Request::get(format!("{}/{}?{query}", K::GROUP, K::RESOURCE))
         .body(Vec::new())
-        .expect("kinds, numbers and the server's own tokens make a URL")
+        .expect("kinds, numbers and escaped tokens make a URL")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CsiNode;
+
+    #[test]
+    fn tokens_of_any_kind_arrive_as_they_came() {
+        let uri = page::<CsiNode>(Some("a+b/c= ä&\n")).uri().to_string();
+        assert!(uri.ends_with("&continue=a%2Bb%2Fc%3D%20%C3%A4%26%0A"), "{uri}");
+        let uri = follow::<CsiNode>("1 2", Duration::from_secs(1)).uri().to_string();
+        assert!(uri.ends_with("&resourceVersion=1%202"), "{uri}");
+    }
 }

@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
+use prost::Message;
 use tokio::sync::watch;
-use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Status};
-use tonic_prost::ProstCodec;
-use wharf_uds::{Channel, ChannelOptions, within};
+use wharf_uds::{Relay, RelayOptions, within};
 
 use crate::HookPoint;
 use crate::config::{Server, Servers};
@@ -27,7 +26,7 @@ const CONNECT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) server: Arc<Server>,
-    pub(super) channel: Channel,
+    pub(super) relay: Arc<Relay>,
     failing: AtomicBool,
 }
 
@@ -36,19 +35,20 @@ impl Line {
     pub(super) async fn call<S: Subject>(
         &self,
         point: HookPoint,
-        message: S::Request,
+        message: &S::Request,
         metadata: &MetadataMap,
         slice: Duration,
     ) -> Result<S::Response, Status> {
-        let mut request = Request::from_parts(metadata.clone(), Extensions::default(), message);
+        let mut request = Request::from_parts(metadata.clone(), Extensions::default(), ());
         request.set_timeout(slice);
-        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(ANSWER_LIMIT);
-        let codec = ProstCodec::<S::Request, S::Response>::default();
+        let metadata = request.into_parts().0.into_headers();
+        let (method, message) = (method(point), message.encode_to_vec().into());
         let answered = async {
-            grpc.ready().await?;
-            grpc.unary(request, method(point), codec).await
+            self.relay.call(&method, &metadata, &message, ANSWER_LIMIT).await.into_message()
         };
-        Ok(within(slice, "the call", answered).await?.into_inner())
+        let answer = within(slice, "the call", answered).await?;
+        S::Response::decode(answer)
+            .map_err(|error| Status::internal(format!("the answer cannot be read: {error}")))
     }
 
     /// Whether this failure is the first after a success, or since the server is known.
@@ -112,12 +112,12 @@ fn connect(servers: &Servers, known: &[Line]) -> Arc<[Line]> {
     let mut lines: Vec<Line> = Vec::new();
     for server in servers.iter() {
         let there = lines.iter().chain(known).find(|line| line.server.endpoint == server.endpoint);
-        let channel = there.map_or_else(|| hold(&server.endpoint), |line| line.channel.clone());
-        lines.push(Line { server: server.clone(), channel, failing: AtomicBool::new(false) });
+        let relay = there.map_or_else(|| hold(&server.endpoint), |line| line.relay.clone());
+        lines.push(Line { server: server.clone(), relay, failing: AtomicBool::new(false) });
     }
     lines.into()
 }
 
-fn hold(endpoint: &Path) -> Channel {
-    Channel::new(endpoint, ChannelOptions { connect_timeout: CONNECT, hold: true })
+fn hold(endpoint: &Path) -> Arc<Relay> {
+    Arc::new(Relay::new(endpoint, RelayOptions { connect_timeout: CONNECT }))
 }

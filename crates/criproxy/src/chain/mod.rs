@@ -144,7 +144,7 @@ impl Chain {
         let mut changes = Vec::new();
         let mut answered = false;
         for turn in round.turns() {
-            let called = turn.call::<S>(request.clone(), &metadata).await;
+            let called = turn.call::<S>(&request, &metadata).await;
             let admitted = called.and_then(|answer| {
                 let edits = S::edits(point, &request, &answer, self.options.reading);
                 self.admit(&turn, &ledger, edits)
@@ -182,7 +182,7 @@ impl Chain {
         outcome.add_to(&mut metadata);
         let mut told = Ok(());
         for turn in round.turns() {
-            let called = turn.call::<S>(request.clone(), &metadata).await;
+            let called = turn.call::<S>(&request, &metadata).await;
             told = told.and(turn.conclude(called.map(drop)).map(drop));
         }
         told

@@ -50,7 +50,7 @@ pub(super) struct Turn<'a> {
 impl Turn<'_> {
     pub(super) async fn call<S: Subject>(
         &self,
-        message: S::Request,
+        message: &S::Request,
         metadata: &MetadataMap,
     ) -> Result<S::Response, Failure> {
         let Turn { round, line, .. } = self;

@@ -13,6 +13,8 @@ use serde::de::{Deserialize, Error, IgnoredAny, MapAccess, Visitor};
 use wharf_cli::go::parse_duration;
 
 use super::problem::{FileError, FileWarning, HookNames};
+use wharf_uds::socket_of;
+
 use super::{FailurePolicy, Server};
 use crate::HookPoint;
 use crate::text::cut;
@@ -150,29 +152,18 @@ fn given<'de, A: MapAccess<'de>, T: Deserialize<'de>>(map: &mut A) -> Result<Opt
     map.next_value()
 }
 
-/// The socket of an endpoint: a path, `unix:///path` or `unix:/path`.
 fn endpoint<E: Error>(text: &str) -> Result<PathBuf, E> {
-    let scheme = ["unix://", "unix:"].into_iter().find_map(|scheme| text.strip_prefix(scheme));
-    let path = scheme.unwrap_or(text);
-    if path.starts_with('/') && !path.contains('\0') {
-        return Ok(PathBuf::from(path));
-    }
-    Err(E::custom(format_args!(
-        "expected the absolute path of a unix socket, got {:?}",
-        cut(text, LONGEST)
-    )))
+    socket_of(text).map_err(|error| E::custom(cut(&error.to_string(), LONGEST)))
 }
 
 /// An empty text is how koordinator says that there is none.
 fn policy<E: Error>(text: &str) -> Result<Option<FailurePolicy>, E> {
-    match text {
-        "" => Ok(None),
-        "Fail" => Ok(Some(FailurePolicy::Fail)),
-        "Ignore" => Ok(Some(FailurePolicy::Ignore)),
-        _ => Err(E::custom(format_args!(
+    match FailurePolicy::named(text) {
+        None if !text.is_empty() => Err(E::custom(format_args!(
             "expected \"Fail\" or \"Ignore\", got {:?}",
             cut(text, LONGEST)
         ))),
+        named => Ok(named),
     }
 }
 

@@ -33,5 +33,6 @@ pub(crate) use file::parse;
 pub use folder::FolderError;
 pub use problem::{FileError, FileWarning};
 pub use report::{Finding, Report, check};
-pub use server::{FailurePolicy, Server, Servers};
+pub use server::{Server, Servers};
 pub use watch::{Config, ConfigError};
+pub use wharf_facts::hook::FailurePolicy;

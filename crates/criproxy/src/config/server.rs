@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use wharf_facts::hook::FailurePolicy;
+
 use crate::HookPoint;
 
 /// A hook server, as its file describes it.
@@ -21,26 +23,6 @@ pub struct Server {
     pub timeout: Option<Duration>,
     /// Where it is asked, and what its failure means there.
     pub hooks: BTreeMap<HookPoint, FailurePolicy>,
-}
-
-/// What the failure of a hook server means for the call that it was asked about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum FailurePolicy {
-    /// The call fails.
-    Fail,
-    /// The call goes on as if the server had not been asked.
-    #[default]
-    Ignore,
-}
-
-impl FailurePolicy {
-    /// The name in a server's file.
-    pub fn name(self) -> &'static str {
-        match self {
-            FailurePolicy::Fail => "Fail",
-            FailurePolicy::Ignore => "Ignore",
-        }
-    }
 }
 
 impl fmt::Display for Server {

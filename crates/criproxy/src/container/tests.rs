@@ -83,7 +83,7 @@ fn a_hook_is_told_of_the_container_and_of_its_pod() {
         pod_cgroup_parent: "/asked".into(),
         container_envs: map(&[]),
     };
-    assert_eq!(asked(&create(Some(config), Some(sandbox)), &pod()), Ok(expected));
+    assert_eq!(creation(&create(Some(config), Some(sandbox)), &pod()).unwrap().question, expected);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn annotations_resources_and_parent_of_an_answer_reach_the_request() {
         pod_cgroup_parent: "/offline".into(),
         container_envs: map(&[]),
     };
-    let edits = create_edits(&asked(&bytes, &pod()).unwrap(), &answer);
+    let edits = create_edits(&creation(&bytes, &pod()).unwrap().question, &answer);
     let result = created(edited(bytes, &[], &edits).unwrap());
     let config = result.config.unwrap();
     assert_eq!(config.annotations, map(&[("A", "a"), ("B", "b")]));
@@ -131,7 +131,7 @@ fn annotations_resources_and_parent_of_an_answer_reach_the_request() {
 #[test]
 fn what_the_request_lacks_appears_only_if_it_is_needed() {
     let bytes = create(None, None);
-    let sent = asked(&bytes, &pod()).unwrap();
+    let sent = creation(&bytes, &pod()).unwrap().question;
     assert_eq!(sent.container_resources, Some(Resources::default()));
     let empty = ContainerResourceHookResponse {
         container_resources: Some(Resources::default()),
@@ -160,9 +160,9 @@ fn changes_of_the_pod_are_carried_into_its_containers() {
     let pod = record::Pod::new(&pod_question(), changes);
     let sandbox = cri::PodSandboxConfig { labels: map(&[("l", "asked")]), ..Default::default() };
     let bytes = create(None, Some(sandbox));
-    let sent = asked(&bytes, &pod).unwrap();
+    let sent = creation(&bytes, &pod).unwrap().question;
     assert_eq!(sent.pod_cgroup_parent, "/offline");
-    let carried = carried(&bytes, &pod).unwrap();
+    let carried = creation(&bytes, &pod).unwrap().carried;
     let result = created(edited(bytes.clone(), &carried, &[]).unwrap());
     let sandbox = result.sandbox_config.unwrap();
     assert_eq!(sandbox.linux.unwrap().cgroup_parent, "/offline");
@@ -197,8 +197,8 @@ fn changes_that_nobody_remembers_are_found_in_the_sandbox() {
         ..Default::default()
     };
     let bytes = create(None, Some(config));
-    assert_eq!(asked(&bytes, &pod).unwrap().pod_cgroup_parent, "/offline");
-    let carried = carried(&bytes, &pod).unwrap();
+    assert_eq!(creation(&bytes, &pod).unwrap().question.pod_cgroup_parent, "/offline");
+    let carried = creation(&bytes, &pod).unwrap().carried;
     let result = created(edited(bytes, &carried, &[]).unwrap()).sandbox_config.unwrap();
     assert_eq!(result.labels, map(&[("added", "1"), ("kept", "changed by kubelet")]));
     assert_eq!(result.annotations, map(&[("added", "2")]));

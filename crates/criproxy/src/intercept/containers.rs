@@ -10,7 +10,7 @@ use super::visit::{End, Visit};
 use super::{Interceptor, Method, made};
 use crate::HookPoint;
 use crate::chain::{Asked, Outcome};
-use crate::container::{self, Container};
+use crate::container::{self, Container, Creation};
 use crate::id;
 use crate::rebuild::Found;
 use crate::record;
@@ -27,17 +27,16 @@ impl Interceptor {
         else {
             return visit.forward(&self.runtime, &message, None).await;
         };
-        let question = container::asked(&message, &pod)?;
-        let carried = container::carried(&message, &pod)?;
+        let Creation { question, carried } = container::creation(&message, &pod)?;
         let about = visit.about_container(&question);
         let turn = self.turn(visit, &pod_id).await?;
-        let skipped = self.skips(&pod);
+        let skipped = self.skip.applies(&question.pod_labels, &question.pod_annotations);
         let Asked { request, edits, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
         let message = container::edited(message, &carried, &edits)?;
         let answer = visit.forward(&self.runtime, &message, turn).await?;
         if let Some(id) = made(&answer) {
-            self.records.commit_container(&id, record::Container::new(&pod_id, &id, request));
+            self.records.commit_container(record::Container::new(&pod_id, &id, request));
         }
         Ok(answer)
     }
@@ -58,7 +57,7 @@ impl Interceptor {
         let question = container.question(&pod);
         let about = visit.about_container(&question);
         let turn = self.turn(visit, container.pod()).await?;
-        let skipped = self.skips(&pod);
+        let skipped = self.skip.applies(&question.pod_labels, &question.pod_annotations);
         let Asked { request, answered, .. } =
             self.ask::<Container>(visit, before, &about, question, skipped).await?;
         let (answer, outcome) = self.timed(visit, &message, turn).await?;
@@ -91,7 +90,7 @@ impl Interceptor {
         let question = container::update_asked(&message, &container, &pod)?;
         let about = visit.about_container(&question);
         let turn = self.turn(visit, container.pod()).await?;
-        let skipped = self.skips(&pod);
+        let skipped = self.skip.applies(&question.pod_labels, &question.pod_annotations);
         let Asked { request, answered, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
         let message = container::updated(message, &request, answered)?;
@@ -163,13 +162,13 @@ impl Interceptor {
         let _once = self.turns.take(&format!("stop {id}")).await;
         let known = self.records.container(id).filter(|container| !container.is_stopped());
         let Some(container) = known else { return Ok(()) };
-        if let Some(pod) = self.records.pod(container.pod())
-            && !self.skips(&pod)
-        {
+        if let Some(pod) = self.records.pod(container.pod()) {
             let question = container.question(&pod);
-            let about = visit.about_container(&question);
-            let point = HookPoint::PostStopContainer;
-            self.chain.tell::<Container>(point, &about, question, outcome).await?;
+            if !self.skip.applies(&question.pod_labels, &question.pod_annotations) {
+                let about = visit.about_container(&question);
+                let point = HookPoint::PostStopContainer;
+                self.chain.tell::<Container>(point, &about, question, outcome).await?;
+            }
         }
         if outcome.code == Code::Ok {
             self.records.update_container(id, record::Container::stopped);

@@ -28,8 +28,9 @@ use self::visit::{End, Visit};
 use crate::HookPoint;
 use crate::chain::{About, Asked, Chain, Outcome};
 use crate::id;
-use crate::record::{Pod, Records};
+use crate::record::Records;
 use crate::subject::Subject;
+use crate::vigil::Vigil;
 
 /// Stands in the way of calls, with everything that they concern.
 #[derive(Debug)]
@@ -40,6 +41,7 @@ pub(crate) struct Interceptor {
     pub(crate) recovery: Client,
     pub(crate) skip: Skip,
     pub(crate) turns: Turns,
+    pub(crate) vigil: Vigil,
 }
 
 impl Interceptor {
@@ -87,7 +89,10 @@ impl Interceptor {
         if skipped || !self.chain.wants(point) {
             return Ok(Asked { request, edits: Vec::new(), answered: false });
         }
-        Ok(visit.while_wanted(self.chain.ask::<S>(point, about, request)).await??)
+        let asked = visit.while_wanted(self.chain.ask::<S>(point, about, request)).await??;
+        // The runtime is next.
+        self.vigil.extend();
+        Ok(asked)
     }
 
     /// Passes on a message that cannot be read, for the runtime to refuse, unless hooks would be
@@ -129,11 +134,6 @@ impl Interceptor {
             duration: begun.elapsed(),
         };
         Ok((answer, outcome))
-    }
-
-    fn skips(&self, pod: &Pod) -> bool {
-        let question = pod.question();
-        self.skip.applies(&question.labels, &question.annotations)
     }
 }
 

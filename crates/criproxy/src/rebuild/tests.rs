@@ -3,7 +3,7 @@ use wharf_cri::ClientOptions;
 use wharf_testkit::runtime::{Received, Reply, Runtime, Then, message};
 
 use super::*;
-use crate::container::asked;
+use crate::container::creation;
 
 const POD_INFO: &str = r#"{"config": {"linux": {"cgroup_parent": "/pods"}}}"#;
 const CONTAINER_INFO: &str = r#"{
@@ -173,7 +173,7 @@ async fn all_that_the_runtime_tells_is_remembered() {
     assert!(records.container("id-3").is_none());
     // What was carried is found again, in a request that knows nothing of it.
     let create = cri::CreateContainerRequest::default().encode_to_vec().into();
-    assert_eq!(asked(&create, &pod).unwrap().pod_cgroup_parent, "/pods");
+    assert_eq!(creation(&create, &pod).unwrap().question.pod_cgroup_parent, "/pods");
 }
 
 #[tokio::test]

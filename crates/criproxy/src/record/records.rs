@@ -51,10 +51,10 @@ impl Records {
     }
 
     /// Records a container that was made, in place of what was known of it.
-    pub(crate) fn commit_container(&self, id: &str, container: Container) {
+    pub(crate) fn commit_container(&self, container: Container) {
         let mut state = self.state();
-        state.removed.remove(id);
-        state.insert(id, container);
+        state.removed.remove(&*container.id);
+        state.insert(container);
     }
 
     /// Records what became of a pod, unless it was forgotten meanwhile. The change is made to the
@@ -127,8 +127,8 @@ impl fmt::Debug for Records {
 }
 
 impl State {
-    fn insert(&mut self, id: &str, mut container: Container) -> Arc<Container> {
-        let id: Arc<str> = id.into();
+    fn insert(&mut self, mut container: Container) -> Arc<Container> {
+        let id = container.id.clone();
         container.pod = self.pod_id(&container.pod);
         let container = Arc::new(container);
         let known = self.containers.insert(id.clone(), container.clone());
@@ -182,13 +182,14 @@ impl Rebuild {
 
     /// Adds a container unless there is one, and returns the one that there is; `None` if it or its
     /// pod was removed since the rebuild began.
-    pub(crate) fn container(&self, id: &str, container: Container) -> Option<Arc<Container>> {
+    pub(crate) fn container(&self, container: Container) -> Option<Arc<Container>> {
         let mut state = self.0.state();
-        if let Some(known) = state.containers.get(id) {
+        if let Some(known) = state.containers.get(&container.id) {
             return Some(known.clone());
         }
-        let gone = state.removed.contains(id) || state.removed.contains(container.pod());
-        (!gone).then(|| state.insert(id, container))
+        let removed = |id: &str| state.removed.contains(id);
+        let gone = removed(&container.id) || removed(container.pod());
+        (!gone).then(|| state.insert(container))
     }
 }
 

@@ -57,8 +57,8 @@ fn what_is_committed_is_there_until_it_is_removed() {
     records.commit_pod("", Pod::new(&pod("nameless"), Vec::new()));
     assert_eq!(records.pod("").unwrap().question(), pod("nameless"));
     records.commit_pod("pod-1", Pod::new(&pod("p"), Vec::new()));
-    records.commit_container("id-1", Container::new("pod-1", "id-1", container("a")));
-    records.commit_container("id-2", Container::new("pod-1", "id-2", container("b")));
+    records.commit_container(Container::new("pod-1", "id-1", container("a")));
+    records.commit_container(Container::new("pod-1", "id-2", container("b")));
     let held = records.container("id-1").unwrap();
     records.update_container("id-1", Container::stopped);
     records.update_pod("pod-1", Pod::stopped);
@@ -81,7 +81,7 @@ fn what_is_committed_is_there_until_it_is_removed() {
 #[test]
 fn what_others_recorded_meanwhile_stays() {
     let records = Records::default();
-    records.commit_container("id-1", Container::new("pod-1", "id-1", container("c")));
+    records.commit_container(Container::new("pod-1", "id-1", container("c")));
     let updated =
         ContainerResourceHookRequest { pod_cgroup_parent: "/new".into(), ..container("c") };
     records.update_container("id-1", Container::stopped);
@@ -102,19 +102,20 @@ fn a_rebuild_adds_what_calls_have_not_touched() {
     assert_eq!(known.question(), pod("from a call"));
     assert_eq!(*known.carried(), Carried::Known([].into()));
 
-    records.commit_container("id-1", own("from a call"));
-    let known = rebuild.container("id-1", own("stale")).unwrap();
+    records.commit_container(own("from a call"));
+    let known = rebuild.container(own("stale")).unwrap();
     assert_eq!(known.own().container_meta.unwrap().name, "from a call");
     records.remove_container("id-1");
-    assert!(rebuild.container("id-1", own("stale")).is_none());
+    assert!(rebuild.container(own("stale")).is_none());
     records.remove_pod("pod-1");
     assert!(rebuild.pod("pod-1", Pod::rebuilt(&pod("stale"), false)).is_none());
-    assert!(rebuild.container("id-2", own("of a pod that is gone")).is_none());
+    let other = Container::new("pod-1", "id-2", container("of a pod that is gone"));
+    assert!(rebuild.container(other).is_none());
 
     assert!(rebuild.pod("pod-2", Pod::rebuilt(&pod("q"), true)).unwrap().is_stopped());
     assert_eq!(*records.pod("pod-2").unwrap().carried(), Carried::Forgotten);
     drop(rebuild);
-    assert!(records.rebuild().container("id-1", own("made again")).is_some());
+    assert!(records.rebuild().container(own("made again")).is_some());
 }
 
 #[test]
@@ -122,7 +123,7 @@ fn records_are_counted() {
     let records = Records::default();
     records.commit_pod("pod-1", Pod::new(&pod("p"), Vec::new()));
     for id in ["id-1", "id-2"] {
-        records.commit_container(id, Container::new("pod-1", id, container("c")));
+        records.commit_container(Container::new("pod-1", id, container("c")));
     }
     let mut registry = Registry::default();
     registry.register_collector(Box::new(RecordCounts(records)));
@@ -148,6 +149,6 @@ fn a_container_is_small_at_rest() {
         ..container("c")
     };
     let record = Container::new("pod-1", &"0".repeat(64), question);
-    assert!(record.question.len() < 1700, "{} bytes", record.question.len());
-    assert!(size_of::<Container>() <= 40);
+    assert!(record.question.len() < 1630, "{} bytes", record.question.len());
+    assert!(size_of::<Container>() <= 56);
 }

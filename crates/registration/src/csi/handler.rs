@@ -115,7 +115,7 @@ impl PluginHandler for CsiHandler {
 
     async fn register(&self, plugin: &Plugin) -> Result<(), Refusal> {
         let version = self.check_versions("RegisterPlugin", plugin)?;
-        let socket = wharf_csi::socket_of(&plugin.endpoint)
+        let socket = wharf_uds::socket_of(&plugin.endpoint)
             .map_err(|error| Refusal(format!("kubernetes.io/csi: {error}")))?;
         let driver = Driver::new(
             socket,

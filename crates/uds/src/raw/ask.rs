@@ -1,14 +1,14 @@
-//! A call that is asked anew, and its answer, collected.
+//! A call that is asked anew, or for the first time, and its answer, collected.
 
 use std::path::Path;
 
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::server::SendResponse;
-use h2::{Reason, RecvStream};
+use h2::{Reason, RecvStream, SendStream};
 use http::header::CONTENT_LENGTH;
 use http::response::Parts;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
 use tonic::{Code, Status};
 use wharf_wire::{Frame, Frames};
 
@@ -43,7 +43,7 @@ impl RawAnswer {
                 .and_then(Status::from_header_map)
                 // An answer without a message has its status in the headers.
                 .or_else(|| Status::from_header_map(&head.headers))
-                .unwrap_or_else(|| Status::unknown("the server gave no status")),
+                .unwrap_or_else(|| without_status(head.status)),
             Answer::Cut(Loss::Status(status)) => status.clone(),
             Answer::Cut(Loss::Reset(reason)) => {
                 Status::new(reset_status(*reason), format!("the server reset the call: {reason}"))
@@ -57,6 +57,23 @@ impl RawAnswer {
         let mut frames = Frames::new(LARGEST);
         body.iter().for_each(|data| frames.push(data));
         frames.next_frame().ok()?.filter(|frame| !frame.compressed).map(|frame| frame.message)
+    }
+
+    /// The message of a call that went well.
+    ///
+    /// # Errors
+    /// The status that it ended with, or INTERNAL where all went well and there is no message.
+    pub fn into_message(self) -> Result<Bytes, Status> {
+        let status = self.status();
+        if status.code() != Code::Ok {
+            return Err(status);
+        }
+        self.message().ok_or_else(|| Status::internal("the answer holds no message in one piece"))
+    }
+
+    /// Whether the server has not looked at the call, which may be made again.
+    pub(super) fn was_refused(&self) -> bool {
+        matches!(self.0, Answer::Cut(Loss::Reset(Reason::REFUSED_STREAM)))
     }
 
     pub(super) fn send(self, mut reply: SendResponse<Bytes>) {
@@ -94,22 +111,13 @@ pub(super) async fn ask(
     complete(&mut head.uri);
     // It was that of the message that came.
     head.headers.remove(CONTENT_LENGTH);
-    let frame = Frame { compressed: false, message: message.clone() }.encode();
-    let asked = sender.clone().send_request(Request::from_parts(head, ()), false).and_then(
-        |(response, mut request)| request.send_data(frame, true).map(|()| (response, request)),
-    );
-    let Ok((response, mut request)) = asked else {
-        // Nothing has left: the caller may send it again.
-        return Some(RawAnswer(Answer::Cut(Loss::Reset(Reason::REFUSED_STREAM))));
+    let Ok((response, mut request)) = send(sender, Request::from_parts(head, ()), message) else {
+        return Some(RawAnswer(Answer::Cut(UNSENT)));
     };
     sent();
     tokio::select! {
         biased;
-        answer = collect(response) => {
-            Some(RawAnswer(answer.unwrap_or_else(|(error, begun)| {
-                Answer::Cut(Loss::of(&error, begun, path))
-            })))
-        }
+        answer = collect(response, LARGEST, path) => Some(answer),
         reason = call.given_up() => {
             request.send_reset(reason);
             None
@@ -117,16 +125,49 @@ pub(super) async fn ask(
     }
 }
 
+/// Makes a call that nobody else asked for, whose answer takes at most `limit` bytes.
+pub(super) async fn call(
+    sender: &SendRequest<Bytes>,
+    path: &Path,
+    request: Request<()>,
+    message: &Bytes,
+    limit: usize,
+) -> RawAnswer {
+    match send(sender, request, message) {
+        Ok((response, _request)) => collect(response, limit, path).await,
+        Err(_) => RawAnswer(Answer::Cut(UNSENT)),
+    }
+}
+
+/// Nothing has left: whoever called may call again.
+const UNSENT: Loss = Loss::Reset(Reason::REFUSED_STREAM);
+
+fn send(
+    sender: &SendRequest<Bytes>,
+    request: Request<()>,
+    message: &Bytes,
+) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
+    let frame = Frame { compressed: false, message: message.clone() }.encode();
+    let (response, mut stream) = sender.clone().send_request(request, false)?;
+    stream.send_data(frame, true)?;
+    Ok((response, stream))
+}
+
+async fn collect(response: ResponseFuture, limit: usize, path: &Path) -> RawAnswer {
+    let collected = collect_all(response, limit).await;
+    RawAnswer(collected.unwrap_or_else(|(error, begun)| Answer::Cut(Loss::of(&error, begun, path))))
+}
+
 /// Waits for the whole answer. The flag with an error tells whether it had begun.
-async fn collect(response: ResponseFuture) -> Result<Answer, (h2::Error, bool)> {
+async fn collect_all(response: ResponseFuture, limit: usize) -> Result<Answer, (h2::Error, bool)> {
     let (head, mut source) = response.await.map_err(|error| (error, false))?.into_parts();
     let mut body = Vec::new();
     let mut size = 0;
     while let Some(data) = source.data().await {
         let data = data.map_err(|error| (error, true))?;
         size += data.len();
-        if size > LARGEST {
-            return Ok(Answer::Cut(too_large()));
+        if size > limit {
+            return Ok(Answer::Cut(too_large(limit)));
         }
         release(&mut source, data.len());
         body.push(data);
@@ -135,11 +176,27 @@ async fn collect(response: ResponseFuture) -> Result<Answer, (h2::Error, bool)> 
     Ok(Answer::Whole { head: Box::new(head), body, trailers })
 }
 
-fn too_large() -> Loss {
+fn too_large(limit: usize) -> Loss {
     Loss::Status(Status::new(
         Code::ResourceExhausted,
-        format!("the server's answer is larger than {LARGEST} bytes"),
+        format!("the server's answer is larger than {limit} bytes"),
     ))
+}
+
+/// What an answer without a status of gRPC means, as the protocol maps those of HTTP.
+fn without_status(http: StatusCode) -> Status {
+    let code = match http {
+        StatusCode::BAD_REQUEST => Code::Internal,
+        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+        StatusCode::FORBIDDEN => Code::PermissionDenied,
+        StatusCode::NOT_FOUND => Code::Unimplemented,
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
+        _ => Code::Unknown,
+    };
+    Status::new(code, format!("the server gave no status, and HTTP status {}", http.as_u16()))
 }
 
 /// It fails for a stream that was reset since, which the next read tells.

@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{Method, Request};
 use tokio::sync::watch;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tonic::{Code, Status};
 
 use super::{RawAnswer, RawCall, ask, carry};
-use crate::call::CallRecord;
+use crate::call::{AGENT, CallRecord, RESENDS, complete};
 use crate::connection::{Connection, Dispatch, Greeted, Sender, logged};
 use crate::link::Link;
 use crate::tasks::Tasks;
@@ -101,6 +104,37 @@ impl Relay {
         Some(answer)
     }
 
+    /// Makes a unary call of its own: of `method`, with `metadata` beside what gRPC needs. Its answer
+    /// may take `limit` bytes.
+    ///
+    /// Without a connection one attempt is made to connect. A call that never left is made again.
+    /// How long it may take is up to whoever waits for it.
+    pub async fn call(
+        &self,
+        method: &PathAndQuery,
+        metadata: &HeaderMap,
+        message: &Bytes,
+        limit: usize,
+    ) -> RawAnswer {
+        let timeout = deadline::header_timeout(metadata);
+        let record = CallRecord::start("client", method.path(), timeout, None);
+        let mut resends = 0;
+        let answer = loop {
+            let connection = match self.link.connection().await {
+                Ok(connection) => connection,
+                Err(error) => break RawAnswer::unavailable(error.to_string()),
+            };
+            let request = request(method, metadata);
+            let answer = ask::call(&connection.sender, self.path(), request, message, limit).await;
+            if resends == RESENDS || !answer.was_refused() {
+                break answer;
+            }
+            resends += 1;
+        };
+        record.finish(answer.status().code());
+        answer
+    }
+
     /// The connection, unless the caller gives up first.
     async fn connection(
         &self,
@@ -112,6 +146,20 @@ impl Relay {
             _ = call.given_up() => None,
         }
     }
+}
+
+/// A request as gRPC wants it.
+fn request(method: &PathAndQuery, metadata: &HeaderMap) -> Request<()> {
+    let mut request = Request::new(());
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = method.clone().into();
+    complete(request.uri_mut());
+    let headers = request.headers_mut();
+    headers.clone_from(metadata);
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    request
 }
 
 impl Drop for Relay {

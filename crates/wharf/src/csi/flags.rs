@@ -2,7 +2,8 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use wharf_cli::{LogGuard, LogOptions};
-use wharf_csi::{Driver, DriverOptions, socket_of};
+use wharf_csi::{Driver, DriverOptions};
+use wharf_uds::socket_of;
 
 use super::{
     failure::Failure,

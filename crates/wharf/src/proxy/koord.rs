@@ -6,8 +6,9 @@ use tracing::warn;
 use wharf_cli::{Dialect, Flag, FlagError, FlagSet, LoggingFlags, Parsed};
 use wharf_criproxy::{ProxyOptions, Skip};
 use wharf_facts::hook;
+use wharf_uds::socket_of;
 
-use super::{endpoint::Endpoint, run::Plan};
+use super::run::Plan;
 use crate::running::{Threads, run, usage};
 
 struct Flags {
@@ -61,9 +62,8 @@ impl Flags {
     fn plan(&self, parsed: &Parsed) -> Result<Plan, FlagError> {
         let socket = |flag: &Flag<String>| {
             let text: &String = parsed.get(flag);
-            text.parse::<Endpoint>().map(Endpoint::into_path).map_err(|error| {
-                parsed.usage_error(format_args!("--{}: {text:?}: {error}", flag.name()))
-            })
+            socket_of(text)
+                .map_err(|error| parsed.usage_error(format_args!("--{}: {error}", flag.name())))
         };
         match parsed.get(&self.mode).as_str() {
             "Containerd" => {}

@@ -1,7 +1,6 @@
 //! `wharf proxy`: between kubelet and container runtime.
 
 mod check;
-mod endpoint;
 pub(crate) mod koord;
 mod run;
 
@@ -10,8 +9,9 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::{Args, Subcommand, ValueEnum};
 use wharf_criproxy::{Conflict, ProxyOptions, Reading, Skip};
 use wharf_facts::hook;
+use wharf_uds::socket_of;
 
-use self::{check::CheckConfig, endpoint::Endpoint, run::Plan};
+use self::{check::CheckConfig, run::Plan};
 use crate::running::{self, LogArgs, Threads};
 
 /// Stands between kubelet and container runtime, and asks hook servers
@@ -38,11 +38,11 @@ enum Command {
 #[derive(Args)]
 struct Serve {
     /// Socket to serve the runtime interface on, such as /run/wharf/cri.sock; its folder is made if it is not there
-    #[arg(long, value_name = "SOCKET", required = true)]
-    listen: Option<Endpoint>,
+    #[arg(long, value_name = "SOCKET", required = true, value_parser = socket_of)]
+    listen: Option<PathBuf>,
     /// Socket of the container runtime, such as /run/containerd/containerd.sock; it may appear later
-    #[arg(long, value_name = "SOCKET", required = true)]
-    runtime: Option<Endpoint>,
+    #[arg(long, value_name = "SOCKET", required = true, value_parser = socket_of)]
+    runtime: Option<PathBuf>,
     /// Folder with a file for each hook server; made if it is not there
     #[arg(long, value_name = "DIR", default_value = hook::FOLDER)]
     hooks_dir: PathBuf,
@@ -58,6 +58,10 @@ struct Serve {
     /// Take an oom_score_adj of 0 in a server's answer for a wish, as koord-runtime-proxy does, and not for unset
     #[arg(long)]
     zero_oom_score_adj: bool,
+    /// How long to stay awake for the next step of a call before sleeping: less latency for some processor time while
+    /// calls are made. 0s: not at all, as with a single processor
+    #[arg(long, value_name = "DURATION", default_value = "100us", value_parser = busy_poll)]
+    busy_poll: Duration,
     /// Serve /healthz, /readyz and /metrics at this address, such as 127.0.0.1:9090
     #[arg(long, value_name = "ADDRESS")]
     http_endpoint: Option<String>,
@@ -87,12 +91,12 @@ impl Proxy {
 impl Serve {
     fn run(self) -> ExitCode {
         let guard = self.log.init();
-        let socket = |given: Option<Endpoint>| given.expect("required without a subcommand");
+        let socket = |given: Option<PathBuf>| given.expect("required without a subcommand");
         let plan = Plan {
-            listen: socket(self.listen).into_path(),
+            listen: socket(self.listen),
             http: self.http_endpoint,
             options: ProxyOptions {
-                runtime: socket(self.runtime).into_path(),
+                runtime: socket(self.runtime),
                 hooks: self.hooks_dir,
                 budget: self.hook_budget,
                 conflict: match self.on_conflict {
@@ -102,12 +106,26 @@ impl Serve {
                 },
                 reading: Reading { zero_oom_score_adj: self.zero_oom_score_adj },
                 skip: self.skip,
+                busy_poll: self.busy_poll,
             },
         };
         let code = running::run(Threads::One, |stop| plan.serve(stop));
         drop(guard);
         code
     }
+}
+
+/// More than this would be a processor that does nothing else.
+const LONGEST_BUSY_POLL: Duration = Duration::from_millis(10);
+
+fn busy_poll(text: &str) -> Result<Duration, String> {
+    let given = running::duration(text)?;
+    if given > LONGEST_BUSY_POLL {
+        return Err(format!(
+            "must be at most {LONGEST_BUSY_POLL:?}, expected a time such as 100us"
+        ));
+    }
+    Ok(given)
 }
 
 fn skip(text: &str) -> Result<Skip, String> {

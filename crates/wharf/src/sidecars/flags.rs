@@ -155,7 +155,7 @@ impl DriverFlag {
     }
 
     pub(super) fn socket(&self, parsed: &Parsed) -> Result<PathBuf, FlagError> {
-        wharf_csi::socket_of(parsed.get::<String>(&self.0))
+        wharf_uds::socket_of(parsed.get::<String>(&self.0))
             .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))
     }
 }

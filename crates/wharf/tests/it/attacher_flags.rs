@@ -94,7 +94,7 @@ fn mistakes_are_named() {
         (&["--timeout=0"], "--timeout must be longer than 0s"),
         (&["--max-entries=-1"], "--max-entries must be between 0 and"),
         (&["--http-endpoint=:1", "--metrics-address=:2"], "only one of `--metrics-address`"),
-        (&["--csi-address=tcp://10.0.0.1:5"], "--csi-address: CSI endpoint"),
+        (&["--csi-address=tcp://10.0.0.1:5"], "--csi-address: endpoint"),
         (&["--leader-election", "--leader-election-retry-period=9s"], "1.2 times the retry period"),
         (&["--node-deployment"], "NODE_NAME"),
         (&["--kube-api-burst=0"], "--kube-api-burst=0"),

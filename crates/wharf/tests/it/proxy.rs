@@ -277,7 +277,7 @@ async fn a_killed_proxy_is_replaced_and_a_stopped_one_leaves_nothing() {
 fn bad_flags_are_named() {
     let cases: [(&[&str], &str); 3] = [
         (&["--listen", "a.sock", "--runtime", "/r.sock"], "absolute path"),
-        (&["--listen", "/a.sock", "--runtime", "tcp://127.0.0.1:1"], "expected a unix socket"),
+        (&["--listen", "/a.sock", "--runtime", "tcp://127.0.0.1:1"], "is not a unix socket"),
         (&["--listen", "/tmp/r.sock", "--runtime", "unix:///tmp/r.sock"], "the same socket"),
     ];
     for (args, wanted) in cases {

@@ -80,7 +80,7 @@ fn endpoints_as_people_write_them() {
     }
     for endpoint in ["", "a.sock", "unix://a.sock", "tcp://1.2.3.4:5", "@abstract", "/a\\u0000b"] {
         let error = refused(&format!("{{\"remote-endpoint\": \"{endpoint}\"}}"));
-        assert!(error.starts_with("remote-endpoint: expected the absolute path"), "{error}");
+        assert!(error.starts_with("remote-endpoint: endpoint "), "{error}");
     }
 }
 
