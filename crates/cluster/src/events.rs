@@ -1,3 +1,5 @@
+mod writer;
+
 use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
@@ -5,7 +7,8 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 
-use crate::{ApiFailure, bounded};
+pub use self::writer::{EventWriter, Events};
+use crate::{ApiFailure, Kind, bounded};
 
 /// The two kinds of events that `kubectl` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,5 +71,21 @@ impl EventRecorder {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         bounded("event", events.create(&PostParams::default(), &event)).await?;
         Ok(())
+    }
+}
+
+/// The object that an event is about.
+pub(crate) fn reference<K: Kind>(object: &K) -> ObjectReference {
+    let meta = object.meta();
+    // `/api/v1` or `/apis/GROUP/VERSION`.
+    let version = K::GROUP.trim_start_matches("/apis/").trim_start_matches("/api/");
+    ObjectReference {
+        api_version: Some(version.to_owned()),
+        kind: Some(K::KIND.to_owned()),
+        name: Some(meta.name.clone()),
+        namespace: meta.namespace.clone(),
+        uid: Some(meta.uid.clone()),
+        resource_version: Some(meta.resource_version.clone()),
+        ..ObjectReference::default()
     }
 }

@@ -5,19 +5,38 @@
 //! would erase what it does not know, and so none of them can be serialised.
 
 mod attributes;
+mod attributes_class;
+mod claim;
 mod csi_node;
 mod meta;
 mod persistent_volume;
+mod size;
+mod snapshot;
+mod storage_class;
 mod volume_attachment;
 
 use serde::de::DeserializeOwned;
 
 pub use attributes::Attributes;
+pub use attributes_class::VolumeAttributesClass;
+pub use claim::{
+    ClaimCondition, DataSource, ModifyStatus, PersistentVolumeClaim, PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus, Requests, ResizeStatus,
+};
 pub use csi_node::{CsiNode, CsiNodeDriver, CsiNodeSpec};
 pub use meta::Meta;
 pub use persistent_volume::{
-    CsiVolumeSource, PersistentVolume, PersistentVolumeSpec, SecretReference,
+    ClaimReference, CsiVolumeSource, NodeAffinity, NodeSelector, NodeSelectorRequirement,
+    NodeSelectorTerm, PersistentVolume, PersistentVolumeSpec, PersistentVolumeStatus,
+    SecretReference,
 };
+pub use size::{Size, Sizes};
+pub use snapshot::{
+    SnapshotError, SnapshotReference, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
+    VolumeSnapshotContentSource, VolumeSnapshotContentSpec, VolumeSnapshotContentStatus,
+    VolumeSnapshotSource, VolumeSnapshotSpec, VolumeSnapshotStatus,
+};
+pub use storage_class::{StorageClass, TopologyRequirement, TopologyTerm};
 pub use volume_attachment::{
     VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
 };

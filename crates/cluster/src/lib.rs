@@ -18,13 +18,9 @@ mod watch;
 
 pub use client::{ConnectError, connect, connect_throttled};
 pub use election::{Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming};
-pub use events::{EventRecorder, EventType};
+pub use events::{EventRecorder, EventType, EventWriter, Events};
 pub use failure::{ApiFailure, REQUEST_TIMEOUT, bounded};
-pub use kinds::{
-    Attributes, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiVolumeSource, Index, IndexedBy, Kind, Meta,
-    PersistentVolume, PersistentVolumeSpec, SecretReference, VolumeAttachment,
-    VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
-};
+pub use kinds::*;
 pub use patch::{Objects, Part, Patch};
 pub use store::{Change, Key, Store, Subscription};
 pub use throttle::Throttle;

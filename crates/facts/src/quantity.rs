@@ -40,6 +40,61 @@ pub fn parse(text: &str) -> Result<i64, String> {
         .ok_or_else(|| "more bytes than CSI can count: the most is 8Ei - 1".to_owned())
 }
 
+/// Bytes of a quantity of the API, which may have fractions and exponents as well: 1.5Gi, 1500m, 1e9. Part of a byte counts
+/// as one.
+///
+/// # Errors
+/// When it is none, negative, or more than CSI can count.
+pub fn parse_rounded_up(text: &str) -> Result<i64, String> {
+    let wrong = || format!("{text:?} is no quantity of bytes, such as 1Gi");
+    let end = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    // More digits than any quantity of the API has.
+    if whole.len() + fraction.len() > 24
+        || whole.len() + fraction.len() == 0
+        || fraction.contains('.')
+    {
+        return Err(wrong());
+    }
+    let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| wrong())?;
+    let mut tens = -i32::try_from(fraction.len()).map_err(|_| wrong())?;
+    let mut unit = 1u128;
+    match suffix {
+        "" => {}
+        "m" => tens -= 3,
+        "u" => tens -= 6,
+        "n" => tens -= 9,
+        _ => match UNITS.iter().find(|(own, _)| *own == suffix) {
+            Some((_, bytes)) => unit = bytes.unsigned_abs().into(),
+            None => {
+                let exponent = suffix.strip_prefix(['e', 'E']).ok_or_else(wrong)?;
+                tens += exponent.parse::<i8>().map_err(|_| wrong())? as i32;
+            }
+        },
+    }
+    let power = 10u128.checked_pow(tens.unsigned_abs());
+    let bytes = match (digits.checked_mul(unit), power) {
+        (Some(bytes), Some(power)) if tens < 0 => Some(bytes.div_ceil(power)),
+        (Some(bytes), Some(power)) => bytes.checked_mul(power),
+        // Smaller than any part of a byte that could be told from nothing.
+        (Some(bytes), None) if tens < 0 => Some(bytes.min(1)),
+        _ => None,
+    };
+    bytes
+        .and_then(|bytes| i64::try_from(bytes).ok())
+        .ok_or_else(|| format!("{text:?} is more bytes than CSI can count: the most is 8Ei - 1"))
+}
+
+/// Bytes as the API writes them: a whole number of the largest binary unit that fits.
+pub fn canonical(bytes: i64) -> String {
+    let unit = UNITS[..BINARY].iter().find(|(_, unit)| bytes != 0 && bytes % unit == 0);
+    match unit {
+        Some((suffix, unit)) => format!("{}{suffix}", bytes / unit),
+        None => bytes.to_string(),
+    }
+}
+
 /// Bytes as people say them: 1Gi, 1.5Gi, 300.
 pub fn human(bytes: i64) -> String {
     for (suffix, unit) in &UNITS[..BINARY] {
@@ -75,6 +130,30 @@ mod tests {
         }
         for wrong in ["", "Gi", "-1", "+1", "1.5Gi", "1GiB", "1 Gi", "8Ei", "9223372036854775808"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_the_api_writes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1500m", 2),
+            ("1n", 1),
+            ("1.5Gi", 3 << 29),
+            (".5Ki", 512),
+            ("1e9", 1_000_000_000),
+            ("1E", 1_000_000_000_000_000_000),
+            ("12E-1", 2),
+            ("1e-100", 1),
+            ("7Ei", 7 << 60),
+        ] {
+            assert_eq!(parse_rounded_up(text), Ok(bytes), "{text}");
+        }
+        for wrong in ["", "Gi", "-1", "1.5.5", "1GiB", "8Ei", "1e30", "1e99999", "1ee", "."] {
+            assert!(parse_rounded_up(wrong).is_err(), "{wrong}");
+        }
+        for (bytes, text) in [(0, "0"), (1 << 30, "1Gi"), (3 << 29, "1536Mi"), (1000, "1000")] {
+            assert_eq!(canonical(bytes), text);
         }
     }
 

@@ -38,7 +38,7 @@ use wharf_reconcile::{Backoff, Config, Handle, Reconciler};
 
 pub use self::metrics::AttacherMetrics;
 use self::{attachment::AttachmentOperation, lane::Lane, metrics::Lanes, volume::VolumeOperation};
-use crate::Caches;
+use crate::{Caches, caches::Watched};
 
 /// How an [`Attacher`] works; the defaults are upstream's.
 #[derive(Clone, Debug)]
@@ -111,6 +111,7 @@ struct Shared {
 impl Attacher {
     /// An attacher for `driver`, whose calls end after the timeout that it was made with.
     pub fn new(options: AttacherOptions, client: Client, driver: Driver, caches: Caches) -> Self {
+        caches.want(&[Watched::Attachments, Watched::Volumes, Watched::CsiNodes]);
         let lane = || Arc::new(Lane::new(options.workers));
         let lanes = Lanes { attach: lane(), detach: lane() };
         options.metrics.tell_of(lanes.clone());
@@ -118,7 +119,7 @@ impl Attacher {
             finalizer: finalizer::attacher(&options.driver),
             attachments: Objects::new(client.clone(), caches.attachments),
             volumes: Objects::new(client.clone(), caches.volumes),
-            nodes: caches.nodes,
+            nodes: caches.csi_nodes,
             attaching: lanes.attach,
             detaching: lanes.detach,
             forced: Mutex::default(),

@@ -1,11 +1,17 @@
 use std::sync::Arc;
 
 use kube::Client;
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use wharf_cluster::{CsiNode, PersistentVolume, Store, VolumeAttachment, Watch};
+use wharf_cluster::{
+    CsiNode, Kind, PersistentVolume, PersistentVolumeClaim, StorageClass, Store, VolumeAttachment,
+    VolumeAttributesClass, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, Watch,
+};
 use wharf_facts::{annotation, finalizer};
 
-/// What the controllers of one driver know of the cluster. Objects that concern other drivers only are not kept.
+/// What the controllers of a process know of the cluster: each kind once, and only the kinds that one of them wants.
+///
+/// Where all of them serve one driver, objects that concern other drivers only are not kept.
 #[derive(Clone, Debug)]
 pub struct Caches {
     /// Attachments that the driver is to make, on all nodes.
@@ -13,51 +19,183 @@ pub struct Caches {
     /// The driver's volumes, and in-tree ones that carry its marks.
     pub volumes: Arc<Store<PersistentVolume>>,
     /// All nodes, with this driver's entry if they have one.
-    pub nodes: Arc<Store<CsiNode>>,
+    pub csi_nodes: Arc<Store<CsiNode>>,
+    /// Claims that another driver is not known to serve.
+    pub claims: Arc<Store<PersistentVolumeClaim>>,
+    /// The driver's classes of volumes.
+    pub storage_classes: Arc<Store<StorageClass>>,
+    /// The driver's classes of attributes.
+    pub attributes_classes: Arc<Store<VolumeAttributesClass>>,
+    /// All snapshots: which driver they are of is not in them.
+    pub snapshots: Arc<Store<VolumeSnapshot>>,
+    /// The driver's snapshots.
+    pub contents: Arc<Store<VolumeSnapshotContent>>,
+    /// The driver's classes of snapshots.
+    pub snapshot_classes: Arc<Store<VolumeSnapshotClass>>,
+    wanted: watch::Sender<Vec<Watched>>,
+}
+
+/// A kind that is watched once a controller wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are called as the caches are")]
+pub enum Watched {
+    Attachments,
+    Volumes,
+    CsiNodes,
+    Claims,
+    StorageClasses,
+    AttributesClasses,
+    Snapshots,
+    Contents,
+    SnapshotClasses,
 }
 
 impl Caches {
     /// Empty caches for the objects of `driver`.
     pub fn of(driver: &str) -> Self {
-        let name: Arc<str> = driver.into();
+        Self::new(Some(driver))
+    }
+
+    /// Empty caches for the objects of all drivers.
+    pub fn of_all_drivers() -> Self {
+        Self::new(None)
+    }
+
+    fn new(driver: Option<&str>) -> Self {
+        let finalizer = driver.map(finalizer::attacher);
+        let name: Option<Arc<str>> = driver.map(Into::into);
+        let is_own = move |named: &str| name.as_deref().is_none_or(|own| own == named);
         Self {
-            attachments: Store::new({
-                let name = Arc::clone(&name);
-                move |attachment: &mut VolumeAttachment| attachment.spec.attacher == *name
-            }),
+            attachments: of_driver(&is_own, |it: &VolumeAttachment| &it.spec.attacher),
             volumes: Store::new({
-                let (name, finalizer) = (Arc::clone(&name), finalizer::attacher(driver));
-                move |volume| is_of(volume, &name, &finalizer)
+                let is_own = is_own.clone();
+                move |volume: &mut PersistentVolume| {
+                    volume.metadata.labels = Default::default();
+                    is_volume_of(volume, &is_own, finalizer.as_deref())
+                }
             }),
-            nodes: Store::new(move |node: &mut CsiNode| {
-                node.spec.drivers.retain(|driver| driver.name == *name);
-                node.spec.drivers.shrink_to_fit();
-                true
+            csi_nodes: Store::new({
+                let is_own = is_own.clone();
+                move |node: &mut CsiNode| {
+                    node.metadata.labels = Default::default();
+                    node.spec.drivers.retain(|driver| is_own(&driver.name));
+                    node.spec.drivers.shrink_to_fit();
+                    true
+                }
             }),
+            claims: Store::new({
+                let is_own = is_own.clone();
+                move |claim: &mut PersistentVolumeClaim| {
+                    claim.metadata.labels = Default::default();
+                    may_be_claim_of(claim, &is_own)
+                }
+            }),
+            storage_classes: of_driver(&is_own, |it: &StorageClass| &it.provisioner),
+            attributes_classes: of_driver(&is_own, |it: &VolumeAttributesClass| &it.driver_name),
+            snapshots: Store::new(|_| true),
+            contents: of_driver(&is_own, |it: &VolumeSnapshotContent| &it.spec.driver),
+            snapshot_classes: of_driver(&is_own, |it: &VolumeSnapshotClass| &it.driver),
+            wanted: watch::Sender::default(),
         }
     }
 
-    /// Keeps them as the API is, with one watch for each kind, until it is told to stop.
-    pub async fn run(&self, client: &Client, stop: &CancellationToken) {
-        tokio::join!(
-            Watch::new(client.clone(), Arc::clone(&self.attachments)).run(stop.clone()),
-            Watch::new(client.clone(), Arc::clone(&self.volumes)).run(stop.clone()),
-            Watch::new(client.clone(), Arc::clone(&self.nodes)).run(stop.clone()),
-        );
+    /// Has these kinds watched, from now on or already.
+    pub fn want(&self, kinds: &[Watched]) {
+        self.wanted.send_if_modified(|wanted| {
+            let before = wanted.len();
+            for kind in kinds {
+                if !wanted.contains(kind) {
+                    wanted.push(*kind);
+                }
+            }
+            wanted.len() > before
+        });
     }
 
-    /// Waits until each has seen all that there is.
-    pub async fn synced(&self) {
-        tokio::join!(self.attachments.synced(), self.volumes.synced(), self.nodes.synced());
+    /// Keeps them as the API is, with one watch for each kind that is wanted, until it is told to stop.
+    pub async fn run(&self, client: &Client, stop: &CancellationToken) {
+        let mut wanted = self.wanted.subscribe();
+        let mut watches = JoinSet::new();
+        stop.run_until_cancelled(async {
+            let mut begun = 0;
+            loop {
+                let kinds = wanted.borrow_and_update()[begun..].to_vec();
+                begun += kinds.len();
+                for kind in kinds {
+                    self.begin(kind, client, stop, &mut watches);
+                }
+                if wanted.changed().await.is_err() {
+                    return;
+                }
+            }
+        })
+        .await;
+        watches.join_all().await;
+    }
+
+    fn begin(
+        &self,
+        kind: Watched,
+        client: &Client,
+        stop: &CancellationToken,
+        watches: &mut JoinSet<()>,
+    ) {
+        fn begin<K: Kind>(
+            store: &Arc<Store<K>>,
+            client: &Client,
+            stop: &CancellationToken,
+            watches: &mut JoinSet<()>,
+        ) {
+            watches.spawn(Watch::new(client.clone(), Arc::clone(store)).run(stop.clone()));
+        }
+        match kind {
+            Watched::Attachments => begin(&self.attachments, client, stop, watches),
+            Watched::Volumes => begin(&self.volumes, client, stop, watches),
+            Watched::CsiNodes => begin(&self.csi_nodes, client, stop, watches),
+            Watched::Claims => begin(&self.claims, client, stop, watches),
+            Watched::StorageClasses => begin(&self.storage_classes, client, stop, watches),
+            Watched::AttributesClasses => begin(&self.attributes_classes, client, stop, watches),
+            Watched::Snapshots => begin(&self.snapshots, client, stop, watches),
+            Watched::Contents => begin(&self.contents, client, stop, watches),
+            Watched::SnapshotClasses => begin(&self.snapshot_classes, client, stop, watches),
+        }
     }
 }
 
-fn is_of(volume: &PersistentVolume, driver: &str, finalizer: &str) -> bool {
+/// A store for the objects of a driver.
+fn of_driver<K: Kind>(
+    is_own: &(impl Fn(&str) -> bool + Clone + Send + Sync + 'static),
+    driver: fn(&K) -> &String,
+) -> Arc<Store<K>> {
+    let is_own = is_own.clone();
+    Store::new(move |object: &mut K| is_own(driver(object)))
+}
+
+fn is_volume_of(
+    volume: &PersistentVolume,
+    is_own: impl Fn(&str) -> bool,
+    finalizer: Option<&str>,
+) -> bool {
     match &volume.spec.csi {
-        Some(csi) => csi.driver == driver,
+        Some(csi) => is_own(&csi.driver),
         None => {
             let migrated = volume.metadata.annotations.get(annotation::MIGRATED_TO);
-            migrated.is_some_and(|to| to == driver) || volume.metadata.has_finalizer(finalizer)
+            migrated.is_some_and(is_own)
+                || finalizer.is_some_and(|it| volume.metadata.has_finalizer(it))
         }
     }
+}
+
+/// A claim that was never provisioned for may be bound to any driver's volume.
+fn may_be_claim_of(claim: &PersistentVolumeClaim, is_own: impl Fn(&str) -> bool) -> bool {
+    let annotations = &claim.metadata.annotations;
+    let mut drivers = [
+        annotation::MIGRATED_TO,
+        annotation::STORAGE_PROVISIONER,
+        annotation::STORAGE_PROVISIONER_BETA,
+    ]
+    .into_iter()
+    .filter_map(|key| annotations.get(key))
+    .peekable();
+    drivers.peek().is_none() || drivers.any(is_own)
 }

@@ -13,4 +13,4 @@ pub mod attacher;
 mod caches;
 mod secret;
 
-pub use caches::Caches;
+pub use caches::{Caches, Watched};

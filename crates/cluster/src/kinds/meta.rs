@@ -28,6 +28,8 @@ pub struct Meta {
     /// The annotations that some controller reads; an object may carry 256 KiB of others.
     #[serde(deserialize_with = "read_annotations")]
     pub annotations: Attributes,
+    /// The labels; a cache drops those that nobody reads.
+    pub labels: Attributes,
 }
 
 impl Meta {
@@ -51,9 +53,29 @@ impl Meta {
 }
 
 /// Annotations that are kept.
-const READ: &[&str] = &[annotation::ATTACHMENT_NODE_ID, annotation::MIGRATED_TO];
+const READ: &[&str] = &[
+    annotation::ATTACHMENT_NODE_ID,
+    annotation::MIGRATED_TO,
+    annotation::STORAGE_PROVISIONER,
+    annotation::STORAGE_PROVISIONER_BETA,
+    annotation::SELECTED_NODE,
+    annotation::STORAGE_RESIZER,
+    annotation::NODE_EXPANSION_NOT_REQUIRED,
+    annotation::PROVISIONED_BY,
+    annotation::DELETION_SECRET_NAME,
+    annotation::DELETION_SECRET_NAMESPACE,
+    annotation::MODIFY_SECRET_NAME,
+    annotation::MODIFY_SECRET_NAMESPACE,
+    annotation::PRE_RESIZE_CAPACITY,
+    annotation::DEFAULT_SNAPSHOT_CLASS,
+    annotation::ALLOW_VOLUME_MODE_CHANGE,
+    annotation::SNAPSHOT_BEING_CREATED,
+    annotation::SNAPSHOT_BEING_DELETED,
+    annotation::SNAPSHOT_DELETION_SECRET_NAME,
+    annotation::SNAPSHOT_DELETION_SECRET_NAMESPACE,
+];
 
-fn presence<'de, D: Deserializer<'de>>(source: D) -> Result<bool, D::Error> {
+pub(super) fn presence<'de, D: Deserializer<'de>>(source: D) -> Result<bool, D::Error> {
     Ok(Option::<IgnoredAny>::deserialize(source)?.is_some())
 }
 

@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-use super::{Attributes, Kind, Meta};
+use super::{Attributes, Index, IndexedBy, Kind, Meta, Sizes};
 
 /// A volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -10,6 +10,16 @@ pub struct PersistentVolume {
     pub metadata: Meta,
     /// What it is.
     pub spec: PersistentVolumeSpec,
+    /// What has become of it.
+    pub status: PersistentVolumeStatus,
+}
+
+/// What has become of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PersistentVolumeStatus {
+    /// `Pending`, `Available`, `Bound`, `Released` or `Failed`.
+    pub phase: String,
 }
 
 /// What a volume is.
@@ -24,6 +34,66 @@ pub struct PersistentVolumeSpec {
     pub mount_options: Box<[String]>,
     /// `Filesystem`, which is the default, or `Block`.
     pub volume_mode: Option<String>,
+    /// How large it is.
+    pub capacity: Sizes,
+    /// The claim that it belongs to.
+    pub claim_ref: Option<Box<ClaimReference>>,
+    /// What becomes of it without its claim: `Delete` or `Retain`.
+    pub persistent_volume_reclaim_policy: String,
+    /// Its class.
+    pub storage_class_name: String,
+    /// Which attributes it has.
+    pub volume_attributes_class_name: Option<String>,
+    /// Where it can be reached; nothing is everywhere.
+    pub node_affinity: Option<Box<NodeAffinity>>,
+}
+
+/// Which claim a volume belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ClaimReference {
+    /// The claim's namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Tells it from others that have had its name.
+    pub uid: String,
+}
+
+/// Where a volume can be reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeAffinity {
+    /// From nowhere else.
+    pub required: NodeSelector,
+}
+
+/// Nodes, by their labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSelector {
+    /// One of them has to hold.
+    pub node_selector_terms: Vec<NodeSelectorTerm>,
+}
+
+/// Requirements that all have to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSelectorTerm {
+    /// Each of them.
+    pub match_expressions: Vec<NodeSelectorRequirement>,
+}
+
+/// A label of a node, and what is asked of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeSelectorRequirement {
+    /// The label.
+    pub key: String,
+    /// Such as `In`.
+    pub operator: String,
+    /// The values.
+    pub values: Vec<String>,
 }
 
 /// A volume of a CSI driver.
@@ -42,6 +112,8 @@ pub struct CsiVolumeSource {
     pub volume_attributes: Attributes,
     /// The secret for attaching and detaching.
     pub controller_publish_secret_ref: Option<Box<SecretReference>>,
+    /// The secret for growing, and for changes of attributes where no other is named.
+    pub controller_expand_secret_ref: Option<Box<SecretReference>>,
 }
 
 /// Where a secret is.
@@ -61,10 +133,20 @@ impl PersistentVolumeSpec {
     }
 }
 
+impl PersistentVolume {
+    /// By the driver's name for it.
+    pub const BY_HANDLE: Index = Index(0);
+}
+
 impl Kind for PersistentVolume {
     const KIND: &'static str = "PersistentVolume";
     const GROUP: &'static str = "/api/v1";
     const RESOURCE: &'static str = "persistentvolumes";
+    const INDEXES: &'static [IndexedBy<Self>] = &[|volume, found| {
+        if let Some(csi) = &volume.spec.csi {
+            found(&csi.volume_handle);
+        }
+    }];
 
     fn meta(&self) -> &Meta {
         &self.metadata

@@ -8,7 +8,7 @@ fn spec(modes: &[&str]) -> PersistentVolumeSpec {
         csi: Some(CsiVolumeSource { volume_handle: "v".to_owned(), ..CsiVolumeSource::default() }),
         access_modes: modes.iter().map(|&it| it.to_owned()).collect(),
         mount_options: Box::new(["noatime".to_owned()]),
-        volume_mode: None,
+        ..PersistentVolumeSpec::default()
     }
 }
 
