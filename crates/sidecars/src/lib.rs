@@ -9,6 +9,7 @@
 //! | [`attacher`] | external-attacher |
 
 pub mod attacher;
+pub mod inspect;
 
 mod caches;
 mod secret;

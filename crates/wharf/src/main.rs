@@ -14,6 +14,8 @@ mod proxy;
 mod registrar;
 mod running;
 mod sidecars;
+mod status;
+mod text;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
@@ -49,6 +51,8 @@ enum Command {
     /// Answers over HTTP whether a CSI driver lives; takes livenessprobe's flags
     #[command(disable_help_flag = true)]
     Liveness(Upstream),
+    Status(status::Status),
+    Why(status::Why),
 }
 
 /// Flags that another parser reads, because they are those of a Go program.
@@ -77,5 +81,7 @@ fn main() -> ExitCode {
             Personality::Registrar.run("wharf registrar", flags)
         }
         Command::Liveness(Upstream { flags }) => Personality::Liveness.run("wharf liveness", flags),
+        Command::Status(status) => status.run(),
+        Command::Why(why) => why.run(),
     }
 }

@@ -4,7 +4,8 @@ use tonic::{Code, Status};
 use wharf_csi::{ErrorClass, class};
 use wharf_uds::code_name;
 
-use super::{need::Need, secrets::Secrets, text::plain};
+use super::{need::Need, secrets::Secrets};
+use crate::text::plain;
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]

@@ -22,7 +22,6 @@ mod secrets;
 mod session;
 mod snapshot;
 mod stats;
-mod text;
 mod volume;
 
 use std::process::ExitCode;

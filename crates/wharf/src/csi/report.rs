@@ -8,7 +8,8 @@ use prost_reflect::prost::Message;
 use serde_json::Value;
 use wharf_facts::quantity;
 
-use super::{document, failure::Failure, flags::Output, secrets::Secrets, text::plain};
+use super::{document, failure::Failure, flags::Output, secrets::Secrets};
+use crate::text::plain;
 
 /// An answer: one document for programs, and which of it people get to see.
 pub(crate) struct Report {

@@ -21,4 +21,5 @@ mod proxy_kill;
 mod proxy_kubelet;
 mod proxy_personality;
 mod proxy_rules;
+mod status;
 mod support;

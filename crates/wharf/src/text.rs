@@ -1,7 +1,7 @@
 /// The longest text that is shown to a person; a driver may send a megabyte.
 const LONGEST: usize = 4096;
 
-/// A driver's text for a terminal: bounded, and with control characters written out, so that it cannot move the cursor.
+/// Somebody else's text for a terminal: bounded, and with control characters written out, so that it cannot move the cursor.
 pub(crate) fn plain(text: &str) -> String {
     let mut shown = String::new();
     for (index, char) in text.chars().enumerate() {

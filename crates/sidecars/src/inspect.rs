@@ -1,0 +1,83 @@
+//! What the storage objects of a cluster wait for, and who has to act.
+//!
+//! Each of kubelet, scheduler, kube-controller-manager, the sidecars and the driver does its part and waits for the others,
+//! and each writes down only its own. Here what all of them wrote is put together: a [`Finding`] for an object says how far
+//! it has come, who has to do what next, and what went wrong last.
+//!
+//! - `world`: the objects, as they were at one moment.
+//! - `claim`, `volume`, `attachment`, `snapshot`: what is found about one, as pure functions of the world.
+
+mod attachment;
+mod claim;
+mod snapshot;
+mod volume;
+mod world;
+
+pub use world::{Listed, World};
+
+/// What is found about an object.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// Its kind as people call it: `claim`, `volume`, `attachment` or `snapshot`.
+    pub kind: &'static str,
+    /// Its namespace, if it lives in one.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// How far it has come, in one word.
+    pub stage: String,
+    /// How old it is, in seconds.
+    pub age: Option<u64>,
+    /// Who has to act; nobody if all is well.
+    pub who: Option<String>,
+    /// What it waits for, in one sentence.
+    pub waits_for: Option<String>,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+}
+
+/// What an object waits for, and who has to act.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wait {
+    who: String,
+    what: String,
+}
+
+impl Wait {
+    fn new(who: impl Into<String>, what: impl Into<String>) -> Option<Self> {
+        Some(Self { who: who.into(), what: what.into() })
+    }
+}
+
+impl World {
+    /// What is found about all objects, claims first.
+    pub fn findings(&self) -> Vec<Finding> {
+        let claims = self.claims.iter().map(|it| claim::finding(self, it));
+        let volumes = self.volumes.iter().map(|it| volume::finding(self, it));
+        let attachments = self.attachments.iter().map(|it| attachment::finding(self, it));
+        let snapshots = self.snapshots.iter().map(|it| snapshot::finding(self, it));
+        claims.chain(volumes).chain(attachments).chain(snapshots).collect()
+    }
+
+    /// What is found about a claim and all that it depends on, the claim first.
+    pub fn findings_of_claim(&self, namespace: &str, name: &str) -> Vec<Finding> {
+        let Some(claim) = self.claim(namespace, name) else { return Vec::new() };
+        let mut findings = vec![claim::finding(self, claim)];
+        if let Some(snapshot) = claim::restored_from(self, claim) {
+            findings.push(snapshot::finding(self, snapshot));
+        }
+        let volume = claim.object.spec.volume_name.as_deref().and_then(|it| self.volume(it));
+        if let Some(volume) = volume {
+            findings.push(volume::finding(self, volume));
+            let attachments = self.attachments_of(&volume.object.metadata.name);
+            findings.extend(attachments.map(|it| attachment::finding(self, it)));
+        }
+        findings
+    }
+}
+
+/// The finalizers of an object that is being deleted, as one text.
+fn held_by(meta: &wharf_cluster::Meta) -> String {
+    format!("held by its finalizers: {}", meta.finalizers.join(", "))
+}

@@ -1,0 +1,29 @@
+//! What an attachment waits for.
+
+use wharf_cluster::VolumeAttachment;
+
+use super::{Finding, Listed, Wait, World};
+
+pub(super) fn finding(world: &World, attachment: &Listed<VolumeAttachment>) -> Finding {
+    let object = &attachment.object;
+    let (driver, node) = (&object.spec.attacher, &object.spec.node_name);
+    let (stage, wait, failed) = match (object.metadata.deleting, object.status.attached) {
+        (true, _) => {
+            let what = format!("driver {driver} has to detach it from {node}");
+            ("Detaching", Wait::new("attacher", what), "detachError")
+        }
+        (false, true) => ("Attached", None, "attachError"),
+        (false, false) if !world.has_driver(node, driver) => {
+            let what = format!("driver {driver} has not registered on node {node}");
+            ("Attaching", Wait::new("registrar", what), "attachError")
+        }
+        (false, false) => {
+            let what = format!("driver {driver} has to attach it to {node}");
+            ("Attaching", Wait::new("attacher", what), "attachError")
+        }
+    };
+    let message = attachment.whole["status"][failed]["message"].as_str();
+    let last_error = message.filter(|_| wait.is_some()).map(str::to_owned);
+    let finding = world.finding("attachment", attachment, stage, wait);
+    Finding { last_error: last_error.or(finding.last_error), ..finding }
+}

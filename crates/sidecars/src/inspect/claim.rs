@@ -1,0 +1,247 @@
+//! What a claim waits for.
+
+use serde_json::Value;
+use wharf_cluster::{PersistentVolumeClaim, StorageClass, VolumeSnapshot};
+use wharf_facts::{annotation, finalizer};
+
+use super::{Finding, Listed, Wait, World, held_by};
+
+/// Who finds a claim its volume.
+const BINDER: &str = "kube-controller-manager";
+/// Classes of volumes that nobody makes.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+pub(super) fn finding(world: &World, claim: &Listed<PersistentVolumeClaim>) -> Finding {
+    let object = &claim.object;
+    let phase = Some(object.status.phase.as_str()).filter(|phase| !phase.is_empty());
+    let (stage, wait) = if object.metadata.deleting {
+        ("Terminating", deleting(world, object))
+    } else {
+        match phase {
+            Some("Bound") => bound(world, object),
+            Some("Lost") => ("Lost", lost(object)),
+            _ => ("Pending", pending(world, object)),
+        }
+    };
+    world.finding("claim", claim, stage, wait)
+}
+
+/// The snapshot that a claim is restored from, if there is such a one.
+pub(super) fn restored_from<'a>(
+    world: &'a World,
+    claim: &Listed<PersistentVolumeClaim>,
+) -> Option<&'a Listed<VolumeSnapshot>> {
+    let source = claim.object.source().filter(|source| source.kind == "VolumeSnapshot")?;
+    let namespace = source.namespace.as_deref().or(claim.object.metadata.namespace.as_deref())?;
+    world.snapshot(namespace, &source.name)
+}
+
+fn deleting(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
+    let meta = &claim.metadata;
+    let users = names(&world.users(namespace(claim), &meta.name));
+    if meta.has_finalizer(finalizer::PVC_PROTECTION) && !users.is_empty() {
+        return Wait::new("whoever runs the pods", format!("pods still use it: {users}"));
+    }
+    if meta.has_finalizer(finalizer::CLONING_PROTECTION) {
+        return Wait::new("provisioner", "a claim that is cloned from it is not bound yet");
+    }
+    if meta.has_finalizer(finalizer::PVC_SNAPSHOT_PROTECTION) {
+        return Wait::new("snapshot-controller", "a snapshot of it is not ready yet");
+    }
+    Wait::new("the owners of its finalizers", held_by(meta))
+}
+
+fn lost(claim: &PersistentVolumeClaim) -> Option<Wait> {
+    let volume = claim.spec.volume_name.as_deref().unwrap_or_default();
+    let what = format!("PersistentVolume {volume} is gone: bring it back, or delete the claim");
+    Wait::new("a person", what)
+}
+
+fn bound(world: &World, claim: &PersistentVolumeClaim) -> (&'static str, Option<Wait>) {
+    let (spec, status) = (&claim.spec, &claim.status);
+    let condition = |kind: &str| {
+        let found = status.conditions.iter().find(|it| it.kind == kind && it.status == "True");
+        found.map(|it| it.message.as_str())
+    };
+    if let (Some(wanted), Some(size)) = (claim.requested(), status.capacity.storage)
+        && wanted > size
+    {
+        let grows = format!("it grows from {size} to {wanted}");
+        let wait = match status.allocated_resource_statuses.storage.as_deref() {
+            Some("NodeResizePending" | "NodeResizeInProgress") => {
+                Wait::new("kubelet", format!("{grows}, and its node does the rest once a pod runs"))
+            }
+            Some(refused @ ("ControllerResizeInfeasible" | "NodeResizeInfeasible")) => Wait::new(
+                "a person",
+                format!("{grows}, which was refused ({refused}): ask for less"),
+            ),
+            _ if condition("FileSystemResizePending").is_some() => {
+                Wait::new("kubelet", format!("{grows}, and its node does the rest once a pod runs"))
+            }
+            _ => Wait::new("resizer", grows),
+        };
+        return ("Growing", wait);
+    }
+    let (wanted, current) =
+        (&spec.volume_attributes_class_name, &status.current_volume_attributes_class_name);
+    if let Some(wanted) = wanted.as_ref().filter(|it| !it.is_empty())
+        && current.as_ref() != Some(wanted)
+    {
+        let infeasible =
+            status.modify_volume_status.as_ref().is_some_and(|it| it.status == "Infeasible");
+        let wait = match infeasible {
+            true => {
+                Wait::new("a person", format!("the driver refuses VolumeAttributesClass {wanted}"))
+            }
+            false => Wait::new("resizer", format!("it gets VolumeAttributesClass {wanted}")),
+        };
+        return ("Modifying", wait);
+    }
+    let volume = spec.volume_name.as_deref().unwrap_or_default();
+    if world.volume(volume).is_none() {
+        let what = format!("PersistentVolume {volume} is gone: bring it back, or delete the claim");
+        return ("Bound", Wait::new("a person", what));
+    }
+    ("Bound", None)
+}
+
+fn pending(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
+    if let Some(volume) = claim.spec.volume_name.as_deref().filter(|name| !name.is_empty()) {
+        return wished_for(world, claim, volume);
+    }
+    let class = match claim.spec.storage_class_name.as_deref() {
+        Some("") => {
+            return Wait::new(
+                "a person",
+                "it wants no class: a PersistentVolume has to be made for it",
+            );
+        }
+        None => {
+            return Wait::new("a person", "it names no class, and no StorageClass is the default");
+        }
+        Some(name) => match world.storage_class(name) {
+            Some(class) => &class.object,
+            None => return Wait::new("a person", format!("StorageClass {name} does not exist")),
+        },
+    };
+    if class.provisioner == NO_PROVISIONER {
+        let name = &class.metadata.name;
+        let what = format!("volumes of StorageClass {name} are made by hand: make one that fits");
+        return Wait::new("a person", what);
+    }
+    if class.waits_for_consumer() && selected_node(claim).is_none() {
+        return Some(first_consumer(world, claim));
+    }
+    if provisioner(claim).is_none() {
+        let what = format!("it has yet to be given to driver {}", class.provisioner);
+        return Wait::new(BINDER, what);
+    }
+    source(world, claim).or_else(|| provisioning(world, claim, class))
+}
+
+fn wished_for(world: &World, claim: &PersistentVolumeClaim, volume: &str) -> Option<Wait> {
+    let Some(found) = world.volume(volume) else {
+        return Wait::new(
+            "a person",
+            format!("it names PersistentVolume {volume}, which is not there"),
+        );
+    };
+    match &found.object.spec.claim_ref {
+        Some(other) if other.uid != claim.metadata.uid && !other.uid.is_empty() => {
+            let owner = format!("{}/{}", other.namespace, other.name);
+            Wait::new("a person", format!("PersistentVolume {volume} belongs to claim {owner}"))
+        }
+        _ => Wait::new(BINDER, format!("it is to be bound to PersistentVolume {volume}")),
+    }
+}
+
+/// A volume is made where its first pod runs.
+fn first_consumer(world: &World, claim: &PersistentVolumeClaim) -> Wait {
+    let users = world.users(namespace(claim), &claim.metadata.name);
+    let (who, what) = match users.first() {
+        None => {
+            ("a person", "its class waits for a pod that uses it, and there is none".to_owned())
+        }
+        Some(pod) => {
+            let said = unscheduled(pod).map(|text| format!(": {text}")).unwrap_or_default();
+            ("kube-scheduler", format!("its pod {} has no node yet{said}", names(&users)))
+        }
+    };
+    Wait { who: who.to_owned(), what }
+}
+
+fn source(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
+    let source = claim.source()?;
+    let namespace = source.namespace.as_deref().unwrap_or(namespace(claim));
+    let name = &source.name;
+    match source.kind.as_str() {
+        "VolumeSnapshot" => match world.snapshot(namespace, name) {
+            None => {
+                Wait::new("a person", format!("VolumeSnapshot {namespace}/{name} does not exist"))
+            }
+            Some(it) if !it.object.is_ready() => {
+                Wait::new("snapshotter", format!("VolumeSnapshot {namespace}/{name} is not ready"))
+            }
+            Some(_) => None,
+        },
+        "PersistentVolumeClaim" => match world.claim(namespace, name) {
+            None => Wait::new(
+                "a person",
+                format!("claim {namespace}/{name}, its source, does not exist"),
+            ),
+            Some(it) if it.object.status.phase != "Bound" => Wait::new(
+                "provisioner",
+                format!("claim {namespace}/{name}, its source, is not bound"),
+            ),
+            Some(_) => None,
+        },
+        kind => {
+            Wait::new("a volume populator", format!("it is filled from {kind} {namespace}/{name}"))
+        }
+    }
+}
+
+fn provisioning(
+    world: &World,
+    claim: &PersistentVolumeClaim,
+    class: &StorageClass,
+) -> Option<Wait> {
+    let driver = &class.provisioner;
+    if let Some(node) = selected_node(claim)
+        && !world.has_driver(node, driver)
+    {
+        let what = format!("driver {driver} has not registered on node {node}");
+        return Wait::new("registrar", what);
+    }
+    Wait::new("provisioner", format!("driver {driver} has to make its volume"))
+}
+
+fn namespace(claim: &PersistentVolumeClaim) -> &str {
+    claim.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.metadata.annotations.get(annotation::SELECTED_NODE).filter(|node| !node.is_empty())
+}
+
+fn provisioner(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let annotations = &claim.metadata.annotations;
+    let beta = || annotations.get(annotation::STORAGE_PROVISIONER_BETA);
+    annotations.get(annotation::STORAGE_PROVISIONER).or_else(beta)
+}
+
+fn names(pods: &[&Value]) -> String {
+    let names = pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str());
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// What the scheduler says about a pod that it has no node for.
+fn unscheduled(pod: &Value) -> Option<&str> {
+    let conditions = pod["status"]["conditions"].as_array()?;
+    let scheduled = conditions.iter().find(|it| it["type"] == "PodScheduled")?;
+    scheduled["message"].as_str().filter(|_| scheduled["status"] == "False")
+}
+
+#[cfg(test)]
+#[path = "claim_tests.rs"]
+mod tests;

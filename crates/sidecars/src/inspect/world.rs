@@ -1,0 +1,262 @@
+use http::Request;
+use jiff::Timestamp;
+use kube::Client;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::Value;
+use wharf_cluster::{
+    ApiFailure, CsiNode, Kind, PersistentVolume, PersistentVolumeClaim, StorageClass,
+    VolumeAttachment, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, bounded,
+};
+
+use super::Finding;
+
+/// The storage objects of a cluster, as they were at one moment.
+#[derive(Debug, Default)]
+pub struct World {
+    /// When that was.
+    pub now: Timestamp,
+    /// The claims that were asked for.
+    pub claims: Vec<Listed<PersistentVolumeClaim>>,
+    /// All volumes.
+    pub volumes: Vec<Listed<PersistentVolume>>,
+    /// All attachments.
+    pub attachments: Vec<Listed<VolumeAttachment>>,
+    /// The snapshots that were asked for.
+    pub snapshots: Vec<Listed<VolumeSnapshot>>,
+    /// All contents of snapshots.
+    pub contents: Vec<Listed<VolumeSnapshotContent>>,
+    /// All classes of volumes.
+    pub storage_classes: Vec<Listed<StorageClass>>,
+    /// All classes of snapshots.
+    pub snapshot_classes: Vec<Listed<VolumeSnapshotClass>>,
+    /// The drivers of all nodes.
+    pub csi_nodes: Vec<Listed<CsiNode>>,
+    /// The pods in the namespaces that were asked for, as the API has them.
+    pub pods: Vec<Value>,
+    /// Warnings in these namespaces, likewise.
+    pub warnings: Vec<Value>,
+}
+
+/// An object, with what controllers do not keep of it.
+#[derive(Clone, Debug, Default)]
+pub struct Listed<K> {
+    /// The object.
+    pub object: K,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// All of it.
+    pub whole: Value,
+}
+
+impl<K: Kind> Listed<K> {
+    /// Reads an object; `None` if it is none of this kind.
+    pub fn of(whole: Value) -> Option<Self> {
+        let object: K = serde_json::from_value(whole.clone()).ok()?;
+        let created = whole["metadata"]["creationTimestamp"].as_str();
+        Some(Self { object, created: created.and_then(|time| time.parse().ok()), whole })
+    }
+}
+
+/// How many objects are asked for at a time.
+const PAGE: usize = 500;
+
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(default)]
+    items: Vec<Value>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ListMeta {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+impl World {
+    /// Reads what there is, in one namespace or in all.
+    ///
+    /// # Errors
+    /// When the API refuses a list or cannot be reached. That it does not know snapshots is none.
+    pub async fn read(client: &Client, namespace: Option<&str>) -> Result<Self, ApiFailure> {
+        let all = None;
+        let warnings = "type=Warning";
+        let (claims, volumes, attachments, storage_classes, csi_nodes, pods, warnings) = tokio::try_join!(
+            objects(client, namespace),
+            objects(client, all),
+            objects(client, all),
+            objects(client, all),
+            objects(client, all),
+            list(client, "Pod", "/api/v1", namespace, "pods", None),
+            list(client, "Event", "/api/v1", namespace, "events", Some(warnings)),
+        )?;
+        let (snapshots, contents, snapshot_classes) = tokio::try_join!(
+            optional(client, namespace),
+            optional(client, all),
+            optional(client, all)
+        )?;
+        Ok(Self {
+            now: Timestamp::now(),
+            claims,
+            volumes,
+            attachments,
+            snapshots,
+            contents,
+            storage_classes,
+            snapshot_classes,
+            csi_nodes,
+            pods,
+            warnings,
+        })
+    }
+
+    pub(super) fn claim(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Option<&Listed<PersistentVolumeClaim>> {
+        named(&self.claims, Some(namespace), name)
+    }
+
+    pub(super) fn volume(&self, name: &str) -> Option<&Listed<PersistentVolume>> {
+        named(&self.volumes, None, name)
+    }
+
+    pub(super) fn snapshot(&self, namespace: &str, name: &str) -> Option<&Listed<VolumeSnapshot>> {
+        named(&self.snapshots, Some(namespace), name)
+    }
+
+    pub(super) fn content(&self, name: &str) -> Option<&Listed<VolumeSnapshotContent>> {
+        named(&self.contents, None, name)
+    }
+
+    pub(super) fn storage_class(&self, name: &str) -> Option<&Listed<StorageClass>> {
+        named(&self.storage_classes, None, name)
+    }
+
+    pub(super) fn snapshot_class(&self, name: &str) -> Option<&Listed<VolumeSnapshotClass>> {
+        named(&self.snapshot_classes, None, name)
+    }
+
+    pub(super) fn attachments_of(
+        &self,
+        volume: &str,
+    ) -> impl Iterator<Item = &Listed<VolumeAttachment>> {
+        let source = |it: &&Listed<VolumeAttachment>| {
+            it.object.spec.source.persistent_volume_name.as_deref() == Some(volume)
+        };
+        self.attachments.iter().filter(source)
+    }
+
+    /// Whether a node has told of a driver.
+    pub(super) fn has_driver(&self, node: &str, driver: &str) -> bool {
+        named(&self.csi_nodes, None, node).is_some_and(|it| it.object.node_id(driver).is_some())
+    }
+
+    /// The names of pods that use a claim and have not ended.
+    pub(super) fn users(&self, namespace: &str, claim: &str) -> Vec<&Value> {
+        let uses = |pod: &&Value| {
+            let volumes = pod["spec"]["volumes"].as_array();
+            let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+            pod["metadata"]["namespace"].as_str() == Some(namespace)
+                && !["Succeeded", "Failed"].contains(&phase)
+                && volumes.into_iter().flatten().any(|volume| {
+                    volume["persistentVolumeClaim"]["claimName"].as_str() == Some(claim)
+                })
+        };
+        self.pods.iter().filter(uses).collect()
+    }
+
+    /// A finding about an object, with what its warnings say last.
+    pub(super) fn finding<K: Kind>(
+        &self,
+        kind: &'static str,
+        about: &Listed<K>,
+        stage: impl Into<String>,
+        wait: Option<super::Wait>,
+    ) -> Finding {
+        let meta = about.object.meta();
+        let age = about.created.map(|created| self.now.duration_since(created).as_secs());
+        let last_error = wait.as_ref().and_then(|_| self.last_warning(&meta.uid));
+        let (who, waits_for) = wait.map(|wait| (wait.who, wait.what)).unzip();
+        Finding {
+            kind,
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            stage: stage.into(),
+            age: age.and_then(|age| u64::try_from(age).ok()),
+            who,
+            waits_for,
+            last_error,
+        }
+    }
+
+    fn last_warning(&self, uid: &str) -> Option<String> {
+        let about = |event: &&Value| event["involvedObject"]["uid"].as_str() == Some(uid);
+        let when = |event: &&Value| {
+            let time = event["lastTimestamp"].as_str().or(event["eventTime"].as_str());
+            time.unwrap_or_default().to_owned()
+        };
+        let last = self.warnings.iter().filter(about).max_by_key(when)?;
+        let text = |key| last[key].as_str().unwrap_or_default();
+        Some(format!("{}: {}", text("reason"), text("message")))
+    }
+}
+
+fn named<'a, K: Kind>(
+    among: &'a [Listed<K>],
+    namespace: Option<&str>,
+    name: &str,
+) -> Option<&'a Listed<K>> {
+    among.iter().find(|it| {
+        let meta = it.object.meta();
+        meta.name == name && meta.namespace.as_deref() == namespace
+    })
+}
+
+async fn objects<K: Kind>(
+    client: &Client,
+    namespace: Option<&str>,
+) -> Result<Vec<Listed<K>>, ApiFailure> {
+    let items = list(client, K::KIND, K::GROUP, namespace, K::RESOURCE, None).await?;
+    Ok(items.into_iter().filter_map(Listed::of).collect())
+}
+
+/// Objects of a kind that may not be installed.
+async fn optional<K: Kind>(
+    client: &Client,
+    namespace: Option<&str>,
+) -> Result<Vec<Listed<K>>, ApiFailure> {
+    match objects(client, namespace).await {
+        Err(ApiFailure::NotFound { .. }) => Ok(Vec::new()),
+        answer => answer,
+    }
+}
+
+async fn list(
+    client: &Client,
+    kind: &str,
+    group: &str,
+    namespace: Option<&str>,
+    resource: &str,
+    selector: Option<&str>,
+) -> Result<Vec<Value>, ApiFailure> {
+    let escaped = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let within = namespace.map(|it| format!("/namespaces/{}", escaped(it))).unwrap_or_default();
+    let selected = selector.map(|it| format!("&fieldSelector={}", escaped(it))).unwrap_or_default();
+    let mut items = Vec::new();
+    let mut next = String::new();
+    loop {
+        let path = format!("{group}{within}/{resource}?limit={PAGE}{selected}{next}");
+        let request = Request::get(path).body(Vec::new()).expect("all that is foreign is escaped");
+        let page: List = bounded(kind, client.request(request)).await?;
+        items.extend(page.items);
+        match page.metadata.next.filter(|next| !next.is_empty()) {
+            Some(token) => next = format!("&continue={}", escaped(&token)),
+            None => return Ok(items),
+        }
+    }
+}

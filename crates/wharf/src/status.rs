@@ -1,0 +1,206 @@
+//! `wharf status` and `wharf why`: what storage objects wait for, and who has to act.
+
+use std::{io::Write, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use wharf_sidecars::inspect::{Finding, World};
+
+use crate::{
+    running::{Threads, run},
+    text::plain,
+};
+
+/// Shows claims, volumes, attachments and snapshots, and who has to act
+///
+/// One line each: how far it has come, its age, who has to act on it and what went wrong last. Objects that wait for nobody
+/// are shown with --all only.
+#[derive(Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    cluster: Cluster,
+    /// Only claims and snapshots of this namespace
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Also what is as it should be
+    #[arg(short, long)]
+    all: bool,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+}
+
+/// Explains what a claim waits for
+///
+/// Shows the claim and what it depends on: its volume, the volume's attachments, the snapshot that it is restored from.
+#[derive(Args)]
+pub(crate) struct Why {
+    /// The claim: pvc/NAME
+    #[arg(value_name = "pvc/NAME", value_parser = claim)]
+    claim: String,
+    #[command(flatten)]
+    cluster: Cluster,
+    /// The claim's namespace
+    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
+    namespace: String,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+}
+
+#[derive(Args)]
+struct Cluster {
+    /// How to reach the API; a pod's own account if this is not given
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+impl Cluster {
+    async fn read(&self, namespace: Option<&str>) -> anyhow::Result<World> {
+        let client = wharf_cluster::connect(self.kubeconfig.as_deref()).await?;
+        World::read(&client, namespace).await.context("cannot read the cluster's storage objects")
+    }
+}
+
+impl Status {
+    pub(crate) fn run(self) -> ExitCode {
+        run(Threads::One, |_| async move {
+            let mut findings = self.cluster.read(self.namespace.as_deref()).await?.findings();
+            let seen = findings.len();
+            findings.retain(|finding| self.all || finding.who.is_some());
+            let mut out = std::io::stdout().lock();
+            match self.output {
+                Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&findings)?)?,
+                Output::Table if findings.is_empty() => {
+                    writeln!(out, "Nothing waits: {seen} objects are as they should be.")?;
+                }
+                Output::Table => write!(out, "{}", table(&findings))?,
+            }
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+}
+
+impl Why {
+    pub(crate) fn run(self) -> ExitCode {
+        run(Threads::One, |_| async move {
+            let Self { claim, namespace, .. } = &self;
+            let world = self.cluster.read(Some(namespace)).await?;
+            let findings = world.findings_of_claim(namespace, claim);
+            if findings.is_empty() {
+                bail!("there is no PersistentVolumeClaim {claim} in namespace {namespace}");
+            }
+            let mut out = std::io::stdout().lock();
+            match self.output {
+                Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&findings)?)?,
+                Output::Table => findings.iter().try_for_each(|it| write!(out, "{}", told(it)))?,
+            }
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+}
+
+fn claim(text: &str) -> Result<String, String> {
+    let kinds = ["pvc", "persistentvolumeclaim", "persistentvolumeclaims", "claim"];
+    match text.split_once('/') {
+        Some((kind, name)) if kinds.contains(&kind) && !name.is_empty() => Ok(name.to_owned()),
+        _ => Err("expected a claim, such as pvc/data".to_owned()),
+    }
+}
+
+const HEAD: [&str; 6] = ["OBJECT", "STAGE", "AGE", "WHO ACTS", "WAITS FOR", "LAST ERROR"];
+
+fn table(findings: &[Finding]) -> String {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    rows.extend(findings.iter().map(|finding| {
+        let or_none = |text: &Option<String>| text.as_deref().map_or("-".to_owned(), plain);
+        [
+            object(finding),
+            plain(&finding.stage),
+            finding.age.map_or("-".to_owned(), age),
+            or_none(&finding.who),
+            or_none(&finding.waits_for),
+            or_none(&finding.last_error),
+        ]
+    }));
+    let widths: [usize; HEAD.len()] = std::array::from_fn(|column| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    });
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A finding in full.
+fn told(finding: &Finding) -> String {
+    let mut text = format!("{}: {}\n", object(finding), plain(&finding.stage));
+    let mut line = |head: &str, value: &Option<String>| {
+        if let Some(value) = value {
+            text.push_str(&format!("  {head:<11}{}\n", plain(value)));
+        }
+    };
+    line("waits for", &finding.waits_for);
+    line("who acts", &finding.who);
+    line("last error", &finding.last_error);
+    text
+}
+
+fn object(finding: &Finding) -> String {
+    match &finding.namespace {
+        Some(namespace) => format!("{} {namespace}/{}", finding.kind, finding.name),
+        None => format!("{} {}", finding.kind, finding.name),
+    }
+}
+
+/// As kubectl writes it: in the largest unit.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_named_as_kubectl_names_them() {
+        assert_eq!(claim("pvc/data"), Ok("data".to_owned()));
+        assert_eq!(claim("persistentvolumeclaim/data"), Ok("data".to_owned()));
+        for wrong in ["data", "pv/data", "pvc/", ""] {
+            assert!(claim(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_line_for_each_object_in_columns() {
+        let finding = Finding {
+            kind: "claim",
+            namespace: Some("n".to_owned()),
+            name: "data".to_owned(),
+            stage: "Pending".to_owned(),
+            age: Some(180),
+            who: Some("provisioner".to_owned()),
+            waits_for: Some("a volume".to_owned()),
+            last_error: Some("a\nb".to_owned()),
+        };
+        let lines = table(&[finding]);
+        let lines: Vec<&str> = lines.lines().collect();
+        assert_eq!(lines[1], "claim n/data  Pending  3m   provisioner  a volume   a\\nb");
+        assert_eq!(lines[0], "OBJECT        STAGE    AGE  WHO ACTS     WAITS FOR  LAST ERROR");
+    }
+}
