@@ -1,3 +1,5 @@
+mod correlator;
+mod lru;
 mod writer;
 
 use k8s_openapi::{
@@ -5,9 +7,17 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
 };
-use kube::{Api, Client, api::PostParams};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
 
 pub use self::writer::{EventWriter, Events};
+use self::{
+    correlator::{Correlated, Entry},
+    writer::Told,
+};
 use crate::{ApiFailure, Kind, bounded};
 
 /// The two kinds of events that `kubectl` knows.
@@ -23,14 +33,14 @@ pub enum EventType {
 #[derive(Clone)]
 pub struct EventRecorder {
     client: Client,
-    component: &'static str,
+    component: String,
     host: String,
 }
 
 impl EventRecorder {
-    /// A recorder for a component on a host.
-    pub fn new(client: Client, component: &'static str, host: impl Into<String>) -> Self {
-        Self { client, component, host: host.into() }
+    /// A recorder for a component on a host. An empty host is left out, as the Go sidecars do.
+    pub fn new(client: Client, component: impl Into<String>, host: impl Into<String>) -> Self {
+        Self { client, component: component.into(), host: host.into() }
     }
 
     /// Writes one event about an object. Whoever calls sees to it that the same thing is not said twice.
@@ -41,13 +51,54 @@ impl EventRecorder {
         reason: &str,
         message: &str,
     ) -> Result<(), ApiFailure> {
-        // Events about cluster-wide objects live in the default namespace.
-        let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        let now = Time(Timestamp::now());
-        let event = Event {
+        let entry = Entry { name: None, count: 1, first: Timestamp::now() };
+        self.post(self.event(about, kind, reason, message, &entry)).await.map(drop)
+    }
+
+    /// Writes an event that was told for the first time, or whose object is gone, and gives the object's name.
+    async fn create(
+        &self,
+        told: &Told,
+        Correlated { entry, message, .. }: &Correlated,
+    ) -> Result<String, ApiFailure> {
+        let event = self.event(told.about.clone(), told.kind, told.reason, message, entry);
+        self.post(event).await
+    }
+
+    /// Counts an event that was told again.
+    async fn recount(
+        &self,
+        about: &ObjectReference,
+        name: &str,
+        Correlated { entry, message, .. }: &Correlated,
+    ) -> Result<(), ApiFailure> {
+        let last = Time(Timestamp::now());
+        let patch = json!({ "count": entry.count, "lastTimestamp": last, "message": message });
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace(about));
+        let params = PatchParams::default();
+        bounded("event", events.patch(name, &params, &Patch::Merge(patch))).await.map(drop)
+    }
+
+    async fn post(&self, event: Event) -> Result<String, ApiFailure> {
+        let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        let created = bounded("event", events.create(&PostParams::default(), &event)).await?;
+        Ok(created.metadata.name.unwrap_or_default())
+    }
+
+    fn event(
+        &self,
+        about: ObjectReference,
+        kind: EventType,
+        reason: &str,
+        message: &str,
+        entry: &Entry,
+    ) -> Event {
+        let host = Some(self.host.clone()).filter(|host| !host.is_empty());
+        Event {
             metadata: ObjectMeta {
                 generate_name: Some(format!("{}.", about.name.as_deref().unwrap_or("unknown"))),
-                namespace: Some(namespace.clone()),
+                namespace: Some(namespace(&about).to_owned()),
                 ..ObjectMeta::default()
             },
             involved_object: about,
@@ -57,21 +108,23 @@ impl EventRecorder {
             }),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
-            count: Some(1),
-            first_timestamp: Some(now.clone()),
-            last_timestamp: Some(now),
+            count: Some(entry.count),
+            first_timestamp: Some(Time(entry.first)),
+            last_timestamp: Some(Time(Timestamp::now())),
             source: Some(EventSource {
-                component: Some(self.component.to_owned()),
-                host: Some(self.host.clone()),
+                component: Some(self.component.clone()),
+                host: host.clone(),
             }),
-            reporting_component: Some(self.component.to_owned()),
-            reporting_instance: Some(self.host.clone()),
+            reporting_component: Some(self.component.clone()),
+            reporting_instance: host,
             ..Event::default()
-        };
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
-        bounded("event", events.create(&PostParams::default(), &event)).await?;
-        Ok(())
+        }
     }
+}
+
+/// Events about cluster-wide objects live in the default namespace.
+fn namespace(about: &ObjectReference) -> &str {
+    about.namespace.as_deref().unwrap_or("default")
 }
 
 /// The object that an event is about.
@@ -89,3 +142,6 @@ pub(crate) fn reference<K: Kind>(object: &K) -> ObjectReference {
         ..ObjectReference::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

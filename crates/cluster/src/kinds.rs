@@ -10,6 +10,7 @@ mod claim;
 mod csi_node;
 mod meta;
 mod persistent_volume;
+mod pod;
 mod size;
 mod snapshot;
 mod storage_class;
@@ -30,6 +31,7 @@ pub use persistent_volume::{
     NodeSelectorTerm, PersistentVolume, PersistentVolumeSpec, PersistentVolumeStatus,
     SecretReference,
 };
+pub use pod::{Pod, PodSpec, PodStatus};
 pub use size::{Size, Sizes};
 pub use snapshot::{
     SnapshotError, SnapshotReference, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,

@@ -21,6 +21,8 @@ pub enum Patch {
     Merge(Value),
     /// Steps that are done all or not at all.
     Json(Value),
+    /// Fields to set, where lists of things with names are merged by those.
+    Strategic(Value),
 }
 
 /// Which part of an object is written.
@@ -105,6 +107,7 @@ impl<K: Kind> Objects<K> {
         let (content, body) = match patch {
             Patch::Merge(body) => ("application/merge-patch+json", body),
             Patch::Json(body) => ("application/json-patch+json", body),
+            Patch::Strategic(body) => ("application/strategic-merge-patch+json", body),
         };
         let body = body.to_string().into_bytes();
         let request = request(Method::PATCH, path::<K>(of, part), Some(content), body);

@@ -13,11 +13,12 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::handle::{Handle, Shared};
+use crate::metrics::{QueueMetrics, Work};
 use crate::queue::{Queue, Start, YEAR};
 use crate::{Attempt, Backoff, Operation, Outcome};
 
 /// How a reconciler works.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Names the reconciler in logs.
     pub name: &'static str,
@@ -25,6 +26,8 @@ pub struct Config {
     pub parallelism: usize,
     /// The waits between failures of one key.
     pub backoff: Backoff,
+    /// Where it is counted and timed, if someone asks.
+    pub metrics: Option<QueueMetrics>,
 }
 
 /// Runs an [`Operation`] for the keys that its [`Handle`]s name.
@@ -40,7 +43,8 @@ pub struct Reconciler<K> {
 impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Reconciler<K> {
     /// Starts a reconciler with no keys. Must be called inside a tokio runtime with timers.
     pub fn start<O: Operation<K>>(config: Config, operation: O) -> Self {
-        let shared = Arc::new(Shared::new(Queue::new(config.parallelism, config.backoff)));
+        let shared =
+            Arc::new(Shared::new(Queue::new(config.parallelism, config.backoff), config.metrics));
         let (drain, asked_to_drain) = oneshot::channel();
         let driver = Driver {
             name: config.name,
@@ -81,8 +85,8 @@ struct Driver<K: Clone + Eq + Hash, O> {
     shared: Arc<Shared<K>>,
     operation: Arc<O>,
     runs: JoinSet<Outcome>,
-    /// The key of each run.
-    keys: HashMap<task::Id, K>,
+    /// The key of each run, and its time while it is taken.
+    keys: HashMap<task::Id, (K, Option<Work>)>,
 }
 
 impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driver<K, O> {
@@ -112,7 +116,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driv
     fn start_runs(&mut self) -> Option<Instant> {
         let mut inner = self.shared.lock();
         let now = Instant::now().into_std();
-        while let Some(Start { key, generation, failures }) = inner.queue.start(now) {
+        while let Some(Start { key, generation, failures, waited }) = inner.queue.start(now) {
             let superseded = CancellationToken::new();
             inner.running.insert(key.clone(), superseded.clone());
             let attempt = Attempt { generation, failures, superseded };
@@ -121,8 +125,10 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driv
                 let key = key.clone();
                 async move { operation.run(key, attempt).await }
             };
-            self.keys.insert(self.runs.spawn(run).id(), key);
+            let work = self.shared.metrics.as_ref().map(|metrics| metrics.begin(waited));
+            self.keys.insert(self.runs.spawn(run).id(), (key, work));
         }
+        self.shared.measure(&mut inner);
         inner.queue.due().map(Instant::from_std)
     }
 
@@ -133,7 +139,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driv
             Err(error) if error.is_cancelled() => return,
             Err(error) => (error.id(), Err(error)),
         };
-        let key = self.keys.remove(&id).expect("every run has a key");
+        let (key, _) = self.keys.remove(&id).expect("every run has a key");
         let outcome = outcome.unwrap_or_else(|error| {
             let panic = error.into_panic();
             let panic = panic_text(&*panic);

@@ -6,9 +6,11 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::KeyState;
+use crate::metrics::QueueMetrics;
 use crate::queue::Queue;
 
 /// A cheap, clonable reference to a [`Reconciler`](crate::Reconciler). Its calls never block; after
@@ -22,7 +24,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Handle<K> {
     /// Something about the key may have changed: run it. A key that backs off keeps its wait; a key
     /// that runs will run again.
     pub fn wake(&self, key: K) {
-        self.shared.change(|inner| inner.queue.wake(key));
+        self.shared.change(|inner| inner.queue.wake(key, now()));
     }
 
     /// The key is a new one under the same name (a new inode, a changed spec): its back-off and
@@ -31,7 +33,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Handle<K> {
     pub fn renew(&self, key: K) {
         self.shared.change(|inner| {
             let running = inner.running.get(&key).cloned();
-            if inner.queue.renew(key)
+            if inner.queue.renew(key, now())
                 && let Some(superseded) = running
             {
                 superseded.cancel();
@@ -75,6 +77,7 @@ pub(crate) struct Shared<K> {
     /// Rung when the driver has to look at the queue.
     pub(crate) bell: Notify,
     idle: Notify,
+    pub(crate) metrics: Option<QueueMetrics>,
 }
 
 #[derive(Debug)]
@@ -82,12 +85,14 @@ pub(crate) struct Inner<K> {
     pub(crate) queue: Queue<K>,
     /// The token of each run that goes on.
     pub(crate) running: HashMap<K, CancellationToken>,
+    /// How many keys were in line when that was told last.
+    measured: usize,
 }
 
 impl<K: Clone + Eq + Hash> Shared<K> {
-    pub(crate) fn new(queue: Queue<K>) -> Self {
-        let inner = Inner { queue, running: HashMap::new() };
-        Self { inner: Mutex::new(inner), bell: Notify::new(), idle: Notify::new() }
+    pub(crate) fn new(queue: Queue<K>, metrics: Option<QueueMetrics>) -> Self {
+        let inner = Mutex::new(Inner { queue, running: HashMap::new(), measured: 0 });
+        Self { inner, bell: Notify::new(), idle: Notify::new(), metrics }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner<K>> {
@@ -98,6 +103,7 @@ impl<K: Clone + Eq + Hash> Shared<K> {
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Inner<K>) -> R) -> R {
         let mut inner = self.lock();
         let answer = change(&mut inner);
+        self.measure(&mut inner);
         let idle = inner.queue.is_idle();
         drop(inner);
         if idle {
@@ -106,4 +112,18 @@ impl<K: Clone + Eq + Hash> Shared<K> {
         self.bell.notify_one();
         answer
     }
+
+    /// Brings the metrics to where the queue is.
+    pub(crate) fn measure(&self, inner: &mut Inner<K>) {
+        if let Some(metrics) = &self.metrics {
+            let depth = inner.queue.depth();
+            let before = std::mem::replace(&mut inner.measured, depth);
+            metrics.measure((before, depth), inner.queue.take_tally());
+        }
+    }
+}
+
+/// As tokio's clock has it, which tests can turn.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
 }

@@ -20,15 +20,18 @@
 //! - `handle`: how the rest of the process talks to it.
 //! - `operation`: what a controller supplies.
 //! - `backoff`: the waits between failures.
+//! - `metrics`: what queues are counted and timed by, under client-go's names.
 
 mod backoff;
 mod driver;
 mod handle;
+mod metrics;
 mod operation;
 mod queue;
 
 pub use backoff::Backoff;
 pub use driver::{Config, Reconciler};
 pub use handle::Handle;
+pub use metrics::{QueueMetrics, WorkqueueMetrics};
 pub use operation::{Attempt, Operation, Outcome};
 pub use queue::{KeyState, Phase};

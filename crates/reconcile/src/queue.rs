@@ -43,6 +43,17 @@ pub(crate) struct Start<K> {
     pub(crate) key: K,
     pub(crate) generation: u64,
     pub(crate) failures: u32,
+    /// How long the key was in line.
+    pub(crate) waited: Duration,
+}
+
+/// What has happened in a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// How often a key got in line.
+    pub(crate) adds: u64,
+    /// How often a key was told to come back later.
+    pub(crate) retries: u64,
 }
 
 /// No wait is longer than this: nobody sees the difference, and every clock can count so far.
@@ -60,6 +71,7 @@ pub(crate) struct Queue<K> {
     closed: bool,
     /// The last ticket given out, for a place in a queue or a generation.
     tickets: u64,
+    tally: Tally,
 }
 
 #[derive(Debug)]
@@ -73,7 +85,7 @@ struct Entry {
 
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    Ready(u64),
+    Ready(u64, Instant),
     Waiting(Instant, u64),
     Running(Next),
 }
@@ -102,15 +114,16 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             running: 0,
             closed: false,
             tickets: 0,
+            tally: Tally::default(),
         }
     }
 
     /// Something about the key may have changed.
-    pub(crate) fn wake(&mut self, key: K) {
+    pub(crate) fn wake(&mut self, key: K, now: Instant) {
         if self.closed {
             return;
         }
-        let Some(entry) = self.entries.get_mut(&key) else { return self.enter(key) };
+        let Some(entry) = self.entries.get_mut(&key) else { return self.enter(key, now) };
         if let Place::Running(next) = &mut entry.place {
             *next = match *next {
                 Next::Outcome | Next::Again => Next::Again,
@@ -120,27 +133,27 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     }
 
     /// The key is a new one under the same name. True when a run of the old one goes on.
-    pub(crate) fn renew(&mut self, key: K) -> bool {
+    pub(crate) fn renew(&mut self, key: K, now: Instant) -> bool {
         if self.closed {
             return false;
         }
         let generation = self.ticket();
         let Some(entry) = self.entries.get_mut(&key) else {
-            self.enter(key);
+            self.enter(key, now);
             return false;
         };
         entry.generation = generation;
         entry.failures = 0;
         entry.steps = 0;
         match entry.place {
-            Place::Ready(_) => false,
+            Place::Ready(..) => false,
             Place::Running(_) => {
                 entry.place = Place::Running(Next::Afresh);
                 true
             }
             Place::Waiting(until, seat) => {
                 self.waiting.remove(&(until, seat));
-                self.line_up(key);
+                self.line_up(key, now);
                 false
             }
         }
@@ -156,7 +169,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 entry.place = Place::Running(Next::Forgotten);
                 return;
             }
-            Place::Ready(seat) => drop(self.ready.remove(&seat)),
+            Place::Ready(seat, _) => drop(self.ready.remove(&seat)),
             Place::Waiting(until, seat) => drop(self.waiting.remove(&(until, seat))),
         }
         self.entries.remove(key);
@@ -169,16 +182,20 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 break;
             }
             let key = first.remove();
-            self.line_up(key);
+            self.line_up(key, now);
         }
         if self.running >= self.parallelism {
             return None;
         }
         let (_, key) = self.ready.pop_first()?;
         let entry = self.entries.get_mut(&key).expect("a key in line has an entry");
+        let waited = match entry.place {
+            Place::Ready(_, since) => now.saturating_duration_since(since),
+            _ => Duration::ZERO,
+        };
         entry.place = Place::Running(Next::Outcome);
         self.running += 1;
-        Some(Start { key, generation: entry.generation, failures: entry.failures })
+        Some(Start { key, generation: entry.generation, failures: entry.failures, waited })
     }
 
     /// The run of `key` has ended.
@@ -197,11 +214,11 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 self.entries.remove(&key);
                 return;
             }
-            (Next::Afresh, _) => return self.line_up(key),
+            (Next::Afresh, _) => return self.line_up(key, now),
             (Next::Again, Outcome::Done) => {
                 entry.failures = 0;
                 entry.steps = 0;
-                return self.line_up(key);
+                return self.line_up(key, now);
             }
             (_, Outcome::Retry) => {
                 entry.steps = entry.steps.saturating_add(1);
@@ -210,6 +227,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             (_, Outcome::RetryAfter(delay)) => delay,
         };
         entry.failures = entry.failures.saturating_add(1);
+        self.tally.retries += 1;
         self.tickets += 1;
         let until = now + delay.min(YEAR);
         entry.place = Place::Waiting(until, self.tickets);
@@ -235,10 +253,20 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.running == 0 && self.ready.is_empty()
     }
 
+    /// How many keys are in line.
+    pub(crate) fn depth(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// What has happened since this was asked last.
+    pub(crate) fn take_tally(&mut self) -> Tally {
+        std::mem::take(&mut self.tally)
+    }
+
     pub(crate) fn state(&self, key: &K) -> Option<KeyState> {
         let entry = self.entries.get(key)?;
         let phase = match entry.place {
-            Place::Ready(_) => Phase::Queued,
+            Place::Ready(..) => Phase::Queued,
             Place::Waiting(until, _) => Phase::BackingOff { until },
             Place::Running(next) => {
                 Phase::Running { again: matches!(next, Next::Again | Next::Afresh) }
@@ -247,17 +275,18 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         Some(KeyState { phase, failures: entry.failures, generation: entry.generation })
     }
 
-    fn enter(&mut self, key: K) {
+    fn enter(&mut self, key: K, now: Instant) {
         let generation = self.ticket();
-        let entry = Entry { generation, failures: 0, steps: 0, place: Place::Ready(0) };
+        let entry = Entry { generation, failures: 0, steps: 0, place: Place::Ready(0, now) };
         self.entries.insert(key.clone(), entry);
-        self.line_up(key);
+        self.line_up(key, now);
     }
 
-    fn line_up(&mut self, key: K) {
+    fn line_up(&mut self, key: K, now: Instant) {
+        self.tally.adds += 1;
         let seat = self.ticket();
         let entry = self.entries.get_mut(&key).expect("a key that lines up has an entry");
-        entry.place = Place::Ready(seat);
+        entry.place = Place::Ready(seat, now);
         self.ready.insert(seat, key);
     }
 

@@ -150,10 +150,10 @@ proptest! {
         for step in steps {
             match step {
                 Step::Wake(key) => {
-                    queue.wake(key);
+                    queue.wake(key, at(model.now));
                     model.wake(key);
                 }
-                Step::Renew(key) => prop_assert_eq!(queue.renew(key), model.renew(key)),
+                Step::Renew(key) => prop_assert_eq!(queue.renew(key, at(model.now)), model.renew(key)),
                 Step::Forget(key) => {
                     queue.forget(&key);
                     model.forget(key);
@@ -204,13 +204,13 @@ proptest! {
 fn a_closed_queue_takes_nothing_and_keeps_only_what_runs() {
     let now = Instant::now();
     let mut queue = Queue::new(1, BACKOFF);
-    queue.wake("runs");
-    queue.wake("queued");
+    queue.wake("runs", now);
+    queue.wake("queued", now);
     assert_eq!(queue.start(now).map(|run| run.key), Some("runs"));
-    queue.wake("runs");
+    queue.wake("runs", now);
     queue.close();
-    queue.wake("late");
-    assert!(!queue.renew("runs"));
+    queue.wake("late", now);
+    assert!(!queue.renew("runs", now));
     assert_eq!(queue.entries.len(), 1);
     queue.finish("runs", Outcome::Retry, now);
     assert!(queue.entries.is_empty() && queue.is_idle() && queue.due().is_none());
@@ -220,8 +220,27 @@ fn a_closed_queue_takes_nothing_and_keeps_only_what_runs() {
 fn a_wait_beyond_the_clock_is_a_long_one() {
     let now = Instant::now();
     let mut queue = Queue::new(1, BACKOFF);
-    queue.wake("key");
+    queue.wake("key", now);
     queue.start(now);
     queue.finish("key", Outcome::RetryAfter(Duration::MAX), now);
     assert_eq!(queue.due(), Some(now + YEAR));
+}
+
+#[test]
+fn what_happens_is_counted_and_timed() {
+    let base = Instant::now();
+    let at = |ms| base + Duration::from_millis(ms);
+    let mut queue = Queue::new(1, BACKOFF);
+    queue.wake("a", at(0));
+    queue.wake("a", at(1));
+    queue.wake("b", at(2));
+    assert_eq!(queue.depth(), 2);
+    assert_eq!(queue.start(at(5)).map(|run| run.waited.as_millis()), Some(5));
+    queue.finish("a", Outcome::Retry, at(6));
+    assert_eq!(queue.take_tally(), Tally { adds: 2, retries: 1 });
+    assert_eq!(queue.start(at(6)).map(|run| run.waited.as_millis()), Some(4));
+    queue.finish("b", Outcome::Done, at(7));
+    assert_eq!((queue.depth(), queue.take_tally()), (0, Tally::default()));
+    assert_eq!(queue.start(at(60_000)).map(|run| run.key), Some("a"));
+    assert_eq!(queue.take_tally(), Tally { adds: 1, retries: 0 });
 }

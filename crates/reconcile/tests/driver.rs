@@ -12,7 +12,7 @@ use wharf_reconcile::{Attempt, Backoff, Config, Operation, Outcome, Phase, Recon
 const LIMIT: Duration = Duration::from_secs(3600);
 
 fn config(parallelism: usize) -> Config {
-    Config { name: "test", parallelism, backoff: Backoff::KUBELET }
+    Config { name: "test", parallelism, backoff: Backoff::KUBELET, metrics: None }
 }
 
 /// Tells of each run, and ends it as the test says.

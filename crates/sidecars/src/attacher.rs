@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use wharf_cluster::{CsiNode, Key, Objects, PersistentVolume, Store, VolumeAttachment};
 use wharf_csi::Driver;
 use wharf_facts::finalizer;
-use wharf_reconcile::{Backoff, Config, Handle, Reconciler};
+use wharf_reconcile::{Backoff, Config, Handle, Reconciler, WorkqueueMetrics};
 
 pub use self::metrics::AttacherMetrics;
 use self::{attachment::AttachmentOperation, lane::Lane, metrics::Lanes, volume::VolumeOperation};
@@ -63,6 +63,8 @@ pub struct AttacherOptions {
     pub default_fs_type: String,
     /// Where is told how many attachments wait.
     pub metrics: AttacherMetrics,
+    /// Where the queues are counted and timed, if someone asks.
+    pub queues: Option<WorkqueueMetrics>,
 }
 
 impl AttacherOptions {
@@ -79,6 +81,7 @@ impl AttacherOptions {
             max_entries: 0,
             default_fs_type: String::new(),
             metrics: AttacherMetrics::default(),
+            queues: None,
         }
     }
 }
@@ -141,8 +144,11 @@ impl Attacher {
         if stop.run_until_cancelled(caches).await.is_none() {
             return;
         }
-        let Shared { options: AttacherOptions { workers, backoff, .. }, .. } = *shared;
-        let config = |name, parallelism| Config { name, parallelism, backoff };
+        let AttacherOptions { workers, backoff, ref queues, .. } = shared.options;
+        let config = |name, parallelism| {
+            let metrics = queues.as_ref().map(|queues| queues.queue(name));
+            Config { name, parallelism, backoff, metrics }
+        };
         let volumes = Reconciler::start(
             config("csi-attacher-pv", workers),
             VolumeOperation { shared: Arc::clone(&shared), stop: stop.clone() },

@@ -4,8 +4,9 @@ use kube::Client;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{
-    CsiNode, Kind, PersistentVolume, PersistentVolumeClaim, StorageClass, Store, VolumeAttachment,
-    VolumeAttributesClass, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, Watch,
+    CsiNode, Kind, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Store,
+    VolumeAttachment, VolumeAttributesClass, VolumeSnapshot, VolumeSnapshotClass,
+    VolumeSnapshotContent, Watch,
 };
 use wharf_facts::{annotation, finalizer};
 
@@ -22,6 +23,8 @@ pub struct Caches {
     pub csi_nodes: Arc<Store<CsiNode>>,
     /// Claims that another driver is not known to serve.
     pub claims: Arc<Store<PersistentVolumeClaim>>,
+    /// Pods that may use claims: those that have ended do not count.
+    pub pods: Arc<Store<Pod>>,
     /// The driver's classes of volumes.
     pub storage_classes: Arc<Store<StorageClass>>,
     /// The driver's classes of attributes.
@@ -43,6 +46,7 @@ pub enum Watched {
     Volumes,
     CsiNodes,
     Claims,
+    Pods,
     StorageClasses,
     AttributesClasses,
     Snapshots,
@@ -89,6 +93,13 @@ impl Caches {
                     claim.metadata.labels = Default::default();
                     may_be_claim_of(claim, &is_own)
                 }
+            }),
+            pods: Store::new(|pod: &mut Pod| {
+                pod.metadata.uid = String::new();
+                pod.metadata.finalizers = Default::default();
+                pod.metadata.annotations = Default::default();
+                pod.metadata.labels = Default::default();
+                !pod.status.ended && !pod.spec.claims.is_empty()
             }),
             storage_classes: of_driver(&is_own, |it: &StorageClass| &it.provisioner),
             attributes_classes: of_driver(&is_own, |it: &VolumeAttributesClass| &it.driver_name),
@@ -153,6 +164,7 @@ impl Caches {
             Watched::Volumes => begin(&self.volumes, client, stop, watches),
             Watched::CsiNodes => begin(&self.csi_nodes, client, stop, watches),
             Watched::Claims => begin(&self.claims, client, stop, watches),
+            Watched::Pods => begin(&self.pods, client, stop, watches),
             Watched::StorageClasses => begin(&self.storage_classes, client, stop, watches),
             Watched::AttributesClasses => begin(&self.attributes_classes, client, stop, watches),
             Watched::Snapshots => begin(&self.snapshots, client, stop, watches),

@@ -7,11 +7,14 @@
 //! | module | stands for |
 //! |---|---|
 //! | [`attacher`] | external-attacher |
+//! | [`resizer`] | external-resizer |
 
 pub mod attacher;
 pub mod inspect;
+pub mod resizer;
 
 mod caches;
+mod capability;
 mod secret;
 
 pub use caches::{Caches, Watched};

@@ -1,7 +1,7 @@
 //! wharf: the Kubernetes node-plugin and storage plane in one binary.
 //!
-//! Which program it is depends on its name: called as `csi-node-driver-registrar`, `livenessprobe`, `csi-attacher` or
-//! `koord-runtime-proxy` it takes their flags and behaves like them. Called as `wharf` it offers everything as subcommands.
+//! Which program it is depends on its name: called as `csi-node-driver-registrar`, `livenessprobe`, `csi-attacher`,
+//! `csi-resizer` or `koord-runtime-proxy` it takes their flags and behaves like them. Called as `wharf` it offers everything as subcommands.
 
 mod csi;
 mod demo;
@@ -48,6 +48,9 @@ enum Command {
     /// Tells the kubelet that a CSI driver is there; takes node-driver-registrar's flags
     #[command(disable_help_flag = true)]
     Registrar(Upstream),
+    /// Grows and modifies volumes; takes external-resizer's flags
+    #[command(disable_help_flag = true)]
+    Resizer(Upstream),
     /// Answers over HTTP whether a CSI driver lives; takes livenessprobe's flags
     #[command(disable_help_flag = true)]
     Liveness(Upstream),
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Command::Registrar(Upstream { flags }) => {
             Personality::Registrar.run("wharf registrar", flags)
         }
+        Command::Resizer(Upstream { flags }) => Personality::Resizer.run("wharf resizer", flags),
         Command::Liveness(Upstream { flags }) => Personality::Liveness.run("wharf liveness", flags),
         Command::Status(status) => status.run(),
         Command::Why(why) => why.run(),

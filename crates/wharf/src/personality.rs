@@ -13,6 +13,8 @@ pub(crate) enum Personality {
     RuntimeProxy,
     /// external-attacher.
     Attacher,
+    /// external-resizer.
+    Resizer,
 }
 
 impl Personality {
@@ -23,6 +25,7 @@ impl Personality {
             "livenessprobe" => Some(Self::Liveness),
             "koord-runtime-proxy" => Some(Self::RuntimeProxy),
             "csi-attacher" | "external-attacher" => Some(Self::Attacher),
+            "csi-resizer" | "external-resizer" => Some(Self::Resizer),
             _ => None,
         }
     }
@@ -35,6 +38,7 @@ impl Personality {
             Self::Liveness => liveness::main(name, args),
             Self::RuntimeProxy => proxy::koord::main(name, args),
             Self::Attacher => sidecars::attacher::main(name, args),
+            Self::Resizer => sidecars::resizer::main(name, args),
         }
     }
 }
@@ -49,6 +53,7 @@ mod tests {
         assert_eq!(Personality::of("livenessprobe"), Some(Personality::Liveness));
         assert_eq!(Personality::of("koord-runtime-proxy"), Some(Personality::RuntimeProxy));
         assert_eq!(Personality::of("csi-attacher"), Some(Personality::Attacher));
+        assert_eq!(Personality::of("csi-resizer"), Some(Personality::Resizer));
         assert_eq!(Personality::of("wharf"), None);
     }
 }

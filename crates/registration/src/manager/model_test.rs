@@ -109,7 +109,7 @@ async fn play(acts: Vec<Act>) {
     let stage = Stage::default();
     let world = Arc::new(World::new());
     let reconciler = Reconciler::start(
-        Config { name: "model", parallelism: 2, backoff: Backoff::KUBELET },
+        Config { name: "model", parallelism: 2, backoff: Backoff::KUBELET, metrics: None },
         Operator {
             world: Arc::clone(&world),
             handlers: Handlers::new().with("Model", Arc::new(stage.clone())),

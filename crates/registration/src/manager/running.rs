@@ -62,7 +62,12 @@ impl PluginManager {
         let world = Arc::new(World::new());
         let metrics = ManagerMetrics::default();
         let reconciler = Reconciler::start(
-            Config { name: "plugins", parallelism: PARALLELISM, backoff: options.backoff },
+            Config {
+                name: "plugins",
+                parallelism: PARALLELISM,
+                backoff: options.backoff,
+                metrics: None,
+            },
             Operator {
                 world: Arc::clone(&world),
                 handlers,

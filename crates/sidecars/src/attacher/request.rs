@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use wharf_cluster::{
     CsiNode, CsiVolumeSource, PersistentVolume, PersistentVolumeSpec, VolumeAttachment,
 };
-use wharf_facts::{access_mode::csi_access_mode, annotation};
-use wharf_proto::csi::{
-    ControllerPublishVolumeRequest, VolumeCapability,
-    volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume},
-};
+use wharf_facts::annotation;
+use wharf_proto::csi::ControllerPublishVolumeRequest;
 
 use super::{decide::Abilities, failure::Refusal};
+use crate::capability;
 
 /// Which volume an attachment is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,36 +67,15 @@ pub(super) fn publish(
     abilities: Abilities,
     default_fs_type: &str,
 ) -> Result<ControllerPublishVolumeRequest, Refusal> {
+    let fs_type = if csi.fs_type.is_empty() { default_fs_type } else { &csi.fs_type };
+    let capability = capability::of(spec, fs_type, abilities.single_node_multi_writer)?;
     Ok(ControllerPublishVolumeRequest {
         volume_id: csi.volume_handle.clone(),
         node_id: String::new(),
-        volume_capability: Some(capability(spec, csi, abilities, default_fs_type)?),
+        volume_capability: Some(capability),
         readonly: csi.read_only && abilities.read_only,
         secrets: BTreeMap::new(),
         volume_context: csi.volume_attributes.to_map(),
-    })
-}
-
-fn capability(
-    spec: &PersistentVolumeSpec,
-    csi: &CsiVolumeSource,
-    abilities: Abilities,
-    default_fs_type: &str,
-) -> Result<VolumeCapability, Refusal> {
-    let access_type = if spec.is_block() {
-        AccessType::Block(BlockVolume {})
-    } else {
-        let fs_type = if csi.fs_type.is_empty() { default_fs_type } else { &csi.fs_type };
-        AccessType::Mount(MountVolume {
-            fs_type: fs_type.to_owned(),
-            mount_flags: spec.mount_options.to_vec(),
-            volume_mount_group: String::new(),
-        })
-    };
-    let mode = csi_access_mode(&spec.access_modes, abilities.single_node_multi_writer)?;
-    Ok(VolumeCapability {
-        access_mode: Some(AccessMode { mode: mode as i32 }),
-        access_type: Some(access_type),
     })
 }
 

@@ -1,5 +1,7 @@
 use wharf_cluster::CsiNodeDriver;
-use wharf_proto::csi::volume_capability::access_mode::Mode;
+use wharf_proto::csi::volume_capability::{
+    AccessType, BlockVolume, MountVolume, access_mode::Mode,
+};
 
 use super::*;
 

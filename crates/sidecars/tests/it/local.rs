@@ -45,7 +45,7 @@ async fn a_volume_of_the_local_driver_is_attached_and_detached() {
     serving.join_next().await.unwrap().unwrap();
 }
 
-async fn local_driver(folder: &Path, name: &str, node: &str) -> Arc<Driver> {
+pub(crate) async fn local_driver(folder: &Path, name: &str, node: &str) -> Arc<Driver> {
     let root = folder.join("pool");
     let id = node.to_owned();
     let pool = tokio::task::spawn_blocking(move || {
@@ -65,7 +65,7 @@ async fn local_driver(folder: &Path, name: &str, node: &str) -> Arc<Driver> {
 }
 
 /// What a provisioner would do.
-async fn create_volume(socket: &Path) -> String {
+pub(crate) async fn create_volume(socket: &Path) -> String {
     let client = wharf_csi::Driver::new(socket, wharf_csi::DriverOptions::default());
     client.connected(DEADLINE).await.unwrap();
     let capability = VolumeCapability {

@@ -13,6 +13,7 @@ mod journal;
 mod lanes;
 mod local;
 mod reasons;
+mod resizer;
 mod role;
 mod trivial;
 mod volumes;

@@ -96,7 +96,7 @@ impl Flags {
     }
 
     fn plan(&self, parsed: &Parsed, common: Common) -> Result<Sidecar, FlagError> {
-        let controller = Attachments(self.options(parsed)?);
+        let mut controller = Attachments(self.options(parsed)?);
         if parsed.get(&self.timeout).is_zero() {
             return Err(parsed.usage_error("--timeout must be longer than 0s"));
         }
@@ -105,8 +105,9 @@ impl Flags {
             socket: self.driver.socket(parsed)?,
             timeout: *parsed.get(&self.timeout),
             lease: lease::attacher,
-            controller: Box::new(move |registry| {
+            controller: Box::new(move |registry, queues| {
                 controller.0.metrics.register(registry);
+                controller.0.queues = Some(queues.clone());
                 Arc::new(controller)
             }),
         })
@@ -145,6 +146,7 @@ impl Flags {
             max_entries,
             default_fs_type: parsed.get(&self.default_fstype).clone(),
             metrics: AttacherMetrics::default(),
+            queues: None,
         })
     }
 }

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
+use wharf_reconcile::WorkqueueMetrics;
 
 use super::driver::Connected;
 
@@ -19,5 +20,6 @@ pub(super) trait Controller: Send + Sync {
     ) -> anyhow::Result<()>;
 }
 
-/// Makes a controller, whose metrics go to the registry.
-pub(super) type MakeController = Box<dyn FnOnce(&mut Registry) -> Arc<dyn Controller>>;
+/// Makes a controller, whose metrics go to the registry; those of queues are there.
+pub(super) type MakeController =
+    Box<dyn FnOnce(&mut Registry, &WorkqueueMetrics) -> Arc<dyn Controller>>;

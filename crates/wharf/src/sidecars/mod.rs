@@ -9,4 +9,5 @@ mod controller;
 mod driver;
 mod election;
 mod flags;
+pub(crate) mod resizer;
 mod shell;

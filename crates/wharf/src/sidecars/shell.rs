@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use wharf_cli::{Admin, BoundAdmin, CheckFailure, FlagError, FlagSet, Parsed, process_metrics};
 use wharf_cluster::{Election, ElectionHealth, ElectionMetrics};
+use wharf_reconcile::WorkqueueMetrics;
 use wharf_uds::RpcMetrics;
 
 use super::{
@@ -75,7 +76,8 @@ impl Sidecar {
         process_metrics(&mut registry);
         let metrics = RpcMetrics::register(&mut registry);
         let elections = ElectionMetrics::register(&mut registry);
-        let controller = controller(&mut registry);
+        let queues = WorkqueueMetrics::register(&mut registry);
+        let controller = controller(&mut registry, &queues);
 
         let kubeconfig = common.kubeconfig.as_deref();
         let client = match common.throttle {

@@ -22,4 +22,5 @@ mod proxy_kubelet;
 mod proxy_personality;
 mod proxy_rules;
 mod status;
+mod resizer;
 mod support;

@@ -1,0 +1,120 @@
+//! What makes a claim be looked at: a change of it, of one that it waits for, or of the driver. Time is a safety net.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use wharf_cluster::{
+    Change, Key, Kind, PersistentVolume, PersistentVolumeClaim, Store, Subscription,
+};
+use wharf_reconcile::Handle;
+use wharf_uds::LinkState;
+
+use super::Shared;
+
+/// What a change of a claim is a reason for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reaction {
+    /// Nothing that counts has changed.
+    None,
+    /// Look at it when its back-off allows.
+    Wake,
+    /// Look at it now: what failed before was another question.
+    Renew,
+}
+
+impl Reaction {
+    pub(super) fn queue(self, key: &Key, queue: &Handle<Key>) {
+        match self {
+            Self::None => {}
+            Self::Wake => queue.wake(Key::clone(key)),
+            Self::Renew => queue.renew(Key::clone(key)),
+        }
+    }
+}
+
+impl Shared {
+    /// Queues claims that are `due` when the driver comes back, and now and then; never ends.
+    pub(super) async fn look_again(
+        &self,
+        queue: &Handle<Key>,
+        due: impl Fn(&PersistentVolumeClaim) -> bool,
+    ) {
+        let all = |reaction: Reaction| {
+            for claim in self.claims.store().all().iter().filter(|claim| due(claim)) {
+                reaction.queue(&claim.metadata.key().into(), queue);
+            }
+        };
+        tokio::join!(
+            self.reconnections(|| all(Reaction::Renew)),
+            self.resync(|| all(Reaction::Wake))
+        );
+    }
+
+    /// A driver that comes back may do what it could not before.
+    async fn reconnections(&self, look: impl Fn()) {
+        let mut link = self.driver.link();
+        let connection = |state: &LinkState| match *state {
+            LinkState::Connected { generation } => Some(generation),
+            _ => None,
+        };
+        let mut last = connection(&link.borrow_and_update());
+        while link.changed().await.is_ok() {
+            let now = connection(&link.borrow_and_update());
+            if now.is_some() && now != last {
+                look();
+                last = now;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    /// The safety net under the watches.
+    async fn resync(&self, look: impl Fn()) {
+        let period = self.options.resync;
+        if period.is_zero() {
+            return std::future::pending().await;
+        }
+        let mut ticks = interval_at(Instant::now() + period, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            look();
+        }
+    }
+
+    /// Has `react` decide about each change from now on.
+    pub(super) fn subscribe<K: Kind>(
+        self: &Arc<Self>,
+        store: &Arc<Store<K>>,
+        queue: &Handle<Key>,
+        react: fn(&Self, &Change<'_, K>, &Handle<Key>),
+    ) -> Subscription<K> {
+        let (shared, queue) = (Arc::downgrade(self), queue.clone());
+        store.subscribe(move |change| {
+            if let Some(shared) = shared.upgrade() {
+                react(&shared, &change, &queue);
+            }
+        })
+    }
+
+    /// The claim of a volume that has appeared, or was bound: the claim may have been seen before that.
+    pub(super) fn newly_bound(
+        &self,
+        change: &Change<'_, PersistentVolume>,
+    ) -> Option<(Key, Arc<PersistentVolumeClaim>)> {
+        let volume = change.new?;
+        if change.old.is_some_and(|old| old.spec.claim_ref == volume.spec.claim_ref) {
+            return None;
+        }
+        let bound = volume.spec.claim_ref.as_ref()?;
+        let key = format!("{}/{}", bound.namespace, bound.name);
+        let claim = self.claims.store().get(&key)?;
+        Some((key.into(), claim))
+    }
+}
+
+/// Whether a claim is gone, or another one under its name.
+pub(super) fn is_replaced(change: &Change<'_, PersistentVolumeClaim>) -> bool {
+    let uid = |claim: &Arc<PersistentVolumeClaim>| claim.metadata.uid.clone();
+    change.old.is_some() && change.old.map(uid) != change.new.map(uid)
+}

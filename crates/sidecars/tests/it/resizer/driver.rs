@@ -1,0 +1,241 @@
+//! A driver that grows and modifies nothing, as well or as badly as it is told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+use wharf_proto::csi::{
+    self,
+    controller_server::{Controller, ControllerServer},
+    controller_service_capability::{self as controller_capability, rpc},
+    identity_server::{Identity, IdentityServer},
+    node_server::{Node, NodeServer},
+    node_service_capability::{self as node_capability, rpc as node_rpc},
+    plugin_capability::{self, service},
+};
+use wharf_uds::{ListenOptions, Listener, Routes};
+
+use crate::driver::Answer;
+use crate::journal::Journal;
+
+/// Clones share everything.
+#[derive(Clone)]
+pub(crate) struct Driver(Arc<Inner>);
+
+struct Inner {
+    journal: Journal,
+    abilities: Abilities,
+    answers: Mutex<VecDeque<Answer>>,
+    expanded: Mutex<Option<csi::ControllerExpandVolumeRequest>>,
+    modified: Mutex<Option<csi::ControllerModifyVolumeRequest>>,
+}
+
+/// What it can do.
+#[derive(Clone, Default)]
+pub(crate) struct Abilities {
+    pub(crate) controller: Vec<rpc::Type>,
+    pub(crate) node: Vec<node_rpc::Type>,
+    /// Whether the node has something to do after the controller.
+    pub(crate) on_node: bool,
+    pub(crate) topology: BTreeMap<String, String>,
+}
+
+impl Driver {
+    pub(crate) fn new(journal: Journal, abilities: Abilities) -> Self {
+        Self(Arc::new(Inner {
+            journal,
+            abilities,
+            answers: Mutex::default(),
+            expanded: Mutex::default(),
+            modified: Mutex::default(),
+        }))
+    }
+
+    /// Calls that grow or modify are answered so, in this order; after that as they should.
+    pub(crate) fn answer(&self, answer: Answer) {
+        self.0.answers.lock().unwrap().push_back(answer);
+    }
+
+    pub(crate) fn expanded(&self) -> csi::ControllerExpandVolumeRequest {
+        self.0.expanded.lock().unwrap().clone().unwrap()
+    }
+
+    pub(crate) fn modified(&self) -> csi::ControllerModifyVolumeRequest {
+        self.0.modified.lock().unwrap().clone().unwrap()
+    }
+
+    pub(crate) async fn serve(self, socket: &Path, stop: CancellationToken) {
+        let routes = Routes::new(IdentityServer::new(self.clone()))
+            .add_service(NodeServer::new(self.clone()))
+            .add_service(ControllerServer::new(self));
+        let listener = Listener::bind(socket, &ListenOptions::default()).unwrap();
+        listener.serve(routes, Duration::ZERO, stop).await.unwrap();
+    }
+
+    async fn called(&self, line: String) -> Result<(), Status> {
+        let answer = self.0.answers.lock().unwrap().pop_front();
+        match answer {
+            None => self.0.journal.note(line),
+            Some(Answer::When(told)) => {
+                self.0.journal.note(line);
+                told.cancelled().await;
+            }
+            Some(Answer::Error(status)) => {
+                self.0.journal.note(format!("{line} -> {:?}", status.code()));
+                return Err(status);
+            }
+            Some(Answer::Never) => {
+                self.0.journal.note(format!("{line} -> never"));
+                std::future::pending::<()>().await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// RPCs that are not part of these tests.
+macro_rules! others {
+    ($($method:ident: $request:ident -> $response:ident,)*) => {$(
+        // What the async_trait attribute would write: it does not look into macros.
+        fn $method<'a, 'f>(
+            &'a self,
+            _: Request<csi::$request>,
+        ) -> Pin<Box<dyn Future<Output = Result<Response<csi::$response>, Status>> + Send + 'f>>
+        where
+            'a: 'f,
+            Self: 'f,
+        {
+            Box::pin(async { Err(Status::unimplemented(stringify!($method))) })
+        }
+    )*};
+}
+
+#[tonic::async_trait]
+impl Identity for Driver {
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<csi::GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
+        let controller = csi::PluginCapability {
+            r#type: Some(plugin_capability::Type::Service(plugin_capability::Service {
+                r#type: service::Type::ControllerService.into(),
+            })),
+        };
+        Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities: vec![controller] }))
+    }
+
+    others! {
+        get_plugin_info: GetPluginInfoRequest -> GetPluginInfoResponse,
+        probe: ProbeRequest -> ProbeResponse,
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Driver {
+    async fn node_get_capabilities(
+        &self,
+        _: Request<csi::NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<csi::NodeGetCapabilitiesResponse>, Status> {
+        let capability = |&rpc: &node_rpc::Type| csi::NodeServiceCapability {
+            r#type: Some(node_capability::Type::Rpc(node_capability::Rpc { r#type: rpc.into() })),
+        };
+        let capabilities = self.0.abilities.node.iter().map(capability).collect();
+        Ok(Response::new(csi::NodeGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn node_get_info(
+        &self,
+        _: Request<csi::NodeGetInfoRequest>,
+    ) -> Result<Response<csi::NodeGetInfoResponse>, Status> {
+        let segments = self.0.abilities.topology.clone();
+        Ok(Response::new(csi::NodeGetInfoResponse {
+            node_id: "node".to_owned(),
+            accessible_topology: Some(csi::Topology { segments }),
+            ..csi::NodeGetInfoResponse::default()
+        }))
+    }
+
+    others! {
+        node_stage_volume: NodeStageVolumeRequest -> NodeStageVolumeResponse,
+        node_unstage_volume: NodeUnstageVolumeRequest -> NodeUnstageVolumeResponse,
+        node_publish_volume: NodePublishVolumeRequest -> NodePublishVolumeResponse,
+        node_unpublish_volume: NodeUnpublishVolumeRequest -> NodeUnpublishVolumeResponse,
+        node_get_volume_stats: NodeGetVolumeStatsRequest -> NodeGetVolumeStatsResponse,
+        node_expand_volume: NodeExpandVolumeRequest -> NodeExpandVolumeResponse,
+        node_get_volume_health: NodeGetVolumeHealthRequest -> NodeGetVolumeHealthResponse,
+        node_get_storage_health: NodeGetStorageHealthRequest -> NodeGetStorageHealthResponse,
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for Driver {
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<csi::ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
+        let capability = |&rpc: &rpc::Type| csi::ControllerServiceCapability {
+            r#type: Some(controller_capability::Type::Rpc(controller_capability::Rpc {
+                r#type: rpc.into(),
+            })),
+        };
+        let capabilities = self.0.abilities.controller.iter().map(capability).collect();
+        Ok(Response::new(csi::ControllerGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        request: Request<csi::ControllerExpandVolumeRequest>,
+    ) -> Result<Response<csi::ControllerExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let capacity_bytes = request.capacity_range.unwrap().required_bytes;
+        let volume = request.volume_id.clone();
+        *self.0.expanded.lock().unwrap() = Some(request);
+        self.called(format!("ControllerExpandVolume {volume} {capacity_bytes}")).await?;
+        let node_expansion_required = self.0.abilities.on_node;
+        Ok(Response::new(csi::ControllerExpandVolumeResponse {
+            capacity_bytes,
+            node_expansion_required,
+        }))
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<csi::ControllerModifyVolumeRequest>,
+    ) -> Result<Response<csi::ControllerModifyVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let parameters = request.mutable_parameters.iter();
+        let parameters: Vec<String> =
+            parameters.map(|(key, value)| format!("{key}={value}")).collect();
+        let line = format!("ControllerModifyVolume {} {}", request.volume_id, parameters.join(","));
+        *self.0.modified.lock().unwrap() = Some(request);
+        self.called(line).await?;
+        Ok(Response::new(csi::ControllerModifyVolumeResponse {}))
+    }
+
+    others! {
+        create_volume: CreateVolumeRequest -> CreateVolumeResponse,
+        delete_volume: DeleteVolumeRequest -> DeleteVolumeResponse,
+        controller_publish_volume:
+            ControllerPublishVolumeRequest -> ControllerPublishVolumeResponse,
+        controller_unpublish_volume:
+            ControllerUnpublishVolumeRequest -> ControllerUnpublishVolumeResponse,
+        list_volumes: ListVolumesRequest -> ListVolumesResponse,
+        validate_volume_capabilities:
+            ValidateVolumeCapabilitiesRequest -> ValidateVolumeCapabilitiesResponse,
+        controller_get_volume: ControllerGetVolumeRequest -> ControllerGetVolumeResponse,
+        controller_get_volume_health:
+            ControllerGetVolumeHealthRequest -> ControllerGetVolumeHealthResponse,
+        controller_list_volume_health:
+            ControllerListVolumeHealthRequest -> ControllerListVolumeHealthResponse,
+        get_capacity: GetCapacityRequest -> GetCapacityResponse,
+        create_snapshot: CreateSnapshotRequest -> CreateSnapshotResponse,
+        delete_snapshot: DeleteSnapshotRequest -> DeleteSnapshotResponse,
+        list_snapshots: ListSnapshotsRequest -> ListSnapshotsResponse,
+        get_snapshot: GetSnapshotRequest -> GetSnapshotResponse,
+    }
+}

@@ -1,0 +1,134 @@
+use std::time::Duration;
+
+use http::Method;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::bench::{Bench, CLAIMS, VOLUMES};
+use crate::driver::Answer;
+
+const RESIZING: &str = "Resizing";
+
+#[tokio::test]
+async fn a_claim_that_has_changed_is_decided_anew_and_nobody_is_told() {
+    let Some(mut bench) = Bench::new("fault-begin").await else { return };
+    bench.claim().await;
+    bench.journal.fail_once(Method::PATCH, "fault-begin/status", 409);
+    bench.start().await;
+    let [begin, expand, resized, finish] = bench.grow_lines(2);
+    let read = "GET namespaces/default/persistentvolumeclaims/fault-begin".to_owned();
+    bench.expect([format!("{begin} -> 409"), read, begin, expand, resized, finish]).await;
+    let resizing = "External resizer is resizing volume fault-begin";
+    let successful = ("VolumeResizeSuccessful", "Resize volume succeeded");
+    bench.expect_events([(RESIZING, resizing), successful]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_has_changed_meanwhile_is_marked_all_the_same() {
+    let Some(mut bench) = Bench::new("fault-finish").await else { return };
+    let told = CancellationToken::new();
+    bench.driver.answer(Answer::When(told.clone()));
+    bench.claim().await;
+    bench.start().await;
+    bench.journal.wait_for(2).await;
+    bench.journal.fail_once(Method::PATCH, "fault-finish/status", 409);
+    told.cancel();
+    let [begin, expand, resized, finish] = bench.grow_lines(2);
+    let read = "GET namespaces/default/persistentvolumeclaims/fault-finish".to_owned();
+    bench.expect([begin, expand, resized, format!("{finish} -> 409"), read, finish]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_size_that_cannot_be_written_down_is_asked_for_again() {
+    let Some(mut bench) = Bench::new("fault-volume").await else { return };
+    bench.claim().await;
+    bench.journal.fail_once(Method::PATCH, "persistentvolumes/fault-volume", 500);
+    bench.start().await;
+    let [begin, expand, resized, finish] = bench.grow_lines(2);
+    let lost = format!("{resized} -> 500");
+    bench.expect([begin, expand.clone(), lost, expand, resized, finish]).await;
+    let failed = "error updating pv \"fault-volume\" by resizer: PersistentVolume fault-volume: told to answer 500";
+    let resizing = "External resizer is resizing volume fault-volume";
+    bench.first_events([(RESIZING, resizing), ("VolumeResizeFailed", failed)]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_driver_that_hangs_is_asked_again() {
+    let Some(mut bench) = Bench::new("fault-hang").await else { return };
+    bench.driver.answer(Answer::Never);
+    bench.claim().await;
+    bench.start_with_timeout(Duration::from_millis(500)).await;
+    let [begin, expand, resized, finish] = bench.grow_lines(2);
+    bench.expect([begin, format!("{expand} -> never"), expand, resized, finish]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_does_not_keep_the_resizer_from_stopping() {
+    let Some(mut bench) = Bench::new("fault-stop").await else { return };
+    bench.driver.answer(Answer::Never);
+    bench.claim().await;
+    bench.start().await;
+    bench.journal.wait_for(2).await;
+    tokio::time::timeout(crate::journal::DEADLINE / 2, bench.stop()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_killed_process_left_is_finished_by_the_next() {
+    let Some(mut bench) = Bench::with_node("fault-killed").await else { return };
+    bench.options.backoff.first = Duration::from_mins(5);
+    bench.claim().await;
+    let told = CancellationToken::new();
+    bench.driver.answer(Answer::When(told.clone()));
+    bench.start().await;
+    let key = "volume.alpha.kubernetes.io/pre-resize-capacity";
+    let [begin, expand, resized, _] = bench.grow_lines(2);
+    let capacity = json!({ "capacity": { "storage": "2Gi" } });
+    let noted = json!({ "metadata": { "annotations": { key: "1Gi" } }, "spec": capacity });
+    let noted = bench.volume_line(&noted);
+    let pending = bench.pending_line();
+
+    // It ends while the driver works, after which nothing is written any more.
+    bench.expect([begin, expand.clone()]).await;
+    bench.journal.fail_once(Method::PATCH, "persistentvolumes/fault-killed", 500);
+    bench.restart().await;
+    told.cancel();
+    bench.expect([expand.clone(), format!("{noted} -> 500")]).await;
+    // It ends after the driver has worked.
+    bench.journal.clear();
+    bench.journal.fail_once(Method::PATCH, "fault-killed/status", 500);
+    bench.restart().await;
+    bench.expect([expand.clone(), noted, format!("{pending} -> 500")]).await;
+    // It ends after the volume was written. The size before is that before it all.
+    bench.restart().await;
+    bench.expect([expand, resized, pending]).await;
+    let volume = bench.get(VOLUMES).await.unwrap();
+    assert_eq!(volume["metadata"]["annotations"][key], "1Gi");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_made_anew_does_not_get_the_status_of_the_one_before() {
+    let Some(mut bench) = Bench::new("fault-anew").await else { return };
+    let told = CancellationToken::new();
+    bench.driver.answer(Answer::When(told.clone()));
+    bench.claim().await;
+    bench.start().await;
+    bench.journal.wait_for(2).await;
+    bench.patch(CLAIMS, json!({ "metadata": { "finalizers": null } })).await;
+    bench.delete(CLAIMS).await;
+    let spec = json!({
+        "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "9Gi" } },
+    });
+    let claim = json!({ "metadata": { "name": bench.name }, "spec": spec });
+    bench.create(CLAIMS, "PersistentVolumeClaim", claim).await;
+    told.cancel();
+    let lines = bench.journal.wait_for(4).await;
+    assert!(lines[3].ends_with(" -> 409") || lines[3].ends_with(" -> 422"), "{lines:?}");
+    let status = bench.status().await;
+    assert_eq!(status, json!({}), "nothing was done for this one");
+    bench.stop().await;
+}

@@ -1,0 +1,13 @@
+//! The resizer.
+
+mod bench;
+mod driver;
+mod expand;
+mod faults;
+mod in_use;
+mod lines;
+mod local;
+mod modify;
+mod node;
+mod reasons;
+mod role;
