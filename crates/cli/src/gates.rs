@@ -113,6 +113,11 @@ impl FeatureGates {
         self.set.get(gate.name).copied().or(of_stage).unwrap_or(gate.default)
     }
 
+    /// Whether a feature was switched on or off by its name.
+    pub fn is_set(&self, gate: &Gate) -> bool {
+        self.set.contains_key(gate.name)
+    }
+
     /// Sets gates from a list such as `A=true,B=false`. On an error nothing is changed.
     pub fn apply(&mut self, list: &str) -> Result<(), GateError> {
         let mut next = self.clone();

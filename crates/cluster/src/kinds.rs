@@ -9,6 +9,7 @@ mod attributes_class;
 mod claim;
 mod csi_node;
 mod meta;
+mod node;
 mod persistent_volume;
 mod pod;
 mod size;
@@ -26,6 +27,7 @@ pub use claim::{
 };
 pub use csi_node::{CsiNode, CsiNodeDriver, CsiNodeSpec};
 pub use meta::Meta;
+pub use node::Node;
 pub use persistent_volume::{
     ClaimReference, CsiVolumeSource, NodeAffinity, NodeSelector, NodeSelectorRequirement,
     NodeSelectorTerm, PersistentVolume, PersistentVolumeSpec, PersistentVolumeStatus,

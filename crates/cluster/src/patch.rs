@@ -180,6 +180,34 @@ impl<K: Kind> Objects<K> {
         Err(ApiFailure::Conflict { what })
     }
 
+    /// Makes an object of a whole document. One that is there already is a conflict.
+    pub async fn create(&self, object: &Value) -> Result<Arc<K>, ApiFailure> {
+        let text = |field| object["metadata"][field].as_str().map(str::to_owned);
+        let of = Meta {
+            name: text("name").or(text("generateName")).unwrap_or_default(),
+            namespace: text("namespace"),
+            ..Meta::default()
+        };
+        let body = object.to_string().into_bytes();
+        let path = collection::<K>(&of);
+        let request = request(Method::POST, path, Some("application/json"), body);
+        let made: K = bounded(&title::<K>(&of), self.client.request(request)).await?;
+        Ok(self.observed(made))
+    }
+
+    /// Deletes an object, and not another one that was made under its name meanwhile. Gives the object as it is then,
+    /// if someone holds it back.
+    pub async fn delete(&self, of: &Meta) -> Result<Option<Arc<K>>, ApiFailure> {
+        let body = json!({ "preconditions": { "uid": of.uid } }).to_string().into_bytes();
+        let path = path::<K>(of, Part::Main);
+        let request = request(Method::DELETE, path, Some("application/json"), body);
+        let answer: Value = bounded(&title::<K>(of), self.client.request(request)).await?;
+        // Of an object that is gone some servers show the last state, and some that it went well.
+        let left: Option<K> = serde_json::from_value(answer).ok();
+        let left = left.filter(|left| left.meta().uid == of.uid && left.meta().deleting);
+        Ok(left.filter(|left| !left.meta().finalizers.is_empty()).map(|left| self.observed(left)))
+    }
+
     fn observed(&self, object: K) -> Arc<K> {
         self.store.observe(object.clone());
         Arc::new(object)
@@ -193,16 +221,20 @@ fn title<K: Kind>(of: &Meta) -> String {
     format!("{} {}", K::KIND, of.key())
 }
 
-fn path<K: Kind>(of: &Meta, part: Part) -> String {
+fn collection<K: Kind>(of: &Meta) -> String {
     let namespace = match &of.namespace {
         Some(namespace) => format!("/namespaces/{namespace}"),
         None => String::new(),
     };
+    format!("{}{namespace}/{}", K::GROUP, K::RESOURCE)
+}
+
+fn path<K: Kind>(of: &Meta, part: Part) -> String {
     let part = match part {
         Part::Main => "",
         Part::Status => "/status",
     };
-    format!("{}{namespace}/{}/{}{part}", K::GROUP, K::RESOURCE, of.name)
+    format!("{}/{}{part}", collection::<K>(of), of.name)
 }
 
 fn request(method: Method, path: String, content: Option<&str>, body: Vec<u8>) -> Request<Vec<u8>> {

@@ -62,3 +62,5 @@ pub const SNAPSHOT_DELETION_SECRET_NAME: &str =
 /// Namespace of [`SNAPSHOT_DELETION_SECRET_NAME`].
 pub const SNAPSHOT_DELETION_SECRET_NAMESPACE: &str =
     "snapshot.storage.kubernetes.io/deletion-secret-namespace";
+/// On a VolumeSnapshotContent: the group that it is taken and deleted with, in the driver's words.
+pub const GROUP_SNAPSHOT_HANDLE: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";

@@ -27,6 +27,10 @@ pub const SNAPSHOT_BOUND_PROTECTION: &str =
 pub const CONTENT_BOUND_PROTECTION: &str =
     "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
 
+/// On a VolumeSnapshot that was taken with a group, while the group is there.
+pub const SNAPSHOT_IN_GROUP_PROTECTION: &str =
+    "snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection";
+
 /// On VolumeAttachments and PersistentVolumes that the attacher of `driver` works on.
 #[must_use]
 pub fn attacher(driver: &str) -> String {

@@ -55,8 +55,15 @@ fn is_qualified_name(name: &str) -> bool {
     is_subdomain(prefix) && name.len() <= MAX_NAME && is_enclosed(name, inner)
 }
 
-/// Whether `name` is a lower-case RFC 1123 subdomain.
-fn is_subdomain(name: &str) -> bool {
+/// Whether `name` is a lower-case RFC 1123 label, as namespaces are.
+#[must_use]
+pub fn is_label(name: &str) -> bool {
+    name.len() <= MAX_NAME && !name.contains('.') && is_subdomain(name)
+}
+
+/// Whether `name` is a lower-case RFC 1123 subdomain, as most objects are called.
+#[must_use]
+pub fn is_subdomain(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_label = |label: &str| is_enclosed(label, inner);
     name.len() <= MAX_SUBDOMAIN && name.split('.').all(is_label)
@@ -90,6 +97,14 @@ mod tests {
                 Err(DriverNameError::NotDomainLike(name.to_owned())),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn namespaces_have_no_dots() {
+        assert!(is_label("a-1") && is_subdomain("a.b"));
+        for name in ["", "a.b", "A", "-a", "a_b", &"x".repeat(64)] {
+            assert!(!is_label(name), "{name}");
         }
     }
 

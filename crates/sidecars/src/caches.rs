@@ -4,11 +4,11 @@ use kube::Client;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{
-    CsiNode, Kind, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Store,
+    CsiNode, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Store,
     VolumeAttachment, VolumeAttributesClass, VolumeSnapshot, VolumeSnapshotClass,
     VolumeSnapshotContent, Watch,
 };
-use wharf_facts::{annotation, finalizer};
+use wharf_facts::{annotation, finalizer, label};
 
 /// What the controllers of a process know of the cluster: each kind once, and only the kinds that one of them wants.
 ///
@@ -35,6 +35,8 @@ pub struct Caches {
     pub contents: Arc<Store<VolumeSnapshotContent>>,
     /// The driver's classes of snapshots.
     pub snapshot_classes: Arc<Store<VolumeSnapshotClass>>,
+    /// All nodes, with their labels.
+    pub nodes: Arc<Store<Node>>,
     wanted: watch::Sender<Vec<Watched>>,
 }
 
@@ -52,6 +54,7 @@ pub enum Watched {
     Snapshots,
     Contents,
     SnapshotClasses,
+    Nodes,
 }
 
 impl Caches {
@@ -72,10 +75,10 @@ impl Caches {
         Self {
             attachments: of_driver(&is_own, |it: &VolumeAttachment| &it.spec.attacher),
             volumes: Store::new({
-                let is_own = is_own.clone();
+                let (is_own, all) = (is_own.clone(), driver.is_none());
                 move |volume: &mut PersistentVolume| {
                     volume.metadata.labels = Default::default();
-                    is_volume_of(volume, &is_own, finalizer.as_deref())
+                    all || is_volume_of(volume, &is_own, finalizer.as_deref())
                 }
             }),
             csi_nodes: Store::new({
@@ -103,11 +106,30 @@ impl Caches {
             }),
             storage_classes: of_driver(&is_own, |it: &StorageClass| &it.provisioner),
             attributes_classes: of_driver(&is_own, |it: &VolumeAttributesClass| &it.driver_name),
-            snapshots: Store::new(|_| true),
+            snapshots: Store::new(|snapshot: &mut VolumeSnapshot| {
+                snapshot.metadata.labels = Default::default();
+                true
+            }),
             contents: of_driver(&is_own, |it: &VolumeSnapshotContent| &it.spec.driver),
             snapshot_classes: of_driver(&is_own, |it: &VolumeSnapshotClass| &it.driver),
+            nodes: Store::new(|node: &mut Node| {
+                node.metadata.annotations = Default::default();
+                node.metadata.finalizers = Default::default();
+                true
+            }),
             wanted: watch::Sender::default(),
         }
+    }
+
+    /// The same without the snapshots that snapshotters of other nodes serve.
+    #[must_use]
+    pub fn on_node(mut self, driver: &str, node: &str) -> Self {
+        let (driver, node) = (driver.to_owned(), node.to_owned());
+        self.contents = Store::new(move |content: &mut VolumeSnapshotContent| {
+            let served_by = content.metadata.labels.get(label::SNAPSHOT_MANAGED_BY);
+            content.spec.driver == driver && served_by == Some(&node)
+        });
+        self
     }
 
     /// Has these kinds watched, from now on or already.
@@ -170,6 +192,7 @@ impl Caches {
             Watched::Snapshots => begin(&self.snapshots, client, stop, watches),
             Watched::Contents => begin(&self.contents, client, stop, watches),
             Watched::SnapshotClasses => begin(&self.snapshot_classes, client, stop, watches),
+            Watched::Nodes => begin(&self.nodes, client, stop, watches),
         }
     }
 }

@@ -8,13 +8,23 @@
 //! |---|---|
 //! | [`attacher`] | external-attacher |
 //! | [`resizer`] | external-resizer |
+//! | [`snapshotter`] | csi-snapshotter of external-snapshotter |
+//! | [`snapshot_controller`] | snapshot-controller of external-snapshotter |
+//! | [`crds`] | the declarations of the kinds of snapshots |
+//! | [`inspect`] | nothing: it tells people what objects wait for |
 
 pub mod attacher;
+pub mod crds;
 pub mod inspect;
 pub mod resizer;
+pub mod snapshot_controller;
+pub mod snapshotter;
 
 mod caches;
 mod capability;
+mod connections;
 mod secret;
+mod snapshot_class;
+mod template;
 
 pub use caches::{Caches, Watched};

@@ -1,8 +1,10 @@
 //! wharf: the Kubernetes node-plugin and storage plane in one binary.
 //!
 //! Which program it is depends on its name: called as `csi-node-driver-registrar`, `livenessprobe`, `csi-attacher`,
-//! `csi-resizer` or `koord-runtime-proxy` it takes their flags and behaves like them. Called as `wharf` it offers everything as subcommands.
+//! `csi-resizer`, `csi-snapshotter`, `snapshot-controller` or `koord-runtime-proxy` it takes their flags and behaves like
+//! them. Called as `wharf` it offers everything as subcommands.
 
+mod crds;
 mod csi;
 mod demo;
 mod driver;
@@ -35,6 +37,7 @@ enum Command {
     /// Attaches volumes to nodes; takes external-attacher's flags
     #[command(disable_help_flag = true)]
     Attacher(Upstream),
+    Crds(crds::Crds),
     Csi(Box<csi::Csi>),
     Demo(demo::Demo),
     Driver(Box<driver::Driver>),
@@ -56,6 +59,12 @@ enum Command {
     Liveness(Upstream),
     Status(status::Status),
     Why(status::Why),
+    /// Takes and deletes snapshots; takes csi-snapshotter's flags
+    #[command(disable_help_flag = true)]
+    Snapshotter(Upstream),
+    /// Binds snapshots to their contents; takes snapshot-controller's flags
+    #[command(disable_help_flag = true)]
+    SnapshotController(Upstream),
 }
 
 /// Flags that another parser reads, because they are those of a Go program.
@@ -74,6 +83,7 @@ fn main() -> ExitCode {
     }
     match Wharf::parse().command {
         Command::Attacher(Upstream { flags }) => Personality::Attacher.run("wharf attacher", flags),
+        Command::Crds(crds) => crds.run(),
         Command::Csi(csi) => csi.run(),
         Command::Demo(demo) => demo.run(),
         Command::Driver(driver) => driver.run(),
@@ -87,5 +97,11 @@ fn main() -> ExitCode {
         Command::Liveness(Upstream { flags }) => Personality::Liveness.run("wharf liveness", flags),
         Command::Status(status) => status.run(),
         Command::Why(why) => why.run(),
+        Command::Snapshotter(Upstream { flags }) => {
+            Personality::Snapshotter.run("wharf snapshotter", flags)
+        }
+        Command::SnapshotController(Upstream { flags }) => {
+            Personality::SnapshotController.run("wharf snapshot-controller", flags)
+        }
     }
 }

@@ -15,6 +15,10 @@ pub(crate) enum Personality {
     Attacher,
     /// external-resizer.
     Resizer,
+    /// csi-snapshotter of external-snapshotter.
+    Snapshotter,
+    /// snapshot-controller of external-snapshotter.
+    SnapshotController,
 }
 
 impl Personality {
@@ -26,6 +30,8 @@ impl Personality {
             "koord-runtime-proxy" => Some(Self::RuntimeProxy),
             "csi-attacher" | "external-attacher" => Some(Self::Attacher),
             "csi-resizer" | "external-resizer" => Some(Self::Resizer),
+            "csi-snapshotter" | "external-snapshotter" => Some(Self::Snapshotter),
+            "snapshot-controller" => Some(Self::SnapshotController),
             _ => None,
         }
     }
@@ -39,6 +45,8 @@ impl Personality {
             Self::RuntimeProxy => proxy::koord::main(name, args),
             Self::Attacher => sidecars::attacher::main(name, args),
             Self::Resizer => sidecars::resizer::main(name, args),
+            Self::Snapshotter => sidecars::snapshotter::main(name, args),
+            Self::SnapshotController => sidecars::snapshot_controller::main(name, args),
         }
     }
 }
@@ -54,6 +62,8 @@ mod tests {
         assert_eq!(Personality::of("koord-runtime-proxy"), Some(Personality::RuntimeProxy));
         assert_eq!(Personality::of("csi-attacher"), Some(Personality::Attacher));
         assert_eq!(Personality::of("csi-resizer"), Some(Personality::Resizer));
+        assert_eq!(Personality::of("csi-snapshotter"), Some(Personality::Snapshotter));
+        assert_eq!(Personality::of("snapshot-controller"), Some(Personality::SnapshotController));
         assert_eq!(Personality::of("wharf"), None);
     }
 }

@@ -73,6 +73,7 @@ const READ: &[&str] = &[
     annotation::SNAPSHOT_BEING_DELETED,
     annotation::SNAPSHOT_DELETION_SECRET_NAME,
     annotation::SNAPSHOT_DELETION_SECRET_NAMESPACE,
+    annotation::GROUP_SNAPSHOT_HANDLE,
 ];
 
 pub(super) fn presence<'de, D: Deserializer<'de>>(source: D) -> Result<bool, D::Error> {

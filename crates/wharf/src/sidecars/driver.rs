@@ -10,6 +10,8 @@ use wharf_csi::{Capabilities, Driver, DriverOptions};
 use wharf_facts::validation::check_driver_name;
 use wharf_uds::{LinkState, RpcMetrics, code_name};
 
+use super::controller::Source;
+
 /// How often the wait for the driver's socket is mentioned, and how often before it ends.
 const MENTION: Duration = Duration::from_secs(10);
 const MENTIONS: usize = 3;
@@ -34,9 +36,11 @@ pub(super) struct Connected {
     generation: u64,
 }
 
-impl DriverSource {
+impl Source for DriverSource {
+    type Found = Connected;
+
     /// Waits for the socket for 30 s, then for the driver to be ready, and asks it.
-    pub(super) async fn connect(&self) -> anyhow::Result<Connected> {
+    async fn connect(&self) -> anyhow::Result<Connected> {
         let nameless = self.dial(false, self.metrics.clone());
         self.wait(&nameless).await?;
         probe(&nameless).await?;
@@ -55,7 +59,7 @@ impl DriverSource {
 
     /// Waits until the driver has come back as another one, or with other capabilities. While it is away, and when it
     /// comes back as it was, nothing ends: calls fail, and are tried again.
-    pub(super) async fn changed(&self, known: &Connected) -> Connected {
+    async fn changed(&self, known: &Connected) -> Connected {
         let mut generation = known.generation;
         loop {
             if !lost(&known.driver, generation).await {
@@ -78,7 +82,9 @@ impl DriverSource {
             }
         }
     }
+}
 
+impl DriverSource {
     async fn identify_again(&self, known: &Connected) -> anyhow::Result<Connected> {
         let found = identify(&known.driver).await?;
         if found.name == known.name {

@@ -9,5 +9,8 @@ mod controller;
 mod driver;
 mod election;
 mod flags;
+mod groups;
 pub(crate) mod resizer;
 mod shell;
+pub(crate) mod snapshot_controller;
+pub(crate) mod snapshotter;

@@ -16,8 +16,8 @@ use wharf_reconcile::WorkqueueMetrics;
 use wharf_uds::RpcMetrics;
 
 use super::{
-    controller::{Controller, MakeController},
-    driver::{Connected, DriverSource},
+    controller::{Controller, MakeController, Source, WholeCluster},
+    driver::DriverSource,
     flags::{Common, CommonFlags, ELECTION_HEALTH, Http},
 };
 use crate::{
@@ -42,13 +42,26 @@ pub(super) struct Sidecar {
     pub(super) controller: MakeController,
 }
 
-/// Runs the sidecar that `plan` makes of a command line.
-pub(super) fn main(
+/// A controller of the whole cluster, which no driver is beside.
+pub(super) struct ClusterSidecar {
+    pub(super) common: Common,
+    pub(super) lease: &'static str,
+    pub(super) controller: MakeController<()>,
+}
+
+/// What a command line asks for.
+pub(super) trait Program {
+    /// Runs it until it is told to stop.
+    async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode>;
+}
+
+/// Runs what `plan` makes of a command line.
+pub(super) fn main<P: Program>(
     name: &str,
     set: &FlagSet,
     common: &CommonFlags,
     args: Vec<String>,
-    plan: impl FnOnce(&Parsed, Common) -> Result<Sidecar, FlagError>,
+    plan: impl FnOnce(&Parsed, Common) -> Result<P, FlagError>,
 ) -> ExitCode {
     let parsed = match set.parse(args) {
         Ok(parsed) => parsed,
@@ -57,8 +70,8 @@ pub(super) fn main(
     if *parsed.get(&common.version) {
         return print_version(name);
     }
-    let sidecar = match common.common(&parsed).and_then(|common| plan(&parsed, common)) {
-        Ok(sidecar) => sidecar,
+    let program = match common.common(&parsed).and_then(|common| plan(&parsed, common)) {
+        Ok(program) => program,
         Err(error) => return usage(&error),
     };
     let _guard = match common.logging.init(&parsed) {
@@ -66,57 +79,76 @@ pub(super) fn main(
         Err(error) => return usage(&parsed.usage_error(error)),
     };
     info!(version = env!("CARGO_PKG_VERSION"), "starting");
-    run(Threads::One, |stop| sidecar.serve(stop))
+    run(Threads::One, |stop| program.serve(stop))
 }
 
-impl Sidecar {
+impl Program for Sidecar {
     async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode> {
         let Self { common, socket, timeout, lease, controller } = self;
         let mut registry = Registry::default();
-        process_metrics(&mut registry);
         let metrics = RpcMetrics::register(&mut registry);
-        let elections = ElectionMetrics::register(&mut registry);
-        let queues = WorkqueueMetrics::register(&mut registry);
-        let controller = controller(&mut registry, &queues);
-
-        let kubeconfig = common.kubeconfig.as_deref();
-        let client = match common.throttle {
-            Some(throttle) => wharf_cluster::connect_throttled(kubeconfig, throttle).await?,
-            None => wharf_cluster::connect(kubeconfig).await?,
-        };
         let source = DriverSource { socket, timeout, metrics };
-        let Some(connected) = stop.run_until_cancelled(source.connect()).await else {
-            return Ok(ExitCode::SUCCESS);
-        };
-        let mut connected = connected?;
-
-        let health = ElectionHealth::default();
-        let mut serving = JoinSet::new();
-        if let Some(http) = &common.http {
-            let watched = common.election.is_some().then(|| health.clone());
-            serving.spawn(endpoint(http, registry, watched).await?.serve(stop.clone()));
-        }
-        let shift = Shift { client, source, controller };
-        let outcome = loop {
-            let election = match &common.election {
-                Some(plan) => {
-                    // A client of its own: renewals must not wait behind work.
-                    let client = wharf_cluster::connect(kubeconfig).await?;
-                    let options = plan.options(lease(&connected.name));
-                    Some(Election::new(client, options, health.clone(), &elections))
-                }
-                None => None,
-            };
-            match shift.work(election.as_ref(), &connected, &stop).await {
-                Ok(End::Stopped) => break Ok(ExitCode::SUCCESS),
-                Ok(End::DriverChanged(changed)) => connected = changed,
-                Err(error) => break Err(error),
-            }
-        };
-        stop.cancel();
-        serving.join_all().await;
-        outcome
+        serve(common, registry, source, controller, |driver| lease(&driver.name), stop).await
     }
+}
+
+impl Program for ClusterSidecar {
+    async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode> {
+        let Self { common, lease, controller } = self;
+        let registry = Registry::default();
+        serve(common, registry, WholeCluster, controller, |()| lease.to_owned(), stop).await
+    }
+}
+
+async fn serve<S: Source>(
+    common: Common,
+    mut registry: Registry,
+    source: S,
+    controller: MakeController<S::Found>,
+    lease: impl Fn(&S::Found) -> String,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    process_metrics(&mut registry);
+    let elections = ElectionMetrics::register(&mut registry);
+    let queues = WorkqueueMetrics::register(&mut registry);
+    let controller = controller(&mut registry, &queues);
+
+    let kubeconfig = common.kubeconfig.as_deref();
+    let client = match common.throttle {
+        Some(throttle) => wharf_cluster::connect_throttled(kubeconfig, throttle).await?,
+        None => wharf_cluster::connect(kubeconfig).await?,
+    };
+    let Some(found) = stop.run_until_cancelled(source.connect()).await else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut found = found?;
+
+    let health = ElectionHealth::default();
+    let mut serving = JoinSet::new();
+    if let Some(http) = &common.http {
+        let watched = common.election.is_some().then(|| health.clone());
+        serving.spawn(endpoint(http, registry, watched).await?.serve(stop.clone()));
+    }
+    let shift = Shift { client, source, controller };
+    let outcome = loop {
+        let election = match &common.election {
+            Some(plan) => {
+                // A client of its own: renewals must not wait behind work.
+                let client = wharf_cluster::connect(kubeconfig).await?;
+                let options = plan.options(lease(&found));
+                Some(Election::new(client, options, health.clone(), &elections))
+            }
+            None => None,
+        };
+        match shift.work(election.as_ref(), &found, &stop).await {
+            Ok(End::Stopped) => break Ok(ExitCode::SUCCESS),
+            Ok(End::Changed(changed)) => found = changed,
+            Err(error) => break Err(error),
+        }
+    };
+    stop.cancel();
+    serving.join_all().await;
+    outcome
 }
 
 async fn endpoint(
@@ -138,42 +170,42 @@ async fn endpoint(
 }
 
 /// What a controller needs to work, whenever it is its turn.
-struct Shift {
+struct Shift<S: Source> {
     client: Client,
-    source: DriverSource,
-    controller: Arc<dyn Controller>,
+    source: S,
+    controller: Arc<dyn Controller<S::Found>>,
 }
 
 /// Why work ended.
-enum End {
+enum End<F> {
     Stopped,
     /// The driver has another name, and so another Lease, or other capabilities.
-    DriverChanged(Connected),
+    Changed(F),
 }
 
-impl Shift {
+impl<S: Source> Shift<S> {
     /// Works, or stands by, until it is told to stop or the driver has become another one.
     async fn work(
         &self,
         election: Option<&Election>,
-        connected: &Connected,
+        found: &S::Found,
         stop: &CancellationToken,
-    ) -> anyhow::Result<End> {
+    ) -> anyhow::Result<End<S::Found>> {
         let told = stop.child_token();
         let mut working = pin!(async {
             match election {
-                Some(election) => self.work_elected(election, connected, &told).await,
-                None => self.supervise(connected, told.clone()).await,
+                Some(election) => self.work_elected(election, found, &told).await,
+                None => self.supervise(found, told.clone()).await,
             }
         });
         tokio::select! {
             outcome = &mut working => outcome.map(|()| End::Stopped),
-            changed = self.source.changed(connected) => {
-                warn!(driver = %changed.name, "beginning again with the driver as it is now");
+            changed = self.source.changed(found) => {
+                warn!("beginning again with the driver as it is now");
                 told.cancel();
                 // What does not end in time is cut by being dropped.
                 timeout(GRACE, working).await.unwrap_or(Ok(()))?;
-                Ok(End::DriverChanged(changed))
+                Ok(End::Changed(changed))
             }
         }
     }
@@ -182,11 +214,11 @@ impl Shift {
     async fn work_elected(
         &self,
         election: &Election,
-        connected: &Connected,
+        found: &S::Found,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
         loop {
-            match election.run(stop, |stop| self.supervise(connected, stop)).await {
+            match election.run(stop, |stop| self.supervise(found, stop)).await {
                 Ok(outcome) => return outcome.unwrap_or(Ok(())),
                 Err(lost) => error!(err = %lost, "stopped leading"),
             }
@@ -194,15 +226,11 @@ impl Shift {
     }
 
     /// Runs the controller until it is told to stop, again if it panicked. Dropping this ends the controller, too.
-    async fn supervise(
-        &self,
-        connected: &Connected,
-        stop: CancellationToken,
-    ) -> anyhow::Result<()> {
+    async fn supervise(&self, found: &S::Found, stop: CancellationToken) -> anyhow::Result<()> {
         loop {
             let mut task = JoinSet::new();
             let (controller, client) = (self.controller.clone(), self.client.clone());
-            let (driver, told) = (connected.clone(), stop.clone());
+            let (driver, told) = (found.clone(), stop.clone());
             task.spawn(async move { controller.run(client, driver, told).await });
             match task.join_next().await {
                 Some(Err(panic)) => {
@@ -225,7 +253,7 @@ mod tests {
     use async_trait::async_trait;
     use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
 
-    use super::*;
+    use super::{super::driver::Connected, *};
 
     /// Panics the first time, and works from then on.
     #[derive(Default)]

@@ -21,6 +21,7 @@ mod proxy_kill;
 mod proxy_kubelet;
 mod proxy_personality;
 mod proxy_rules;
-mod status;
 mod resizer;
+mod snapshot_flags;
+mod status;
 mod support;

@@ -1,0 +1,75 @@
+//! The claim that a snapshot is taken of stays while that lasts.
+
+use std::sync::Arc;
+
+use wharf_cluster::{ApiFailure, PersistentVolumeClaim, VolumeSnapshot};
+use wharf_facts::finalizer;
+
+use super::{Shared, document, failure::Refusal};
+
+const FINALIZER: &str = finalizer::PVC_SNAPSHOT_PROTECTION;
+
+impl Shared {
+    /// The claim of this name beside a snapshot.
+    pub(super) fn claim(
+        &self,
+        snapshot: &VolumeSnapshot,
+        name: &str,
+    ) -> Option<Arc<PersistentVolumeClaim>> {
+        self.claims.store().get(&beside(snapshot, name))
+    }
+
+    /// Has a claim stay.
+    pub(super) async fn protect_claim(&self, claim: &PersistentVolumeClaim) -> Result<(), Refusal> {
+        let metadata = &claim.metadata;
+        if metadata.has_finalizer(FINALIZER) {
+            return Ok(());
+        }
+        let name = || metadata.name.clone();
+        if metadata.deleting {
+            return Err(Refusal::ClaimDeleting(name()));
+        }
+        let protect = |it: &mut _| document::protect_claim(it, &metadata.uid);
+        let written = self.claims.update(metadata, protect).await;
+        let written = written.map_err(|failure| Refusal::Protect { claim: name(), failure })?;
+        match written.metadata.has_finalizer(FINALIZER) {
+            true => Ok(()),
+            false => Err(Refusal::ClaimDeleting(name())),
+        }
+    }
+
+    /// Lets the claim of a snapshot go once no snapshot is being taken of it. One that is `leaving` no longer counts.
+    pub(super) async fn release_claim(
+        &self,
+        snapshot: &VolumeSnapshot,
+        leaving: bool,
+    ) -> Result<(), ApiFailure> {
+        let Some(name) = &snapshot.spec.source.persistent_volume_claim_name else { return Ok(()) };
+        let held = self.claim(snapshot, name).filter(|it| it.metadata.has_finalizer(FINALIZER));
+        let Some(claim) = held else { return Ok(()) };
+        let is_used = || {
+            let others = self.snapshots.store();
+            let others = others.indexed(VolumeSnapshot::BY_CLAIM, &beside(snapshot, name));
+            let counts = |it: &VolumeSnapshot| !leaving || it.metadata.uid != snapshot.metadata.uid;
+            others.iter().any(|it| !it.is_ready() && counts(it))
+        };
+        if is_used() {
+            return Ok(());
+        }
+        let release = |it: &mut _| {
+            // Asked once more: one that came meanwhile may rely on the finalizer that it has seen.
+            if !is_used() {
+                document::release_claim(it, &claim.metadata.uid);
+            }
+        };
+        match self.claims.update(&claim.metadata, release).await {
+            Ok(_) | Err(ApiFailure::NotFound { .. }) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// The key of an object in the namespace of a snapshot.
+fn beside(snapshot: &VolumeSnapshot, name: &str) -> String {
+    format!("{}/{name}", snapshot.metadata.namespace.as_deref().unwrap_or_default())
+}

@@ -1,0 +1,86 @@
+//! The end of a snapshot.
+
+use std::sync::Arc;
+
+use wharf_cluster::{
+    ApiFailure, DataSource, Part, PersistentVolumeClaim, VolumeSnapshot, VolumeSnapshotContent,
+};
+
+use super::{
+    Shared,
+    decide::{content_name, is_bound, is_held, is_restoring},
+    document,
+    failure::Failure,
+    metrics::Timed,
+    status,
+};
+
+impl Shared {
+    /// Lets a deleted snapshot go, after its content where that is not to be kept.
+    pub(super) async fn delete(&self, snapshot: &Arc<VolumeSnapshot>) -> Result<(), Failure> {
+        if !is_held(snapshot) {
+            return Ok(());
+        }
+        self.options.metrics.begin(Timed::Delete, snapshot, self.driver_of(snapshot));
+        let content = self.content_of_deleted(snapshot);
+        let mut waits = false;
+        if let Some(content) = content {
+            if self.is_restored_from(snapshot) {
+                return Err(Failure::Restoring);
+            }
+            waits = self.delete_content(&content).await?;
+        }
+        self.release_claim(snapshot, true).await.map_err(Failure::ReleaseClaim)?;
+        if waits {
+            // Its end is a reason to look again.
+            return Ok(());
+        }
+        match self.snapshots.edit(snapshot, Part::Main, status::release).await {
+            Ok(_) | Err(ApiFailure::NotFound { .. }) => Ok(()),
+            Err(failure) => Err(Failure::Write(failure)),
+        }
+    }
+
+    /// The content that goes with a snapshot. The binding has to be from both sides: what belongs to another stays.
+    fn content_of_deleted(&self, snapshot: &VolumeSnapshot) -> Option<Arc<VolumeSnapshotContent>> {
+        let of_claim = snapshot.spec.source.persistent_volume_claim_name.is_some();
+        let name = match snapshot.bound_content() {
+            Some(name) => name.to_owned(),
+            // Made and not written down yet.
+            None if of_claim => content_name(snapshot),
+            None => return None,
+        };
+        self.contents.store().get(&name).filter(|content| is_bound(content, snapshot))
+    }
+
+    fn is_restored_from(&self, snapshot: &VolumeSnapshot) -> bool {
+        let source = DataSource {
+            kind: "VolumeSnapshot".to_owned(),
+            name: snapshot.metadata.name.clone(),
+            ..DataSource::default()
+        };
+        let key = source.key(snapshot.metadata.namespace.as_deref().unwrap_or_default());
+        let claims = self.claims.store().indexed(PersistentVolumeClaim::BY_SOURCE, &key);
+        claims.iter().any(|claim| is_restoring(claim))
+    }
+
+    /// Whether the snapshot has to wait for the content to be gone.
+    async fn delete_content(&self, content: &Arc<VolumeSnapshotContent>) -> Result<bool, Failure> {
+        // The snapshotter waits for this word, whoever deletes the content.
+        let marked = match self.contents.edit(content, Part::Main, document::mark_deleted).await {
+            Err(ApiFailure::NotFound { .. }) => return Ok(false),
+            marked => marked.map_err(Failure::Write)?,
+        };
+        if marked.spec.deletion_policy != "Delete" {
+            return Ok(false);
+        }
+        if marked.metadata.deleting {
+            return Ok(true);
+        }
+        match self.contents.delete(&marked.metadata).await {
+            Ok(left) => Ok(left.is_some()),
+            Err(ApiFailure::NotFound { .. }) => Ok(false),
+            Err(failure) => Err(Failure::DeleteContent(failure)),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The operation for one VolumeSnapshot.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use wharf_cluster::{EventType, Key, Part, VolumeSnapshot, VolumeSnapshotContent};
+use wharf_reconcile::{Attempt, Operation, Outcome};
+
+use super::{
+    Shared,
+    decide::{Source, is_bound, is_in_group},
+    document,
+    failure::{Failure, Refusal, Told},
+    metrics::Timed,
+    status,
+    take::Intake,
+};
+
+/// Brings a VolumeSnapshot to where it should be.
+pub(super) struct SnapshotOperation {
+    pub(super) shared: Arc<Shared>,
+    pub(super) stop: CancellationToken,
+}
+
+impl Operation<Key> for SnapshotOperation {
+    async fn run(&self, key: Key, _: Attempt) -> Outcome {
+        let work = self.shared.bring(&key);
+        self.stop.run_until_cancelled(work).await.unwrap_or(Outcome::Done)
+    }
+}
+
+impl Shared {
+    async fn bring(&self, key: &Key) -> Outcome {
+        let snapshot = self.snapshots.store().get(key).filter(|it| !is_in_group(it));
+        let Some(snapshot) = snapshot else { return Outcome::Done };
+        if let Err(failure) = self.release_claim(&snapshot, false).await {
+            self.tell(&snapshot, &Failure::ReleaseClaim(failure)).await;
+        }
+        let done = match snapshot.metadata.deleting {
+            true => self.delete(&snapshot).await,
+            false => self.bind(&snapshot).await,
+        };
+        match done {
+            Ok(()) => Outcome::Done,
+            Err(failure) => {
+                self.tell(&snapshot, &failure).await;
+                if failure.may_pass() { Outcome::Retry } else { Outcome::Done }
+            }
+        }
+    }
+
+    /// Brings a snapshot and its content together.
+    async fn bind(&self, snapshot: &Arc<VolumeSnapshot>) -> Result<(), Failure> {
+        let class = self.class_of(snapshot)?;
+        let source = Source::of(snapshot)?;
+        let start = match (self.contents.store().get(&source.content_name(snapshot)), source) {
+            (Some(content), _) => {
+                source.check(snapshot, &content)?;
+                Start::Content(content)
+            }
+            (None, Source::Claim(claim)) if !is_settled(snapshot) => {
+                Start::Claim(self.intake(snapshot, claim, class.clone()))
+            }
+            (None, _) => Start::Nothing,
+        };
+        let prepare = |it: &VolumeSnapshot| {
+            let class = class.as_ref().map(|class| class.metadata.name.as_str());
+            status::prepare(it, class, start.is_deleted_with_snapshot())
+        };
+        let prepared = self.snapshots.edit(snapshot, Part::Main, prepare).await;
+        let snapshot = prepared.map_err(Failure::Finalizers)?;
+        if snapshot.metadata.deleting {
+            // Nothing may be added to it; its deletion is a reason to look again.
+            return Ok(());
+        }
+        if is_settled(&snapshot) {
+            return self.verify(&snapshot);
+        }
+        self.options.metrics.begin_creation(&snapshot, self.driver_of(&snapshot));
+        let content = match start {
+            Start::Content(content) => {
+                let bind = |it: &VolumeSnapshotContent| document::bind(it, &snapshot);
+                let bound = self.contents.edit(&content, Part::Main, bind).await;
+                bound.map_err(Failure::Bind)?
+            }
+            Start::Claim(intake) => self.take(&snapshot, &intake?).await?,
+            Start::Nothing => return Err(Failure::ContentMissing),
+        };
+        // Another may have been faster.
+        source.check(&snapshot, &content)?;
+        self.mirror(&snapshot, &content).await
+    }
+
+    /// Shows in the snapshot what its content has become.
+    async fn mirror(
+        &self,
+        snapshot: &Arc<VolumeSnapshot>,
+        content: &VolumeSnapshotContent,
+    ) -> Result<(), Failure> {
+        let Some(patch) = status::mirror(snapshot, content) else { return Ok(()) };
+        let shown = self.snapshots.patch(&snapshot.metadata, Part::Status, &patch).await;
+        let shown = shown.map_err(Failure::Status)?;
+        let key = snapshot.metadata.key();
+        let is_created = |it: &VolumeSnapshot| {
+            it.status.as_ref().is_some_and(|status| status.creation_time.is_some())
+        };
+        let driver = &content.spec.driver;
+        if !is_created(snapshot) && is_created(&shown) {
+            self.options.metrics.end(Timed::Create, &snapshot.metadata.uid, driver);
+            let message = format!("Snapshot {key} was successfully created by the CSI driver.");
+            self.events.tell(&**snapshot, EventType::Normal, "SnapshotCreated", message);
+        }
+        if shown.is_ready() {
+            self.options.metrics.end(Timed::CreateAndReady, &snapshot.metadata.uid, driver);
+            let message = format!("Snapshot {key} is ready to use.");
+            self.events.tell(&**snapshot, EventType::Normal, "SnapshotReady", message);
+        }
+        Ok(())
+    }
+
+    /// Whether a snapshot that can be used still can.
+    fn verify(&self, snapshot: &VolumeSnapshot) -> Result<(), Failure> {
+        let name = snapshot.bound_content().unwrap_or_default();
+        let content = self.contents.store().get(name).ok_or(Failure::ContentLost)?;
+        if is_bound(&content, snapshot) { Ok(()) } else { Err(Failure::Misbound) }
+    }
+
+    /// The driver of a snapshot, as far as it is known.
+    pub(super) fn driver_of(&self, snapshot: &VolumeSnapshot) -> Option<String> {
+        let content = snapshot.bound_content().and_then(|name| self.contents.store().get(name));
+        let class = snapshot.spec.volume_snapshot_class_name.as_deref();
+        let class = || class.and_then(|name| self.classes.get(name));
+        content
+            .map(|content| content.spec.driver.clone())
+            .or_else(|| class().map(|class| class.driver.clone()))
+    }
+
+    /// Says in the status and in an event why it did not work.
+    async fn tell(&self, snapshot: &VolumeSnapshot, failure: &Failure) {
+        let key = snapshot.metadata.key();
+        let cause = std::error::Error::source(failure).map(ToString::to_string);
+        tracing::warn!(snapshot = key, error = %failure, cause, "snapshot is not as it should be");
+        let (reason, unusable) = match failure.told() {
+            Told::Nowhere => return,
+            Told::Event(reason) => {
+                let message = failure.to_string();
+                return self.events.tell(snapshot, EventType::Warning, reason, message);
+            }
+            Told::Status(reason) => (reason, false),
+            Told::Unusable(reason) => (reason, true),
+        };
+        let message = failure.to_string();
+        let patch = status::error(snapshot, &message, unusable, Timestamp::now());
+        let Some(patch) = patch else { return };
+        let saved = self.snapshots.patch(&snapshot.metadata, Part::Status, &patch).await;
+        self.events.tell(snapshot, EventType::Warning, reason, message);
+        if let Err(error) = saved {
+            tracing::warn!(snapshot = key, %error, "the error could not be saved in the status");
+        }
+    }
+}
+
+/// What there is of a snapshot.
+enum Start {
+    /// Its content.
+    Content(Arc<VolumeSnapshotContent>),
+    /// What one is to be taken of, or why it cannot be.
+    Claim(Result<Intake, Refusal>),
+    Nothing,
+}
+
+impl Start {
+    /// Whether the content, or the one that is to be, goes with the snapshot.
+    fn is_deleted_with_snapshot(&self) -> bool {
+        let policy = match self {
+            Self::Content(content) => &content.spec.deletion_policy,
+            Self::Claim(Ok(intake)) => &intake.class.deletion_policy,
+            Self::Claim(Err(_)) | Self::Nothing => return false,
+        };
+        policy == "Delete"
+    }
+}
+
+/// Whether nothing is left to be done for a snapshot.
+fn is_settled(snapshot: &VolumeSnapshot) -> bool {
+    snapshot.is_ready() && snapshot.bound_content().is_some()
+}

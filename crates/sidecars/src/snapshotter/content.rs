@@ -1,0 +1,215 @@
+//! The operation for one VolumeSnapshotContent.
+
+use std::{sync::Arc, time::SystemTime};
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use wharf_cluster::{ApiFailure, EventType, Key, Part, VolumeSnapshotContent};
+use wharf_csi::ErrorClass;
+use wharf_proto::csi::controller_service_capability::rpc;
+use wharf_reconcile::{Attempt, Operation, Outcome};
+
+use super::{
+    Shared,
+    decide::{Step, next},
+    failure::{Failure, text},
+    request::{self, Taken},
+    status,
+};
+/// Brings a VolumeSnapshotContent to where it should be.
+pub(super) struct ContentOperation {
+    pub(super) shared: Arc<Shared>,
+    pub(super) stop: CancellationToken,
+}
+
+impl Operation<Key> for ContentOperation {
+    async fn run(&self, key: Key, _: Attempt) -> Outcome {
+        let work = self.shared.bring(&key);
+        self.stop.run_until_cancelled(work).await.unwrap_or(Outcome::Done)
+    }
+}
+
+/// Whether the driver has finished.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Finished,
+    UnderWay,
+}
+
+impl Shared {
+    async fn bring(&self, key: &Key) -> Outcome {
+        let content = self.contents.store().get(key).filter(|it| self.serves(it));
+        let Some(content) = content else { return Outcome::Done };
+        let step = next(&content);
+        let done = match step {
+            Step::Nothing => return Outcome::Done,
+            Step::Create => self.create(&content).await,
+            Step::Check => self.check(&content).await,
+            Step::Unmark => self.unmark(&content).await.map(|_| Progress::Finished),
+            Step::Delete => self.delete(&content).await,
+            Step::Release => self.release(&content).await,
+        };
+        match done {
+            Ok(Progress::Finished) => Outcome::Done,
+            Ok(Progress::UnderWay) => Outcome::Retry,
+            Err(failure) => {
+                self.tell(step, &content, &failure).await;
+                Outcome::Retry
+            }
+        }
+    }
+
+    /// All that can be checked is, before the mark makes the content wait for an answer of the driver.
+    async fn create(&self, content: &Arc<VolumeSnapshotContent>) -> Result<Progress, Failure> {
+        let name = &content.metadata.name;
+        let input = |refusal| Failure::Input { content: name.clone(), refusal: Box::new(refusal) };
+        let class = self.class(content).map_err(input)?;
+        let secrets = self.secrets(content).await.map_err(input)?;
+        let metadata = self.options.extra_create_metadata;
+        let mut call = request::create(content, &class, &self.options.names, metadata)?;
+        call.secrets = secrets;
+        let volume = call.source_volume_id.clone();
+
+        let mark = |it: &VolumeSnapshotContent| match next(it) {
+            Step::Create => status::mark(it),
+            // Deleted meanwhile, or taken by another.
+            _ => None,
+        };
+        let marked = self.contents.edit(content, Part::Main, mark).await;
+        let marked = marked.map_err(|failure| Failure::Mark { content: name.clone(), failure })?;
+        if next(&marked) != Step::Create {
+            return Ok(Progress::Finished);
+        }
+        match self.create_snapshot(call).await {
+            Ok(snapshot) => {
+                let taken = Taken::of(snapshot, SystemTime::now());
+                let saved = self.save(&marked, &taken).await?;
+                self.unmark(&saved).await?;
+                tracing::info!(
+                    content = name,
+                    handle = taken.handle,
+                    ready = taken.ready,
+                    "snapshot taken"
+                );
+                Ok(progress(taken.ready))
+            }
+            Err(status) => {
+                if wharf_csi::class(&status, true) == ErrorClass::Final {
+                    self.unmark(&marked).await?;
+                }
+                Err(Failure::Create { volume, status: Box::new(status) })
+            }
+        }
+    }
+
+    async fn check(&self, content: &Arc<VolumeSnapshotContent>) -> Result<Progress, Failure> {
+        let handle = content.spec.source.snapshot_handle.clone().unwrap_or_default();
+        let failed = |status: Status| Failure::Check {
+            content: content.metadata.name.clone(),
+            status: Box::new(status),
+        };
+        let secrets = self.list_secrets(content).await.map_err(Failure::Refused)?;
+        let capabilities = self.driver.capabilities().await.map_err(failed)?;
+        let now = SystemTime::now();
+        let taken = if capabilities.controller.contains(&rpc::Type::ListSnapshots) {
+            match self.find_snapshot(&handle, secrets).await.map_err(failed)? {
+                Some(snapshot) => Taken { handle, ..Taken::of(snapshot, now) },
+                None => {
+                    let content = content.metadata.name.clone();
+                    return Err(Failure::Missing { content, handle });
+                }
+            }
+        } else {
+            Taken::believed(&handle, now)
+        };
+        self.save(content, &taken).await?;
+        Ok(progress(taken.ready))
+    }
+
+    async fn delete(&self, content: &Arc<VolumeSnapshotContent>) -> Result<Progress, Failure> {
+        let name = &content.metadata.name;
+        let failed = |told, reason: String| Failure::Delete { content: name.clone(), told, reason };
+        let secrets = self
+            .secrets(content)
+            .await
+            .map_err(|refusal| failed("Failed to get snapshot credentials", refusal.to_string()))?;
+        let handle = content.status.as_ref().and_then(|status| status.snapshot_handle.clone());
+        let deleted = self.delete_snapshot(handle.unwrap_or_default(), secrets).await;
+        deleted.map_err(|status| failed("Failed to delete snapshot", text(&status)))?;
+        tracing::info!(content = name, "snapshot deleted");
+
+        // A content that goes with its last finalizer needs no status any more.
+        let mut current = Arc::clone(content);
+        if current.metadata.finalizers.len() != 1 {
+            let patch = status::deleted(content);
+            let cleared = self.contents.patch(&content.metadata, Part::Status, &patch).await;
+            current = match cleared {
+                Err(ApiFailure::NotFound { .. }) => return Ok(Progress::Finished),
+                cleared => cleared.map_err(|failure| {
+                    failed("Failed to clear content status", failure.to_string())
+                })?,
+            };
+        }
+        self.release(&current).await
+    }
+
+    async fn release(&self, content: &Arc<VolumeSnapshotContent>) -> Result<Progress, Failure> {
+        match self.contents.edit(content, Part::Main, status::release).await {
+            Ok(_) | Err(ApiFailure::NotFound { .. }) => Ok(Progress::Finished),
+            Err(failure) => {
+                Err(Failure::Release { content: content.metadata.name.clone(), failure })
+            }
+        }
+    }
+
+    async fn unmark(
+        &self,
+        content: &Arc<VolumeSnapshotContent>,
+    ) -> Result<Arc<VolumeSnapshotContent>, Failure> {
+        let unmarked = self.contents.edit(content, Part::Main, status::unmark).await;
+        let name = || content.metadata.name.clone();
+        unmarked.map_err(|failure| Failure::Unmark { content: name(), failure })
+    }
+
+    async fn save(
+        &self,
+        content: &Arc<VolumeSnapshotContent>,
+        taken: &Taken,
+    ) -> Result<Arc<VolumeSnapshotContent>, Failure> {
+        let Some(patch) = status::taken(content, taken) else { return Ok(Arc::clone(content)) };
+        let saved = self.contents.patch(&content.metadata, Part::Status, &patch).await;
+        let name = || content.metadata.name.clone();
+        saved.map_err(|failure| Failure::Save { content: name(), failure })
+    }
+
+    /// Says in the status and in an event why it did not work.
+    async fn tell(&self, step: Step, content: &Arc<VolumeSnapshotContent>, failure: &Failure) {
+        let name = &content.metadata.name;
+        tracing::warn!(content = name, ?step, error = %failure, "snapshot failed and is tried again");
+        let (reason, message) = match (step, failure) {
+            (Step::Delete, Failure::Delete { told, .. }) => {
+                let kind = EventType::Warning;
+                return self.events.tell(&**content, kind, "SnapshotDeleteError", *told);
+            }
+            (Step::Create, _) if content.status.is_none() => {
+                ("SnapshotCreationFailed", format!("Failed to create snapshot: {failure}"))
+            }
+            (Step::Create | Step::Check, _) => (
+                "SnapshotContentCheckandUpdateFailed",
+                format!("Failed to check and update snapshot content: {failure}"),
+            ),
+            _ => return,
+        };
+        let Some(patch) = status::error(content, &message, Timestamp::now()) else { return };
+        let saved = self.contents.patch(&content.metadata, Part::Status, &patch).await;
+        self.events.tell(&**content, EventType::Warning, reason, message);
+        if let Err(error) = saved {
+            tracing::warn!(content = name, %error, "the error could not be saved in the status");
+        }
+    }
+}
+
+fn progress(ready: bool) -> Progress {
+    if ready { Progress::Finished } else { Progress::UnderWay }
+}

@@ -1,0 +1,97 @@
+//! What makes a content be looked at: a change of it, of its class, or of the driver. Time is a safety net.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use wharf_cluster::{Change, Key, Subscription, VolumeSnapshotClass, VolumeSnapshotContent};
+use wharf_reconcile::Handle;
+
+use super::{
+    Shared,
+    decide::{Reaction, Step, next, reaction},
+};
+use crate::connections::Connections;
+
+/// Ends with what it holds.
+pub(super) struct Subscriptions {
+    _classes: Subscription<VolumeSnapshotClass>,
+    _contents: Subscription<VolumeSnapshotContent>,
+}
+
+impl Shared {
+    /// Queues what a change gives work to, from now on.
+    pub(super) fn subscribe(self: &Arc<Self>, queue: &Handle<Key>) -> Subscriptions {
+        Subscriptions {
+            _classes: self.classes.subscribe({
+                let (shared, queue) = (Arc::downgrade(self), queue.clone());
+                move |change| {
+                    if let Some(shared) = shared.upgrade() {
+                        shared.class_changed(&change, &queue);
+                    }
+                }
+            }),
+            _contents: self.contents.store().subscribe({
+                let queue = queue.clone();
+                move |change| content_changed(&change, &queue)
+            }),
+        }
+    }
+
+    /// A class that was missing may be what contents wait for.
+    fn class_changed(&self, change: &Change<'_, VolumeSnapshotClass>, queue: &Handle<Key>) {
+        let is_of = |content: &VolumeSnapshotContent| {
+            content.spec.volume_snapshot_class_name.as_deref() == Some(&**change.key)
+        };
+        if change.new.is_some() {
+            self.renew_unfinished(queue, is_of);
+        }
+    }
+
+    /// A driver that comes back may do what it could not before.
+    pub(super) async fn reconnections(&self, queue: &Handle<Key>) {
+        let mut connections = Connections::of(&self.driver);
+        loop {
+            connections.next().await;
+            self.renew_unfinished(queue, |_| true);
+        }
+    }
+
+    /// The safety net under the watches.
+    pub(super) async fn resync(&self, queue: &Handle<Key>) {
+        let period = self.options.resync;
+        if period.is_zero() {
+            return std::future::pending().await;
+        }
+        let mut ticks = interval_at(Instant::now() + period, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            for content in self.contents.store().all() {
+                queue.wake(content.metadata.name.as_str().into());
+            }
+        }
+    }
+
+    /// Ends the back-off of contents that are not where they should be.
+    fn renew_unfinished(
+        &self,
+        queue: &Handle<Key>,
+        concerns: impl Fn(&VolumeSnapshotContent) -> bool,
+    ) {
+        for content in self.contents.store().all() {
+            if next(&content) != Step::Nothing && concerns(&content) {
+                queue.renew(content.metadata.name.as_str().into());
+            }
+        }
+    }
+}
+
+fn content_changed(change: &Change<'_, VolumeSnapshotContent>, queue: &Handle<Key>) {
+    let Change { key, old, new } = change;
+    match reaction(old.map(AsRef::as_ref), new.map(AsRef::as_ref)) {
+        Reaction::None => {}
+        Reaction::Wake => queue.wake(Arc::clone(key)),
+        Reaction::Renew => queue.renew(Arc::clone(key)),
+        Reaction::Forget => queue.forget(key),
+    }
+}

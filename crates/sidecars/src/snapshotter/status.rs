@@ -1,0 +1,133 @@
+//! What is written to VolumeSnapshotContents.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use wharf_cluster::{Patch, VolumeSnapshotContent};
+use wharf_facts::{annotation, finalizer};
+
+use super::{decide::is_being_created, request::Taken};
+
+/// Marks a content before the driver is called: until the mark is gone, the driver may have a snapshot that nobody has
+/// written down. `None` where it is there, or where the snapshot is known and only not ready.
+pub(super) fn mark(content: &VolumeSnapshotContent) -> Option<Patch> {
+    let status = content.status.as_ref();
+    let known = status.is_some_and(|status| status.snapshot_handle.is_some());
+    (!known && !is_being_created(&content.metadata)).then(|| annotate(content, Some("yes")))
+}
+
+/// Takes the mark back. `None` where it is gone.
+pub(super) fn unmark(content: &VolumeSnapshotContent) -> Option<Patch> {
+    is_being_created(&content.metadata).then(|| annotate(content, None))
+}
+
+/// Lets a content go. `None` where nothing of ours holds it.
+pub(super) fn release(content: &VolumeSnapshotContent) -> Option<Patch> {
+    Patch::remove_finalizer(&content.metadata, finalizer::CONTENT_BOUND_PROTECTION)
+}
+
+/// What the driver said about the snapshot. What is known already stays, but for whether it is ready. `None` where
+/// nothing is new.
+pub(super) fn taken(content: &VolumeSnapshotContent, taken: &Taken) -> Option<Patch> {
+    let old = content.status.clone().unwrap_or_default();
+    let mut new = Map::new();
+    let mut set = |key: &str, value: Value| drop(new.insert(key.to_owned(), value));
+    if old.snapshot_handle.is_none() {
+        set("snapshotHandle", json!(taken.handle));
+    }
+    if old.creation_time.is_none() {
+        set("creationTime", json!(taken.time));
+    }
+    if old.restore_size.is_none() && taken.size > 0 {
+        set("restoreSize", json!(taken.size));
+    }
+    if let (None, Some(group)) = (&old.volume_group_snapshot_handle, &taken.group) {
+        set("volumeGroupSnapshotHandle", json!(group));
+    }
+    if old.ready_to_use != Some(taken.ready) {
+        set("readyToUse", json!(taken.ready));
+        if taken.ready && old.error.is_some() {
+            set("error", Value::Null);
+        }
+    }
+    (!new.is_empty()).then(|| Patch::status(&content.metadata, &Value::Object(new)))
+}
+
+/// The snapshot is gone from the driver.
+pub(super) fn deleted(content: &VolumeSnapshotContent) -> Patch {
+    let nothing = json!({
+        "snapshotHandle": null, "readyToUse": null, "creationTime": null, "restoreSize": null,
+    });
+    Patch::status(&content.metadata, &nothing)
+}
+
+/// Something went wrong. `None` where the status says so already.
+pub(super) fn error(
+    content: &VolumeSnapshotContent,
+    message: &str,
+    now: Timestamp,
+) -> Option<Patch> {
+    let error = content.status.as_ref().and_then(|status| status.error.as_ref());
+    if error.is_some_and(|error| error.message.as_deref() == Some(message)) {
+        return None;
+    }
+    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let error = json!({ "message": message, "time": time });
+    Some(Patch::status(&content.metadata, &json!({ "error": error, "readyToUse": false })))
+}
+
+fn annotate(content: &VolumeSnapshotContent, value: Option<&str>) -> Patch {
+    let annotations = json!({ annotation::SNAPSHOT_BEING_CREATED: value });
+    Patch::metadata(&content.metadata, json!({ "annotations": annotations }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(status: &Value) -> VolumeSnapshotContent {
+        serde_json::from_value(json!({ "metadata": { "uid": "u" }, "status": status })).unwrap()
+    }
+
+    fn status(patch: Option<Patch>) -> Value {
+        match patch {
+            Some(Patch::Merge(body)) => body["status"].clone(),
+            None => Value::Null,
+            Some(patch) => panic!("{patch:?}"),
+        }
+    }
+
+    fn answer(ready: bool, size: i64) -> Taken {
+        Taken { handle: "h".to_owned(), time: 7, size, ready, group: None }
+    }
+
+    #[test]
+    fn a_snapshot_that_is_known_needs_no_mark() {
+        assert!(mark(&content(&Value::Null)).is_some());
+        assert!(mark(&content(&json!({ "error": {} }))).is_some());
+        assert_eq!(mark(&content(&json!({ "snapshotHandle": "h" }))), None);
+    }
+
+    #[test]
+    fn what_is_known_stays() {
+        let first = status(taken(&content(&Value::Null), &answer(false, 5)));
+        let expected = json!({ "snapshotHandle": "h", "creationTime": 7, "restoreSize": 5, "readyToUse": false });
+        assert_eq!(first, expected);
+        let known = json!({ "snapshotHandle": "g", "creationTime": 1, "readyToUse": false });
+        assert_eq!(status(taken(&content(&known), &answer(false, 0))), Value::Null);
+        assert_eq!(
+            status(taken(&content(&known), &answer(true, 0))),
+            json!({ "readyToUse": true })
+        );
+    }
+
+    #[test]
+    fn an_error_goes_when_the_snapshot_is_ready() {
+        let failed = json!({ "snapshotHandle": "h", "creationTime": 7, "error": { "message": "m" }, "readyToUse": false });
+        let ready = status(taken(&content(&failed), &answer(true, 0)));
+        assert_eq!(ready, json!({ "readyToUse": true, "error": null }));
+        assert_eq!(error(&content(&failed), "m", Timestamp::UNIX_EPOCH), None);
+        let other = status(error(&content(&failed), "n", Timestamp::UNIX_EPOCH));
+        let expected = json!({ "message": "n", "time": "1970-01-01T00:00:00Z" });
+        assert_eq!(other, json!({ "error": expected, "readyToUse": false }));
+    }
+}

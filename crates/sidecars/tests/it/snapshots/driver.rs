@@ -1,0 +1,234 @@
+//! A driver that takes no snapshots, as well or as badly as it is told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+use wharf_proto::csi::{
+    self,
+    controller_server::{Controller, ControllerServer},
+    controller_service_capability::{self as controller_capability, rpc},
+    identity_server::{Identity, IdentityServer},
+    list_snapshots_response::Entry,
+    plugin_capability::{self, service},
+};
+use wharf_uds::{ListenOptions, Listener, Routes};
+
+use crate::journal::Journal;
+
+/// How the next call is answered.
+pub(crate) enum Answer {
+    /// With a snapshot that is not ready.
+    NotReady,
+    Error(Status),
+    /// Not before this is cancelled, although the work is done.
+    When(CancellationToken),
+}
+
+/// Clones share everything.
+#[derive(Clone)]
+pub(crate) struct SnapshotDriver(Arc<Inner>);
+
+struct Inner {
+    journal: Journal,
+    capabilities: Vec<rpc::Type>,
+    answers: Mutex<VecDeque<Answer>>,
+    /// What each snapshot was taken with, by its name.
+    taken: Mutex<BTreeMap<String, csi::CreateSnapshotRequest>>,
+    /// Handles of snapshots that were there before.
+    there: Mutex<Vec<String>>,
+    last_list: Mutex<Option<csi::ListSnapshotsRequest>>,
+    last_delete: Mutex<Option<csi::DeleteSnapshotRequest>>,
+}
+
+impl SnapshotDriver {
+    pub(crate) fn new(journal: Journal, capabilities: &[rpc::Type]) -> Self {
+        Self(Arc::new(Inner {
+            journal,
+            capabilities: capabilities.to_vec(),
+            answers: Mutex::default(),
+            taken: Mutex::default(),
+            there: Mutex::default(),
+            last_list: Mutex::default(),
+            last_delete: Mutex::default(),
+        }))
+    }
+
+    /// Calls about snapshots are answered so, in this order; after that as they should.
+    pub(crate) fn answer(&self, answer: Answer) {
+        self.0.answers.lock().unwrap().push_back(answer);
+    }
+
+    /// A snapshot is there, whoever took it.
+    pub(crate) fn has(&self, handle: &str) {
+        self.0.there.lock().unwrap().push(handle.to_owned());
+    }
+
+    pub(crate) fn taken(&self) -> Vec<csi::CreateSnapshotRequest> {
+        self.0.taken.lock().unwrap().values().cloned().collect()
+    }
+
+    pub(crate) fn last_list(&self) -> csi::ListSnapshotsRequest {
+        self.0.last_list.lock().unwrap().clone().unwrap()
+    }
+
+    pub(crate) fn last_delete(&self) -> csi::DeleteSnapshotRequest {
+        self.0.last_delete.lock().unwrap().clone().unwrap()
+    }
+
+    pub(crate) async fn serve(self, socket: &Path, stop: CancellationToken) {
+        let routes =
+            Routes::new(IdentityServer::new(self.clone())).add_service(ControllerServer::new(self));
+        let listener = Listener::bind(socket, &ListenOptions::default()).unwrap();
+        listener.serve(routes, Duration::ZERO, stop).await.unwrap();
+    }
+
+    /// Whether the answer is that of a snapshot that is ready.
+    async fn called(&self, line: String) -> Result<bool, Status> {
+        let answer = self.0.answers.lock().unwrap().pop_front();
+        if let Some(Answer::Error(status)) = answer {
+            self.0.journal.note(format!("{line} -> {:?}", status.code()));
+            return Err(status);
+        }
+        self.0.journal.note(line);
+        if let Some(Answer::When(told)) = &answer {
+            told.cancelled().await;
+        }
+        Ok(!matches!(answer, Some(Answer::NotReady)))
+    }
+}
+
+/// RPCs that are not part of these tests.
+macro_rules! others {
+    ($($method:ident: $request:ident -> $response:ident,)*) => {$(
+        // What the async_trait attribute would write: it does not look into macros.
+        fn $method<'a, 'f>(
+            &'a self,
+            _: Request<csi::$request>,
+        ) -> Pin<Box<dyn Future<Output = Result<Response<csi::$response>, Status>> + Send + 'f>>
+        where
+            'a: 'f,
+            Self: 'f,
+        {
+            Box::pin(async { Err(Status::unimplemented(stringify!($method))) })
+        }
+    )*};
+}
+
+#[tonic::async_trait]
+impl Identity for SnapshotDriver {
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<csi::GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
+        let controller = csi::PluginCapability {
+            r#type: Some(plugin_capability::Type::Service(plugin_capability::Service {
+                r#type: service::Type::ControllerService.into(),
+            })),
+        };
+        let capabilities = vec![controller];
+        Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities }))
+    }
+
+    others! {
+        get_plugin_info: GetPluginInfoRequest -> GetPluginInfoResponse,
+        probe: ProbeRequest -> ProbeResponse,
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for SnapshotDriver {
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<csi::ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
+        let capability = |&rpc: &rpc::Type| csi::ControllerServiceCapability {
+            r#type: Some(controller_capability::Type::Rpc(controller_capability::Rpc {
+                r#type: rpc.into(),
+            })),
+        };
+        let capabilities = self.0.capabilities.iter().map(capability).collect();
+        Ok(Response::new(csi::ControllerGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<csi::CreateSnapshotRequest>,
+    ) -> Result<Response<csi::CreateSnapshotResponse>, Status> {
+        let request = request.into_inner();
+        let (name, volume) = (request.name.clone(), request.source_volume_id.clone());
+        self.0.taken.lock().unwrap().insert(name.clone(), request);
+        let ready = match self.called(format!("CreateSnapshot {name} {volume}")).await {
+            Ok(ready) => ready,
+            Err(status) => {
+                self.0.taken.lock().unwrap().remove(&name);
+                return Err(status);
+            }
+        };
+        Ok(Response::new(csi::CreateSnapshotResponse {
+            snapshot: Some(snapshot(format!("{volume}-snap"), ready)),
+        }))
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<csi::DeleteSnapshotRequest>,
+    ) -> Result<Response<csi::DeleteSnapshotResponse>, Status> {
+        let request = request.into_inner();
+        let line = format!("DeleteSnapshot {}", request.snapshot_id);
+        *self.0.last_delete.lock().unwrap() = Some(request);
+        self.called(line).await?;
+        Ok(Response::new(csi::DeleteSnapshotResponse {}))
+    }
+
+    async fn list_snapshots(
+        &self,
+        request: Request<csi::ListSnapshotsRequest>,
+    ) -> Result<Response<csi::ListSnapshotsResponse>, Status> {
+        let request = request.into_inner();
+        let handle = request.snapshot_id.clone();
+        *self.0.last_list.lock().unwrap() = Some(request);
+        let ready = self.called(format!("ListSnapshots {handle}")).await?;
+        let there = self.0.there.lock().unwrap().contains(&handle);
+        let entry = Entry { snapshot: Some(snapshot(handle, ready)) };
+        let entries = if there { vec![entry] } else { Vec::new() };
+        Ok(Response::new(csi::ListSnapshotsResponse { entries, next_token: String::new() }))
+    }
+
+    others! {
+        create_volume: CreateVolumeRequest -> CreateVolumeResponse,
+        delete_volume: DeleteVolumeRequest -> DeleteVolumeResponse,
+        controller_publish_volume:
+            ControllerPublishVolumeRequest -> ControllerPublishVolumeResponse,
+        controller_unpublish_volume:
+            ControllerUnpublishVolumeRequest -> ControllerUnpublishVolumeResponse,
+        list_volumes: ListVolumesRequest -> ListVolumesResponse,
+        controller_expand_volume: ControllerExpandVolumeRequest -> ControllerExpandVolumeResponse,
+        controller_modify_volume: ControllerModifyVolumeRequest -> ControllerModifyVolumeResponse,
+        validate_volume_capabilities:
+            ValidateVolumeCapabilitiesRequest -> ValidateVolumeCapabilitiesResponse,
+        controller_get_volume: ControllerGetVolumeRequest -> ControllerGetVolumeResponse,
+        controller_get_volume_health:
+            ControllerGetVolumeHealthRequest -> ControllerGetVolumeHealthResponse,
+        controller_list_volume_health:
+            ControllerListVolumeHealthRequest -> ControllerListVolumeHealthResponse,
+        get_capacity: GetCapacityRequest -> GetCapacityResponse,
+        get_snapshot: GetSnapshotRequest -> GetSnapshotResponse,
+    }
+}
+
+/// A snapshot of 5 bytes, taken a second after 1970.
+fn snapshot(snapshot_id: String, ready_to_use: bool) -> csi::Snapshot {
+    csi::Snapshot {
+        snapshot_id,
+        size_bytes: 5,
+        creation_time: Some("1970-01-01T00:00:01Z".parse().unwrap()),
+        ready_to_use,
+        ..csi::Snapshot::default()
+    }
+}

@@ -1,0 +1,7 @@
+//! The snapshotter alone: someone else makes contents.
+
+mod create;
+mod delete;
+mod given;
+mod lines;
+mod others;

@@ -1,0 +1,89 @@
+//! `wharf crds`: the kinds of snapshots, which are no part of Kubernetes itself.
+
+use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+use wharf_sidecars::crds::{Crd, Installed, SNAPSHOT_CRDS, install};
+
+use crate::running::{Threads, duration, run};
+
+/// Prints the CustomResourceDefinitions of snapshots, or installs them.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Crds {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Form of what is printed
+    #[arg(short, long, value_enum, default_value = "yaml")]
+    output: Output,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Install(Install),
+}
+
+/// Creates those that are missing and waits until the API server has taken them in. What is there is left as it is.
+#[derive(Args)]
+struct Install {
+    /// The cluster; the pod's service account if none is given
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// How long the API server may take
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    timeout: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Documents for kubectl and for people
+    Yaml,
+    /// One list for programs
+    Json,
+}
+
+impl Crds {
+    pub(crate) fn run(self) -> ExitCode {
+        run(Threads::One, |stop| async move {
+            match self.command {
+                None => print(self.output)?,
+                Some(Command::Install(command)) => {
+                    stop.run_until_cancelled(command.install()).await.unwrap_or(Ok(()))?;
+                }
+            }
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+}
+
+impl Install {
+    async fn install(self) -> anyhow::Result<()> {
+        let client = wharf_cluster::connect(self.kubeconfig.as_deref()).await?;
+        let mut out = std::io::stdout().lock();
+        for (name, done) in install(&client, self.timeout).await? {
+            match done {
+                Installed::Created => writeln!(out, "{name} created")?,
+                Installed::Kept => writeln!(out, "{name} was there, and is left as it is")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn print(output: Output) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match output {
+        Output::Yaml => {
+            for crd in &SNAPSHOT_CRDS {
+                write!(out, "---\n{}", crd.yaml)?;
+            }
+        }
+        Output::Json => {
+            let items: Vec<Value> = SNAPSHOT_CRDS.iter().map(Crd::document).collect();
+            let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
+            writeln!(out, "{}", serde_json::to_string_pretty(&list)?)?;
+        }
+    }
+    Ok(())
+}

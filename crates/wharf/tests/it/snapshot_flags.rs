@@ -1,0 +1,182 @@
+//! csi-snapshotter's and snapshot-controller's names and flags, and the kinds that both need.
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use anyhow::Result;
+use serde_json::json;
+use wharf_testkit::cluster::Cluster;
+use wharf_testkit::process::{self, Process, wait_for};
+
+use crate::support::{Bench, PATIENCE, WHARF, free_port, get};
+
+/// The binary under the name of a Go program.
+fn called(bench: &Bench, name: &str) -> PathBuf {
+    let link = bench.path(name);
+    if !link.exists() {
+        symlink(WHARF, &link).unwrap();
+    }
+    link
+}
+
+fn run(name: &str, args: &[&str]) -> (Output, String) {
+    let bench = Bench::new();
+    let mut command = Command::new(called(&bench, name));
+    let output = command.args(args).env_remove("NODE_NAME").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, said)
+}
+
+fn check_help(name: &str, defaults: &[(&str, &str)], others: &[&str]) {
+    let (output, _) = run(name, &["--help"]);
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    // However its lines are broken.
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (flag, default) in defaults {
+        let (_, stated) = help.split_once(&format!("-{flag} ")).expect(flag);
+        let stated = stated.split(" --").next().unwrap();
+        assert!(stated.contains(&format!("(default {default})")), "{flag}: {stated}");
+    }
+    for flag in others {
+        assert!(help.contains(&format!("-{flag} ")), "{flag} is not in {help}");
+    }
+}
+
+#[test]
+fn they_have_the_flags_and_defaults_of_the_peers() {
+    let both = [
+        ("worker-threads int", "10"),
+        ("resync-period duration", "15m0s"),
+        ("retry-interval-start duration", "1s"),
+        ("retry-interval-max duration", "5m0s"),
+        ("kube-api-qps float", "5"),
+        ("kube-api-burst int", "10"),
+        ("leader-election-lease-duration duration", "15s"),
+        ("metrics-path string", "/metrics"),
+    ];
+    let others =
+        ["kubeconfig", "leader-election", "http-endpoint", "version", "feature-gates", "v"];
+    let own = [
+        ("csi-address string", "/run/csi/socket"),
+        ("timeout duration", "1m0s"),
+        ("snapshot-name-prefix string", "snapshot"),
+        ("snapshot-name-uuid-length int", "-1"),
+        ("groupsnapshot-name-prefix string", "groupsnapshot"),
+        ("groupsnapshot-name-uuid-length int", "-1"),
+    ];
+    check_help("csi-snapshotter", &[&both[..], &own].concat(), &others);
+    check_help("csi-snapshotter", &[], &["extra-create-metadata", "node-deployment"]);
+    let own =
+        [("retry-crd-interval-max duration", "30s"), ("prevent-volume-mode-conversion", "true")];
+    check_help("snapshot-controller", &[&both[..], &own].concat(), &others);
+    check_help("snapshot-controller", &[], &["enable-distributed-snapshotting"]);
+}
+
+#[test]
+fn mistakes_are_named() {
+    let groups = "--feature-gates=CSIVolumeGroupSnapshot=true";
+    for (name, args, wanted) in [
+        ("csi-snapshotter", &[groups][..], "group snapshots are not served here"),
+        ("snapshot-controller", &["--enable-volume-group-snapshots"], "group snapshots are not"),
+        ("csi-snapshotter", &["--groupsnapshot-name-prefix=x"], "group snapshots are not served"),
+        ("csi-snapshotter", &["--snapshot-name-uuid-length=33"], "expected -1, or 0 to 32"),
+        (
+            "csi-snapshotter",
+            &["--snapshot-name-prefix="],
+            "--snapshot-name-prefix must not be empty",
+        ),
+        ("csi-snapshotter", &["--timeout=0"], "--timeout must be longer than 0s"),
+        ("csi-snapshotter", &["--node-deployment"], "NODE_NAME"),
+        ("csi-snapshotter", &["-worker-threads=-1"], "--worker-threads must be greater than 0"),
+        ("snapshot-controller", &[groups], "group snapshots are not served here"),
+        ("snapshot-controller", &["--worker-threads=0"], "--worker-threads must be greater than 0"),
+        ("snapshot-controller", &["--csi-address=/x"], "csi-address"),
+    ] {
+        let (output, said) = run(name, args);
+        assert_eq!(output.status.code(), Some(2), "{name} {args:?}: {said}");
+        assert!(said.contains(wanted), "{name} {args:?}: {said}");
+    }
+    let bench = Bench::new();
+    let mut command = Command::new(called(&bench, "csi-snapshotter"));
+    command.args(["--node-deployment", "--leader-election"]).env("NODE_NAME", "here");
+    let said = command.output().unwrap().stderr;
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains("--leader-election cannot be set with --node-deployment"), "{said}");
+}
+
+#[test]
+fn what_upstream_does_unasked_is_warned_of_once() {
+    let nowhere = "--kubeconfig=/nonexistent/kubeconfig";
+    for name in ["csi-snapshotter", "snapshot-controller"] {
+        let warning = |args: &[&str]| {
+            let (output, said) = run(name, args);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            said.matches("group snapshots are not served here").count()
+        };
+        assert_eq!(warning(&[nowhere]), 1);
+        assert_eq!(warning(&[nowhere, "--feature-gates=CSIVolumeGroupSnapshot=false"]), 0);
+    }
+}
+
+#[test]
+fn the_kinds_are_printed_for_kubectl_and_for_programs() {
+    let output = Command::new(WHARF).arg("crds").output().unwrap();
+    let yaml = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(yaml.matches("\nkind: CustomResourceDefinition\n").count(), 3, "{yaml}");
+    let output = Command::new(WHARF).args(["crds", "-o", "json"]).output().unwrap();
+    let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(list["kind"], "List");
+    assert_eq!(list["items"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn the_controller_needs_its_kinds_then_leads_and_serves() -> Result<()> {
+    let Some(cluster) = Cluster::builder().start().await? else { return Ok(()) };
+    let bench = Bench::new();
+    let kubeconfig = cluster.kubeconfig().to_str().unwrap();
+    let mut controller = Command::new(called(&bench, "snapshot-controller"));
+    controller.args(["--kubeconfig", kubeconfig, "--retry-crd-interval-max=1s"]);
+    let output = process::output(&controller, PATIENCE).await?;
+    let said = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("with `wharf crds install`"), "{said}");
+
+    for done in ["created", "was there, and is left as it is"] {
+        let mut install = Command::new(WHARF);
+        install.args(["crds", "install", "--kubeconfig", kubeconfig]);
+        let told = process::run(&install, PATIENCE).await?;
+        assert_eq!(told.matches(done).count(), 3, "{told}");
+    }
+
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut command = Command::new(WHARF);
+    command.args(["snapshot-controller", "--kubeconfig", kubeconfig, "--leader-election"]);
+    command.args(["--leader-election-namespace=kube-system", "--http-endpoint", &address]);
+    let mut process = Process::start("controller", &command, bench.folder.path())?;
+    let leads = "became leader, starting";
+    process.line(PATIENCE, leads, |line| line.contains(leads).then_some(())).await?;
+    let source = json!({ "persistentVolumeClaimName": "none" });
+    let snapshot = json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1",
+        "kind": "VolumeSnapshot",
+        "metadata": { "name": "flags", "namespace": "default" },
+        "spec": { "source": source, "volumeSnapshotClassName": "none" },
+    });
+    cluster.apply(&snapshot).await?;
+    let error = wait_for(PATIENCE, "the error of the snapshot", || async {
+        let found = cluster.get(&["volumesnapshot", "flags"]).await.ok()??;
+        found["status"]["error"]["message"].as_str().map(str::to_owned)
+    });
+    assert!(error.await?.contains("\"none\" not found"));
+    let lease = ["lease", "snapshot-controller-leader", "--namespace", "kube-system"];
+    assert!(cluster.get(&lease).await?.is_some());
+    let (code, metrics) = get(&format!("http://{address}/metrics"));
+    assert_eq!(code, 200);
+    for name in ["snapshot_controller_operations_in_flight 0", "leader_election_master_status"] {
+        assert!(metrics.contains(name), "no {name} in\n{metrics}");
+    }
+    process.stop(PATIENCE).await?;
+    cluster.stop().await
+}
