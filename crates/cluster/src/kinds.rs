@@ -14,6 +14,7 @@ mod persistent_volume;
 mod pod;
 mod size;
 mod snapshot;
+mod storage_capacity;
 mod storage_class;
 mod volume_attachment;
 
@@ -40,6 +41,7 @@ pub use snapshot::{
     VolumeSnapshotContentSource, VolumeSnapshotContentSpec, VolumeSnapshotContentStatus,
     VolumeSnapshotSource, VolumeSnapshotSpec, VolumeSnapshotStatus,
 };
+pub use storage_capacity::{CsiStorageCapacity, LabelSelector};
 pub use storage_class::{StorageClass, TopologyRequirement, TopologyTerm};
 pub use volume_attachment::{
     VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,

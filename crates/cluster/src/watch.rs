@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     pause::{Pause, spread},
-    request::{List, follow, initial_stream, page},
+    request::{List, Scope, follow, initial_stream, page},
 };
 use crate::{ApiFailure, Kind, Store, bounded};
 
@@ -33,6 +33,7 @@ const INITIAL_END: &str = "k8s.io/initial-events-end";
 pub struct Watch<K: Kind> {
     client: Client,
     store: Arc<Store<K>>,
+    scope: Scope,
     /// Whether the server streams its lists, as far as is known.
     streams: bool,
     /// The version that the store has come to; `None` before a list is complete.
@@ -55,7 +56,21 @@ enum Interruption {
 impl<K: Kind> Watch<K> {
     /// A watch that fills `store`.
     pub fn new(client: Client, store: Arc<Store<K>>) -> Self {
-        Self { client, store, streams: true, position: None }
+        Self { client, store, scope: Scope::default(), streams: true, position: None }
+    }
+
+    /// The same for the objects of one namespace only.
+    #[must_use]
+    pub fn within(mut self, namespace: impl Into<String>) -> Self {
+        self.scope.namespace = Some(namespace.into());
+        self
+    }
+
+    /// The same for objects with this label only.
+    #[must_use]
+    pub fn labelled(mut self, label: impl Into<String>, value: impl Into<String>) -> Self {
+        self.scope.labels.push((label.into(), value.into()));
+        self
     }
 
     /// Watches until it is told to stop. Failures are retried for as long as it takes.
@@ -102,8 +117,8 @@ impl<K: Kind> Watch<K> {
         }
         let length = spread(LENGTH);
         let request = match &self.position {
-            Some(version) => follow::<K>(version, length),
-            None => initial_stream::<K>(length),
+            Some(version) => follow::<K>(&self.scope, version, length),
+            None => initial_stream::<K>(&self.scope, length),
         };
         let listing = self.position.is_none();
         let opened = bounded(K::KIND, self.client.request_events::<K>(request)).await;
@@ -119,7 +134,7 @@ impl<K: Kind> Watch<K> {
                 Err(_) => return Err(Interruption::Overdue),
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(event))) => event,
-                Ok(Some(Err(kube::Error::SerdeError(error)))) => {
+                Ok(Some(Err(error))) if is_unreadable(&error) => {
                     // One object that cannot be read must not keep all others from being seen.
                     tracing::error!(kind = K::KIND, %error, "object left out: it cannot be read");
                     continue;
@@ -178,7 +193,7 @@ impl<K: Kind> Watch<K> {
         let mut shown = HashSet::new();
         let mut token = None;
         loop {
-            let request = page::<K>(token.as_deref());
+            let request = page::<K>(&self.scope, token.as_deref());
             let answer = bounded(K::KIND, self.client.request::<List<K>>(request)).await;
             let List { metadata, items } = answer.map_err(expired_or)?;
             for object in items {
@@ -195,9 +210,58 @@ impl<K: Kind> Watch<K> {
     }
 }
 
+/// Whether a line of a watch is about an object that does not have the form of its kind. The client takes such a line for
+/// a status that says nothing, since all fields of a status may be missing.
+fn is_unreadable(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::SerdeError(_) => true,
+        kube::Error::Api(status) => status.code == 0,
+        _ => false,
+    }
+}
+
 fn expired_or(failure: ApiFailure) -> Interruption {
     match failure {
         ApiFailure::Expired { .. } => Interruption::Expired,
         failure => Interruption::Api(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::Node;
+
+    #[tokio::test]
+    async fn an_object_that_cannot_be_read_is_left_out_alone() {
+        let event = |kind: &str, object| json!({ "type": kind, "object": object }).to_string();
+        let metadata = |name: &str| json!({ "metadata": { "name": name, "resourceVersion": "1" } });
+        let mut odd = metadata("odd");
+        odd["metadata"]["labels"] = json!({ "a": 1 });
+        let end = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": { "resourceVersion": "2", "annotations": { INITIAL_END: "true" } },
+        });
+        let lines = [event("ADDED", odd), event("ADDED", metadata("good")), event("BOOKMARK", end)];
+        let body = lines.join("\n").into_bytes();
+        let server = tower::service_fn(move |_: http::Request<Body>| {
+            let answer = Response::new(Body::from(body.clone()));
+            async move { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        let store = Store::<Node>::new(|_| true);
+        let watch = Watch::new(Client::new(server, "default"), Arc::clone(&store));
+        let stop = CancellationToken::new();
+        let synced = tokio::time::timeout(Duration::from_secs(5), store.synced());
+        tokio::select! {
+            () = watch.run(stop) => {}
+            synced = synced => synced.unwrap(),
+        }
+        assert!(store.get("good").is_some());
+        assert!(store.get("odd").is_none());
     }
 }

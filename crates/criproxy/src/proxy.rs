@@ -24,7 +24,7 @@ use crate::vigil::Vigil;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Longer than most answers of a runtime take to come, and than its caller takes for the next call.
-const BUSY_POLL: Duration = Duration::from_micros(100);
+const BUSY_POLL: Duration = Duration::from_micros(200);
 
 /// What a proxy is to do.
 #[derive(Clone, Debug)]
@@ -44,6 +44,8 @@ pub struct ProxyOptions {
     /// How long the thread stays awake for the next step of a call. It sleeps at once with a single
     /// processor, which the other side of the call needs.
     pub busy_poll: Duration,
+    /// Called when calls have ceased for a second: a time to give memory back.
+    pub at_rest: fn(),
 }
 
 impl ProxyOptions {
@@ -58,6 +60,7 @@ impl ProxyOptions {
             reading,
             skip: Skip::default(),
             busy_poll: BUSY_POLL,
+            at_rest: || {},
         }
     }
 }
@@ -77,7 +80,8 @@ impl Proxy {
     /// # Errors
     /// When the folder of hook servers cannot be followed: calls would pass without hooks.
     pub async fn start(options: ProxyOptions) -> Result<Proxy, ConfigError> {
-        let ProxyOptions { runtime, hooks, budget, conflict, reading, skip, busy_poll } = options;
+        let ProxyOptions { runtime, hooks, budget, conflict, reading, skip, busy_poll, at_rest } =
+            options;
         let hook_metrics = HookMetrics::default();
         let config = Config::start(hooks, hook_metrics.clone()).await?;
         let chain_options = ChainOptions { budget, conflict, reading };
@@ -89,7 +93,7 @@ impl Proxy {
             records: Records::default(),
             skip,
             turns: Default::default(),
-            vigil: Vigil::new(if is_alone() { Duration::ZERO } else { busy_poll }),
+            vigil: Vigil::new(if is_alone() { Duration::ZERO } else { busy_poll }, at_rest),
         };
         let (metrics, interceptor) = (CallMetrics::default(), Arc::new(interceptor));
         Ok(Proxy { metrics, hook_metrics, config, interceptor })

@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::yield_now;
+use tokio::time::timeout;
+
+/// Calls are over when none has made a step for this long.
+const REST: Duration = Duration::from_secs(1);
 
 /// A lookout for the next step of a call. Clones are one lookout.
 #[derive(Clone, Debug)]
@@ -18,31 +22,40 @@ pub(crate) struct Vigil(Arc<Shared>);
 struct Shared {
     length: Duration,
     ends: Mutex<Instant>,
-    begun: Notify,
+    stepped: Notify,
+    at_rest: fn(),
 }
 
 impl Vigil {
-    /// One that lasts for `length` after each step; none where that is zero.
-    pub(crate) fn new(length: Duration) -> Vigil {
-        Vigil(Arc::new(Shared { length, ends: Mutex::new(Instant::now()), begun: Notify::new() }))
+    /// One that lasts for `length` after each step. `at_rest` is called once there was none for a second.
+    pub(crate) fn new(length: Duration, at_rest: fn()) -> Vigil {
+        let (ends, stepped) = (Mutex::new(Instant::now()), Notify::new());
+        Vigil(Arc::new(Shared { length, ends, stepped, at_rest }))
     }
 
     /// A step has been made, and another will follow.
     pub(crate) fn extend(&self) {
-        if !self.0.length.is_zero() {
-            *self.ends() = Instant::now() + self.0.length;
-            self.0.begun.notify_one();
-        }
+        *self.ends() = Instant::now() + self.0.length;
+        self.0.stepped.notify_one();
     }
 
     /// Keeps the thread awake whenever it should be.
     pub(crate) async fn keep(self) {
         loop {
-            self.0.begun.notified().await;
-            while Instant::now() < *self.ends() {
-                // All that is ready runs meanwhile, and the sockets are looked at without waiting.
-                yield_now().await;
+            self.0.stepped.notified().await;
+            self.watch().await;
+            while timeout(REST, self.0.stepped.notified()).await.is_ok() {
+                self.watch().await;
             }
+            (self.0.at_rest)();
+        }
+    }
+
+    /// Looks until the vigil ends.
+    async fn watch(&self) {
+        while Instant::now() < *self.ends() {
+            // All that is ready runs meanwhile, and the sockets are looked at without waiting.
+            yield_now().await;
         }
     }
 
@@ -70,8 +83,8 @@ mod tests {
     }
 
     /// How often a keeper looks again after a step, in as many polls.
-    fn looks(length: Duration, polls: usize) -> usize {
-        let vigil = Vigil::new(length);
+    async fn looks(length: Duration, polls: usize) -> usize {
+        let vigil = Vigil::new(length, || {});
         let mut keeper = pin!(vigil.clone().keep());
         let wakes = Arc::new(Wakes::default());
         let waker = wakes.clone().into();
@@ -79,25 +92,41 @@ mod tests {
         assert!(keeper.as_mut().poll(&mut context).is_pending());
         assert_eq!(wakes.0.load(Ordering::SeqCst), 0, "nothing has happened yet");
         vigil.extend();
-        wakes.0.store(0, Ordering::SeqCst);
+        let mut looks = 0;
         for _ in 0..polls {
+            wakes.0.store(0, Ordering::SeqCst);
             assert!(keeper.as_mut().poll(&mut context).is_pending());
+            // What is put off to the end of a turn of the runtime is woken there.
+            yield_now().await;
+            looks += wakes.0.load(Ordering::SeqCst);
         }
-        wakes.0.load(Ordering::SeqCst)
+        looks
     }
 
-    #[test]
-    fn after_a_step_it_looks_and_does_not_sleep() {
-        assert_eq!(looks(Duration::from_secs(3600), 5), 5);
+    #[tokio::test]
+    async fn after_a_step_it_looks_and_does_not_sleep() {
+        assert_eq!(looks(Duration::from_secs(3600), 5).await, 5);
     }
 
-    #[test]
-    fn a_vigil_ends() {
-        assert_eq!(looks(Duration::from_nanos(1), 5), 0);
+    #[tokio::test]
+    async fn a_vigil_ends() {
+        assert_eq!(looks(Duration::from_nanos(1), 5).await, 0);
     }
 
-    #[test]
-    fn without_length_there_is_none() {
-        assert_eq!(looks(Duration::ZERO, 5), 0);
+    #[tokio::test(start_paused = true)]
+    async fn rest_comes_once_after_the_last_step() {
+        static RESTS: AtomicUsize = AtomicUsize::new(0);
+        let vigil = Vigil::new(Duration::ZERO, || {
+            RESTS.fetch_add(1, Ordering::SeqCst);
+        });
+        let mut keeper = tokio::task::JoinSet::new();
+        keeper.spawn(vigil.clone().keep());
+        for _ in 0..3 {
+            vigil.extend();
+            tokio::time::sleep(REST / 2).await;
+            assert_eq!(RESTS.load(Ordering::SeqCst), 0, "calls go on");
+        }
+        tokio::time::sleep(REST * 5).await;
+        assert_eq!(RESTS.load(Ordering::SeqCst), 1);
     }
 }

@@ -18,6 +18,8 @@ pub const ATTACHMENT_NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 pub const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 /// Older key of [`STORAGE_PROVISIONER`], still written and read.
 pub const STORAGE_PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-provisioner";
+/// On a PersistentVolumeClaim: its class, from before there was a field for it; still goes before the field.
+pub const STORAGE_CLASS_BETA: &str = "volume.beta.kubernetes.io/storage-class";
 /// On a PersistentVolumeClaim: node that the scheduler picked for its first consumer.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// On a PersistentVolumeClaim of a migrated plugin: driver that is to grow it.

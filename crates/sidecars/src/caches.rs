@@ -21,6 +21,8 @@ pub struct Caches {
     pub volumes: Arc<Store<PersistentVolume>>,
     /// All nodes, with this driver's entry if they have one.
     pub csi_nodes: Arc<Store<CsiNode>>,
+    /// All nodes, with their labels.
+    pub nodes: Arc<Store<Node>>,
     /// Claims that another driver is not known to serve.
     pub claims: Arc<Store<PersistentVolumeClaim>>,
     /// Pods that may use claims: those that have ended do not count.
@@ -35,8 +37,6 @@ pub struct Caches {
     pub contents: Arc<Store<VolumeSnapshotContent>>,
     /// The driver's classes of snapshots.
     pub snapshot_classes: Arc<Store<VolumeSnapshotClass>>,
-    /// All nodes, with their labels.
-    pub nodes: Arc<Store<Node>>,
     wanted: watch::Sender<Vec<Watched>>,
 }
 
@@ -47,6 +47,7 @@ pub enum Watched {
     Attachments,
     Volumes,
     CsiNodes,
+    Nodes,
     Claims,
     Pods,
     StorageClasses,
@@ -54,7 +55,6 @@ pub enum Watched {
     Snapshots,
     Contents,
     SnapshotClasses,
-    Nodes,
 }
 
 impl Caches {
@@ -90,6 +90,11 @@ impl Caches {
                     true
                 }
             }),
+            nodes: Store::new(|node: &mut Node| {
+                node.metadata.annotations = Default::default();
+                node.metadata.finalizers = Default::default();
+                true
+            }),
             claims: Store::new({
                 let is_own = is_own.clone();
                 move |claim: &mut PersistentVolumeClaim| {
@@ -112,11 +117,6 @@ impl Caches {
             }),
             contents: of_driver(&is_own, |it: &VolumeSnapshotContent| &it.spec.driver),
             snapshot_classes: of_driver(&is_own, |it: &VolumeSnapshotClass| &it.driver),
-            nodes: Store::new(|node: &mut Node| {
-                node.metadata.annotations = Default::default();
-                node.metadata.finalizers = Default::default();
-                true
-            }),
             wanted: watch::Sender::default(),
         }
     }
@@ -185,6 +185,7 @@ impl Caches {
             Watched::Attachments => begin(&self.attachments, client, stop, watches),
             Watched::Volumes => begin(&self.volumes, client, stop, watches),
             Watched::CsiNodes => begin(&self.csi_nodes, client, stop, watches),
+            Watched::Nodes => begin(&self.nodes, client, stop, watches),
             Watched::Claims => begin(&self.claims, client, stop, watches),
             Watched::Pods => begin(&self.pods, client, stop, watches),
             Watched::StorageClasses => begin(&self.storage_classes, client, stop, watches),
@@ -192,7 +193,6 @@ impl Caches {
             Watched::Snapshots => begin(&self.snapshots, client, stop, watches),
             Watched::Contents => begin(&self.contents, client, stop, watches),
             Watched::SnapshotClasses => begin(&self.snapshot_classes, client, stop, watches),
-            Watched::Nodes => begin(&self.nodes, client, stop, watches),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | module | stands for |
 //! |---|---|
 //! | [`attacher`] | external-attacher |
+//! | [`provisioner`] | external-provisioner |
 //! | [`resizer`] | external-resizer |
 //! | [`snapshotter`] | csi-snapshotter of external-snapshotter |
 //! | [`snapshot_controller`] | snapshot-controller of external-snapshotter |
@@ -16,6 +17,7 @@
 pub mod attacher;
 pub mod crds;
 pub mod inspect;
+pub mod provisioner;
 pub mod resizer;
 pub mod snapshot_controller;
 pub mod snapshotter;

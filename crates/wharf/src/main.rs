@@ -1,8 +1,8 @@
 //! wharf: the Kubernetes node-plugin and storage plane in one binary.
 //!
 //! Which program it is depends on its name: called as `csi-node-driver-registrar`, `livenessprobe`, `csi-attacher`,
-//! `csi-resizer`, `csi-snapshotter`, `snapshot-controller` or `koord-runtime-proxy` it takes their flags and behaves like
-//! them. Called as `wharf` it offers everything as subcommands.
+//! `csi-provisioner`, `csi-resizer`, `csi-snapshotter`, `snapshot-controller` or `koord-runtime-proxy` it takes their flags
+//! and behaves like them. Called as `wharf` it offers everything as subcommands.
 
 mod crds;
 mod csi;
@@ -47,6 +47,9 @@ enum Command {
     /// Looks at, follows or manages the plugins of a node
     #[command(subcommand)]
     Plugins(plugins::Plugins),
+    /// Makes volumes for claims and deletes released ones; takes external-provisioner's flags
+    #[command(disable_help_flag = true)]
+    Provisioner(Upstream),
     Proxy(proxy::Proxy),
     /// Tells the kubelet that a CSI driver is there; takes node-driver-registrar's flags
     #[command(disable_help_flag = true)]
@@ -89,6 +92,9 @@ fn main() -> ExitCode {
         Command::Driver(driver) => driver.run(),
         Command::Hooks(hooks) => hooks.run(),
         Command::Plugins(plugins) => plugins.run(),
+        Command::Provisioner(Upstream { flags }) => {
+            Personality::Provisioner.run("wharf provisioner", flags)
+        }
         Command::Proxy(proxy) => proxy.run(),
         Command::Registrar(Upstream { flags }) => {
             Personality::Registrar.run("wharf registrar", flags)

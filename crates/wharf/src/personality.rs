@@ -19,6 +19,8 @@ pub(crate) enum Personality {
     Snapshotter,
     /// snapshot-controller of external-snapshotter.
     SnapshotController,
+    /// external-provisioner.
+    Provisioner,
 }
 
 impl Personality {
@@ -32,6 +34,7 @@ impl Personality {
             "csi-resizer" | "external-resizer" => Some(Self::Resizer),
             "csi-snapshotter" | "external-snapshotter" => Some(Self::Snapshotter),
             "snapshot-controller" => Some(Self::SnapshotController),
+            "csi-provisioner" | "external-provisioner" => Some(Self::Provisioner),
             _ => None,
         }
     }
@@ -47,6 +50,7 @@ impl Personality {
             Self::Resizer => sidecars::resizer::main(name, args),
             Self::Snapshotter => sidecars::snapshotter::main(name, args),
             Self::SnapshotController => sidecars::snapshot_controller::main(name, args),
+            Self::Provisioner => sidecars::provisioner::main(name, args),
         }
     }
 }
@@ -64,6 +68,7 @@ mod tests {
         assert_eq!(Personality::of("csi-resizer"), Some(Personality::Resizer));
         assert_eq!(Personality::of("csi-snapshotter"), Some(Personality::Snapshotter));
         assert_eq!(Personality::of("snapshot-controller"), Some(Personality::SnapshotController));
+        assert_eq!(Personality::of("csi-provisioner"), Some(Personality::Provisioner));
         assert_eq!(Personality::of("wharf"), None);
     }
 }

@@ -1,4 +1,5 @@
 use serde::Deserialize;
+use wharf_facts::annotation;
 
 use super::{Index, IndexedBy, Kind, Meta, Size, Sizes};
 
@@ -125,6 +126,12 @@ impl PersistentVolumeClaim {
     /// Where its first contents come from, in whichever field that is.
     pub fn source(&self) -> Option<&DataSource> {
         self.spec.data_source.as_deref().or(self.spec.data_source_ref.as_deref())
+    }
+
+    /// Its class.
+    pub fn class(&self) -> Option<&str> {
+        let older = self.metadata.annotations.get(annotation::STORAGE_CLASS_BETA);
+        older.or(self.spec.storage_class_name.as_deref())
     }
 
     /// How large it is to be.

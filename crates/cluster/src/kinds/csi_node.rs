@@ -29,13 +29,24 @@ pub struct CsiNodeDriver {
     /// The node's name in the driver's own words.
     #[serde(rename = "nodeID")]
     pub node_id: String,
+    /// The labels of the node that tell where it stands.
+    #[serde(rename = "topologyKeys")]
+    pub topology_keys: Option<Box<[String]>>,
 }
 
 impl CsiNode {
     /// The node's name in the words of `driver`, if that is there.
     pub fn node_id(&self, driver: &str) -> Option<&str> {
-        let entry = self.spec.drivers.iter().find(|own| own.name == driver)?;
-        Some(&entry.node_id)
+        Some(&self.driver(driver)?.node_id)
+    }
+
+    /// The labels that tell `driver` where the node stands; none where that is not there.
+    pub fn topology_keys(&self, driver: &str) -> &[String] {
+        self.driver(driver).and_then(|entry| entry.topology_keys.as_deref()).unwrap_or_default()
+    }
+
+    fn driver(&self, name: &str) -> Option<&CsiNodeDriver> {
+        self.spec.drivers.iter().find(|own| own.name == name)
     }
 }
 

@@ -58,6 +58,7 @@ const READ: &[&str] = &[
     annotation::MIGRATED_TO,
     annotation::STORAGE_PROVISIONER,
     annotation::STORAGE_PROVISIONER_BETA,
+    annotation::STORAGE_CLASS_BETA,
     annotation::SELECTED_NODE,
     annotation::STORAGE_RESIZER,
     annotation::NODE_EXPANSION_NOT_REQUIRED,

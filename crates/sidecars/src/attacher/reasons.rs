@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use wharf_cluster::{Change, CsiNode, PersistentVolume, Subscription, VolumeAttachment};
-use wharf_uds::LinkState;
 
 use super::{
     Queues, Shared,
     decide::{Reaction, reaction, releases},
 };
+use crate::connections::Connections;
 
 /// Ends with what it holds.
 pub(super) struct Subscriptions {
@@ -73,22 +73,10 @@ impl Shared {
 
     /// A driver that comes back may do what it could not before.
     pub(super) async fn reconnections(&self, queues: &Queues) {
-        let mut link = self.driver.link();
-        let connection = |state: &LinkState| match *state {
-            LinkState::Connected { generation } => Some(generation),
-            _ => None,
-        };
-        let mut last = connection(&link.borrow_and_update());
+        let mut connections = Connections::of(&self.driver);
         loop {
-            if link.changed().await.is_err() {
-                // Nobody will tell, and nothing but this waits for it.
-                return std::future::pending().await;
-            }
-            let now = connection(&link.borrow_and_update());
-            if now.is_some() && now != last {
-                self.renew_unfinished(self.attachments.store().all(), queues);
-                last = now;
-            }
+            connections.next().await;
+            self.renew_unfinished(self.attachments.store().all(), queues);
         }
     }
 

@@ -86,6 +86,10 @@ fn a_node_is_known_from_its_object_or_from_the_last_time() {
     assert_eq!(refused(Some(&node), Some(&bare)), "CSINode n does not contain driver d");
     assert_eq!(node_id("d", "n", None, Some(&attachment)), Ok("old".to_owned()));
     assert_eq!(node_id("d", "n", Some(&node), Some(&attachment)), Ok("old".to_owned()));
-    node.spec.drivers = vec![CsiNodeDriver { name: "d".to_owned(), node_id: "new".to_owned() }];
+    node.spec.drivers = vec![CsiNodeDriver {
+        name: "d".to_owned(),
+        node_id: "new".to_owned(),
+        ..CsiNodeDriver::default()
+    }];
     assert_eq!(node_id("d", "n", Some(&node), Some(&attachment)), Ok("new".to_owned()));
 }

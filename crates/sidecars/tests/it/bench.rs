@@ -1,14 +1,10 @@
 //! An attacher, its driver, and objects for it.
 
-use std::path::{Path, PathBuf};
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
 use std::time::Duration;
 
-use http::Request;
-use kube::Client;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use wharf_csi::DriverOptions;
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_reconcile::Backoff;
@@ -16,31 +12,31 @@ use wharf_sidecars::{
     Caches,
     attacher::{Attacher, AttacherOptions},
 };
-use wharf_testkit::cluster::Cluster;
 
-use crate::driver::Driver;
-use crate::journal::{DEADLINE, Journal};
+use crate::journal::DEADLINE;
 use crate::role;
+use crate::stage::Stage;
+pub(crate) use crate::stage::{ATTACHMENTS, NODES, VOLUMES};
 
-pub(crate) const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
-pub(crate) const NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
-pub(crate) const VOLUMES: &str = "/api/v1/persistentvolumes";
 pub(crate) const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
-/// Tests keep apart by their name, which all of their objects bear.
 pub(crate) struct Bench {
-    pub(crate) name: &'static str,
-    pub(crate) admin: Client,
-    /// What the attacher reaches the API by.
-    pub(crate) wire: Client,
-    pub(crate) journal: Journal,
-    pub(crate) driver: Driver,
+    stage: Stage,
     pub(crate) options: AttacherOptions,
-    folder: TempDir,
-    stop: CancellationToken,
-    tasks: JoinSet<()>,
-    driver_stop: CancellationToken,
-    served: JoinSet<()>,
+}
+
+impl Deref for Bench {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        &self.stage
+    }
+}
+
+impl DerefMut for Bench {
+    fn deref_mut(&mut self) -> &mut Stage {
+        &mut self.stage
+    }
 }
 
 impl Bench {
@@ -52,25 +48,10 @@ impl Bench {
 
     /// A driver that can do `capabilities` and nothing else.
     pub(crate) async fn with(name: &'static str, capabilities: &[rpc::Type]) -> Option<Self> {
-        let cluster = Cluster::shared().await.unwrap()?;
-        role::grant(cluster).await;
-        let admin = wharf_cluster::connect(Some(cluster.kubeconfig())).await.unwrap();
-        let journal = Journal::new();
+        let stage = Stage::new(name, capabilities).await?;
         let mut options = AttacherOptions::new(format!("{name}.csi.test"));
         options.backoff = Backoff { first: Duration::from_millis(5), ..options.backoff };
-        Some(Self {
-            name,
-            wire: admin.clone(),
-            admin,
-            driver: Driver::new(journal.clone(), capabilities),
-            journal,
-            options,
-            folder: tempfile::tempdir().unwrap(),
-            stop: CancellationToken::new(),
-            tasks: JoinSet::new(),
-            driver_stop: CancellationToken::new(),
-            served: JoinSet::new(),
-        })
+        Some(Self { stage, options })
     }
 
     /// Starts the driver and the attacher.
@@ -81,7 +62,8 @@ impl Bench {
     /// The same, with calls of the driver that end after `timeout`.
     pub(crate) fn start_with_timeout(&mut self, timeout: Duration) {
         self.start_driver();
-        self.start_attacher(&self.socket(), timeout);
+        let socket = self.socket();
+        self.start_attacher(&socket, timeout);
     }
 
     /// Starts the attacher for a driver that others run.
@@ -99,34 +81,9 @@ impl Bench {
         });
     }
 
-    fn start_driver(&mut self) {
-        let (driver, socket) = (self.driver.clone(), self.socket());
-        self.driver_stop = CancellationToken::new();
-        let stop = self.driver_stop.clone();
-        self.served.spawn(async move { driver.serve(&socket, stop).await });
-    }
-
-    /// Ends the driver and starts it again.
-    pub(crate) async fn restart_driver(&mut self) {
-        self.driver_stop.cancel();
-        self.served.join_next().await.unwrap().unwrap();
-        self.start_driver();
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("csi.sock")
-    }
-
     /// Stops everything and sees to it that nothing failed.
-    pub(crate) async fn stop(mut self) {
-        self.stop.cancel();
-        while let Some(ended) = self.tasks.join_next().await {
-            ended.unwrap();
-        }
-        self.driver_stop.cancel();
-        while let Some(ended) = self.served.join_next().await {
-            ended.unwrap();
-        }
+    pub(crate) async fn stop(self) {
+        self.stage.end().await;
     }
 
     pub(crate) fn finalizer(&self) -> String {
@@ -235,42 +192,9 @@ impl Bench {
         self.status_line(&json!({ "detachError": { "message": message, "time": "*" } }))
     }
 
-    pub(crate) async fn create(&self, path: &str, kind: &str, mut object: Value) {
-        object["kind"] = json!(kind);
-        object["apiVersion"] =
-            json!(if path.starts_with("/apis") { "storage.k8s.io/v1" } else { "v1" });
-        self.write(Request::post(path), &object).await;
-    }
-
-    /// A merge patch by someone else.
-    pub(crate) async fn patch(&self, path: &str, patch: Value) {
-        let request = Request::patch(format!("{path}/{}", self.name))
-            .header("content-type", "application/merge-patch+json");
-        self.write(request, &patch).await;
-    }
-
     /// The status, by someone else.
     pub(crate) async fn patch_status(&self, status: Value) {
-        let request = Request::patch(format!("{ATTACHMENTS}/{}/status", self.name))
-            .header("content-type", "application/merge-patch+json");
-        self.write(request, &json!({ "status": status })).await;
-    }
-
-    pub(crate) async fn delete(&self, path: &str) {
-        let request = Request::delete(format!("{path}/{}", self.name)).body(Vec::new()).unwrap();
-        self.admin.request::<Value>(request).await.unwrap();
-    }
-
-    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
-        let request = Request::get(format!("{path}/{}", self.name)).body(Vec::new()).unwrap();
-        match self.admin.request(request).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => None,
-            found => Some(found.unwrap()),
-        }
-    }
-
-    async fn write(&self, request: http::request::Builder, object: &Value) {
-        let request = request.body(object.to_string().into_bytes()).unwrap();
-        self.admin.request::<Value>(request).await.unwrap();
+        let path = format!("{ATTACHMENTS}/{}/status", self.name);
+        self.patch_at(&path, json!({ "status": status })).await;
     }
 }

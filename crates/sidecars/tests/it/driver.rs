@@ -1,4 +1,4 @@
-//! A driver that attaches nothing, as well or as badly as it is told.
+//! A driver that does nothing, as well or as badly as it is told.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -15,17 +15,51 @@ use wharf_proto::csi::{
     controller_service_capability::{self as controller_capability, rpc},
     identity_server::{Identity, IdentityServer},
     list_volumes_response::{Entry, VolumeStatus},
+    node_server::{Node, NodeServer},
     plugin_capability::{self, service},
 };
 use wharf_uds::{ListenOptions, Listener, Routes};
 
 use crate::journal::Journal;
+use crate::provisioner::volumes::Volumes;
 
 /// How the next call is answered.
 pub(crate) enum Answer {
     When(CancellationToken),
+    ErrorWhen(CancellationToken, Status),
     Error(Status),
     Never,
+}
+
+impl Answer {
+    /// Notes a call, and answers it as was asked for.
+    pub(crate) async fn play(
+        answer: Option<Answer>,
+        journal: &Journal,
+        line: String,
+    ) -> Result<(), Status> {
+        match answer {
+            None => journal.note(line),
+            Some(Answer::When(told)) => {
+                journal.note(line);
+                told.cancelled().await;
+            }
+            Some(Answer::ErrorWhen(told, status)) => {
+                journal.note(format!("{line} -> {:?}", status.code()));
+                told.cancelled().await;
+                return Err(status);
+            }
+            Some(Answer::Error(status)) => {
+                journal.note(format!("{line} -> {:?}", status.code()));
+                return Err(status);
+            }
+            Some(Answer::Never) => {
+                journal.note(format!("{line} -> never"));
+                std::future::pending::<()>().await;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Clones share everything.
@@ -39,6 +73,7 @@ struct Inner {
     /// What each volume was attached with, by its handle and the node's id.
     attached: Mutex<BTreeMap<(String, String), csi::ControllerPublishVolumeRequest>>,
     detached: Mutex<Vec<csi::ControllerUnpublishVolumeRequest>>,
+    volumes: Volumes,
 }
 
 impl Driver {
@@ -49,10 +84,16 @@ impl Driver {
             answers: Mutex::default(),
             attached: Mutex::default(),
             detached: Mutex::default(),
+            volumes: Volumes::default(),
         }))
     }
 
-    /// Calls that attach or detach are answered so, in this order; after that as they should.
+    /// What it knows of volumes.
+    pub(crate) fn volumes(&self) -> &Volumes {
+        &self.0.volumes
+    }
+
+    /// Calls that change something are answered so, in this order; after that as they should.
     pub(crate) fn answer(&self, answer: Answer) {
         self.0.answers.lock().unwrap().push_back(answer);
     }
@@ -76,30 +117,16 @@ impl Driver {
     }
 
     pub(crate) async fn serve(self, socket: &Path, stop: CancellationToken) {
-        let routes =
-            Routes::new(IdentityServer::new(self.clone())).add_service(ControllerServer::new(self));
+        let routes = Routes::new(IdentityServer::new(self.clone()))
+            .add_service(NodeServer::new(self.clone()))
+            .add_service(ControllerServer::new(self));
         let listener = Listener::bind(socket, &ListenOptions::default()).unwrap();
         listener.serve(routes, Duration::ZERO, stop).await.unwrap();
     }
 
     async fn called(&self, line: String) -> Result<(), Status> {
         let answer = self.0.answers.lock().unwrap().pop_front();
-        match answer {
-            None => self.0.journal.note(line),
-            Some(Answer::When(told)) => {
-                self.0.journal.note(line);
-                told.cancelled().await;
-            }
-            Some(Answer::Error(status)) => {
-                self.0.journal.note(format!("{line} -> {:?}", status.code()));
-                return Err(status);
-            }
-            Some(Answer::Never) => {
-                self.0.journal.note(format!("{line} -> never"));
-                std::future::pending::<()>().await;
-            }
-        }
-        Ok(())
+        Answer::play(answer, &self.0.journal, line).await
     }
 }
 
@@ -126,12 +153,15 @@ impl Identity for Driver {
         &self,
         _: Request<csi::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
-        let controller = csi::PluginCapability {
+        let capability = |service: service::Type| csi::PluginCapability {
             r#type: Some(plugin_capability::Type::Service(plugin_capability::Service {
-                r#type: service::Type::ControllerService.into(),
+                r#type: service.into(),
             })),
         };
-        let capabilities = vec![controller];
+        let mut capabilities = vec![capability(service::Type::ControllerService)];
+        if self.0.volumes.place().is_some() {
+            capabilities.push(capability(service::Type::VolumeAccessibilityConstraints));
+        }
         Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities }))
     }
 
@@ -185,9 +215,13 @@ impl Controller for Driver {
         &self,
         request: Request<csi::ListVolumesRequest>,
     ) -> Result<Response<csi::ListVolumesResponse>, Status> {
+        self.0.volumes.listed();
         let mut nodes = BTreeMap::<String, Vec<String>>::new();
         for (volume, node) in self.0.attached.lock().unwrap().keys() {
             nodes.entry(volume.clone()).or_default().push(node.clone());
+        }
+        for volume in self.0.volumes.made() {
+            nodes.entry(volume).or_default();
         }
         let page: usize = request.into_inner().starting_token.parse().unwrap_or_default();
         let more = page + 1 < nodes.len();
@@ -203,9 +237,39 @@ impl Controller for Driver {
         }))
     }
 
+    async fn create_volume(
+        &self,
+        request: Request<csi::CreateVolumeRequest>,
+    ) -> Result<Response<csi::CreateVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.0.volumes.asked(&request);
+        self.called(format!("CreateVolume {}", request.name)).await?;
+        let volume = Some(self.0.volumes.make(request));
+        Ok(Response::new(csi::CreateVolumeResponse { volume }))
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<csi::DeleteVolumeRequest>,
+    ) -> Result<Response<csi::DeleteVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.called(format!("DeleteVolume {}", request.volume_id)).await?;
+        self.0.volumes.delete(request);
+        Ok(Response::new(csi::DeleteVolumeResponse {}))
+    }
+
+    async fn get_capacity(
+        &self,
+        request: Request<csi::GetCapacityRequest>,
+    ) -> Result<Response<csi::GetCapacityResponse>, Status> {
+        let available_capacity = self.0.volumes.capacity(&request.into_inner());
+        Ok(Response::new(csi::GetCapacityResponse {
+            available_capacity,
+            ..csi::GetCapacityResponse::default()
+        }))
+    }
+
     others! {
-        create_volume: CreateVolumeRequest -> CreateVolumeResponse,
-        delete_volume: DeleteVolumeRequest -> DeleteVolumeResponse,
         controller_expand_volume: ControllerExpandVolumeRequest -> ControllerExpandVolumeResponse,
         controller_modify_volume: ControllerModifyVolumeRequest -> ControllerModifyVolumeResponse,
         validate_volume_capabilities:
@@ -215,10 +279,36 @@ impl Controller for Driver {
             ControllerGetVolumeHealthRequest -> ControllerGetVolumeHealthResponse,
         controller_list_volume_health:
             ControllerListVolumeHealthRequest -> ControllerListVolumeHealthResponse,
-        get_capacity: GetCapacityRequest -> GetCapacityResponse,
         create_snapshot: CreateSnapshotRequest -> CreateSnapshotResponse,
         delete_snapshot: DeleteSnapshotRequest -> DeleteSnapshotResponse,
         list_snapshots: ListSnapshotsRequest -> ListSnapshotsResponse,
         get_snapshot: GetSnapshotRequest -> GetSnapshotResponse,
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Driver {
+    async fn node_get_info(
+        &self,
+        _: Request<csi::NodeGetInfoRequest>,
+    ) -> Result<Response<csi::NodeGetInfoResponse>, Status> {
+        let accessible_topology = self.0.volumes.place();
+        Ok(Response::new(csi::NodeGetInfoResponse {
+            node_id: "id".to_owned(),
+            accessible_topology,
+            ..csi::NodeGetInfoResponse::default()
+        }))
+    }
+
+    others! {
+        node_stage_volume: NodeStageVolumeRequest -> NodeStageVolumeResponse,
+        node_unstage_volume: NodeUnstageVolumeRequest -> NodeUnstageVolumeResponse,
+        node_publish_volume: NodePublishVolumeRequest -> NodePublishVolumeResponse,
+        node_unpublish_volume: NodeUnpublishVolumeRequest -> NodeUnpublishVolumeResponse,
+        node_get_volume_stats: NodeGetVolumeStatsRequest -> NodeGetVolumeStatsResponse,
+        node_expand_volume: NodeExpandVolumeRequest -> NodeExpandVolumeResponse,
+        node_get_capabilities: NodeGetCapabilitiesRequest -> NodeGetCapabilitiesResponse,
+        node_get_volume_health: NodeGetVolumeHealthRequest -> NodeGetVolumeHealthResponse,
+        node_get_storage_health: NodeGetStorageHealthRequest -> NodeGetStorageHealthResponse,
     }
 }

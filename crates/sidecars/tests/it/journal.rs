@@ -8,7 +8,8 @@ use http::{HeaderValue, Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -16,20 +17,36 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct Journal {
     lines: Arc<watch::Sender<Vec<String>>>,
+    /// Events in the API come when they come, and so they stand for themselves.
+    events: Arc<watch::Sender<Vec<String>>>,
     faults: Arc<Mutex<Vec<Fault>>>,
+    held: Arc<Notify>,
     lists: Arc<AtomicUsize>,
 }
 
 struct Fault {
     method: Method,
     part: &'static str,
-    code: u16,
+    kind: FaultKind,
+}
+
+#[derive(Clone)]
+enum FaultKind {
+    Code(u16),
+    /// Nothing passes before this is cancelled.
+    Hold(CancellationToken),
 }
 
 impl Journal {
     pub(crate) fn new() -> Self {
-        let lines = Arc::new(watch::Sender::new(Vec::new()));
-        Self { lines, faults: Arc::default(), lists: Arc::default() }
+        let lines = || Arc::new(watch::Sender::new(Vec::new()));
+        Self {
+            lines: lines(),
+            events: lines(),
+            faults: Arc::default(),
+            held: Arc::default(),
+            lists: Arc::default(),
+        }
     }
 
     pub(crate) fn note(&self, line: String) {
@@ -38,7 +55,19 @@ impl Journal {
 
     /// The next request of this method whose path and query contain `part` never reaches the server.
     pub(crate) fn fail_once(&self, method: Method, part: &'static str, code: u16) {
-        self.faults.lock().unwrap().push(Fault { method, part, code });
+        let kind = FaultKind::Code(code);
+        self.faults.lock().unwrap().push(Fault { method, part, kind });
+    }
+
+    /// The next request of this method whose path and query contain `part` waits for `until`.
+    pub(crate) fn hold(&self, method: Method, part: &'static str, until: CancellationToken) {
+        let kind = FaultKind::Hold(until);
+        self.faults.lock().unwrap().push(Fault { method, part, kind });
+    }
+
+    /// Waits until a request is held.
+    pub(crate) async fn held(&self) {
+        tokio::time::timeout(DEADLINE, self.held.notified()).await.unwrap();
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
@@ -64,9 +93,28 @@ impl Journal {
         assert_eq!(self.wait_for(N).await, expected);
     }
 
+    /// Waits until there is this line, among others.
+    pub(crate) async fn line(&self, line: &str) {
+        let mut lines = self.lines.subscribe();
+        let noted = |lines: &Vec<String>| lines.iter().any(|it| it == line);
+        if tokio::time::timeout(DEADLINE, lines.wait_for(noted)).await.is_err() {
+            panic!("{line:?} was expected, not {:#?}", self.lines());
+        }
+    }
+
+    /// Waits until there is an event that begins so: type, reason and message.
+    pub(crate) async fn event(&self, beginning: &str) {
+        let mut events = self.events.subscribe();
+        let told = |events: &Vec<String>| events.iter().any(|it| it.starts_with(beginning));
+        if tokio::time::timeout(DEADLINE, events.wait_for(told)).await.is_err() {
+            panic!("{beginning:?} was expected, not {:#?}", self.events.borrow());
+        }
+    }
+
     /// Forgets what was noted so far.
     pub(crate) fn clear(&self) {
         self.lines.send_modify(Vec::clear);
+        self.events.send_modify(Vec::clear);
     }
 
     /// A client like `inner`, in the name of `user`, whose requests are noted when they are answered. Lists are counted,
@@ -89,12 +137,23 @@ impl Journal {
         request: Request<Body>,
     ) -> Result<Response<Body>, kube::Error> {
         let body = request.body().try_clone().unwrap().collect_bytes().await?;
+        if request.uri().path().ends_with("/events") {
+            self.events.send_modify(|events| events.push(event(&body)));
+            return inner.send(request).await;
+        }
         let line = line(&request, &body);
         if request.uri().query().is_some_and(|query| query.contains("sendInitialEvents")) {
             self.lists.fetch_add(1, Ordering::Relaxed);
         }
         let answer = match self.fault(&request) {
-            Some(code) => Response::builder().status(code).body(status(code)).unwrap(),
+            Some(FaultKind::Hold(until)) => {
+                self.held.notify_one();
+                until.cancelled().await;
+                inner.send(request).await?
+            }
+            Some(FaultKind::Code(code)) => {
+                Response::builder().status(code).body(status(code)).unwrap()
+            }
             None => inner.send(request).await?,
         };
         if let Some(line) = line {
@@ -106,12 +165,12 @@ impl Journal {
         Ok(answer)
     }
 
-    fn fault(&self, request: &Request<Body>) -> Option<u16> {
+    fn fault(&self, request: &Request<Body>) -> Option<FaultKind> {
         let target = request.uri().to_string();
         let mut faults = self.faults.lock().unwrap();
         let hit = |fault: &Fault| fault.method == request.method() && target.contains(fault.part);
         let at = faults.iter().position(hit)?;
-        Some(faults.remove(at).code)
+        Some(faults.remove(at).kind)
     }
 }
 
@@ -131,7 +190,23 @@ fn line(request: &Request<Body>, body: &[u8]) -> Option<String> {
     let path = uri.path().trim_start_matches("/apis/storage.k8s.io/v1/");
     let path = path.trim_start_matches("/api/v1/");
     let line = format!("{} {path}", request.method());
-    Some(if body.is_empty() { line } else { format!("{line} {}", steady(body)) })
+    Some(match *request.method() {
+        Method::PATCH => format!("{line} {}", steady(body)),
+        Method::POST => format!("{line} {}", name(body)),
+        _ => line,
+    })
+}
+
+fn event(body: &[u8]) -> String {
+    let event: Value = serde_json::from_slice(body).unwrap();
+    let text = |field: &str| event[field].as_str().unwrap().to_owned();
+    format!("{} {} {}", text("type"), text("reason"), text("message"))
+}
+
+fn name(body: &[u8]) -> String {
+    let object: Value = serde_json::from_slice(body).unwrap();
+    let metadata = &object["metadata"];
+    metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap().to_owned()
 }
 
 /// The JSON without what differs from run to run.

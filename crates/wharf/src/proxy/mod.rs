@@ -60,7 +60,7 @@ struct Serve {
     zero_oom_score_adj: bool,
     /// How long to stay awake for the next step of a call before sleeping: less latency for some processor time while
     /// calls are made. 0s: not at all, as with a single processor
-    #[arg(long, value_name = "DURATION", default_value = "100us", value_parser = busy_poll)]
+    #[arg(long, value_name = "DURATION", default_value = "200us", value_parser = busy_poll)]
     busy_poll: Duration,
     /// Serve /healthz, /readyz and /metrics at this address, such as 127.0.0.1:9090
     #[arg(long, value_name = "ADDRESS")]
@@ -107,6 +107,7 @@ impl Serve {
                 reading: Reading { zero_oom_score_adj: self.zero_oom_score_adj },
                 skip: self.skip,
                 busy_poll: self.busy_poll,
+                at_rest: wharf_mount::heap::trim,
             },
         };
         let code = running::run(Threads::One, |stop| plan.serve(stop));
@@ -122,7 +123,7 @@ fn busy_poll(text: &str) -> Result<Duration, String> {
     let given = running::duration(text)?;
     if given > LONGEST_BUSY_POLL {
         return Err(format!(
-            "must be at most {LONGEST_BUSY_POLL:?}, expected a time such as 100us"
+            "must be at most {LONGEST_BUSY_POLL:?}, expected a time such as 200us"
         ));
     }
     Ok(given)

@@ -10,6 +10,7 @@ mod driver;
 mod election;
 mod flags;
 mod groups;
+pub(crate) mod provisioner;
 pub(crate) mod resizer;
 mod shell;
 pub(crate) mod snapshot_controller;

@@ -13,6 +13,7 @@ mod docs;
 mod hooks;
 mod kills;
 mod kubelet;
+mod provisioner_flags;
 mod proxy;
 mod proxy_containerd;
 mod proxy_differential;

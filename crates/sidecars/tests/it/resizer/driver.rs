@@ -79,22 +79,7 @@ impl Driver {
 
     async fn called(&self, line: String) -> Result<(), Status> {
         let answer = self.0.answers.lock().unwrap().pop_front();
-        match answer {
-            None => self.0.journal.note(line),
-            Some(Answer::When(told)) => {
-                self.0.journal.note(line);
-                told.cancelled().await;
-            }
-            Some(Answer::Error(status)) => {
-                self.0.journal.note(format!("{line} -> {:?}", status.code()));
-                return Err(status);
-            }
-            Some(Answer::Never) => {
-                self.0.journal.note(format!("{line} -> never"));
-                std::future::pending::<()>().await;
-            }
-        }
-        Ok(())
+        Answer::play(answer, &self.0.journal, line).await
     }
 }
 

@@ -1,0 +1,118 @@
+use std::collections::HashSet;
+
+use wharf_cluster::{CsiStorageCapacity, StorageClass};
+
+use super::{Capacities, Segment};
+
+/// A class in a place.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Item {
+    pub(super) class: String,
+    pub(super) segment: Segment,
+}
+
+impl Item {
+    /// What an object tells of.
+    pub(super) fn of(object: &CsiStorageCapacity) -> Option<Self> {
+        let segment = object.node_topology.as_ref()?.match_labels.to_map();
+        Some(Self { class: object.storage_class_name.clone(), segment })
+    }
+
+    /// How its objects are found.
+    pub(super) fn key(&self) -> String {
+        let place = self.segment.iter().map(|(label, value)| (label.as_str(), value.as_str()));
+        CsiStorageCapacity::key(&self.class, place)
+    }
+}
+
+/// Which there are to be: each class that counts, in each place.
+pub(super) fn desired(capacities: &Capacities) -> HashSet<Item> {
+    let counts = |class: &StorageClass| {
+        class.provisioner == capacities.driver_name
+            && (capacities.options.immediate || class.waits_for_consumer())
+    };
+    let classes = capacities.classes.all();
+    let places = places(capacities);
+    let classes = classes.iter().filter(|class| counts(class));
+    classes
+        .flat_map(|class| {
+            places.iter().map(|segment| Item {
+                class: class.metadata.name.clone(),
+                segment: segment.clone(),
+            })
+        })
+        .collect()
+}
+
+fn places(capacities: &Capacities) -> HashSet<Segment> {
+    if let Some(place) = &capacities.place {
+        return HashSet::from([place.clone()]);
+    }
+    let nodes = capacities.csi_nodes.all();
+    let places = nodes.iter().filter_map(|csi_node| {
+        let keys = csi_node.topology_keys(&capacities.driver_name);
+        let node = capacities.nodes.get(&csi_node.metadata.name).filter(|_| !keys.is_empty())?;
+        let labels = &node.metadata.labels;
+        keys.iter().map(|key| Some((key.clone(), labels.get(key)?.to_owned()))).collect()
+    });
+    places.collect()
+}
+
+/// The most that the value of a label may have.
+const MAX_LABEL: usize = 63;
+
+/// Who keeps objects up to date, as their label says it.
+pub(super) fn managed_by(node: Option<&str>) -> String {
+    let base = "external-provisioner";
+    let Some(node) = node else { return base.to_owned() };
+    let name = format!("{base}-{node}");
+    if name.len() <= MAX_LABEL {
+        return name;
+    }
+    // With a hash of what does not fit.
+    match MAX_LABEL.checked_sub("-12345678-".len() + node.len()).filter(|left| *left > 0) {
+        Some(left) => format!("{}-{:08x}-{node}", &base[..left.min(base.len())], fnv1a(base)),
+        None => format!("{base}-{:08x}", fnv1a(&name)),
+    }
+}
+
+fn fnv1a(text: &str) -> u32 {
+    text.bytes()
+        .fold(2_166_136_261, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_is_found_by_what_it_tells_of() {
+        let object: CsiStorageCapacity = serde_json::from_value(json!({
+            "metadata": { "name": "csisc-1" },
+            "storageClassName": "fast",
+            "nodeTopology": { "matchLabels": { "zone": "a", "rack": "1" } },
+            "capacity": "1Gi",
+        }))
+        .unwrap();
+        let item = Item::of(&object).unwrap();
+        assert_eq!(item.key(), "fast/rack=1,zone=a");
+        assert_eq!(Item::of(&CsiStorageCapacity::default()), None);
+    }
+
+    #[test]
+    fn a_manager_fits_into_a_label() {
+        assert_eq!(managed_by(None), "external-provisioner");
+        assert_eq!(managed_by(Some("n1")), "external-provisioner-n1");
+        let hash = |text| format!("{:08x}", fnv1a(text));
+        assert_eq!(hash("a"), "e40c292c");
+        let node = "x".repeat(43);
+        let expected = format!("external-p-{}-{node}", hash("external-provisioner"));
+        assert_eq!(managed_by(Some(&node)), expected);
+        let node = "x".repeat(60);
+        let expected =
+            format!("external-provisioner-{}", hash(&format!("external-provisioner-{node}")));
+        assert_eq!(managed_by(Some(&node)), expected);
+    }
+}

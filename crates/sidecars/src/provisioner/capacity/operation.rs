@@ -1,0 +1,133 @@
+//! The operation for one class in one place.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use wharf_cluster::{ApiFailure, CsiStorageCapacity, Part, Patch, Size, StorageClass};
+use wharf_facts::label;
+use wharf_proto::csi::{GetCapacityRequest, Topology};
+use wharf_reconcile::{Attempt, Operation, Outcome};
+use wharf_uds::code_name;
+
+use super::{Capacities, Item};
+
+/// Brings the objects of an item to one that is right, or to none.
+pub(super) struct CapacityOperation(pub(super) Arc<Capacities>, pub(super) CancellationToken);
+
+/// Why it did not work.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("GetCapacity: rpc error: code = {} desc = {}", code_name(.0.code()), .0.message())]
+    Driver(Box<Status>),
+    #[error(transparent)]
+    Api(#[from] ApiFailure),
+}
+
+/// What the driver says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Capacity {
+    available: Size,
+    largest: Option<Size>,
+}
+
+impl Operation<Item> for CapacityOperation {
+    async fn run(&self, item: Item, _: Attempt) -> Outcome {
+        let Self(capacities, stop) = self;
+        let work = async {
+            match capacities.bring(&item).await {
+                Ok(()) => Outcome::Done,
+                Err(error) => {
+                    tracing::warn!(class = item.class, place = ?item.segment, %error, "the capacity could not be told and is tried again");
+                    Outcome::Retry
+                }
+            }
+        };
+        stop.run_until_cancelled(work).await.unwrap_or(Outcome::Done)
+    }
+}
+
+impl Capacities {
+    async fn bring(&self, item: &Item) -> Result<(), Failure> {
+        let mut objects = self.objects.store().indexed(CsiStorageCapacity::BY_PLACE, &item.key());
+        let class = self.classes.get(&item.class);
+        let class = class.filter(|_| self.desired().contains(item));
+        objects.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        let kept = usize::from(class.is_some()).min(objects.len());
+        for obsolete in objects.drain(kept..) {
+            self.delete(&obsolete).await?;
+        }
+        let Some(class) = class else { return Ok(()) };
+        let capacity = self.ask(item, &class).await?;
+        match objects.first() {
+            None => drop(self.objects.create(&self.object(item, capacity)).await?),
+            Some(object) if told(object) == capacity => {}
+            Some(object) => {
+                let patch = Patch::Merge(json!({
+                    "capacity": capacity.available.to_string(),
+                    "maximumVolumeSize": capacity.largest.map(|size| size.to_string()),
+                }));
+                match self.objects.patch(&object.metadata, Part::Main, &patch).await {
+                    // The watch will show that it is gone, and that is a reason to make it.
+                    Ok(_) | Err(ApiFailure::NotFound { .. }) => {}
+                    Err(failure) => return Err(failure.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, item: &Item, class: &StorageClass) -> Result<Capacity, Failure> {
+        let call = GetCapacityRequest {
+            volume_capabilities: Vec::new(),
+            parameters: class.parameters.to_map(),
+            accessible_topology: Some(Topology { segments: item.segment.clone() }),
+        };
+        let mut controller = self.driver.controller();
+        let send = |request| async move { controller.get_capacity(request).await };
+        let answer = self.driver.call("GetCapacity", send, call).await;
+        let answer = answer.map_err(|status| Failure::Driver(Box::new(status)))?;
+        Ok(Capacity {
+            available: Size(answer.available_capacity),
+            largest: answer.maximum_volume_size.map(Size),
+        })
+    }
+
+    async fn delete(&self, object: &CsiStorageCapacity) -> Result<(), ApiFailure> {
+        match self.objects.delete(&object.metadata).await {
+            Ok(_) | Err(ApiFailure::NotFound { .. }) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn object(&self, item: &Item, capacity: Capacity) -> Value {
+        let mut object = json!({
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSIStorageCapacity",
+            "metadata": {
+                "generateName": "csisc-",
+                "namespace": self.options.namespace,
+                "labels": {
+                    label::CAPACITY_DRIVER: self.driver_name,
+                    label::CAPACITY_MANAGED_BY: self.managed_by,
+                },
+            },
+            "storageClassName": item.class,
+            "nodeTopology": { "matchLabels": item.segment },
+            "capacity": capacity.available.to_string(),
+        });
+        if let Some(largest) = capacity.largest {
+            object["maximumVolumeSize"] = json!(largest.to_string());
+        }
+        if let Some(Some(owner)) = self.owner.get() {
+            object["metadata"]["ownerReferences"] = json!([owner]);
+        }
+        object
+    }
+}
+
+fn told(object: &CsiStorageCapacity) -> Capacity {
+    let available = object.capacity.unwrap_or_default();
+    Capacity { available, largest: object.maximum_volume_size }
+}

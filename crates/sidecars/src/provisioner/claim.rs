@@ -1,0 +1,109 @@
+//! The operation for one claim.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use wharf_cluster::{EventType, Key, Kind, PersistentVolumeClaim};
+use wharf_reconcile::{Attempt, Operation, Outcome};
+
+use super::{
+    Shared,
+    decide::{ClaimNeed, claim_need},
+    failure::Refusal,
+    ledger::Begun,
+    source::Source,
+};
+
+/// A claim, and not another one that has had its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ClaimKey {
+    pub(super) key: Key,
+    pub(super) uid: Key,
+}
+
+impl ClaimKey {
+    pub(super) fn of(claim: &PersistentVolumeClaim) -> Self {
+        let metadata = &claim.metadata;
+        Self { key: metadata.key().into(), uid: metadata.uid.as_str().into() }
+    }
+}
+
+/// Makes the volume of a claim.
+pub(super) struct ClaimOperation(pub(super) Arc<Shared>, pub(super) CancellationToken);
+
+impl Operation<ClaimKey> for ClaimOperation {
+    async fn run(&self, key: ClaimKey, attempt: Attempt) -> Outcome {
+        let Self(shared, stop) = self;
+        stop.run_until_cancelled(shared.serve(&key, &attempt)).await.unwrap_or(Outcome::Done)
+    }
+}
+
+impl Shared {
+    async fn serve(&self, key: &ClaimKey, attempt: &Attempt) -> Outcome {
+        let begun = self.ledger.begun(&key.uid);
+        if let Some(Begun { claim, began, made: Some(object), .. }) = &begun {
+            return self.save(claim, object, *began).await;
+        }
+        let known = self.claims.store().get(&key.key).filter(|it| it.metadata.uid == *key.uid);
+        let Some(claim) = known.or(begun.map(|begun| begun.claim)) else {
+            self.ledger.forget(&key.uid);
+            return Outcome::Done;
+        };
+        let class = claim.class().and_then(|name| self.classes.get(name));
+        let (driver, node) = (&self.options.driver, self.options.node.as_deref());
+        match claim_need(&claim, class.as_deref(), driver, node) {
+            Ok(ClaimNeed::Volume) => {}
+            Ok(ClaimNeed::Nothing) => {
+                self.ledger.forget(&key.uid);
+                return Outcome::Done;
+            }
+            Err(refusal) => return self.refuse(&claim, &refusal),
+        }
+        // It wants a volume, and so there is a class.
+        let Some(class) = class else { return Outcome::Done };
+        if self.is_made(&claim) {
+            self.ledger.forget(&key.uid);
+            return Outcome::Done;
+        }
+        if let Some(pause) = self.ledger.pause(&key.uid, &class.metadata.uid) {
+            return Outcome::RetryAfter(pause);
+        }
+        if attempt.failures == 0 {
+            let message =
+                format!("External provisioner is provisioning volume for claim {:?}", &*key.key);
+            self.events.tell(&*claim, EventType::Normal, "Provisioning", message);
+        }
+        if let Ok(Some(Source::Populator(kind))) = Source::of(&claim) {
+            let message = "Assuming an external populator will provision the volume";
+            self.events.tell(&*claim, EventType::Normal, "Provisioning", message);
+            tracing::debug!(claim = &*key.key, kind, "claim left to a populator");
+            return Outcome::Done;
+        }
+        let began = Instant::now();
+        match self.provision(&claim, &class).await {
+            Ok(object) => self.save(&claim, &Arc::new(object), began).await,
+            Err(failure) => self.fail(&claim, &class, &failure).await,
+        }
+    }
+
+    /// Whether its PersistentVolume is there already.
+    fn is_made(&self, claim: &PersistentVolumeClaim) -> bool {
+        let name = self.options.names.of(&claim.metadata.uid);
+        name.is_ok_and(|name| self.volumes.store().get(&name).is_some())
+    }
+
+    fn refuse(&self, claim: &Arc<PersistentVolumeClaim>, refusal: &Refusal) -> Outcome {
+        self.options.metrics.provisioned(claim, None);
+        tracing::warn!(claim = claim.title(), error = %refusal, "no volume is made for the claim");
+        match refusal {
+            Refusal::InTree(_) => {
+                let message = refusal.to_string();
+                self.events.tell(&**claim, EventType::Warning, "ProvisioningFailed", message);
+                Outcome::Done
+            }
+            // The class may come.
+            _ => Outcome::Retry,
+        }
+    }
+}

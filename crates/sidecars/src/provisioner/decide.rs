@@ -1,0 +1,123 @@
+//! What an object needs next.
+
+use wharf_cluster::{PersistentVolume, PersistentVolumeClaim, StorageClass};
+use wharf_facts::{annotation, finalizer};
+
+use super::failure::Refusal;
+
+/// What a claim needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClaimNeed {
+    /// Nothing, or nothing from us, or not yet.
+    Nothing,
+    /// A volume.
+    Volume,
+}
+
+/// Whether a claim asks this driver for a volume, all else aside.
+pub(super) fn concerns(claim: &PersistentVolumeClaim, driver: &str) -> bool {
+    let annotations = &claim.metadata.annotations;
+    let bound = claim.spec.volume_name.as_deref().is_some_and(|volume| !volume.is_empty());
+    let migrated = annotations.get(annotation::MIGRATED_TO) == Some(driver);
+    !bound && (migrated || provisioner(claim) == Some(driver))
+}
+
+/// What a claim needs. `node` tells that only claims of this node are served.
+pub(super) fn claim_need(
+    claim: &PersistentVolumeClaim,
+    class: Option<&StorageClass>,
+    driver: &str,
+    node: Option<&str>,
+) -> Result<ClaimNeed, Refusal> {
+    let selected = selected_node(claim);
+    if !concerns(claim, driver) || node.is_some() && node != selected {
+        return Ok(ClaimNeed::Nothing);
+    }
+    if let Some(named) = provisioner(claim).filter(|named| *named != driver) {
+        return Err(Refusal::InTree(named.to_owned()));
+    }
+    let class = class.ok_or_else(|| {
+        let name = claim.class().unwrap_or_default();
+        Refusal::NoClass(name.to_owned())
+    })?;
+    let waits = class.waits_for_consumer() && selected.is_none();
+    Ok(if waits { ClaimNeed::Nothing } else { ClaimNeed::Volume })
+}
+
+/// The node that the scheduler picked.
+pub(super) fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.metadata.annotations.get(annotation::SELECTED_NODE).filter(|node| !node.is_empty())
+}
+
+fn provisioner(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let annotations = &claim.metadata.annotations;
+    let older = || annotations.get(annotation::STORAGE_PROVISIONER_BETA);
+    annotations.get(annotation::STORAGE_PROVISIONER).or_else(older)
+}
+
+/// What a change of a claim is a reason for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reaction {
+    /// Nothing that counts has changed.
+    None,
+    /// Look at it when its back-off allows.
+    Wake,
+    /// Look at it now: what failed before was another question.
+    Renew,
+}
+
+/// The reaction to a change. A claim that went may have a volume in the making, and is looked at as well.
+pub(super) fn reaction(
+    old: Option<&PersistentVolumeClaim>,
+    new: Option<&PersistentVolumeClaim>,
+    driver: &str,
+) -> Reaction {
+    let concerned =
+        |claim: Option<&PersistentVolumeClaim>| claim.is_some_and(|it| concerns(it, driver));
+    match (old, new) {
+        _ if !concerned(old) && !concerned(new) => Reaction::None,
+        (Some(old), Some(new)) => {
+            let same_question = old.metadata.uid == new.metadata.uid
+                && old.spec == new.spec
+                && old.metadata.annotations == new.metadata.annotations;
+            if same_question { Reaction::None } else { Reaction::Renew }
+        }
+        (None, Some(_)) => Reaction::Renew,
+        (_, None) => Reaction::Wake,
+    }
+}
+
+/// What a volume needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VolumeNeed {
+    Nothing,
+    /// Our finalizer, so that it does not go before what it stands for.
+    Protection,
+    /// To be let go: what it stands for is kept.
+    Release,
+    /// What it stands for has to be deleted, and then it.
+    Deletion,
+}
+
+/// What a volume needs.
+pub(super) fn volume_need(volume: &PersistentVolume, driver: &str) -> VolumeNeed {
+    let metadata = &volume.metadata;
+    let csi = volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver);
+    let made_by_another = metadata.annotations.get(annotation::PROVISIONED_BY);
+    if !csi || made_by_another.is_some_and(|maker| maker != driver) {
+        return VolumeNeed::Nothing;
+    }
+    let held = metadata.has_finalizer(finalizer::PROVISIONER);
+    let phase = volume.status.phase.as_str();
+    match volume.spec.persistent_volume_reclaim_policy.as_str() {
+        "Delete" if phase == "Bound" && !metadata.deleting && !held => VolumeNeed::Protection,
+        // Without the finalizer a volume that is being deleted was deleted before.
+        "Delete" if phase == "Released" && (held || !metadata.deleting) => VolumeNeed::Deletion,
+        "Retain" | "Recycle" if held => VolumeNeed::Release,
+        _ => VolumeNeed::Nothing,
+    }
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

@@ -1,0 +1,153 @@
+//! Why a volume was not made or deleted, in the words that people find in events.
+
+use tonic::{Code, Status};
+use wharf_cluster::ApiFailure;
+use wharf_facts::access_mode::AccessModeError;
+use wharf_uds::code_name;
+
+use super::{
+    secrets::SecretRefusal,
+    source::SourceRefusal,
+    state::{State, after_error},
+    topology::TopologyRefusal,
+};
+use crate::secret::SecretFailure;
+
+/// Why an attempt failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// The objects do not say what to do.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// What the volume is to be made of is not there, or not ready.
+    #[error("error getting handle for DataSource Type {kind} by Name {name}: {refusal}")]
+    Source { kind: String, name: String, refusal: Box<SourceRefusal> },
+    /// The source could not be protected from deletion.
+    #[error("the source of the volume could not be protected: {0}")]
+    Protect(#[source] ApiFailure),
+    /// It is not known where to make it.
+    #[error(transparent)]
+    Topology(#[from] TopologyRefusal),
+    /// The class names no secret that can be.
+    #[error(transparent)]
+    SecretName(#[from] SecretRefusal),
+    /// The secret for the call is not to be had.
+    #[error(transparent)]
+    Secret(#[from] SecretFailure),
+    /// Something that is asked for by name cannot be read.
+    #[error(transparent)]
+    Read(ApiFailure),
+    /// The driver has made another volume than the one asked for.
+    #[error("{mismatch}{}", orphan(.name, .cleanup.as_deref()))]
+    Mismatch { mismatch: Mismatch, name: String, cleanup: Option<Box<Status>> },
+    /// A volume is not deleted while it is attached.
+    #[error("persistentvolume {volume} is still attached to node {node}")]
+    Attached { volume: String, node: String },
+    /// The volume is deleted, and its object could not be.
+    #[error("the volume is deleted, and its PersistentVolume is not yet: {0}")]
+    DeleteObject(#[source] ApiFailure),
+    /// The driver does not even say what it can do.
+    #[error(
+        "the CSI driver does not say what it can do: rpc error: code = {} desc = {}",
+        code_name(.0.code()), .0.message()
+    )]
+    Away(#[source] Box<Status>),
+    /// The driver said no, or nothing.
+    #[error("rpc error: code = {} desc = {}", code_name(.0.code()), .0.message())]
+    Driver(#[from] Box<Status>),
+}
+
+/// Objects that do not say what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("storageClass {0:?} not found")]
+    NoClass(String),
+    #[error(
+        "the claim is of in-tree plugin {0:?}, which was migrated to this CSI driver: in-tree volumes are not \
+         translated here; use a StorageClass that names the CSI driver"
+    )]
+    InTree(String),
+    #[error("CSI driver does not support {of}: {service} {capability} capability is not reported")]
+    Incapable { of: &'static str, service: &'static str, capability: &'static str },
+    #[error("claim Selector is not supported")]
+    Selector,
+    #[error("volume name prefix cannot be of length 0")]
+    NoPrefix,
+    #[error("corrupted PVC object, it is missing UID")]
+    NoUid,
+    #[error(
+        "fstype specified in parameters with both \"fstype\" and \"csi.storage.k8s.io/fstype\" keys"
+    )]
+    TwoFsTypes,
+    #[error(
+        "failed to strip CSI Parameters of prefixed keys: found unknown parameter key {0:?} with reserved namespace \
+         csi.storage.k8s.io/"
+    )]
+    UnknownParameter(String),
+    #[error(transparent)]
+    AccessMode(#[from] AccessModeError),
+    #[error("the PVC source not found for PVC {0}")]
+    UnnamedSource(String),
+    #[error(
+        "the PVC source does not belong to the right APIGroup. Expected snapshot.storage.k8s.io, Got {0}"
+    )]
+    SourceGroup(String),
+    #[error(
+        "dataSourceRef names a source in namespace {0}: sources of other namespaces are not supported here"
+    )]
+    OtherNamespace(String),
+    #[error(
+        "VAC {class} referenced in PVC is for driver {named} which does not match driver name {driver}"
+    )]
+    AttributesDriver { class: String, named: String, driver: String },
+}
+
+/// How a volume differs from what was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Mismatch {
+    #[error("created volume capacity {made} less than requested capacity {asked}")]
+    TooSmall { made: i64, asked: i64 },
+    #[error("volume content source missing")]
+    Empty,
+    #[error("the driver made a volume and did not say which")]
+    Nameless,
+}
+
+impl Failure {
+    /// Where the volume stands; `movable` tells that the scheduler may pick another node.
+    pub(super) fn state(&self, movable: bool) -> State {
+        match self {
+            Self::Refused(_) => State::Finished,
+            Self::Topology(TopologyRefusal::UnknownNode(_)) => State::Reschedule,
+            Self::Driver(status) => after_error(status.code(), movable),
+            Self::Mismatch { .. } => State::InBackground,
+            _ => State::NoChange,
+        }
+    }
+
+    /// The driver's code.
+    pub(super) fn code(&self) -> Option<Code> {
+        match self {
+            Self::Driver(status) => Some(status.code()),
+            _ => None,
+        }
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Driver(Box::new(status))
+    }
+}
+
+fn orphan(name: &str, cleanup: Option<&Status>) -> String {
+    match cleanup {
+        None => String::new(),
+        Some(status) => {
+            let (code, text) = (code_name(status.code()), status.message());
+            format!(
+                ". Cleanup of volume {name} failed, volume is orphaned: rpc error: code = {code} desc = {text}"
+            )
+        }
+    }
+}

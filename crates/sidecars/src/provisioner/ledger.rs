@@ -1,0 +1,142 @@
+//! What is remembered of claims between attempts.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::time::Instant;
+use wharf_cluster::{Attributes, PersistentVolumeClaim};
+
+use super::topology::Memory;
+
+/// The claims that something is remembered of, by their UID. Most never get here: their first attempt succeeds.
+#[derive(Default)]
+pub(super) struct Ledger(Mutex<HashMap<String, Entry>>);
+
+#[derive(Default)]
+struct Entry {
+    begun: Option<Begun>,
+    slow: Option<Slow>,
+    memory: Memory,
+}
+
+/// A volume that the driver may be making, or has made. It is finished even if the claim goes: else nobody would ever
+/// delete it.
+#[derive(Clone)]
+pub(super) struct Begun {
+    /// The claim as it was.
+    pub(super) claim: Arc<PersistentVolumeClaim>,
+    /// Those of its annotations that its secrets are named by.
+    pub(super) annotations: Attributes,
+    /// When the attempt began that this is the outcome of.
+    pub(super) began: Instant,
+    /// The PersistentVolume, once the driver has made the volume and nothing but the API is left to be told.
+    pub(super) made: Option<Arc<Value>>,
+}
+
+/// The driver said that no retry can help.
+struct Slow {
+    until: Instant,
+    /// The class that was asked for; another one may do.
+    class: String,
+}
+
+impl Ledger {
+    pub(super) fn begun(&self, uid: &str) -> Option<Begun> {
+        self.entries().get(uid)?.begun.clone()
+    }
+
+    /// Whether a volume was begun for such a claim.
+    pub(super) fn is_begun(&self, is_meant: impl Fn(&PersistentVolumeClaim) -> bool) -> bool {
+        let entries = self.entries();
+        entries.values().filter_map(|entry| entry.begun.as_ref()).any(|it| is_meant(&it.claim))
+    }
+
+    pub(super) fn begin(&self, begun: Begun) {
+        let uid = begun.claim.metadata.uid.clone();
+        self.entries().entry(uid).or_default().begun = Some(begun);
+    }
+
+    /// The driver is not at it any more.
+    pub(super) fn end(&self, uid: &str) {
+        self.change(uid, |entry| entry.begun = None);
+    }
+
+    /// No attempt for so long, unless the class becomes another.
+    pub(super) fn slow_down(&self, uid: &str, class: &str, pause: Duration) {
+        let slow = Slow { until: Instant::now() + pause, class: class.to_owned() };
+        self.entries().entry(uid.to_owned()).or_default().slow = Some(slow);
+    }
+
+    /// How long the next attempt has to wait.
+    pub(super) fn pause(&self, uid: &str, class: &str) -> Option<Duration> {
+        let entries = self.entries();
+        let slow = entries.get(uid)?.slow.as_ref().filter(|slow| slow.class == class)?;
+        let left = slow.until.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Lets `attempt` use and change what places were told of before.
+    pub(super) fn with_memory<T>(&self, uid: &str, attempt: impl FnOnce(&mut Memory) -> T) -> T {
+        let mut memory = self.entries().get(uid).map(|it| it.memory.clone()).unwrap_or_default();
+        let outcome = attempt(&mut memory);
+        self.entries().entry(uid.to_owned()).or_default().memory = memory;
+        outcome
+    }
+
+    pub(super) fn forget_memory(&self, uid: &str) {
+        self.change(uid, |entry| entry.memory = Memory::default());
+    }
+
+    /// All of it.
+    pub(super) fn forget(&self, uid: &str) {
+        self.entries().remove(uid);
+    }
+
+    fn change(&self, uid: &str, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.entries().get_mut(uid) {
+            change(entry);
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_cannot_be_served_rests_until_its_class_is_another() {
+        let ledger = Ledger::default();
+        assert_eq!(ledger.pause("u", "c1"), None);
+        ledger.slow_down("u", "c1", Duration::from_mins(5));
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(ledger.pause("u", "c1"), Some(Duration::from_mins(4)));
+        assert_eq!(ledger.pause("u", "c2"), None);
+        tokio::time::advance(Duration::from_mins(4)).await;
+        assert_eq!(ledger.pause("u", "c1"), None);
+    }
+
+    #[test]
+    fn what_was_begun_is_kept_until_it_ends() {
+        let ledger = Ledger::default();
+        let begun = Begun {
+            claim: Arc::default(),
+            annotations: Attributes::default(),
+            began: Instant::now(),
+            made: None,
+        };
+        ledger.begin(begun);
+        assert!(ledger.begun("").is_some());
+        ledger.end("");
+        assert!(ledger.begun("").is_none());
+        ledger.forget("");
+        assert!(ledger.entries().is_empty());
+    }
+}

@@ -1,0 +1,134 @@
+//! The making of one volume.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::time::Instant;
+use tonic::Status;
+use wharf_cluster::{PersistentVolumeClaim, StorageClass};
+use wharf_proto::csi::{CreateVolumeRequest, DeleteVolumeRequest, Volume};
+
+use super::{
+    Shared,
+    failure::{Failure, Mismatch},
+    ledger::Begun,
+    persistent_volume::{Made, persistent_volume},
+    plan::Plan,
+    request::is_for_readers,
+    state::State,
+};
+
+/// How often a volume that is not what was asked for is tried to be deleted at once.
+const CLEANUPS: usize = 5;
+
+impl Shared {
+    /// Has the driver make the volume, and describes it.
+    pub(super) async fn provision(
+        &self,
+        claim: &Arc<PersistentVolumeClaim>,
+        class: &StorageClass,
+    ) -> Result<Value, Failure> {
+        let plan = self.plan(claim, class).await?;
+        let volume = self.make(&plan).await.inspect_err(|failure| {
+            // Whatever else fails, the driver may be at it from here on.
+            if failure.state(false) == State::InBackground {
+                let (claim, annotations) = (Arc::clone(claim), plan.annotations.clone());
+                let begun = Begun { claim, annotations, began: Instant::now(), made: None };
+                self.ledger.begin(begun);
+            }
+        })?;
+        let asked = plan.call.capacity_range.map_or(0, |range| range.required_bytes);
+        let size = if volume.capacity_bytes == 0 { asked } else { volume.capacity_bytes };
+        Ok(persistent_volume(&Made {
+            name: &plan.call.name,
+            driver: &self.options.driver,
+            identity: &self.identity,
+            claim,
+            class,
+            fs_type: &plan.fs_type,
+            secrets: &plan.secrets,
+            read_only: self.options.read_only_for_readers && is_for_readers(&plan.call),
+            placed: plan.placed,
+            attributes_class: plan.attributes_class.as_deref(),
+            volume: &volume,
+            size,
+        }))
+    }
+
+    /// A volume that is what was asked for, or none.
+    async fn make(&self, plan: &Plan) -> Result<Volume, Failure> {
+        let call = &plan.call;
+        let volume = self.create_volume(call.clone()).await?.unwrap_or_default();
+        let Some(mismatch) = mismatch(call, &volume) else { return Ok(volume) };
+        let cleanup = self.clean_up(call, volume.volume_id).await.err();
+        let (name, cleanup) = (call.name.clone(), cleanup.map(Box::new));
+        Err(Failure::Mismatch { mismatch, name, cleanup })
+    }
+
+    async fn create_volume(&self, call: CreateVolumeRequest) -> Result<Option<Volume>, Status> {
+        let mut controller = self.driver.controller();
+        let send = |request| async move { controller.create_volume(request).await };
+        let answer = self.driver.call("CreateVolume", send, call).await?;
+        Ok(answer.volume)
+    }
+
+    async fn clean_up(&self, call: &CreateVolumeRequest, volume_id: String) -> Result<(), Status> {
+        if volume_id.is_empty() {
+            return Ok(());
+        }
+        let call = DeleteVolumeRequest { volume_id, secrets: call.secrets.clone() };
+        let mut outcome = Ok(());
+        for _ in 0..CLEANUPS {
+            outcome = self.delete_volume(call.clone()).await;
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+}
+
+/// How the volume differs from what was asked for.
+fn mismatch(call: &CreateVolumeRequest, volume: &Volume) -> Option<Mismatch> {
+    let asked = call.capacity_range.map_or(0, |range| range.required_bytes);
+    // Nothing said about the size is nothing wrong with it.
+    if volume.capacity_bytes != 0 && volume.capacity_bytes < asked {
+        return Some(Mismatch::TooSmall { made: volume.capacity_bytes, asked });
+    }
+    if call.volume_content_source.is_some() && volume.content_source.is_none() {
+        return Some(Mismatch::Empty);
+    }
+    volume.volume_id.is_empty().then_some(Mismatch::Nameless)
+}
+
+#[cfg(test)]
+mod tests {
+    use wharf_proto::csi::{CapacityRange, VolumeContentSource};
+
+    use super::*;
+
+    #[test]
+    fn a_volume_is_compared_with_the_wish() {
+        let call = CreateVolumeRequest {
+            capacity_range: Some(CapacityRange { required_bytes: 10, limit_bytes: 0 }),
+            ..CreateVolumeRequest::default()
+        };
+        let volume = |capacity_bytes| Volume {
+            volume_id: "v".to_owned(),
+            capacity_bytes,
+            ..Volume::default()
+        };
+        for enough in [0, 10, 11] {
+            assert_eq!(mismatch(&call, &volume(enough)), None, "{enough}");
+        }
+        let small = Mismatch::TooSmall { made: 9, asked: 10 };
+        assert_eq!(mismatch(&call, &volume(9)), Some(small));
+        let copied = CreateVolumeRequest {
+            volume_content_source: Some(VolumeContentSource::default()),
+            ..call.clone()
+        };
+        assert_eq!(mismatch(&copied, &volume(10)), Some(Mismatch::Empty));
+        let nameless = Volume { volume_id: String::new(), ..volume(10) };
+        assert_eq!(mismatch(&call, &nameless), Some(Mismatch::Nameless));
+    }
+}

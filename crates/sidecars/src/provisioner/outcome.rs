@@ -1,0 +1,132 @@
+//! What becomes of an attempt to make a volume.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::Instant;
+use wharf_cluster::{
+    ApiFailure, EventType, Kind, NodeAffinity, PersistentVolumeClaim, StorageClass,
+};
+use wharf_facts::annotation::SELECTED_NODE;
+use wharf_reconcile::Outcome;
+
+use super::{
+    Shared,
+    decide::selected_node,
+    failure::Failure,
+    ledger::Begun,
+    state::{State, is_infeasible},
+};
+
+impl Shared {
+    /// Tells the API of a volume, and keeps it if that does not work: it is made, and must not be lost.
+    pub(super) async fn save(
+        &self,
+        claim: &Arc<PersistentVolumeClaim>,
+        object: &Arc<Value>,
+        began: Instant,
+    ) -> Outcome {
+        let uid = &claim.metadata.uid;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        match self.volumes.create(object).await {
+            // One of this name stands for the same volume.
+            Ok(_) | Err(ApiFailure::Conflict { .. }) => {}
+            Err(error) => {
+                tracing::warn!(
+                    claim = claim.title(),
+                    volume = name,
+                    %error,
+                    "the volume is made, and its PersistentVolume is not yet: trying again"
+                );
+                let (claim, made) = (Arc::clone(claim), Some(Arc::clone(object)));
+                let begun = Begun { claim, annotations: Default::default(), began, made };
+                self.ledger.begin(begun);
+                return Outcome::Retry;
+            }
+        }
+        self.ledger.forget(uid);
+        self.refresh_capacity(&object["spec"]["nodeAffinity"], claim.class());
+        self.options.metrics.provisioned(claim, Some(began.elapsed()));
+        let message = format!("Successfully provisioned volume {name}");
+        self.events.tell(&**claim, EventType::Normal, "ProvisioningSucceeded", message);
+        tracing::info!(claim = claim.title(), volume = name, "volume provisioned");
+        self.release_snapshot_of(claim).await;
+        Outcome::Done
+    }
+
+    /// Says why there is none, and what comes next.
+    pub(super) async fn fail(
+        &self,
+        claim: &Arc<PersistentVolumeClaim>,
+        class: &StorageClass,
+        failure: &Failure,
+    ) -> Outcome {
+        let uid = &claim.metadata.uid;
+        let movable = selected_node(claim).is_some() && self.has_places().await;
+        let state = failure.state(movable);
+        self.options.metrics.provisioned(claim, None);
+        tracing::warn!(claim = claim.title(), ?state, error = %failure, "no volume was made for the claim");
+        let infeasible = failure.code().is_some_and(is_infeasible);
+        let message = match infeasible {
+            true => format!(
+                "Volume provisioning failed with infeasible error. Retries will be delayed. {failure}"
+            ),
+            false => failure.to_string(),
+        };
+        self.events.tell(&**claim, EventType::Warning, "ProvisioningFailed", message);
+        if state != State::NoChange {
+            self.refresh_capacity(&Value::Null, claim.class());
+        }
+        match state {
+            State::InBackground | State::NoChange => return Outcome::Retry,
+            State::Finished | State::Reschedule => {
+                self.ledger.end(uid);
+                self.ledger.forget_memory(uid);
+            }
+        }
+        if infeasible {
+            let pause = self.options.backoff.max;
+            self.ledger.slow_down(uid, &class.metadata.uid, pause);
+            return Outcome::RetryAfter(pause);
+        }
+        if state == State::Reschedule && selected_node(claim).is_some() {
+            return self.reschedule(claim).await;
+        }
+        Outcome::Retry
+    }
+
+    fn refresh_capacity(&self, affinity: &Value, class: Option<&str>) {
+        if let Some(capacities) = &self.capacities {
+            let affinity: Option<NodeAffinity> = NodeAffinity::deserialize(affinity).ok();
+            capacities.refresh(affinity.as_ref(), class.unwrap_or_default());
+        }
+    }
+
+    async fn has_places(&self) -> bool {
+        self.abilities().await.is_ok_and(|abilities| abilities.topology)
+    }
+
+    /// Has the scheduler pick another node.
+    async fn reschedule(&self, claim: &Arc<PersistentVolumeClaim>) -> Outcome {
+        let of = &claim.metadata;
+        let updated = self.claims.update(of, |document| {
+            let metadata = &mut document["metadata"];
+            if metadata["uid"] == of.uid.as_str()
+                && let Some(annotations) = metadata["annotations"].as_object_mut()
+            {
+                annotations.remove(SELECTED_NODE);
+            }
+        });
+        match updated.await {
+            Ok(_) => {
+                tracing::info!(claim = claim.title(), "the scheduler is to pick another node");
+                Outcome::Done
+            }
+            Err(error) => {
+                tracing::warn!(claim = claim.title(), %error, "the scheduler could not be told to pick another node");
+                Outcome::Retry
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The parameters of a class: what is Kubernetes' own of them, and what the driver is told.
+
+use std::collections::BTreeMap;
+
+use wharf_cluster::Attributes;
+use wharf_facts::context::{self, FS_TYPE};
+
+use super::{failure::Refusal, secrets::SecretKind};
+
+/// The filesystem that the class asks for, or else the default.
+pub(super) fn fs_type(parameters: &Attributes, default: &str) -> Result<String, Refusal> {
+    let mut found =
+        parameters.iter().filter(|(key, _)| key.eq_ignore_ascii_case("fstype") || *key == FS_TYPE);
+    match (found.next(), found.next()) {
+        (_, Some(_)) => Err(Refusal::TwoFsTypes),
+        (Some((_, fs_type)), None) if !fs_type.is_empty() => Ok(fs_type.to_owned()),
+        _ => Ok(default.to_owned()),
+    }
+}
+
+/// What is left for the driver. Keys with Kubernetes' prefix stay here, and one that is not known is a mistake.
+pub(super) fn for_driver(parameters: &Attributes) -> Result<BTreeMap<String, String>, Refusal> {
+    let mut told = BTreeMap::new();
+    for (key, value) in parameters.iter() {
+        match key.strip_prefix(context::PREFIX) {
+            None => drop(told.insert(key.to_owned(), value.to_owned())),
+            Some(_) if key == FS_TYPE || SecretKind::has_key(key) => {}
+            Some(_) => return Err(Refusal::UnknownParameter(key.to_owned())),
+        }
+    }
+    Ok(told)
+}
+
+/// The claim and its volume, for drivers that want to know.
+pub(super) fn extra_metadata<'a>(
+    claim: &'a str,
+    namespace: &'a str,
+    volume: &'a str,
+) -> [(&'static str, &'a str); 3] {
+    [(context::PVC_NAME, claim), (context::PVC_NAMESPACE, namespace), (context::PV_NAME, volume)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameters(pairs: &[(&str, &str)]) -> Attributes {
+        pairs.iter().copied().collect()
+    }
+
+    #[test]
+    fn a_filesystem_has_one_key_in_any_case() {
+        let asked = |pairs: &[(&str, &str)]| fs_type(&parameters(pairs), "ext4");
+        assert_eq!(asked(&[]).unwrap(), "ext4");
+        assert_eq!(asked(&[("fsType", "xfs")]).unwrap(), "xfs");
+        assert_eq!(asked(&[(FS_TYPE, "xfs")]).unwrap(), "xfs");
+        assert_eq!(asked(&[("fstype", "")]).unwrap(), "ext4");
+        assert_eq!(asked(&[("csi.storage.k8s.io/FSTYPE", "xfs")]).unwrap(), "ext4");
+        assert_eq!(asked(&[("fstype", "xfs"), (FS_TYPE, "xfs")]), Err(Refusal::TwoFsTypes));
+        assert_eq!(asked(&[("fstype", "xfs"), ("FSTYPE", "")]), Err(Refusal::TwoFsTypes));
+    }
+
+    #[test]
+    fn what_is_kubernetes_own_is_not_told() {
+        let prefix = context::PREFIX;
+        let mut own = vec![FS_TYPE.to_owned()];
+        for kind in ["", "provisioner-", "controller-publish-", "node-stage-", "node-publish-"]
+            .into_iter()
+            .chain(["controller-expand-", "node-expand-", "controller-modify-"])
+        {
+            own.extend(["name", "namespace"].map(|part| format!("{prefix}{kind}secret-{part}")));
+        }
+        let all = own.iter().map(|key| (key.as_str(), "x"));
+        let deprecated = [("csiProvisionerSecretName", "s"), ("fstype", "xfs"), ("tier", "fast")];
+        let told = for_driver(&all.chain(deprecated).collect()).unwrap();
+        assert_eq!(told.keys().collect::<Vec<_>>(), ["csiProvisionerSecretName", "fstype", "tier"]);
+        let wrong = for_driver(&parameters(&[("csi.storage.k8s.io/pvc/name", "x")])).unwrap_err();
+        let expected = "failed to strip CSI Parameters of prefixed keys: found unknown parameter key \
+            \"csi.storage.k8s.io/pvc/name\" with reserved namespace csi.storage.k8s.io/";
+        assert_eq!(wrong.to_string(), expected);
+    }
+}

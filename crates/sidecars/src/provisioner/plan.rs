@@ -1,0 +1,230 @@
+//! What the call for a claim needs and has to be looked up.
+
+use http::Request;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use wharf_cluster::{Attributes, Meta, PersistentVolumeClaim, StorageClass, bounded};
+use wharf_facts::finalizer::SNAPSHOT_RESTORE_PROTECTION;
+use wharf_proto::csi::{
+    CreateVolumeRequest, VolumeContentSource,
+    volume_content_source::{self, SnapshotSource, VolumeSource},
+};
+
+use super::{
+    Shared,
+    abilities::Abilities,
+    decide::selected_node,
+    failure::{Failure, Refusal},
+    parameters,
+    request::{self, Secrets},
+    secrets::{Subject, wants_annotations},
+    source::{self, CLAIM, SNAPSHOT, Source, SourceRefusal},
+    topology::{self, Wish},
+};
+use crate::secret;
+
+/// All that is known before the driver is asked.
+pub(super) struct Plan {
+    pub(super) call: CreateVolumeRequest,
+    pub(super) fs_type: String,
+    pub(super) secrets: Secrets,
+    /// Those of the claim's annotations that its secrets are named by.
+    pub(super) annotations: Attributes,
+    /// Whether the driver's volumes have places.
+    pub(super) placed: bool,
+    /// The class of attributes.
+    pub(super) attributes_class: Option<String>,
+}
+
+impl Shared {
+    /// Checks all that can be checked, and marks the source as in use last.
+    pub(super) async fn plan(
+        &self,
+        claim: &PersistentVolumeClaim,
+        class: &StorageClass,
+    ) -> Result<Plan, Failure> {
+        let abilities = self.abilities().await?;
+        let source = Source::of(claim)?;
+        let attributes_class = self.attributes_class(claim);
+        check(abilities, source, attributes_class)?;
+        let name = self.options.names.of(&claim.metadata.uid)?;
+        let fs_type = parameters::fs_type(&class.parameters, &self.options.default_fs_type)?;
+        let extra = self.options.extra_metadata;
+        let mut call = request::create_volume(claim, class, &name, &fs_type, abilities, extra)?;
+        let annotations = self.annotations(claim, class).await?;
+        let subject = Subject {
+            volume: &name,
+            claim: &claim.metadata.name,
+            namespace: claim.metadata.namespace.as_deref().unwrap_or_default(),
+            annotations: &annotations,
+        };
+        let secrets = Secrets::of(class, subject)?;
+        if abilities.topology {
+            let wish = Wish {
+                claim: &claim.metadata.name,
+                allowed: &class.allowed_topologies,
+                node: selected_node(claim),
+            };
+            call.accessibility_requirements =
+                self.ledger.with_memory(&claim.metadata.uid, |memory| {
+                    topology::requirement(wish, self.options.topology, &self.places(), memory)
+                })?;
+        }
+        if let Some(class) = attributes_class {
+            call.mutable_parameters = self.attributes(class).await?;
+        }
+        call.secrets = secret::read(&self.client, secrets.provisioner.as_ref()).await?;
+        call.volume_content_source = self.content_source(claim, source).await?;
+        let attributes_class = attributes_class.map(str::to_owned);
+        Ok(Plan {
+            call,
+            fs_type,
+            secrets,
+            annotations,
+            placed: abilities.topology,
+            attributes_class,
+        })
+    }
+
+    fn attributes_class<'a>(&self, claim: &'a PersistentVolumeClaim) -> Option<&'a str> {
+        let named = claim.spec.volume_attributes_class_name.as_deref();
+        named.filter(|name| !name.is_empty() && self.options.attributes_classes)
+    }
+
+    async fn attributes(&self, class: &str) -> Result<BTreeMap<String, String>, Failure> {
+        let of = Meta { name: class.to_owned(), ..Meta::default() };
+        let found = self.attributes_classes.get(&of).await.map_err(Failure::Read)?;
+        if found.driver_name != self.options.driver {
+            return Err(Failure::Refused(Refusal::AttributesDriver {
+                class: class.to_owned(),
+                named: found.driver_name.clone(),
+                driver: self.options.driver.clone(),
+            }));
+        }
+        Ok(found.parameters.to_map())
+    }
+
+    /// All annotations of the claim, where names of secrets are made of them; caches do not keep them.
+    async fn annotations(
+        &self,
+        claim: &PersistentVolumeClaim,
+        class: &StorageClass,
+    ) -> Result<Attributes, Failure> {
+        if !wants_annotations(&class.parameters) {
+            return Ok(Attributes::default());
+        }
+        if let Some(begun) = self.ledger.begun(&claim.metadata.uid) {
+            return Ok(begun.annotations);
+        }
+        let Meta { name, namespace, .. } = &claim.metadata;
+        let namespace = namespace.as_deref().unwrap_or_default();
+        let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
+        let request = Request::get(path).body(Vec::new());
+        let request = request.expect("names of objects are parts of URLs");
+        let what = format!("PersistentVolumeClaim {namespace}/{name}");
+        let found: Annotated =
+            bounded(&what, self.client.request(request)).await.map_err(Failure::Read)?;
+        Ok(found.metadata.annotations)
+    }
+
+    /// The source in the driver's words, protected from now on.
+    async fn content_source(
+        &self,
+        claim: &PersistentVolumeClaim,
+        source: Option<Source<'_>>,
+    ) -> Result<Option<VolumeContentSource>, Failure> {
+        let refused = |kind: &str, name: &str, refusal| Failure::Source {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            refusal: Box::new(refusal),
+        };
+        let source = match source {
+            Some(Source::Snapshot(name)) => {
+                let snapshot_id = self.snapshot(claim, name).await;
+                let snapshot_id = snapshot_id.map_err(|it| refused(SNAPSHOT, name, it))?;
+                self.protect_snapshot(claim, name).await.map_err(Failure::Protect)?;
+                volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id })
+            }
+            Some(Source::Claim(name)) => {
+                let volume_id = self.cloned(claim, name).await;
+                let volume_id = volume_id.map_err(|it| refused(CLAIM, name, it))?;
+                self.protect_claim(claim, name).await.map_err(Failure::Protect)?;
+                volume_content_source::Type::Volume(VolumeSource { volume_id })
+            }
+            Some(Source::Populator(_)) | None => return Ok(None),
+        };
+        Ok(Some(VolumeContentSource { r#type: Some(source) }))
+    }
+
+    async fn snapshot(
+        &self,
+        claim: &PersistentVolumeClaim,
+        name: &str,
+    ) -> Result<String, SourceRefusal> {
+        let snapshot =
+            self.snapshots.get(&beside(claim, name)).await.map_err(|error| {
+                SourceRefusal::UnknownSnapshot(name.to_owned(), error.to_string())
+            })?;
+        let content = source::content_of(&snapshot, SNAPSHOT_RESTORE_PROTECTION)?;
+        let of = Meta { name: content.to_owned(), ..Meta::default() };
+        let content = self.contents.get(&of).await.map_err(|error| {
+            tracing::warn!(content, %error, "the content of a snapshot cannot be read");
+            let (content, snapshot) = (content.to_owned(), name.to_owned());
+            SourceRefusal::UnknownContent { content, snapshot }
+        })?;
+        let guards_mode = self.options.guards_volume_mode;
+        source::snapshot_handle(claim, &self.options.driver, &snapshot, &content, guards_mode)
+    }
+
+    async fn cloned(
+        &self,
+        claim: &PersistentVolumeClaim,
+        name: &str,
+    ) -> Result<String, SourceRefusal> {
+        let of = beside(claim, name);
+        // A claim of another driver is in no cache, and still to be told apart from none.
+        let source =
+            match self.claims.store().get(&of.key()) {
+                Some(known) => known,
+                None => self.claims.get(&of).await.map_err(|error| {
+                    SourceRefusal::UnknownClaim(name.to_owned(), error.to_string())
+                })?,
+            };
+        let volume = self.volumes.store().get(source::volume_of(claim, &source)?);
+        source::clone_handle(claim, &self.options.driver, &source, volume.as_deref())
+    }
+}
+
+/// An object in the namespace of a claim.
+pub(super) fn beside(claim: &PersistentVolumeClaim, name: &str) -> Meta {
+    let namespace = claim.metadata.namespace.clone();
+    Meta { name: name.to_owned(), namespace, ..Meta::default() }
+}
+
+fn check(
+    abilities: Abilities,
+    source: Option<Source<'_>>,
+    attributes_class: Option<&str>,
+) -> Result<(), Refusal> {
+    abilities.check_volumes()?;
+    match source {
+        Some(Source::Snapshot(_)) => abilities.check_snapshots()?,
+        Some(Source::Claim(_)) => abilities.check_clones()?,
+        Some(Source::Populator(_)) | None => {}
+    }
+    if attributes_class.is_some() {
+        abilities.check_attributes()?;
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Annotated {
+    metadata: Annotations,
+}
+
+#[derive(Deserialize)]
+struct Annotations {
+    #[serde(default)]
+    annotations: Attributes,
+}

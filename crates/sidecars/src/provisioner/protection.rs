@@ -1,0 +1,210 @@
+//! Sources of volumes do not go while volumes are made of them.
+//!
+//! The roles that upstream grants allow updates of these objects and no patches: they are read, edited and written whole.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use wharf_cluster::{ApiFailure, Key, Kind, Meta, PersistentVolumeClaim};
+use wharf_facts::{
+    annotation::STORAGE_PROVISIONER,
+    finalizer::{CLONING_PROTECTION, SNAPSHOT_RESTORE_PROTECTION},
+};
+use wharf_reconcile::{Attempt, Operation, Outcome};
+
+use super::{
+    Shared,
+    plan::beside,
+    source::{CLAIM, SNAPSHOT, Source},
+};
+
+/// The snapshots that hold our finalizer, as far as is known.
+#[derive(Default)]
+pub(super) struct Held(Mutex<HashSet<(String, String)>>);
+
+impl Held {
+    pub(super) fn insert(&self, of: &Meta) {
+        self.names().insert(name(of));
+    }
+
+    pub(super) fn remove(&self, of: &Meta) {
+        self.names().remove(&name(of));
+    }
+
+    pub(super) fn all(&self) -> Vec<Meta> {
+        let meta = |(namespace, name): &(String, String)| Meta {
+            namespace: Some(namespace.clone()),
+            name: name.clone(),
+            ..Meta::default()
+        };
+        self.names().iter().map(meta).collect()
+    }
+
+    fn names(&self) -> MutexGuard<'_, HashSet<(String, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn name(of: &Meta) -> (String, String) {
+    (of.namespace.clone().unwrap_or_default(), of.name.clone())
+}
+
+/// Lets a claim go that is cloned no more.
+pub(super) struct ProtectionOperation(pub(super) Arc<Shared>, pub(super) CancellationToken);
+
+impl Operation<Key> for ProtectionOperation {
+    async fn run(&self, key: Key, _: Attempt) -> Outcome {
+        let Self(shared, stop) = self;
+        stop.run_until_cancelled(shared.release_claim(&key)).await.unwrap_or(Outcome::Done)
+    }
+}
+
+impl Shared {
+    /// Holds the claim that another is cloned from.
+    pub(super) async fn protect_claim(
+        &self,
+        claim: &PersistentVolumeClaim,
+        source: &str,
+    ) -> Result<(), ApiFailure> {
+        let of = beside(claim, source);
+        let known = self.claims.store().get(&of.key());
+        if known.is_some_and(|known| known.metadata.has_finalizer(CLONING_PROTECTION)) {
+            return Ok(());
+        }
+        let hold = |document: &mut Value| hold(document, CLONING_PROTECTION);
+        self.claims.update(&of, hold).await.map(drop)
+    }
+
+    /// Whether a claim is held that could go.
+    pub(super) fn is_held(&self, claim: &PersistentVolumeClaim) -> bool {
+        let metadata = &claim.metadata;
+        if !metadata.deleting || !metadata.has_finalizer(CLONING_PROTECTION) {
+            return false;
+        }
+        // Of claims of other drivers not all clones are known here.
+        let own = metadata.annotations.get(STORAGE_PROVISIONER) == Some(&self.options.driver);
+        let volume = claim.spec.volume_name.as_deref();
+        own || volume.is_some_and(|volume| self.volumes.store().get(volume).is_some())
+    }
+
+    /// Once the last clone is made, which is when its claim is no longer pending, or gone.
+    async fn release_claim(&self, key: &Key) -> Outcome {
+        let Some(claim) = self.claims.store().get(key).filter(|claim| self.is_held(claim)) else {
+            return Outcome::Done;
+        };
+        if self.is_used(CLAIM, &claim.metadata, None) {
+            return Outcome::Done;
+        }
+        let uid = &claim.metadata.uid;
+        let release = |document: &mut Value| {
+            if document["metadata"]["uid"] == uid.as_str() {
+                release(document, CLONING_PROTECTION);
+            }
+        };
+        match self.claims.update(&claim.metadata, release).await {
+            Ok(_) | Err(ApiFailure::NotFound { .. }) => Outcome::Done,
+            Err(error) => {
+                tracing::warn!(claim = claim.title(), %error, "the claim was cloned, and could not be let go yet");
+                Outcome::Retry
+            }
+        }
+    }
+
+    /// Holds the snapshot that a claim is restored from, if the account may.
+    pub(super) async fn protect_snapshot(
+        &self,
+        claim: &PersistentVolumeClaim,
+        snapshot: &str,
+    ) -> Result<(), ApiFailure> {
+        let of = beside(claim, snapshot);
+        let hold = |document: &mut Value| hold(document, SNAPSHOT_RESTORE_PROTECTION);
+        match self.snapshots.update(&of, hold).await {
+            Ok(_) => self.held.insert(&of),
+            Err(ApiFailure::Forbidden { .. }) => {
+                tracing::info!(
+                    snapshot = of.key(),
+                    "restoring without protection of the snapshot: the account may not update it"
+                );
+            }
+            Err(failure) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    /// Lets the snapshot go that a claim was restored from, unless others are still.
+    pub(super) async fn release_snapshot_of(&self, claim: &PersistentVolumeClaim) {
+        if let Ok(Some(Source::Snapshot(name))) = Source::of(claim) {
+            let of = beside(claim, name);
+            if !self.is_used(SNAPSHOT, &of, Some(&claim.metadata.uid)) {
+                self.release_snapshot(&of).await;
+            }
+        }
+    }
+
+    pub(super) async fn release_snapshot(&self, of: &Meta) {
+        let release = |document: &mut Value| release(document, SNAPSHOT_RESTORE_PROTECTION);
+        match self.snapshots.update(of, release).await {
+            Ok(_) | Err(ApiFailure::NotFound { .. } | ApiFailure::Forbidden { .. }) => {
+                self.held.remove(of);
+            }
+            // The sweep tries again.
+            Err(error) => {
+                tracing::warn!(snapshot = of.key(), %error, "the snapshot could not be let go yet");
+            }
+        }
+    }
+
+    /// Whether a claim, other than that of `but`, waits for a volume that is made of this.
+    pub(super) fn is_used(&self, kind: &str, source: &Meta, but: Option<&str>) -> bool {
+        let source = format!("{kind}/{}", source.key());
+        let waits = |claim: &PersistentVolumeClaim| {
+            ["", "Pending"].contains(&claim.status.phase.as_str())
+                && but.is_none_or(|uid| claim.metadata.uid != uid)
+        };
+        let users = self.claims.store().indexed(PersistentVolumeClaim::BY_SOURCE, &source);
+        // A claim that is gone may have left a volume in the making.
+        let is_begun = |claim: &PersistentVolumeClaim| {
+            let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+            waits(claim) && claim.source().is_some_and(|it| it.key(namespace) == source)
+        };
+        users.iter().any(|claim| waits(claim)) || self.ledger.is_begun(is_begun)
+    }
+}
+
+fn hold(document: &mut Value, finalizer: &str) {
+    let finalizers = &mut document["metadata"]["finalizers"];
+    match finalizers.as_array_mut() {
+        Some(others) if others.iter().any(|own| own == finalizer) => {}
+        Some(others) => others.push(json!(finalizer)),
+        None => *finalizers = json!([finalizer]),
+    }
+}
+
+fn release(document: &mut Value, finalizer: &str) {
+    if let Some(finalizers) = document["metadata"]["finalizers"].as_array_mut() {
+        finalizers.retain(|own| own != finalizer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finalizer_is_there_once_and_others_stay() {
+        let mut document = json!({ "metadata": {} });
+        hold(&mut document, "x");
+        hold(&mut document, "x");
+        assert_eq!(document["metadata"]["finalizers"], json!(["x"]));
+        document["metadata"]["finalizers"] = json!(["a", "x", "b"]);
+        release(&mut document, "x");
+        assert_eq!(document["metadata"]["finalizers"], json!(["a", "b"]));
+        let mut bare = json!({ "metadata": {} });
+        release(&mut bare, "x");
+        assert_eq!(bare["metadata"]["finalizers"].as_array(), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! What makes an object be looked at: a change of it, of one that it waits for, or of the driver. Time is a safety net.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use wharf_cluster::{
+    Change, CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass, Subscription,
+    VolumeAttachment,
+};
+
+use super::{
+    Queues, Shared,
+    claim::ClaimKey,
+    decide::{Reaction, VolumeNeed, concerns, reaction},
+    source::{CLAIM, Source},
+};
+use crate::connections::Connections;
+
+/// Ends with what it holds.
+pub(super) struct Subscriptions {
+    _claims: Subscription<PersistentVolumeClaim>,
+    _volumes: Subscription<PersistentVolume>,
+    _classes: Subscription<StorageClass>,
+    _attachments: Subscription<VolumeAttachment>,
+    _nodes: Subscription<CsiNode>,
+}
+
+impl Shared {
+    /// Queues what a change gives work to, from now on.
+    pub(super) fn subscribe(self: &Arc<Self>, queues: &Queues) -> Subscriptions {
+        /// Tells a method of changes for as long as there is one to tell.
+        fn told<K>(
+            shared: &Arc<Shared>,
+            queues: &Queues,
+            changed: fn(&Shared, &Change<'_, K>, &Queues),
+        ) -> impl Fn(Change<'_, K>) + Send + Sync + use<K> {
+            let (shared, queues) = (Arc::downgrade(shared), queues.clone());
+            move |change| {
+                if let Some(shared) = shared.upgrade() {
+                    changed(&shared, &change, &queues);
+                }
+            }
+        }
+        Subscriptions {
+            _volumes: self.volumes.store().subscribe(told(self, queues, Self::volume_changed)),
+            _classes: self.classes.subscribe(told(self, queues, Self::class_changed)),
+            _attachments: self.attachments.subscribe(told(self, queues, Self::attachment_changed)),
+            _nodes: self.csi_nodes.subscribe(told(self, queues, Self::node_changed)),
+            _claims: self.claims.store().subscribe(told(self, queues, Self::claim_changed)),
+        }
+    }
+
+    fn claim_changed(&self, change: &Change<'_, PersistentVolumeClaim>, queues: &Queues) {
+        let (old, new) = (change.old.map(AsRef::as_ref), change.new.map(AsRef::as_ref));
+        let Some(claim) = new.or(old) else { return };
+        if let Some(old) = old.filter(|old| old.metadata.uid != claim.metadata.uid) {
+            queues.claims.wake(ClaimKey::of(old));
+        }
+        match reaction(old, new, &self.options.driver) {
+            Reaction::None => {}
+            Reaction::Wake => queues.claims.wake(ClaimKey::of(claim)),
+            Reaction::Renew => queues.claims.renew(ClaimKey::of(claim)),
+        }
+        let phase = |claim: Option<&PersistentVolumeClaim>| claim.map(|it| it.status.phase.clone());
+        if phase(old) != phase(new) {
+            self.source_changed(claim, queues);
+        }
+        if new.is_some_and(|claim| self.is_held(claim)) {
+            queues.protections.wake(Arc::clone(change.key));
+        }
+    }
+
+    /// Who waits to be cloned from the claim, and whom the claim holds as its source.
+    fn source_changed(&self, claim: &PersistentVolumeClaim, queues: &Queues) {
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        if let Ok(Some(Source::Claim(source))) = Source::of(claim) {
+            queues.protections.wake(format!("{namespace}/{source}").into());
+        }
+        if claim.status.phase == "Bound" {
+            let source = format!("{CLAIM}/{}", claim.metadata.key());
+            let clones = self.claims.store().indexed(PersistentVolumeClaim::BY_SOURCE, &source);
+            self.renew(&clones, queues, |_| true);
+        }
+    }
+
+    fn volume_changed(&self, change: &Change<'_, PersistentVolume>, queues: &Queues) {
+        let Some(volume) = change.new else { return };
+        let need = self.volume_need(volume);
+        let before = change.old.map(|volume| self.volume_need(volume));
+        if need != VolumeNeed::Nothing && before != Some(need) {
+            queues.volumes.renew(Arc::clone(change.key));
+        }
+    }
+
+    /// The last attachment of a volume may be what its deletion waits for.
+    fn attachment_changed(&self, change: &Change<'_, VolumeAttachment>, queues: &Queues) {
+        if let (Some(old), None) = (change.old, change.new)
+            && let Some(name) = &old.spec.source.persistent_volume_name
+            && let Some(volume) = self.volumes.store().get(name)
+            && self.volume_need(&volume) != VolumeNeed::Nothing
+        {
+            queues.volumes.renew(name.as_str().into());
+        }
+    }
+
+    fn class_changed(&self, change: &Change<'_, StorageClass>, queues: &Queues) {
+        let uid = |class: Option<&Arc<StorageClass>>| class.map(|it| it.metadata.uid.clone());
+        if change.new.is_some() && uid(change.old) != uid(change.new) {
+            let claims = self.claims.store().all();
+            self.renew(&claims, queues, |claim| claim.class() == Some(&**change.key));
+        }
+    }
+
+    fn node_changed(&self, change: &Change<'_, CsiNode>, queues: &Queues) {
+        let keys = |node: Option<&Arc<CsiNode>>| {
+            node.map(|node| node.topology_keys(&self.options.driver).to_vec()).unwrap_or_default()
+        };
+        let now = keys(change.new);
+        if !now.is_empty() && now != keys(change.old) {
+            self.renew(&self.claims.store().all(), queues, |_| true);
+        }
+    }
+
+    /// A driver that comes back may do what it could not before.
+    pub(super) async fn reconnections(&self, queues: &Queues) {
+        let mut connections = Connections::of(&self.driver);
+        loop {
+            connections.next().await;
+            self.renew(&self.claims.store().all(), queues, |_| true);
+            for volume in self.volumes.store().all() {
+                if self.volume_need(&volume) != VolumeNeed::Nothing {
+                    queues.volumes.renew(volume.metadata.name.as_str().into());
+                }
+            }
+        }
+    }
+
+    /// The safety net under the watches.
+    pub(super) async fn resync(&self, queues: &Queues) {
+        let period = self.options.resync;
+        if period.is_zero() {
+            return std::future::pending().await;
+        }
+        let mut ticks = interval_at(Instant::now() + period, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            for claim in self.claims.store().all() {
+                if concerns(&claim, &self.options.driver) {
+                    queues.claims.wake(ClaimKey::of(&claim));
+                }
+                if self.is_held(&claim) {
+                    queues.protections.wake(claim.metadata.key().into());
+                }
+            }
+            for volume in self.volumes.store().all() {
+                if self.volume_need(&volume) != VolumeNeed::Nothing {
+                    queues.volumes.wake(volume.metadata.name.as_str().into());
+                }
+            }
+        }
+    }
+
+    /// Ends the back-off of claims that wait for a volume.
+    fn renew(
+        &self,
+        claims: &[Arc<PersistentVolumeClaim>],
+        queues: &Queues,
+        are_meant: impl Fn(&PersistentVolumeClaim) -> bool,
+    ) {
+        for claim in claims {
+            if concerns(claim, &self.options.driver) && are_meant(claim) {
+                queues.claims.renew(ClaimKey::of(claim));
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What a failed attempt says about the volume.
+
+use tonic::Code;
+
+/// Where the making of a volume stands after an attempt that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The driver is certainly not at it.
+    Finished,
+    /// The driver may be at it: it has to be asked until it says, even if the claim goes.
+    InBackground,
+    /// Nothing was learnt that was not known before.
+    NoChange,
+    /// It cannot be made where it was asked for, and may be elsewhere.
+    Reschedule,
+}
+
+/// The state by the code of the driver's answer. `movable` tells that the scheduler picked a node and may pick another.
+pub(super) fn after_error(code: Code, movable: bool) -> State {
+    match code {
+        Code::ResourceExhausted if movable => State::Reschedule,
+        Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted => {
+            State::InBackground
+        }
+        _ => State::Finished,
+    }
+}
+
+/// Whether the driver says that no retry can help.
+pub(super) fn is_infeasible(code: Code) -> bool {
+    code == Code::InvalidArgument
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_has_the_state_upstream_gives_it() {
+        let background =
+            [Code::Cancelled, Code::DeadlineExceeded, Code::Unavailable, Code::Aborted];
+        for number in 1..=16 {
+            let code = Code::from_i32(number);
+            for movable in [false, true] {
+                let expected = match code {
+                    Code::ResourceExhausted if movable => State::Reschedule,
+                    code if background.contains(&code) => State::InBackground,
+                    _ => State::Finished,
+                };
+                assert_eq!(after_error(code, movable), expected, "{code:?} {movable}");
+            }
+        }
+        assert!(is_infeasible(Code::InvalidArgument));
+        assert!(!is_infeasible(Code::OutOfRange));
+    }
+}

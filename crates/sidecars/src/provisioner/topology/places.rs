@@ -1,0 +1,119 @@
+use wharf_cluster::{CsiNode, Node, Store};
+
+use super::{Segment, TopologyRefusal};
+
+/// Which places there are.
+pub(in super::super) enum Places<'a> {
+    /// All of the cluster.
+    Cluster { driver: &'a str, csi_nodes: &'a Store<CsiNode>, nodes: &'a Store<Node> },
+    /// Those of one node, as the driver on it says.
+    Own { node: &'a str, segment: &'a Segment },
+}
+
+/// What a claim's first attempt was told by. The next one says the same, even if nodes went or were relabelled meanwhile:
+/// for the driver it is one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Memory {
+    /// The node that was selected; with another one it is another request.
+    node: Option<String>,
+    keys: Vec<String>,
+    selected: Option<Segment>,
+    all: Vec<Segment>,
+}
+
+impl Memory {
+    /// Forgets what was told for another node.
+    pub(super) fn turn_to(&mut self, node: Option<&str>) {
+        if self.node.as_deref() != node {
+            *self = Self { node: node.map(str::to_owned), ..Self::default() };
+        }
+    }
+}
+
+impl Places<'_> {
+    /// The place of a node.
+    pub(super) fn of_node(
+        &self,
+        name: &str,
+        memory: &mut Memory,
+    ) -> Result<Segment, TopologyRefusal> {
+        if memory.keys.is_empty() {
+            memory.keys = self.keys_of_node(name)?;
+        }
+        if memory.keys.is_empty() {
+            return Err(TopologyRefusal::NoKeys(name.to_owned()));
+        }
+        if let Some(known) = &memory.selected {
+            return Ok(known.clone());
+        }
+        let segment = self.labels_of_node(name, &memory.keys).ok_or_else(|| {
+            TopologyRefusal::NoLabels { node: name.to_owned(), keys: memory.keys.clone() }
+        })?;
+        memory.selected = Some(segment.clone());
+        Ok(segment)
+    }
+
+    /// All places, by the keys that are known or that some node has.
+    pub(super) fn all(&self, memory: &mut Memory) -> Result<Vec<Segment>, TopologyRefusal> {
+        if !memory.all.is_empty() {
+            return Ok(memory.all.clone());
+        }
+        if memory.keys.is_empty() {
+            memory.keys = self.keys_of_any();
+        }
+        if memory.keys.is_empty() {
+            return Err(TopologyRefusal::Nowhere);
+        }
+        let places = self.with_keys(&memory.keys);
+        if places.is_empty() {
+            return Err(TopologyRefusal::KeysNowhere(memory.keys.clone()));
+        }
+        memory.all.clone_from(&places);
+        Ok(places)
+    }
+
+    fn keys_of_node(&self, name: &str) -> Result<Vec<String>, TopologyRefusal> {
+        let unknown = || TopologyRefusal::UnknownNode(name.to_owned());
+        match self {
+            Self::Cluster { driver, csi_nodes, .. } => {
+                let node = csi_nodes.get(name).ok_or_else(unknown)?;
+                Ok(node.topology_keys(driver).to_vec())
+            }
+            Self::Own { node, segment } if *node == name => Ok(segment.keys().cloned().collect()),
+            Self::Own { .. } => Err(unknown()),
+        }
+    }
+
+    fn keys_of_any(&self) -> Vec<String> {
+        match self {
+            Self::Cluster { driver, csi_nodes, .. } => {
+                let nodes = csi_nodes.all();
+                let keys = nodes.iter().map(|node| node.topology_keys(driver));
+                keys.into_iter().find(|keys| !keys.is_empty()).unwrap_or_default().to_vec()
+            }
+            Self::Own { segment, .. } => segment.keys().cloned().collect(),
+        }
+    }
+
+    fn labels_of_node(&self, name: &str, keys: &[String]) -> Option<Segment> {
+        match self {
+            Self::Cluster { nodes, .. } => values(&*nodes.get(name)?, keys),
+            Self::Own { segment, .. } => Some((*segment).clone()),
+        }
+    }
+
+    fn with_keys(&self, keys: &[String]) -> Vec<Segment> {
+        match self {
+            Self::Cluster { nodes, .. } => {
+                nodes.all().iter().filter_map(|node| values(node, keys)).collect()
+            }
+            Self::Own { segment, .. } => vec![(*segment).clone()],
+        }
+    }
+}
+
+/// The node's values for all of the keys.
+fn values(node: &Node, keys: &[String]) -> Option<Segment> {
+    let labels = &node.metadata.labels;
+    keys.iter().map(|key| Some((key.clone(), labels.get(key)?.to_owned()))).collect()
+}

@@ -1,0 +1,109 @@
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use wharf_proto::csi::controller_service_capability::rpc;
+use wharf_sidecars::provisioner::{CapacityOptions, OwnerOptions};
+
+use super::bench::{Bench, CLASSES, SELECTED_NODE, made};
+
+const CAPACITIES: &str = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities";
+
+fn options(pod: &str) -> CapacityOptions {
+    CapacityOptions {
+        namespace: "default".to_owned(),
+        owner: Some(OwnerOptions { pod: pod.to_owned(), level: 1 }),
+        poll: Duration::from_mins(10),
+        immediate: false,
+        workers: 1,
+    }
+}
+
+impl Bench {
+    async fn capacities(&self) -> Vec<Value> {
+        let driver = &self.options.driver;
+        let label = format!("labelSelector=csi.storage.k8s.io/drivername={driver}");
+        let found = self.get_at(&format!("{CAPACITIES}?{label}")).await.unwrap();
+        found["items"].as_array().unwrap().clone()
+    }
+
+    /// A pod of a DaemonSet.
+    async fn pod(&self) {
+        let owner = json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "set", "uid": "set-uid", "controller": true,
+        });
+        let pod = json!({
+            "metadata": { "name": self.name, "ownerReferences": [owner] },
+            "spec": { "containers": [{ "name": "c", "image": "i" }] },
+        });
+        self.create("/api/v1/namespaces/default/pods", "Pod", pod).await;
+    }
+}
+
+#[tokio::test]
+async fn the_scheduler_is_told_what_is_left() {
+    let Some(mut bench) = Bench::new("prov-capacity", &[rpc::Type::GetCapacity]).await else {
+        return;
+    };
+    let mut registry = Registry::default();
+    bench.options.metrics.register(&mut registry);
+    bench.capacity = Some(options("prov-capacity"));
+    bench.driver.volumes().stand_at(&bench.zone_key(), "a");
+    bench.driver.volumes().set_capacity(3 << 30);
+    bench.pod().await;
+    bench.node("prov-capacity-1", "a").await;
+    bench
+        .class(|it| {
+            it["volumeBindingMode"] = json!("WaitForFirstConsumer");
+            it["parameters"] = json!({ "csi.storage.k8s.io/fstype": "xfs" });
+        })
+        .await;
+    bench.start();
+    let pod = "GET namespaces/default/pods/prov-capacity".to_owned();
+    let created = "POST namespaces/default/csistoragecapacities csisc-".to_owned();
+    bench.journal.expect([pod, created.clone()]).await;
+    let [object] = &*bench.capacities().await else { panic!() };
+    assert_eq!(
+        (&object["capacity"], &object["storageClassName"]),
+        (&json!("3Gi"), &json!("prov-capacity"))
+    );
+    assert_eq!(object["nodeTopology"]["matchLabels"], json!({ bench.zone_key(): "a" }));
+    let owner = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "set", "uid": "set-uid", "controller": true,
+    });
+    assert_eq!(object["metadata"]["ownerReferences"], json!([owner]));
+    let managed = &object["metadata"]["labels"]["csi.storage.k8s.io/managed-by"];
+    assert_eq!(managed, "external-provisioner");
+    let asked = bench.driver.volumes().capacities_asked();
+    assert_eq!(asked[0].parameters["csi.storage.k8s.io/fstype"], "xfs");
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    for line in ["desired_goal 1", "desired_current 1", "obsolete 0"] {
+        assert!(text.contains(&format!("csistoragecapacities_{line}")), "{line}: {text}");
+    }
+
+    // A volume takes some of it.
+    bench.journal.clear();
+    bench.driver.volumes().set_capacity(2 << 30);
+    let name = bench
+        .claim(|it| it["metadata"]["annotations"][SELECTED_NODE] = json!("prov-capacity-1"))
+        .await;
+    let [create, post] = made(&name);
+    let object = object["metadata"]["name"].as_str().unwrap();
+    let path = format!("namespaces/default/csistoragecapacities/{object}");
+    let told = json!({ "capacity": "2Gi", "maximumVolumeSize": null });
+    bench.journal.expect([create, post, format!("PATCH {path} {told}")]).await;
+
+    // What someone deletes is made again, and what is not needed goes.
+    bench.journal.clear();
+    bench.delete_at(&format!("{CAPACITIES}/{object}")).await;
+    bench.journal.expect([created]).await;
+    let [object] = &*bench.capacities().await else { panic!() };
+    let object = object["metadata"]["name"].as_str().unwrap().to_owned();
+    bench.journal.clear();
+    bench.delete(CLASSES).await;
+    let gone = format!("DELETE namespaces/default/csistoragecapacities/{object}");
+    bench.journal.expect([gone]).await;
+    bench.stop().await;
+}

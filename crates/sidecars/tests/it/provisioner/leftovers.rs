@@ -1,0 +1,30 @@
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use wharf_proto::csi::controller_service_capability::rpc;
+
+use super::bench::Bench;
+
+#[tokio::test]
+async fn a_volume_that_nobody_asks_for_is_reported_and_stays() {
+    let Some(mut bench) = Bench::new("prov-left", &[rpc::Type::ListVolumes]).await else { return };
+    let mut registry = Registry::default();
+    bench.options.metrics.register(&mut registry);
+    bench.options.leftovers = Duration::from_millis(20);
+    let volumes = bench.driver.volumes();
+    volumes.put("pvc-00000000-0000-0000-0000-000000000001");
+    volumes.put("made-by-hand");
+    // This one has a claim and an object.
+    bench.bound().await;
+    // What is listed from now on is listed for a pass that knows of all this.
+    let volumes = bench.driver.volumes();
+    let listed = volumes.lists();
+    // One volume per page, and so three for a pass: one may be under way, one is whole, and the next has begun.
+    volumes.listed_times(listed + 7).await;
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    assert!(text.contains("csi_provisioner_leftover_volumes 1"), "{text}");
+    assert_eq!(volumes.made().len(), 3);
+    bench.stop().await;
+}

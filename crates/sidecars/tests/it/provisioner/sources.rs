@@ -1,0 +1,225 @@
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+use wharf_proto::csi::controller_service_capability::rpc;
+use wharf_proto::csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
+use wharf_testkit::cluster::Cluster;
+
+use super::bench::{Bench, CLAIMS, made};
+
+const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io/v1/namespaces/default/volumesnapshots";
+const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
+const RESTORING: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
+const CLONING: &str = "provisioner.storage.kubernetes.io/cloning-protection";
+
+/// The kinds of snapshots, once.
+async fn kinds() {
+    static DEFINED: OnceCell<()> = OnceCell::const_new();
+    DEFINED.get_or_init(define).await;
+}
+
+async fn define() {
+    let cluster = Cluster::shared().await.unwrap().unwrap();
+    let group = "snapshot.storage.k8s.io";
+    for (kind, scope) in [("VolumeSnapshot", "Namespaced"), ("VolumeSnapshotContent", "Cluster")] {
+        let singular = kind.to_lowercase();
+        let plural = format!("{singular}s");
+        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let approved = "https://github.com/kubernetes-csi/external-snapshotter/pull/814";
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": format!("{plural}.{group}"),
+                "annotations": { "api-approved.kubernetes.io": approved },
+            },
+            "spec": {
+                "group": group,
+                "scope": scope,
+                "names": { "kind": kind, "plural": plural, "singular": singular },
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": { "openAPIV3Schema": schema },
+                }],
+            },
+        });
+        cluster.apply(&definition).await.unwrap();
+        let name = format!("crd/{plural}.{group}");
+        cluster.kubectl(&["wait", "--for=condition=Established", &name]).await.unwrap();
+    }
+}
+
+impl Bench {
+    /// A snapshot that can be used, and its content.
+    async fn snapshot(&self, driver: &str, finalizers: Value) {
+        let content = json!({
+            "metadata": { "name": self.name },
+            "spec": { "driver": driver, "volumeSnapshotRef": {} },
+            "status": { "snapshotHandle": format!("{}-handle", self.name), "readyToUse": true },
+        });
+        self.create(CONTENTS, "VolumeSnapshotContent", content).await;
+        let snapshot = json!({
+            "metadata": { "name": self.name, "finalizers": finalizers },
+            "status": {
+                "boundVolumeSnapshotContentName": self.name, "readyToUse": true, "restoreSize": "1Gi",
+            },
+        });
+        let made = self.create(SNAPSHOTS, "VolumeSnapshot", snapshot).await;
+        let uid = made["metadata"]["uid"].clone();
+        let bound = json!({ "name": self.name, "namespace": "default", "uid": uid });
+        self.patch(CONTENTS, json!({ "spec": { "volumeSnapshotRef": bound } })).await;
+    }
+}
+
+fn restored(name: &str) -> impl Fn(&mut Value) {
+    let source =
+        json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name });
+    move |claim| claim["spec"]["dataSource"] = source.clone()
+}
+
+#[tokio::test]
+async fn a_volume_is_made_of_a_snapshot_that_stays_meanwhile() {
+    let capabilities = [rpc::Type::CreateDeleteSnapshot];
+    let Some(mut bench) = Bench::new("prov-restore", &capabilities).await else { return };
+    kinds().await;
+    bench.options.sweep = Duration::ZERO;
+    bench.class(|_| {}).await;
+    let driver = bench.options.driver.clone();
+    bench.snapshot(&driver, json!(null)).await;
+    let name = bench.claim(restored("prov-restore")).await;
+    bench.start();
+    let [create, post] = made(&name);
+    let [snapshot, content] = [SNAPSHOTS, CONTENTS].map(|path| format!("{path}/prov-restore"));
+    let update = || [format!("GET {snapshot}"), format!("PUT {snapshot}")];
+    let ([read, hold], [read_again, release]) = (update(), update());
+    let lines = [
+        format!("GET {snapshot}"),
+        format!("GET {content}"),
+        read,
+        hold,
+        create,
+        post,
+        read_again,
+        release,
+    ];
+    bench.journal.expect(lines).await;
+    let source = bench.driver.volumes().last_asked().volume_content_source.unwrap();
+    let snapshot_id = "prov-restore-handle".to_owned();
+    assert_eq!(source.r#type, Some(Type::Snapshot(SnapshotSource { snapshot_id })));
+    let snapshot = bench.get(SNAPSHOTS).await.unwrap();
+    assert_eq!(snapshot["metadata"]["finalizers"].as_array().map(Vec::len), None);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn an_account_that_may_not_hold_snapshots_restores_them_all_the_same() {
+    let capabilities = [rpc::Type::CreateDeleteSnapshot];
+    let Some(mut bench) = Bench::new("prov-unheld", &capabilities).await else { return };
+    kinds().await;
+    bench.options.sweep = Duration::ZERO;
+    bench.journal.fail_once(Method::PUT, "volumesnapshots/prov-unheld", 403);
+    bench.class(|_| {}).await;
+    let driver = bench.options.driver.clone();
+    bench.snapshot(&driver, json!(null)).await;
+    let name = bench.claim(restored("prov-unheld")).await;
+    bench.start();
+    let [create, post] = made(&name);
+    let [snapshot, content] = [SNAPSHOTS, CONTENTS].map(|path| format!("{path}/prov-unheld"));
+    let read = format!("GET {snapshot}");
+    let refused = format!("PUT {snapshot} -> 403");
+    let looked = [read.clone(), format!("GET {content}"), read.clone(), refused];
+    let lines = bench.journal.wait_for(7).await;
+    assert_eq!(lines[..4], looked);
+    // It is looked at once more, and there is nothing to let go.
+    assert_eq!(lines[4..], [create, post, read]);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_used_is_named() {
+    let capabilities = [rpc::Type::CreateDeleteSnapshot];
+    let Some(mut bench) = Bench::new("prov-unready", &capabilities).await else { return };
+    kinds().await;
+    bench.options.sweep = Duration::ZERO;
+    bench.class(|_| {}).await;
+    bench.snapshot("other", json!(null)).await;
+    bench.claim(restored("prov-unready")).await;
+    bench.start();
+    let prefix = "Warning ProvisioningFailed error getting handle for DataSource Type VolumeSnapshot by Name";
+    let foreign = "snapshotcontent prov-unready for snapshot prov-unready is not handled by CSI driver of \
+        StorageClass prov-unready";
+    bench.journal.event(&format!("{prefix} prov-unready: {foreign}")).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_that_was_left_held_is_let_go() {
+    let capabilities = [rpc::Type::CreateDeleteSnapshot];
+    let Some(mut bench) = Bench::new("prov-swept", &capabilities).await else { return };
+    kinds().await;
+    let driver = bench.options.driver.clone();
+    bench.snapshot(&driver, json!(["example.com/other", RESTORING])).await;
+    bench.start();
+    bench.journal.line(&format!("PUT {SNAPSHOTS}/prov-swept")).await;
+    let snapshot = bench.get(SNAPSHOTS).await.unwrap();
+    assert_eq!(snapshot["metadata"]["finalizers"], json!(["example.com/other"]));
+    bench.patch(SNAPSHOTS, json!({ "metadata": { "finalizers": null } })).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_clone_waits_for_its_source_to_be_bound() {
+    let Some(mut bench) = Bench::new("prov-early", &[rpc::Type::CloneVolume]).await else { return };
+    bench.options.backoff.first = Duration::from_mins(1);
+    bench.class(|_| {}).await;
+    let source = bench.claim(|_| {}).await;
+    bench.start();
+    bench.journal.expect(made(&source)).await;
+    let cloned = |claim: &mut Value| {
+        claim["metadata"]["name"] = json!("prov-early-2");
+        claim["spec"]["dataSource"] =
+            json!({ "kind": "PersistentVolumeClaim", "name": "prov-early" });
+    };
+    let name = bench.claim(cloned).await;
+    let refused = "Warning ProvisioningFailed error getting handle for DataSource Type PersistentVolumeClaim by Name \
+        prov-early: the PVC DataSource prov-early must have a status of Bound.  Got \"Pending\"";
+    bench.journal.event(refused).await;
+    bench.journal.clear();
+    bench.set_phase(&source, "Bound").await;
+    bench.bind("prov-early", &source).await;
+    let [create, post] = made(&name);
+    let claim = "namespaces/default/persistentvolumeclaims/prov-early";
+    bench.journal.expect([format!("GET {claim}"), format!("PUT {claim}"), create, post]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_is_cloned_and_stays_meanwhile() {
+    let Some(mut bench) = Bench::new("prov-clone", &[rpc::Type::CloneVolume]).await else { return };
+    let source = bench.bound().await;
+    let cloned = |claim: &mut Value| {
+        claim["metadata"]["name"] = json!("prov-clone-2");
+        claim["spec"]["dataSource"] =
+            json!({ "kind": "PersistentVolumeClaim", "name": "prov-clone" });
+    };
+    let name = bench.claim(cloned).await;
+    let [create, post] = made(&name);
+    let claim = "namespaces/default/persistentvolumeclaims/prov-clone";
+    let update = [format!("GET {claim}"), format!("PUT {claim}")];
+    let [read, hold] = update.clone();
+    bench.journal.expect([read, hold, create, post]).await;
+    let asked = bench.driver.volumes().last_asked().volume_content_source.unwrap();
+    assert_eq!(asked.r#type, Some(Type::Volume(VolumeSource { volume_id: source })));
+    let finalizers = bench.get(CLAIMS).await.unwrap()["metadata"]["finalizers"].clone();
+    assert_eq!(finalizers, json!(["kubernetes.io/pvc-protection", CLONING]));
+
+    bench.journal.clear();
+    bench.delete(CLAIMS).await;
+    bench.bind("prov-clone-2", &name).await;
+    bench.journal.expect(update).await;
+    let finalizers = bench.get(CLAIMS).await.unwrap()["metadata"]["finalizers"].clone();
+    assert_eq!(finalizers, json!(["kubernetes.io/pvc-protection"]));
+    bench.stop().await;
+}

@@ -1,0 +1,134 @@
+use std::time::Duration;
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::bench::{Bench, CLASSES, made};
+use crate::driver::Answer;
+
+#[tokio::test]
+async fn a_volume_that_may_be_in_the_making_is_finished_without_its_claim() {
+    let Some(mut bench) = Bench::new("prov-background", &[]).await else { return };
+    let gone = CancellationToken::new();
+    let pending = Status::aborted("still at it");
+    bench.driver.answer(Answer::ErrorWhen(gone.clone(), pending));
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    bench.journal.wait_for(1).await;
+    bench.delete_claim().await;
+    gone.cancel();
+    let [create, post] = made(&name);
+    bench.journal.expect([format!("{create} -> Aborted"), create, post]).await;
+    let failed = "Warning ProvisioningFailed rpc error: code = Aborted desc = still at it";
+    bench.journal.event(failed).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_is_certainly_not_made_is_forgotten_with_its_claim() {
+    let Some(mut bench) = Bench::new("prov-final", &[]).await else { return };
+    let gone = CancellationToken::new();
+    bench.driver.answer(Answer::ErrorWhen(gone.clone(), Status::internal("broken")));
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    bench.journal.wait_for(1).await;
+    bench.delete_claim().await;
+    gone.cancel();
+    bench.journal.event("Warning ProvisioningFailed rpc error: code = Internal").await;
+    // Its back-off is long over when the next claim is served.
+    let next = bench.claim(|it| it["metadata"]["name"] = json!("prov-final-next")).await;
+    let ([create, _], [other, post]) = (made(&name), made(&next));
+    bench.journal.expect([format!("{create} -> Internal"), other, post]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_driver_that_hangs_is_asked_again() {
+    let Some(mut bench) = Bench::new("prov-hang", &[]).await else { return };
+    bench.driver.answer(Answer::Never);
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start_driver();
+    bench.start_provisioner(&bench.socket(), Duration::from_millis(500));
+    let [create, post] = made(&name);
+    bench.journal.expect([format!("{create} -> never"), create, post]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_the_driver_calls_a_mistake_rests_until_its_class_is_another() {
+    let Some(mut bench) = Bench::new("prov-slow", &[]).await else { return };
+    bench.driver.answer(Answer::Error(Status::invalid_argument("no such tier")));
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    let slow = "Warning ProvisioningFailed Volume provisioning failed with infeasible error. \
+        Retries will be delayed. rpc error: code = InvalidArgument desc = no such tier";
+    bench.journal.event(slow).await;
+    bench.delete(CLASSES).await;
+    bench.class(|_| {}).await;
+    let [create, post] = made(&name);
+    bench.journal.expect([format!("{create} -> InvalidArgument"), create, post]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_is_too_small_is_deleted_and_made_again() {
+    let Some(mut bench) = Bench::new("prov-small", &[]).await else { return };
+    bench.driver.volumes().change_next(|volume| volume.capacity_bytes = 5);
+    let created = CancellationToken::new();
+    created.cancel();
+    bench.driver.answer(Answer::When(created));
+    for _ in 0..5 {
+        bench.driver.answer(Answer::Error(Status::unavailable("later")));
+    }
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    let [create, post] = made(&name);
+    let lines = bench.journal.wait_for(8).await;
+    assert_eq!(lines[0], create);
+    assert_eq!(
+        lines[1..6],
+        [const { String::new() }; 5].map(|_| format!("DeleteVolume {name} -> Unavailable"))
+    );
+    assert_eq!(lines[6..], [create, post]);
+    let event = format!(
+        "Warning ProvisioningFailed created volume capacity 5 less than requested capacity 1073741824. Cleanup of \
+         volume {name} failed, volume is orphaned: rpc error: code = Unavailable desc = later"
+    );
+    bench.journal.event(&event).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_size_that_the_driver_does_not_tell_is_the_one_asked_for() {
+    let Some(mut bench) = Bench::new("prov-unsized", &[]).await else { return };
+    bench.driver.volumes().change_next(|volume| volume.capacity_bytes = 0);
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    bench.journal.expect(made(&name)).await;
+    let volume = bench.persistent_volume(&name).await.unwrap();
+    assert_eq!(volume["spec"]["capacity"]["storage"], "1Gi");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_driver_that_comes_back_is_asked_at_once() {
+    let Some(mut bench) = Bench::new("prov-back", &[]).await else { return };
+    bench.options.backoff.first = Duration::from_mins(1);
+    bench.driver.answer(Answer::Error(Status::unavailable("not yet")));
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    let failed = "Warning ProvisioningFailed rpc error: code = Unavailable desc = not yet";
+    bench.journal.event(failed).await;
+    bench.restart_driver().await;
+    let [create, post] = made(&name);
+    bench.journal.expect([format!("{create} -> Unavailable"), create, post]).await;
+    bench.stop().await;
+}

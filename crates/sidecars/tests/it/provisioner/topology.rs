@@ -1,0 +1,128 @@
+use serde_json::json;
+use tonic::Status;
+use wharf_proto::csi::{Topology, TopologyRequirement};
+
+use super::bench::{Bench, CLAIMS, SELECTED_NODE, deleted, made};
+use crate::driver::Answer;
+use crate::stage::VOLUMES;
+
+/// Zones of a requirement: what is required, and what is preferred.
+fn zones(requirement: Option<TopologyRequirement>) -> (String, String) {
+    let zone = |it: &Topology| it.segments.values().cloned().collect::<String>();
+    let all = |it: &[Topology]| it.iter().map(zone).collect::<Vec<_>>().join(" ");
+    let requirement = requirement.unwrap();
+    (all(&requirement.requisite), all(&requirement.preferred))
+}
+
+fn picked(node: &str) -> serde_json::Value {
+    json!({ "metadata": { "annotations": { SELECTED_NODE: node } } })
+}
+
+#[tokio::test]
+async fn a_volume_is_made_where_its_first_consumer_runs() {
+    let Some(mut bench) = Bench::new("prov-late", &[]).await else { return };
+    bench.driver.volumes().stand_at(&bench.zone_key(), "b");
+    for (node, zone) in [("prov-late-1", "a"), ("prov-late-2", "b"), ("prov-late-3", "c")] {
+        bench.node(node, zone).await;
+    }
+    bench.class(|it| it["volumeBindingMode"] = json!("WaitForFirstConsumer")).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    bench.patch(CLAIMS, picked("prov-late-2")).await;
+    bench.journal.expect(made(&name)).await;
+    let asked = bench.driver.volumes().last_asked().accessibility_requirements;
+    assert_eq!(zones(asked), ("a b c".to_owned(), "b c a".to_owned()));
+    let volume = bench.persistent_volume(&name).await.unwrap();
+    let zone = json!({ "key": bench.zone_key(), "operator": "In", "values": ["b"] });
+    let terms = json!([{ "matchExpressions": [zone] }]);
+    assert_eq!(volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"], terms);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_place_that_is_full_is_given_back_to_the_scheduler() {
+    let Some(mut bench) = Bench::new("prov-full", &[]).await else { return };
+    bench.options.topology.strict = true;
+    bench.driver.volumes().stand_at(&bench.zone_key(), "a");
+    bench.node("prov-full-1", "a").await;
+    bench.node("prov-full-2", "b").await;
+    bench.driver.answer(Answer::Error(Status::resource_exhausted("full")));
+    bench.class(|it| it["volumeBindingMode"] = json!("WaitForFirstConsumer")).await;
+    let name =
+        bench.claim(|it| it["metadata"]["annotations"][SELECTED_NODE] = json!("prov-full-1")).await;
+    bench.start();
+    let [create, post] = made(&name);
+    let claim = "namespaces/default/persistentvolumeclaims/prov-full";
+    let [read, write] = [format!("GET {claim}"), format!("PUT {claim}")];
+    bench.journal.expect([format!("{create} -> ResourceExhausted"), read, write]).await;
+    let asked = bench.driver.volumes().last_asked().accessibility_requirements;
+    assert_eq!(zones(asked), ("a".to_owned(), "a".to_owned()));
+    let claim = bench.get(CLAIMS).await.unwrap();
+    assert_eq!(claim["metadata"]["annotations"].get(SELECTED_NODE), None);
+
+    bench.journal.clear();
+    bench.patch(CLAIMS, picked("prov-full-2")).await;
+    bench.journal.expect([create, post]).await;
+    let asked = bench.driver.volumes().last_asked().accessibility_requirements;
+    assert_eq!(zones(asked), ("b".to_owned(), "b".to_owned()));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_gone_is_given_back_to_the_scheduler() {
+    let Some(mut bench) = Bench::new("prov-nodeless", &[]).await else { return };
+    bench.driver.volumes().stand_at(&bench.zone_key(), "a");
+    bench.class(|it| it["volumeBindingMode"] = json!("WaitForFirstConsumer")).await;
+    bench.claim(|it| it["metadata"]["annotations"][SELECTED_NODE] = json!("prov-nowhere")).await;
+    bench.start();
+    let claim = "namespaces/default/persistentvolumeclaims/prov-nodeless";
+    bench.journal.expect([format!("GET {claim}"), format!("PUT {claim}")]).await;
+    let event = "Warning ProvisioningFailed failed to get selected CSINode prov-nowhere";
+    bench.journal.event(event).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_provisioner_of_one_node_leaves_the_others_alone() {
+    let Some(mut bench) = Bench::new("prov-node", &[]).await else { return };
+    bench.options.node = Some("prov-node-1".to_owned());
+    bench.driver.volumes().stand_at(&bench.zone_key(), "n1");
+    bench.class(|it| it["volumeBindingMode"] = json!("WaitForFirstConsumer")).await;
+    for node in ["prov-node-2", "prov-node-1"] {
+        let volume = json!({
+            "metadata": { "name": node },
+            "spec": {
+                "capacity": { "storage": "1Gi" },
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Delete",
+                "csi": { "driver": bench.options.driver, "volumeHandle": node },
+                "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [{
+                    "key": bench.zone_key(), "operator": "In", "values": [node.replace("prov-node-", "n")],
+                }] }] } },
+            },
+        });
+        bench.create(VOLUMES, "PersistentVolume", volume).await;
+    }
+    bench.start();
+    bench.set_phase("prov-node-2", "Released").await;
+    bench.set_phase("prov-node-1", "Released").await;
+    let [delete, object, _] = deleted("prov-node-1");
+    bench.journal.expect([delete, object]).await;
+
+    bench.journal.clear();
+    let elsewhere = |it: &mut serde_json::Value| {
+        it["metadata"]["name"] = json!("prov-node-elsewhere");
+        it["metadata"]["annotations"][SELECTED_NODE] = json!("prov-node-2");
+    };
+    bench.claim(elsewhere).await;
+    let name =
+        bench.claim(|it| it["metadata"]["annotations"][SELECTED_NODE] = json!("prov-node-1")).await;
+    bench.journal.expect(made(&name)).await;
+    let asked = bench.driver.volumes().last_asked().accessibility_requirements;
+    assert_eq!(zones(asked), ("n1".to_owned(), "n1".to_owned()));
+    let volume = bench.persistent_volume(&name).await.unwrap();
+    let identity = "storage.kubernetes.io/csiProvisionerIdentity";
+    let identity = volume["spec"]["csi"]["volumeAttributes"][identity].as_str().unwrap();
+    assert!(identity.ends_with("-prov-node.csi.test-prov-node-1"), "{identity}");
+    bench.stop().await;
+}

@@ -1,0 +1,113 @@
+//! The volumes of the scripted driver.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+
+use tokio::sync::watch;
+use wharf_proto::csi::{
+    CreateVolumeRequest, DeleteVolumeRequest, GetCapacityRequest, Topology, Volume,
+};
+
+use crate::journal::DEADLINE;
+
+#[derive(Default)]
+pub(crate) struct Volumes {
+    asked: Mutex<Vec<CreateVolumeRequest>>,
+    /// By the driver's name for them, which is the name that they were asked for under.
+    made: Mutex<BTreeMap<String, Volume>>,
+    deleted: Mutex<Vec<DeleteVolumeRequest>>,
+    changes: Mutex<VecDeque<fn(&mut Volume)>>,
+    place: Mutex<Option<Topology>>,
+    capacity: Mutex<i64>,
+    capacities_asked: Mutex<Vec<GetCapacityRequest>>,
+    lists: watch::Sender<usize>,
+}
+
+impl Volumes {
+    /// Makes the driver one whose volumes are reached from one place only.
+    pub(crate) fn stand_at(&self, key: &str, value: &str) {
+        let segments = [(key.to_owned(), value.to_owned())].into();
+        *self.place.lock().unwrap() = Some(Topology { segments });
+    }
+
+    pub(crate) fn place(&self) -> Option<Topology> {
+        self.place.lock().unwrap().clone()
+    }
+
+    /// The next volume is changed so before the driver tells of it.
+    pub(crate) fn change_next(&self, change: fn(&mut Volume)) {
+        self.changes.lock().unwrap().push_back(change);
+    }
+
+    /// What was asked for last.
+    pub(crate) fn last_asked(&self) -> CreateVolumeRequest {
+        self.asked.lock().unwrap().last().unwrap().clone()
+    }
+
+    pub(crate) fn last_deleted(&self) -> DeleteVolumeRequest {
+        self.deleted.lock().unwrap().last().unwrap().clone()
+    }
+
+    pub(crate) fn made(&self) -> Vec<String> {
+        self.made.lock().unwrap().keys().cloned().collect()
+    }
+
+    /// Behind everyone's back.
+    pub(crate) fn put(&self, volume_id: &str) {
+        let volume = Volume { volume_id: volume_id.to_owned(), ..Volume::default() };
+        self.made.lock().unwrap().insert(volume_id.to_owned(), volume);
+    }
+
+    pub(crate) fn set_capacity(&self, bytes: i64) {
+        *self.capacity.lock().unwrap() = bytes;
+    }
+
+    pub(crate) fn capacities_asked(&self) -> Vec<GetCapacityRequest> {
+        self.capacities_asked.lock().unwrap().clone()
+    }
+
+    /// Waits until its volumes were asked for so often.
+    pub(crate) async fn listed_times(&self, count: usize) {
+        let mut lists = self.lists.subscribe();
+        let listed = lists.wait_for(|lists| *lists >= count);
+        tokio::time::timeout(DEADLINE, listed).await.unwrap().unwrap();
+    }
+
+    /// How often they were, by now.
+    pub(crate) fn lists(&self) -> usize {
+        *self.lists.borrow()
+    }
+
+    pub(crate) fn listed(&self) {
+        self.lists.send_modify(|lists| *lists += 1);
+    }
+
+    pub(crate) fn asked(&self, request: &CreateVolumeRequest) {
+        self.asked.lock().unwrap().push(request.clone());
+    }
+
+    pub(crate) fn make(&self, request: CreateVolumeRequest) -> Volume {
+        let mut volume = Volume {
+            volume_id: request.name,
+            capacity_bytes: request.capacity_range.map_or(0, |range| range.required_bytes),
+            content_source: request.volume_content_source,
+            accessible_topology: self.place().into_iter().collect(),
+            volume_context: [("made".to_owned(), "yes".to_owned())].into(),
+        };
+        if let Some(change) = self.changes.lock().unwrap().pop_front() {
+            change(&mut volume);
+        }
+        self.made.lock().unwrap().insert(volume.volume_id.clone(), volume.clone());
+        volume
+    }
+
+    pub(crate) fn delete(&self, request: DeleteVolumeRequest) {
+        self.made.lock().unwrap().remove(&request.volume_id);
+        self.deleted.lock().unwrap().push(request);
+    }
+
+    pub(crate) fn capacity(&self, request: &GetCapacityRequest) -> i64 {
+        self.capacities_asked.lock().unwrap().push(request.clone());
+        *self.capacity.lock().unwrap()
+    }
+}

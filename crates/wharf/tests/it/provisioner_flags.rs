@@ -1,0 +1,191 @@
+//! csi-provisioner's name and flags, and the binary at work with the driver beside it.
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use wharf_testkit::cluster::Cluster;
+use wharf_testkit::process::{Process, wait_for};
+
+use crate::support::{Bench, PATIENCE, WHARF};
+
+/// The binary under the name of the Go program.
+fn csi_provisioner(bench: &Bench) -> PathBuf {
+    let link = bench.path("csi-provisioner");
+    if !link.exists() {
+        symlink(WHARF, &link).unwrap();
+    }
+    link
+}
+
+fn run(args: &[&str], variables: &[(&str, &str)]) -> (Output, String) {
+    let bench = Bench::new();
+    let mut command = Command::new(csi_provisioner(&bench));
+    for name in ["NODE_NAME", "NAMESPACE", "POD_NAME", "KUBECONFIG"] {
+        command.env_remove(name);
+    }
+    let output = command.args(args).envs(variables.iter().copied()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, said)
+}
+
+#[test]
+fn it_has_the_flags_and_defaults_of_the_peer() {
+    let (output, _) = run(&["--help"], &[]);
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    // However its lines are broken.
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (flag, default) in [
+        ("csi-address string", "/run/csi/socket"),
+        ("timeout duration", "10s"),
+        ("worker-threads uint", "100"),
+        ("cloning-protection-threads uint", "1"),
+        ("retry-interval-start duration", "1s"),
+        ("retry-interval-max duration", "5m0s"),
+        ("volume-name-prefix string", "pvc"),
+        ("volume-name-uuid-length int", "-1"),
+        ("snapshot-orphan-sweep-interval duration", "5m0s"),
+        ("capacity-threads uint", "1"),
+        ("capacity-poll-interval duration", "1m0s"),
+        ("capacity-ownerref-level int", "1"),
+        ("kube-api-capacity-qps float", "1"),
+        ("kube-api-capacity-burst int", "5"),
+        ("node-deployment-base-delay duration", "20s"),
+        ("node-deployment-max-delay duration", "1m0s"),
+    ] {
+        let (_, stated) = help.split_once(&format!("-{flag} ")).expect(flag);
+        let stated = stated.split(" --").next().unwrap();
+        assert!(stated.contains(&format!("default {default}")), "{flag}: {stated}");
+    }
+    for flag in [
+        "kubeconfig",
+        "master",
+        "leader-election",
+        "http-endpoint",
+        "feature-gates",
+        "strict-topology",
+        "immediate-topology",
+        "extra-create-metadata",
+        "default-fstype",
+        "controller-publish-readonly",
+        "prevent-volume-mode-conversion",
+        "enable-capacity",
+        "capacity-for-immediate-binding",
+        "node-deployment",
+        "node-deployment-immediate-binding",
+        "enable-pprof",
+        "v",
+    ] {
+        assert!(help.contains(&format!("-{flag} ")), "{flag} is not in {help}");
+    }
+}
+
+#[test]
+fn mistakes_are_named() {
+    let node = [("NODE_NAME", "n1")];
+    let immediate = ["--node-deployment", "--node-deployment-immediate-binding=true"];
+    for (args, variables, wanted) in [
+        (&["--feature-gates=Topologie=true"][..], &[][..], "unrecognized feature gate: Topologie"),
+        (&["--feature-gates=CrossNamespaceVolumeDataSource=true"], &[], "other namespaces"),
+        (&["--worker-threads=0"], &[], "--worker-threads must be greater than 0"),
+        (&["--cloning-protection-threads=0"], &[], "--cloning-protection-threads must be"),
+        (&["--timeout=0"], &[], "--timeout must be longer than 0s"),
+        (&["--volume-name-uuid-length=33"], &[], "--volume-name-uuid-length must be"),
+        (&["--master=https://10.0.0.1"], &[], "--master is not supported"),
+        (&["--node-deployment"], &[], "NODE_NAME"),
+        (&immediate, &node, "distributed immediate binding"),
+        (&["--enable-capacity"], &[], "NAMESPACE"),
+        (&["--enable-capacity"], &[("NAMESPACE", "n")], "POD_NAME"),
+        (&["--worker-thread=5"], &[], "worker-threads"),
+    ] {
+        let (output, said) = run(args, variables);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains(wanted), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn what_charts_still_pass_is_accepted_with_a_word_about_it() {
+    let (output, said) = run(
+        &[
+            "--provisioner=csi.example.com",
+            "--connection-timeout=15s",
+            "--enable-leader-election=false",
+            "--leader-election-type=leases",
+            "--enable-pprof",
+            "--feature-gates=Topology=true,HonorPVReclaimPolicy=true",
+            "--kubeconfig=/nonexistent/kubeconfig",
+            "-v=5",
+        ],
+        &[],
+    );
+    for flag in [
+        "provisioner",
+        "connection-timeout",
+        "enable-leader-election",
+        "leader-election-type",
+        "enable-pprof",
+    ] {
+        assert!(said.contains(&format!("--{flag} has been deprecated, ")), "{flag}: {said}");
+    }
+    assert!(said.contains("HonorPVReclaimPolicy"), "{said}");
+    assert!(said.contains("/nonexistent/kubeconfig"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+}
+
+#[tokio::test]
+async fn a_claim_gets_a_volume_of_the_driver_on_its_node() -> Result<()> {
+    let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
+    let (bench, name) = (Bench::new(), "provisioned.csi.example.com");
+    let (socket, pool) = (bench.path("csi.sock"), bench.path("pool"));
+    let [socket, pool] = [&socket, &pool].map(|path| path.to_str().unwrap());
+    let place = ["--endpoint", socket, "--pool", pool, "--node", "provisioned-1"];
+    let _driver = bench.start("driver", &[&["driver", "--driver-name", name], &place[..]].concat());
+    let mut command = Command::new(csi_provisioner(&bench));
+    command.args(["--node-deployment", "--csi-address", socket, "--default-fstype=ext4"]);
+    command.arg("--kubeconfig").arg(cluster.kubeconfig());
+    command.env("NODE_NAME", "provisioned-1").env_remove("KUBECONFIG");
+    let process = Process::start("provisioner", &command, bench.folder.path())?;
+
+    let metadata = json!({ "name": "provisioned" });
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": metadata,
+        "provisioner": name,
+        "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    cluster.apply(&class).await?;
+    let claim = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": "provisioned",
+            "annotations": {
+                "volume.kubernetes.io/storage-provisioner": name,
+                "volume.kubernetes.io/selected-node": "provisioned-1",
+            },
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "provisioned",
+            "resources": { "requests": { "storage": "64Mi" } },
+        },
+    });
+    cluster.apply(&claim).await?;
+    let claim = cluster.get(&["pvc", "provisioned"]).await?.context("no claim")?;
+    let volume = format!("pvc-{}", claim["metadata"]["uid"].as_str().context("no UID")?);
+    let object = wait_for(PATIENCE, &volume, || async {
+        cluster.get(&["pv", &volume]).await.ok().flatten()
+    })
+    .await?;
+    assert_eq!(object["spec"]["csi"]["driver"], name);
+    assert_eq!(object["spec"]["csi"]["fsType"], "ext4");
+    assert_eq!(object["spec"]["claimRef"]["uid"], claim["metadata"]["uid"]);
+    assert!(object["spec"]["nodeAffinity"].is_object(), "{object}");
+    assert!(process.stop(PATIENCE).await?.success());
+    Ok(())
+}
