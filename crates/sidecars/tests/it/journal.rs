@@ -22,6 +22,8 @@ pub(crate) struct Journal {
     faults: Arc<Mutex<Vec<Fault>>>,
     held: Arc<Notify>,
     lists: Arc<AtomicUsize>,
+    /// Objects that are created are named and not shown, and events are kept apart.
+    brief: bool,
 }
 
 struct Fault {
@@ -46,7 +48,13 @@ impl Journal {
             faults: Arc::default(),
             held: Arc::default(),
             lists: Arc::default(),
+            brief: false,
         }
+    }
+
+    /// One that names what is created, and keeps events apart.
+    pub(crate) fn brief() -> Self {
+        Self { brief: true, ..Self::new() }
     }
 
     pub(crate) fn note(&self, line: String) {
@@ -137,11 +145,14 @@ impl Journal {
         request: Request<Body>,
     ) -> Result<Response<Body>, kube::Error> {
         let body = request.body().try_clone().unwrap().collect_bytes().await?;
-        if request.uri().path().ends_with("/events") {
-            self.events.send_modify(|events| events.push(event(&body)));
+        if self.brief && request.uri().path().contains("/events") {
+            // Told again, an event is only counted.
+            if request.method() == Method::POST {
+                self.events.send_modify(|events| events.push(event(&body)));
+            }
             return inner.send(request).await;
         }
-        let line = line(&request, &body);
+        let line = line(&request, &body, self.brief);
         if request.uri().query().is_some_and(|query| query.contains("sendInitialEvents")) {
             self.lists.fetch_add(1, Ordering::Relaxed);
         }
@@ -182,7 +193,7 @@ fn status(code: u16) -> Body {
     Body::from(status.to_string().into_bytes())
 }
 
-fn line(request: &Request<Body>, body: &[u8]) -> Option<String> {
+fn line(request: &Request<Body>, body: &[u8], brief: bool) -> Option<String> {
     let uri = request.uri();
     if uri.query().is_some_and(|query| !query.is_empty()) {
         return None;
@@ -191,9 +202,10 @@ fn line(request: &Request<Body>, body: &[u8]) -> Option<String> {
     let path = path.trim_start_matches("/api/v1/");
     let line = format!("{} {path}", request.method());
     Some(match *request.method() {
-        Method::PATCH => format!("{line} {}", steady(body)),
-        Method::POST => format!("{line} {}", name(body)),
-        _ => line,
+        Method::POST if brief => format!("{line} {}", name(body)),
+        Method::PUT if brief => line,
+        _ if body.is_empty() => line,
+        _ => format!("{line} {}", steady(body)),
     })
 }
 

@@ -40,7 +40,7 @@ impl Stage {
         let cluster = Cluster::shared().await.unwrap()?;
         role::grant(cluster).await;
         let admin = wharf_cluster::connect(Some(cluster.kubeconfig())).await.unwrap();
-        let journal = Journal::new();
+        let journal = Journal::brief();
         Some(Self {
             name,
             wire: admin.clone(),

@@ -2,71 +2,43 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_proto::csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
-use wharf_testkit::cluster::Cluster;
 
 use super::bench::{Bench, CLAIMS, made};
+use crate::snapshots::installed;
 
 const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io/v1/namespaces/default/volumesnapshots";
 const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
 const RESTORING: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
 const CLONING: &str = "provisioner.storage.kubernetes.io/cloning-protection";
 
-/// The kinds of snapshots, once.
-async fn kinds() {
-    static DEFINED: OnceCell<()> = OnceCell::const_new();
-    DEFINED.get_or_init(define).await;
-}
-
-async fn define() {
-    let cluster = Cluster::shared().await.unwrap().unwrap();
-    let group = "snapshot.storage.k8s.io";
-    for (kind, scope) in [("VolumeSnapshot", "Namespaced"), ("VolumeSnapshotContent", "Cluster")] {
-        let singular = kind.to_lowercase();
-        let plural = format!("{singular}s");
-        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        let approved = "https://github.com/kubernetes-csi/external-snapshotter/pull/814";
-        let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {
-                "name": format!("{plural}.{group}"),
-                "annotations": { "api-approved.kubernetes.io": approved },
-            },
-            "spec": {
-                "group": group,
-                "scope": scope,
-                "names": { "kind": kind, "plural": plural, "singular": singular },
-                "versions": [{
-                    "name": "v1", "served": true, "storage": true,
-                    "schema": { "openAPIV3Schema": schema },
-                }],
-            },
-        });
-        cluster.apply(&definition).await.unwrap();
-        let name = format!("crd/{plural}.{group}");
-        cluster.kubectl(&["wait", "--for=condition=Established", &name]).await.unwrap();
-    }
-}
-
 impl Bench {
     /// A snapshot that can be used, and its content.
     async fn snapshot(&self, driver: &str, finalizers: Value) {
+        let place = json!({ "name": self.name, "namespace": "default" });
+        let handle = format!("{}-handle", self.name);
         let content = json!({
             "metadata": { "name": self.name },
-            "spec": { "driver": driver, "volumeSnapshotRef": {} },
-            "status": { "snapshotHandle": format!("{}-handle", self.name), "readyToUse": true },
-        });
-        self.create(CONTENTS, "VolumeSnapshotContent", content).await;
-        let snapshot = json!({
-            "metadata": { "name": self.name, "finalizers": finalizers },
-            "status": {
-                "boundVolumeSnapshotContentName": self.name, "readyToUse": true, "restoreSize": "1Gi",
+            "spec": {
+                "driver": driver,
+                "deletionPolicy": "Delete",
+                "source": { "snapshotHandle": handle },
+                "volumeSnapshotRef": place,
             },
         });
+        self.create(CONTENTS, "VolumeSnapshotContent", content).await;
+        let status = json!({ "status": { "snapshotHandle": handle, "readyToUse": true } });
+        self.patch_at(&format!("{CONTENTS}/{}/status", self.name), status).await;
+        let snapshot = json!({
+            "metadata": { "name": self.name, "finalizers": finalizers },
+            "spec": { "source": { "volumeSnapshotContentName": self.name } },
+        });
         let made = self.create(SNAPSHOTS, "VolumeSnapshot", snapshot).await;
+        let status = json!({ "status": {
+            "boundVolumeSnapshotContentName": self.name, "readyToUse": true, "restoreSize": "1Gi",
+        } });
+        self.patch_at(&format!("{SNAPSHOTS}/{}/status", self.name), status).await;
         let uid = made["metadata"]["uid"].clone();
         let bound = json!({ "name": self.name, "namespace": "default", "uid": uid });
         self.patch(CONTENTS, json!({ "spec": { "volumeSnapshotRef": bound } })).await;
@@ -83,7 +55,7 @@ fn restored(name: &str) -> impl Fn(&mut Value) {
 async fn a_volume_is_made_of_a_snapshot_that_stays_meanwhile() {
     let capabilities = [rpc::Type::CreateDeleteSnapshot];
     let Some(mut bench) = Bench::new("prov-restore", &capabilities).await else { return };
-    kinds().await;
+    installed().await;
     bench.options.sweep = Duration::ZERO;
     bench.class(|_| {}).await;
     let driver = bench.options.driver.clone();
@@ -117,7 +89,7 @@ async fn a_volume_is_made_of_a_snapshot_that_stays_meanwhile() {
 async fn an_account_that_may_not_hold_snapshots_restores_them_all_the_same() {
     let capabilities = [rpc::Type::CreateDeleteSnapshot];
     let Some(mut bench) = Bench::new("prov-unheld", &capabilities).await else { return };
-    kinds().await;
+    installed().await;
     bench.options.sweep = Duration::ZERO;
     bench.journal.fail_once(Method::PUT, "volumesnapshots/prov-unheld", 403);
     bench.class(|_| {}).await;
@@ -141,7 +113,7 @@ async fn an_account_that_may_not_hold_snapshots_restores_them_all_the_same() {
 async fn a_snapshot_that_cannot_be_used_is_named() {
     let capabilities = [rpc::Type::CreateDeleteSnapshot];
     let Some(mut bench) = Bench::new("prov-unready", &capabilities).await else { return };
-    kinds().await;
+    installed().await;
     bench.options.sweep = Duration::ZERO;
     bench.class(|_| {}).await;
     bench.snapshot("other", json!(null)).await;
@@ -158,7 +130,7 @@ async fn a_snapshot_that_cannot_be_used_is_named() {
 async fn a_snapshot_that_was_left_held_is_let_go() {
     let capabilities = [rpc::Type::CreateDeleteSnapshot];
     let Some(mut bench) = Bench::new("prov-swept", &capabilities).await else { return };
-    kinds().await;
+    installed().await;
     let driver = bench.options.driver.clone();
     bench.snapshot(&driver, json!(["example.com/other", RESTORING])).await;
     bench.start();
