@@ -203,7 +203,7 @@ fn line(request: &Request<Body>, body: &[u8], brief: bool) -> Option<String> {
     let line = format!("{} {path}", request.method());
     Some(match *request.method() {
         Method::POST if brief => format!("{line} {}", name(body)),
-        Method::PUT if brief => line,
+        Method::PUT | Method::DELETE if brief => line,
         _ if body.is_empty() => line,
         _ => format!("{line} {}", steady(body)),
     })

@@ -1,74 +1,48 @@
-//! What upstream's manifests allow the controllers to do: a verb too many is refused.
+//! What the manifests of deploy/ allow the controllers to do: a verb too many is refused.
+
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use wharf_testkit::cluster::Cluster;
 
-/// The users, each with the role of its name.
+/// The users, each with the roles of the file of its name.
 pub(crate) const ATTACHER: &str = "attacher";
 pub(crate) const PROVISIONER: &str = "provisioner";
+pub(crate) const RESIZER: &str = "resizer";
+pub(crate) const SNAPSHOTTER: &str = "snapshotter";
+pub(crate) const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
 
 /// Grants the roles, once.
 pub(crate) async fn grant(cluster: &Cluster) {
     static GRANTED: OnceCell<()> = OnceCell::const_new();
     let grant = || async {
-        apply(cluster, ATTACHER, &attacher()).await;
-        apply(cluster, PROVISIONER, &provisioner()).await;
+        for user in [ATTACHER, PROVISIONER, RESIZER, SNAPSHOTTER, SNAPSHOT_CONTROLLER] {
+            for document in documents(user) {
+                cluster.apply(&document).await.unwrap();
+            }
+        }
     };
     GRANTED.get_or_init(grant).await;
 }
 
-fn attacher() -> Vec<Value> {
-    vec![
-        rule("", "persistentvolumes", &["get", "list", "watch", "patch"]),
-        rule("", "secrets", &["get", "list"]),
-        rule(STORAGE, "csinodes", READ),
-        rule(STORAGE, "volumeattachments", &["get", "list", "watch", "patch"]),
-        rule(STORAGE, "volumeattachments/status", &["patch"]),
-    ]
-}
-
-fn provisioner() -> Vec<Value> {
-    let volumes = &["get", "list", "watch", "create", "patch", "delete"];
-    let capacities = &["get", "list", "watch", "create", "update", "patch", "delete"];
-    vec![
-        rule("", "persistentvolumes", volumes),
-        rule("", "persistentvolumeclaims", &["get", "list", "watch", "update"]),
-        rule("", "pods", &["get"]),
-        rule("apps", "replicasets", &["get"]),
-        rule("", "nodes", READ),
-        rule("", "secrets", &["get", "list"]),
-        rule("", "events", &["list", "watch", "create", "update", "patch"]),
-        rule(STORAGE, "storageclasses", READ),
-        rule(STORAGE, "csinodes", READ),
-        rule(STORAGE, "volumeattachments", READ),
-        rule(STORAGE, "volumeattributesclasses", &["get"]),
-        rule(STORAGE, "csistoragecapacities", capacities),
-        rule(SNAPSHOT, "volumesnapshots", &["get", "list", "watch", "update"]),
-        rule(SNAPSHOT, "volumesnapshotcontents", &["get", "list"]),
-    ]
-}
-
-const STORAGE: &str = "storage.k8s.io";
-const SNAPSHOT: &str = "snapshot.storage.k8s.io";
-const READ: &[&str] = &["get", "list", "watch"];
-
-async fn apply(cluster: &Cluster, user: &str, rules: &[Value]) {
-    let group = "rbac.authorization.k8s.io";
-    let version = format!("{group}/v1");
-    let metadata = json!({ "name": user });
-    let role = json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": metadata, "rules": rules });
-    let binding = json!({
-        "apiVersion": version,
-        "kind": "ClusterRoleBinding",
-        "metadata": metadata,
-        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": user },
-        "subjects": [{ "apiGroup": group, "kind": "User", "name": user }],
-    });
-    cluster.apply(&role).await.unwrap();
-    cluster.apply(&binding).await.unwrap();
-}
-
-fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
-    json!({ "apiGroups": [group], "resources": [resource], "verbs": verbs })
+/// A file's roles, for a user of the namespace that the tests are in.
+fn documents(user: &str) -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac");
+    let text = std::fs::read_to_string(folder.join(format!("{user}.yaml"))).unwrap();
+    let documents = text.split("\n---\n").map(|text| serde_saphyr::from_str(text).unwrap());
+    let roles = documents.filter(|it: &Value| it["kind"] != "ServiceAccount");
+    roles
+        .map(|mut document| {
+            if document["metadata"]["namespace"].is_string() {
+                document["metadata"]["namespace"] = json!("default");
+            }
+            if document["subjects"].is_array() {
+                let group = &document["roleRef"]["apiGroup"];
+                let subject = json!({ "apiGroup": group, "kind": "User", "name": user });
+                document["subjects"] = json!([subject]);
+            }
+            document
+        })
+        .collect()
 }

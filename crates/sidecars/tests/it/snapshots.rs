@@ -2,7 +2,6 @@
 
 pub(crate) mod driver;
 mod lines;
-mod role;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,6 +27,7 @@ use wharf_testkit::cluster::Cluster;
 
 use self::driver::SnapshotDriver;
 use crate::journal::{DEADLINE, Journal};
+use crate::role;
 
 pub(crate) const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
 pub(crate) const CLASSES: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses";

@@ -20,8 +20,8 @@ use wharf_sidecars::{
 use wharf_testkit::cluster::Cluster;
 
 use super::driver::{Abilities, Driver};
-use super::role;
 use crate::journal::{DEADLINE, Journal};
+use crate::role;
 
 pub(crate) const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 pub(crate) const VOLUMES: &str = "/api/v1/persistentvolumes";

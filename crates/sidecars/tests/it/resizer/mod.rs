@@ -10,4 +10,3 @@ mod local;
 mod modify;
 mod node;
 mod reasons;
-mod role;
