@@ -301,7 +301,7 @@ impl Shared {
     async fn tell_capacity(&self, stop: &CancellationToken) {
         match &self.capacities {
             Some(capacities) => {
-                capacities.run(self.options.queue("csistoragecapacity", 1), stop).await
+                capacities.run(self.options.queue("csistoragecapacity", 1), stop).await;
             }
             None => std::future::pending().await,
         }
