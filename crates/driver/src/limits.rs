@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use wharf_facts::context;
 
 /// Operations and bytes per second; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +64,8 @@ impl Limits {
     /// On any key or value that is not known; then nothing is applied.
     pub fn with(&self, parameters: &BTreeMap<String, String>) -> Result<Self, LimitsError> {
         let mut limits = *self;
-        for (key, value) in parameters {
+        // Names of claim and volume may come along.
+        for (key, value) in parameters.iter().filter(|(key, _)| !key.starts_with(context::PREFIX)) {
             let limit = Limit::ALL.into_iter().find(|limit| limit.key() == key);
             let limit = limit.ok_or_else(|| error(key, "one of riops, wiops, rbps and wbps"))?;
             *limits.slot(limit) = match value.as_str() {
@@ -133,6 +135,13 @@ mod tests {
         let new = old.with(&parameters(&[("riops", "max"), ("wiops", "9")])).expect("known keys");
         assert_eq!(new, Limits { wiops: Some(9), wbps: Some(7), ..Limits::default() });
         assert_eq!(new.to_string(), "riops=max wiops=9 rbps=max wbps=7");
+    }
+
+    #[test]
+    fn metadata_is_no_limit() {
+        let named = parameters(&[("wiops", "9"), (context::PVC_NAME, "data")]);
+        let expected = Limits { wiops: Some(9), ..Limits::default() };
+        assert_eq!(Limits::default().with(&named).expect("metadata is left alone"), expected);
     }
 
     #[test]

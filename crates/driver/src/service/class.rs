@@ -1,7 +1,7 @@
 //! What a StorageClass, or the context of an inline volume, can ask for.
 
 use wharf_csi_sdk::types::{AccessMode, Capability, Parameters};
-use wharf_facts::quantity;
+use wharf_facts::{context, quantity};
 use wharf_mount::Filesystem;
 
 use super::usage;
@@ -10,8 +10,6 @@ use crate::error::Error;
 
 /// Where an inline volume says what it is to be.
 const INLINE: &str = "volume_context";
-const METADATA: &str = "csi.storage.k8s.io/";
-const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 
 /// Parameters that were understood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +46,7 @@ impl Class {
                         Some(value.parse().map_err(|_| wrong("image-reflink or image-copy"))?);
                 }
                 "thin" => class.thin = value.parse().map_err(|_| wrong("true or false"))?,
-                FS_TYPE => {
+                context::FS_TYPE => {
                     class.filesystem = Some(value.parse().map_err(|_| wrong("ext4 or xfs"))?);
                 }
                 "size" => {
@@ -59,7 +57,7 @@ impl Class {
                         Some(size.ok_or_else(|| wrong("bytes, or a size such as 64Mi or 2Gi"))?);
                 }
                 // What orchestrators tell of the claim and the pod.
-                key if key.starts_with(METADATA) => {}
+                key if key.starts_with(context::PREFIX) => {}
                 key => return Err(unknown(map, key)),
             }
         }

@@ -13,14 +13,12 @@ use wharf_csi_sdk::request::{
     GetVolumeGroupSnapshot,
 };
 use wharf_csi_sdk::types::{GroupSnapshot, Snapshot, SnapshotFilter, SnapshotId};
+use wharf_facts::context;
 
 use super::Driver;
 use crate::error::Error;
 use crate::pool::{NewGroup, NewSnapshot};
 use crate::record::{Group, Phase};
-
-/// Metadata of orchestrators in the parameters of a snapshot class.
-const METADATA: &str = "csi.storage.k8s.io/";
 
 #[async_trait]
 impl Snapshots for Driver {
@@ -159,7 +157,7 @@ fn compare(group: &Group, given: &[SnapshotId]) -> Result<(), String> {
 }
 
 fn refuse_unknown<'a>(mut keys: impl Iterator<Item = &'a String>) -> Result<(), Failure> {
-    match keys.find(|key| !key.starts_with(METADATA)) {
+    match keys.find(|key| !key.starts_with(context::PREFIX)) {
         Some(key) => {
             Err(Failure::invalid(format!("parameters.{key}"), "no parameters: snapshots have none"))
         }
