@@ -8,7 +8,9 @@ pub fn share() -> bool {
     crate::sys::heap::share()
 }
 
-/// Gives pages that nobody uses back to the kernel. Worth its time once a burst of work is over.
+/// Gives pages that nobody uses back to the kernel: free ones of the heap, and those of the program, of which what is run
+/// comes back. Most of a program is run once, at its start. Worth its time once a burst of work is over.
 pub fn trim() {
     crate::sys::heap::trim();
+    crate::sys::code::release();
 }
