@@ -11,6 +11,7 @@ mod events;
 mod failure;
 mod kinds;
 pub mod lease;
+mod pages;
 mod patch;
 mod store;
 mod throttle;
@@ -21,6 +22,7 @@ pub use election::{Election, ElectionHealth, ElectionMetrics, ElectionOptions, E
 pub use events::{EventRecorder, EventType, EventWriter, Events};
 pub use failure::{ApiFailure, REQUEST_TIMEOUT, bounded};
 pub use kinds::*;
+pub use pages::Pages;
 pub use patch::{Objects, Part, Patch};
 pub use store::{Change, Key, Store, Subscription};
 pub use throttle::Throttle;

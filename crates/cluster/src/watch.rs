@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     pause::{Pause, spread},
-    request::{List, Scope, follow, initial_stream, page},
+    request::{Scope, follow, initial_stream},
 };
-use crate::{ApiFailure, Kind, Store, bounded};
+use crate::{ApiFailure, Kind, Pages, Store, bounded};
 
 /// After this long the server ends a watch, so that watches spread over its replicas; up to twice as long.
 const LENGTH: Duration = Duration::from_mins(5);
@@ -191,22 +191,19 @@ impl<K: Kind> Watch<K> {
 
     async fn list(&mut self) -> Result<(), Interruption> {
         let mut shown = HashSet::new();
-        let mut token = None;
-        loop {
-            let request = page::<K>(&self.scope, token.as_deref());
-            let answer = bounded(K::KIND, self.client.request::<List<K>>(request)).await;
-            let List { metadata, items } = answer.map_err(expired_or)?;
-            for object in items {
+        let mut pages = Pages::<K>::new(&self.client, K::KIND, &self.scope.collection::<K>());
+        if let Some(labels) = self.scope.selector() {
+            pages = pages.selected("labelSelector", &labels);
+        }
+        while let Some(page) = pages.next().await.map_err(expired_or)? {
+            for object in page {
                 shown.insert(object.meta().key());
                 self.store.show(object);
             }
-            token = metadata.next.filter(|token| !token.is_empty());
-            if token.is_none() {
-                self.store.settle(&shown, metadata.resource_version.parse().ok());
-                self.position = Some(metadata.resource_version);
-                return Ok(());
-            }
         }
+        self.store.settle(&shown, pages.version().parse().ok());
+        self.position = Some(pages.version().to_owned());
+        Ok(())
     }
 }
 

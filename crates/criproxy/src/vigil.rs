@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tokio::task::yield_now;
+use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::timeout;
 
 /// Calls are over when none has made a step for this long.
@@ -47,7 +47,8 @@ impl Vigil {
             while timeout(REST, self.0.stepped.notified()).await.is_ok() {
                 self.watch().await;
             }
-            (self.0.at_rest)();
+            // It may take its time. If it panics, there is nothing to give back.
+            let _ = spawn_blocking(self.0.at_rest).await;
         }
     }
 

@@ -42,18 +42,28 @@ pub struct Caches {
 
 /// A kind that is watched once a controller wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "they are called as the caches are")]
 pub enum Watched {
+    /// VolumeAttachments.
     Attachments,
+    /// PersistentVolumes.
     Volumes,
+    /// CSINodes.
     CsiNodes,
+    /// Nodes.
     Nodes,
+    /// PersistentVolumeClaims.
     Claims,
+    /// Pods.
     Pods,
+    /// StorageClasses.
     StorageClasses,
+    /// VolumeAttributesClasses.
     AttributesClasses,
+    /// VolumeSnapshots.
     Snapshots,
+    /// VolumeSnapshotContents.
     Contents,
+    /// VolumeSnapshotClasses.
     SnapshotClasses,
 }
 

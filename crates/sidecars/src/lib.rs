@@ -24,7 +24,7 @@ pub mod snapshotter;
 
 mod caches;
 mod capability;
-mod connections;
+mod occasions;
 mod secret;
 mod snapshot_class;
 mod template;

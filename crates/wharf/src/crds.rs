@@ -28,7 +28,7 @@ enum Command {
 #[derive(Args)]
 struct Install {
     /// The cluster; the pod's service account if none is given
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
     /// How long the API server may take
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use wharf_cluster::{Change, CsiNode, PersistentVolume, Subscription, VolumeAttachment};
 
 use super::{
     Queues, Shared,
     decide::{Reaction, reaction, releases},
 };
-use crate::connections::Connections;
+use crate::occasions::{Connections, Resync, told};
 
 /// Ends with what it holds.
 pub(super) struct Subscriptions {
@@ -21,24 +20,9 @@ pub(super) struct Subscriptions {
 impl Shared {
     /// Queues what a change gives work to, from now on.
     pub(super) fn subscribe(self: &Arc<Self>, queues: &Queues) -> Subscriptions {
-        let told = || (Arc::downgrade(self), queues.clone());
         Subscriptions {
-            _volumes: self.volumes.store().subscribe({
-                let (shared, queues) = told();
-                move |change| {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.volume_changed(&change, &queues);
-                    }
-                }
-            }),
-            _nodes: self.nodes.subscribe({
-                let (shared, queues) = told();
-                move |change| {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.node_changed(&change, &queues);
-                    }
-                }
-            }),
+            _volumes: self.volumes.store().subscribe(told(self, queues, Self::volume_changed)),
+            _nodes: self.nodes.subscribe(told(self, queues, Self::node_changed)),
             _attachments: self.attachments.store().subscribe({
                 let queues = queues.clone();
                 move |change| attachment_changed(&change, &queues)
@@ -82,14 +66,9 @@ impl Shared {
 
     /// The safety net under the watches.
     pub(super) async fn resync(&self, queues: &Queues) {
-        let period = self.options.resync;
-        if period.is_zero() {
-            return std::future::pending().await;
-        }
-        let mut ticks = interval_at(Instant::now() + period, period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut resync = Resync::every(self.options.resync);
         loop {
-            ticks.tick().await;
+            resync.next().await;
             for attachment in self.attachments.store().all() {
                 queues.attachments.wake(attachment.metadata.name.as_str().into());
             }

@@ -1,12 +1,10 @@
-use http::Request;
 use jiff::Timestamp;
 use kube::Client;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
 use serde_json::Value;
 use wharf_cluster::{
-    ApiFailure, CsiNode, Kind, PersistentVolume, PersistentVolumeClaim, StorageClass,
-    VolumeAttachment, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, bounded,
+    ApiFailure, CsiNode, Kind, Pages, PersistentVolume, PersistentVolumeClaim, StorageClass,
+    VolumeAttachment, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
 };
 
 use super::Finding;
@@ -56,24 +54,6 @@ impl<K: Kind> Listed<K> {
         let created = whole["metadata"]["creationTimestamp"].as_str();
         Some(Self { object, created: created.and_then(|time| time.parse().ok()), whole })
     }
-}
-
-/// How many objects are asked for at a time.
-const PAGE: usize = 500;
-
-#[derive(Deserialize)]
-struct List {
-    #[serde(default)]
-    metadata: ListMeta,
-    #[serde(default)]
-    items: Vec<Value>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ListMeta {
-    #[serde(rename = "continue")]
-    next: Option<String>,
 }
 
 impl World {
@@ -244,19 +224,15 @@ async fn list(
     resource: &str,
     selector: Option<&str>,
 ) -> Result<Vec<Value>, ApiFailure> {
-    let escaped = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let escaped = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
     let within = namespace.map(|it| format!("/namespaces/{}", escaped(it))).unwrap_or_default();
-    let selected = selector.map(|it| format!("&fieldSelector={}", escaped(it))).unwrap_or_default();
-    let mut items = Vec::new();
-    let mut next = String::new();
-    loop {
-        let path = format!("{group}{within}/{resource}?limit={PAGE}{selected}{next}");
-        let request = Request::get(path).body(Vec::new()).expect("all that is foreign is escaped");
-        let page: List = bounded(kind, client.request(request)).await?;
-        items.extend(page.items);
-        match page.metadata.next.filter(|next| !next.is_empty()) {
-            Some(token) => next = format!("&continue={}", escaped(&token)),
-            None => return Ok(items),
-        }
+    let mut pages = Pages::new(client, kind, &format!("{group}{within}/{resource}"));
+    if let Some(selector) = selector {
+        pages = pages.selected("fieldSelector", selector);
     }
+    let mut items = Vec::new();
+    while let Some(page) = pages.next().await? {
+        items.extend(page);
+    }
+    Ok(items)
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use wharf_cluster::{
     Change, CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass, Subscription,
     VolumeAttachment,
@@ -14,7 +13,7 @@ use super::{
     decide::{Reaction, VolumeNeed, concerns, reaction},
     source::{CLAIM, Source},
 };
-use crate::connections::Connections;
+use crate::occasions::{Connections, Resync, told};
 
 /// Ends with what it holds.
 pub(super) struct Subscriptions {
@@ -28,19 +27,6 @@ pub(super) struct Subscriptions {
 impl Shared {
     /// Queues what a change gives work to, from now on.
     pub(super) fn subscribe(self: &Arc<Self>, queues: &Queues) -> Subscriptions {
-        /// Tells a method of changes for as long as there is one to tell.
-        fn told<K>(
-            shared: &Arc<Shared>,
-            queues: &Queues,
-            changed: fn(&Shared, &Change<'_, K>, &Queues),
-        ) -> impl Fn(Change<'_, K>) + Send + Sync + use<K> {
-            let (shared, queues) = (Arc::downgrade(shared), queues.clone());
-            move |change| {
-                if let Some(shared) = shared.upgrade() {
-                    changed(&shared, &change, &queues);
-                }
-            }
-        }
         Subscriptions {
             _volumes: self.volumes.store().subscribe(told(self, queues, Self::volume_changed)),
             _classes: self.classes.subscribe(told(self, queues, Self::class_changed)),
@@ -137,14 +123,9 @@ impl Shared {
 
     /// The safety net under the watches.
     pub(super) async fn resync(&self, queues: &Queues) {
-        let period = self.options.resync;
-        if period.is_zero() {
-            return std::future::pending().await;
-        }
-        let mut ticks = interval_at(Instant::now() + period, period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut resync = Resync::every(self.options.resync);
         loop {
-            ticks.tick().await;
+            resync.next().await;
             for claim in self.claims.store().all() {
                 if concerns(&claim, &self.options.driver) {
                     queues.claims.wake(ClaimKey::of(&claim));

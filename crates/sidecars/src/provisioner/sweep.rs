@@ -3,14 +3,10 @@
 //! A process that ends between holding a snapshot and letting it go leaves it held. Whoever takes over looks through all
 //! snapshots once; from then on those that it holds itself are all that there can be.
 
-use http::Request;
-use serde::Deserialize;
-use wharf_cluster::{ApiFailure, Kind, Meta, VolumeSnapshot, bounded};
+use wharf_cluster::{ApiFailure, Kind, Meta, Pages, VolumeSnapshot};
 use wharf_facts::finalizer::SNAPSHOT_RESTORE_PROTECTION;
 
 use super::{Shared, source::SNAPSHOT};
-
-const PAGE: usize = 500;
 
 impl Shared {
     /// Sweeps for ever, for as long as the driver has snapshots and the account may see them.
@@ -46,21 +42,18 @@ impl Shared {
     }
 
     async fn find_held(&self) -> Result<(), ApiFailure> {
-        let mut token = None;
-        loop {
-            let page = self.page(token.as_deref()).await?;
-            for snapshot in &page.items {
+        let collection = format!("{}/{}", VolumeSnapshot::GROUP, VolumeSnapshot::RESOURCE);
+        let mut pages = Pages::<VolumeSnapshot>::new(&self.client, "VolumeSnapshots", &collection);
+        while let Some(page) = pages.next().await? {
+            for snapshot in &page {
                 if snapshot.metadata.has_finalizer(SNAPSHOT_RESTORE_PROTECTION)
                     && self.is_own(snapshot).await?
                 {
                     self.held.insert(&snapshot.metadata);
                 }
             }
-            token = page.metadata.next.filter(|token| !token.is_empty());
-            if token.is_none() {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     /// Of other drivers' snapshots not all claims are known here. Without a content there is nothing to restore.
@@ -73,25 +66,4 @@ impl Shared {
             Err(failure) => Err(failure),
         }
     }
-
-    async fn page(&self, token: Option<&str>) -> Result<Page, ApiFailure> {
-        let token = token.map(|token| format!("&continue={token}")).unwrap_or_default();
-        let (group, resource) = (VolumeSnapshot::GROUP, VolumeSnapshot::RESOURCE);
-        let request = Request::get(format!("{group}/{resource}?limit={PAGE}{token}"));
-        let request = request.body(Vec::new()).expect("the server's own tokens make a URL");
-        bounded("VolumeSnapshots", self.client.request(request)).await
-    }
-}
-
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMeta,
-    items: Vec<VolumeSnapshot>,
-}
-
-#[derive(Default, Deserialize)]
-struct PageMeta {
-    #[serde(rename = "continue")]
-    next: Option<String>,
 }

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use wharf_cluster::{
     Change, Key, Kind, PersistentVolume, PersistentVolumeClaim, Store, Subscription,
 };
 use wharf_reconcile::Handle;
-use wharf_uds::LinkState;
 
 use super::Shared;
+use crate::occasions::{Connections, Resync, told};
 
 /// What a change of a claim is a reason for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,41 +43,14 @@ impl Shared {
                 reaction.queue(&claim.metadata.key().into(), queue);
             }
         };
-        tokio::join!(
-            self.reconnections(|| all(Reaction::Renew)),
-            self.resync(|| all(Reaction::Wake))
-        );
-    }
-
-    /// A driver that comes back may do what it could not before.
-    async fn reconnections(&self, look: impl Fn()) {
-        let mut link = self.driver.link();
-        let connection = |state: &LinkState| match *state {
-            LinkState::Connected { generation } => Some(generation),
-            _ => None,
-        };
-        let mut last = connection(&link.borrow_and_update());
-        while link.changed().await.is_ok() {
-            let now = connection(&link.borrow_and_update());
-            if now.is_some() && now != last {
-                look();
-                last = now;
-            }
-        }
-        std::future::pending::<()>().await;
-    }
-
-    /// The safety net under the watches.
-    async fn resync(&self, look: impl Fn()) {
-        let period = self.options.resync;
-        if period.is_zero() {
-            return std::future::pending().await;
-        }
-        let mut ticks = interval_at(Instant::now() + period, period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // A driver that comes back may do what it could not before.
+        let mut connections = Connections::of(&self.driver);
+        let mut resync = Resync::every(self.options.resync);
         loop {
-            ticks.tick().await;
-            look();
+            tokio::select! {
+                () = connections.next() => all(Reaction::Renew),
+                () = resync.next() => all(Reaction::Wake),
+            }
         }
     }
 
@@ -89,12 +61,7 @@ impl Shared {
         queue: &Handle<Key>,
         react: fn(&Self, &Change<'_, K>, &Handle<Key>),
     ) -> Subscription<K> {
-        let (shared, queue) = (Arc::downgrade(self), queue.clone());
-        store.subscribe(move |change| {
-            if let Some(shared) = shared.upgrade() {
-                react(&shared, &change, &queue);
-            }
-        })
+        store.subscribe(told(self, queue, react))
     }
 
     /// The claim of a volume that has appeared, or was bound: the claim may have been seen before that.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use wharf_cluster::{
     Change, DataSource, PersistentVolume, PersistentVolumeClaim, Subscription, VolumeSnapshot,
     VolumeSnapshotClass, VolumeSnapshotContent,
@@ -12,6 +11,7 @@ use super::{
     Queues, Shared,
     decide::{is_restoring, needs_protection},
 };
+use crate::occasions::{Resync, told};
 
 /// Ends with what it holds.
 pub(super) struct Subscriptions {
@@ -25,44 +25,19 @@ pub(super) struct Subscriptions {
 impl Shared {
     /// Queues what a change gives work to, from now on. Snapshots come last: at the start each is queued once by that.
     pub(super) fn subscribe(self: &Arc<Self>, queues: &Queues) -> Subscriptions {
-        let told = || (Arc::downgrade(self), queues.clone());
         Subscriptions {
             _contents: self.contents.store().subscribe({
                 let queues = queues.clone();
                 move |change| content_changed(&change, &queues)
             }),
-            _classes: self.classes.subscribe({
-                let (shared, queues) = told();
-                move |change| {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.class_changed(&change, &queues);
-                    }
-                }
-            }),
-            _claims: self.claims.store().subscribe({
-                let (shared, queues) = told();
-                move |change| {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.claim_changed(&change, &queues);
-                    }
-                }
-            }),
-            _volumes: self.volumes.subscribe({
-                let (shared, queues) = told();
-                move |change| {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.volume_changed(&change, &queues);
-                    }
-                }
-            }),
-            _snapshots: self.snapshots.store().subscribe({
-                let (shared, queues) = told();
-                move |change| {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.snapshot_changed(&change, &queues);
-                    }
-                }
-            }),
+            _classes: self.classes.subscribe(told(self, queues, Self::class_changed)),
+            _claims: self.claims.store().subscribe(told(self, queues, Self::claim_changed)),
+            _volumes: self.volumes.subscribe(told(self, queues, Self::volume_changed)),
+            _snapshots: self.snapshots.store().subscribe(told(
+                self,
+                queues,
+                Self::snapshot_changed,
+            )),
         }
     }
 
@@ -138,14 +113,9 @@ impl Shared {
 
     /// The safety net under the watches.
     pub(super) async fn resync(&self, queues: &Queues) {
-        let period = self.options.resync;
-        if period.is_zero() {
-            return std::future::pending().await;
-        }
-        let mut ticks = interval_at(Instant::now() + period, period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut resync = Resync::every(self.options.resync);
         loop {
-            ticks.tick().await;
+            resync.next().await;
             for snapshot in self.snapshots.store().all() {
                 queues.snapshots.wake(snapshot.metadata.key().into());
             }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use wharf_cluster::{Change, Key, Subscription, VolumeSnapshotClass, VolumeSnapshotContent};
 use wharf_reconcile::Handle;
 
@@ -10,7 +9,7 @@ use super::{
     Shared,
     decide::{Reaction, Step, next, reaction},
 };
-use crate::connections::Connections;
+use crate::occasions::{Connections, Resync, told};
 
 /// Ends with what it holds.
 pub(super) struct Subscriptions {
@@ -22,14 +21,7 @@ impl Shared {
     /// Queues what a change gives work to, from now on.
     pub(super) fn subscribe(self: &Arc<Self>, queue: &Handle<Key>) -> Subscriptions {
         Subscriptions {
-            _classes: self.classes.subscribe({
-                let (shared, queue) = (Arc::downgrade(self), queue.clone());
-                move |change| {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.class_changed(&change, &queue);
-                    }
-                }
-            }),
+            _classes: self.classes.subscribe(told(self, queue, Self::class_changed)),
             _contents: self.contents.store().subscribe({
                 let queue = queue.clone();
                 move |change| content_changed(&change, &queue)
@@ -58,14 +50,9 @@ impl Shared {
 
     /// The safety net under the watches.
     pub(super) async fn resync(&self, queue: &Handle<Key>) {
-        let period = self.options.resync;
-        if period.is_zero() {
-            return std::future::pending().await;
-        }
-        let mut ticks = interval_at(Instant::now() + period, period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut resync = Resync::every(self.options.resync);
         loop {
-            ticks.tick().await;
+            resync.next().await;
             for content in self.contents.store().all() {
                 queue.wake(content.metadata.name.as_str().into());
             }
