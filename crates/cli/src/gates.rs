@@ -141,6 +141,13 @@ impl FeatureGates {
         &self.known
     }
 
+    /// Whether a gate may be set here, be it without effect.
+    pub fn knows(&self, name: &str) -> bool {
+        matches!(name, "AllAlpha" | "AllBeta")
+            || self.known.iter().any(|gate| gate.name == name)
+            || self.removed.iter().any(|(removed, _)| *removed == name)
+    }
+
     /// What to log about gates that were set but will not stay, or do nothing.
     pub fn warnings(&self) -> &[String] {
         &self.warnings

@@ -34,6 +34,6 @@ pub mod logging;
 
 pub use admin::{Admin, AdminError, BoundAdmin, CheckFailure, process_metrics};
 pub use common::{exclusive, required, write_termination_message};
-pub use flags::{Dialect, Flag, FlagError, FlagSet, FlagValue, Parsed};
+pub use flags::{Dialect, Flag, FlagError, FlagSet, FlagValue, JointFlags, JointLine, Parsed};
 pub use gates::{FeatureGates, Gate, Stage};
 pub use logging::{LogError, LogFormat, LogGuard, LogOptions, LoggingFlags, VModule};

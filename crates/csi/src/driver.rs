@@ -79,6 +79,13 @@ impl Driver {
         Self { channel, timeout: options.timeout, cache: Arc::default() }
     }
 
+    /// The same driver on the same connection, whose calls end after another time.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
     /// The socket of the driver.
     pub fn socket(&self) -> &Path {
         self.channel.path()

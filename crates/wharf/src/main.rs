@@ -60,6 +60,9 @@ enum Command {
     /// Answers over HTTP whether a CSI driver lives; takes livenessprobe's flags
     #[command(disable_help_flag = true)]
     Liveness(Upstream),
+    /// Runs CSI sidecars in one process; takes the flags of each
+    #[command(disable_help_flag = true)]
+    Sidecars(Upstream),
     Status(status::Status),
     Why(status::Why),
     /// Takes and deletes snapshots; takes csi-snapshotter's flags
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
         }
         Command::Resizer(Upstream { flags }) => Personality::Resizer.run("wharf resizer", flags),
         Command::Liveness(Upstream { flags }) => Personality::Liveness.run("wharf liveness", flags),
+        Command::Sidecars(Upstream { flags }) => Personality::Sidecars.run("wharf sidecars", flags),
         Command::Status(status) => status.run(),
         Command::Why(why) => why.run(),
         Command::Snapshotter(Upstream { flags }) => {

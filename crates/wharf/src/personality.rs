@@ -21,6 +21,8 @@ pub(crate) enum Personality {
     SnapshotController,
     /// external-provisioner.
     Provisioner,
+    /// Several of the CSI sidecars.
+    Sidecars,
 }
 
 impl Personality {
@@ -46,11 +48,12 @@ impl Personality {
             Self::Registrar => registrar::main(name, args),
             Self::Liveness => liveness::main(name, args),
             Self::RuntimeProxy => proxy::koord::main(name, args),
-            Self::Attacher => sidecars::attacher::main(name, args),
-            Self::Resizer => sidecars::resizer::main(name, args),
-            Self::Snapshotter => sidecars::snapshotter::main(name, args),
-            Self::SnapshotController => sidecars::snapshot_controller::main(name, args),
-            Self::Provisioner => sidecars::provisioner::main(name, args),
+            Self::Attacher => sidecars::attacher(name, args),
+            Self::Resizer => sidecars::resizer(name, args),
+            Self::Snapshotter => sidecars::snapshotter(name, args),
+            Self::SnapshotController => sidecars::snapshot_controller(name, args),
+            Self::Sidecars => sidecars::joint(name, args),
+            Self::Provisioner => sidecars::provisioner(name, args),
         }
     }
 }

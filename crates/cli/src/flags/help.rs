@@ -8,15 +8,22 @@ const INDENT: usize = 6;
 
 /// The whole help of a command.
 pub(super) fn render(set: &FlagSet) -> String {
+    render_sections(set, &[("Flags".to_owned(), set.specs.clone())])
+}
+
+/// The help of a command whose flags are in sections.
+pub(super) fn render_sections(set: &FlagSet, sections: &[(String, Vec<Spec>)]) -> String {
     let mut text = String::new();
     push_wrapped(&mut text, &set.about, 0);
     text.push_str(&format!("\nUsage: {} [flags]\n", set.command));
-    let (mut current, mut deprecated): (Vec<&Spec>, Vec<&Spec>) =
-        set.specs.iter().partition(|spec| spec.deprecated.is_none());
-    current.sort_by_key(|spec| spec.name);
-    deprecated.sort_by_key(|spec| spec.name);
-    push_section(&mut text, "Flags", &current);
-    push_section(&mut text, "Deprecated flags, accepted with a warning", &deprecated);
+    let mut retired = Vec::new();
+    for (title, specs) in sections {
+        let (current, deprecated): (Vec<&Spec>, Vec<&Spec>) =
+            specs.iter().partition(|spec| spec.deprecated.is_none());
+        push_section(&mut text, title, current);
+        retired.extend(deprecated);
+    }
+    push_section(&mut text, "Deprecated flags, accepted with a warning", retired);
     text.push_str(match set.dialect {
         Dialect::Go => "\nFlags may be written with one dash or two: -x=value, -x value.",
         Dialect::Pflag => "\nFlags are written --x=value or --x value.",
@@ -32,10 +39,11 @@ pub(super) fn flag(set: &FlagSet, index: usize) -> String {
     text
 }
 
-fn push_section(text: &mut String, title: &str, specs: &[&Spec]) {
+fn push_section(text: &mut String, title: &str, mut specs: Vec<&Spec>) {
     if specs.is_empty() {
         return;
     }
+    specs.sort_by_key(|spec| spec.name);
     text.push_str(&format!("\n{title}:\n"));
     for spec in specs {
         push_flag(text, spec);

@@ -11,6 +11,7 @@
 
 mod error;
 mod help;
+mod joint;
 mod parsed;
 mod size;
 mod suggest;
@@ -25,6 +26,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 pub use error::FlagError;
+pub use joint::{JointFlags, JointLine};
 pub use parsed::{AnyFlag, Parsed};
 pub use size::ByteSize;
 pub use value::FlagValue;
@@ -80,6 +82,14 @@ struct Spec {
     help: String,
     deprecated: Option<String>,
     default: Box<dyn Slot>,
+}
+
+impl Spec {
+    /// Whether people need to read about only one of two flags.
+    fn is_like(&self, other: &Spec) -> bool {
+        (&self.help, &self.deprecated, self.default.show())
+            == (&other.help, &other.deprecated, other.default.show())
+    }
 }
 
 impl FlagSet {
@@ -212,9 +222,18 @@ impl FlagSet {
         walk::parse(self, args.into_iter().map(Into::into))
     }
 
+    /// The names of all flags, without dashes.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.specs.iter().map(|spec| spec.name)
+    }
+
     /// The help text: every flag, sorted, with its default, for a terminal of 100 columns.
     pub fn help(&self) -> String {
         help::render(self)
+    }
+
+    fn spec(&self, name: &str) -> Option<&Spec> {
+        self.specs.iter().find(|spec| spec.name == name)
     }
 
     fn find(&self, name: &str) -> Option<usize> {

@@ -186,7 +186,7 @@ impl Walk<'_> {
     }
 }
 
-fn split_value(body: &str) -> (&str, Option<&str>) {
+pub(super) fn split_value(body: &str) -> (&str, Option<&str>) {
     match body.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (body, None),

@@ -1,40 +1,40 @@
 //! `wharf attacher`, also as csi-attacher.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use kube::Client;
 use tokio_util::sync::CancellationToken;
 use wharf_cli::{FeatureGates, Flag, FlagError, FlagSet, Parsed};
 use wharf_facts::lease;
-use wharf_reconcile::Backoff;
-use wharf_sidecars::{
-    Caches,
-    attacher::{Attacher, AttacherMetrics, AttacherOptions},
-};
+use wharf_sidecars::attacher::{Attacher, AttacherMetrics, AttacherOptions};
 
 use super::{
-    controller::Controller,
-    driver::Connected,
-    flags::{Common, CommonFlags, DriverFlag, RELEASE_ON_EXIT, Retired, retire},
-    shell::{self, Sidecar},
+    controller::{Cluster, Controller, MakeController},
+    driver::{Connected, DriverSource},
+    flags::{
+        Common, CommonFlags, DriverFlags, NodeFlag, RELEASE_ON_EXIT, Retired, RetryFlags, retire,
+        workers,
+    },
+    shell::{Part, Personality},
 };
 
-struct Flags {
+pub(super) struct Flags {
     common: CommonFlags,
-    driver: DriverFlag,
-    timeout: Flag<Duration>,
+    driver: DriverFlags,
     worker_threads: Flag<u64>,
     resync: Flag<Duration>,
     reconcile_sync: Flag<Duration>,
     max_entries: Flag<i64>,
     default_fstype: Flag<String>,
-    retry_interval_start: Flag<Duration>,
-    retry_interval_max: Flag<Duration>,
-    node_deployment: Flag<bool>,
+    retry: RetryFlags,
+    node: NodeFlag,
 }
 
-impl Flags {
+impl Personality for Flags {
+    const NAME: &'static str = "attacher";
+    const ABOUT: &'static str = "Attaches and detaches volumes: has the CSI driver publish them to the nodes of their pods.";
+    type Source = DriverSource;
+
     fn register(set: &mut FlagSet) -> Self {
         let gates = FeatureGates::new(&[RELEASE_ON_EXIT]).removed(
             "MutableCSINodeAllocatableCount",
@@ -42,12 +42,7 @@ impl Flags {
         );
         let flags = Self {
             common: CommonFlags::register(set, gates),
-            driver: DriverFlag::register(set),
-            timeout: set.duration(
-                "timeout",
-                Duration::from_secs(15),
-                "How long one call to the CSI driver may take.",
-            ),
+            driver: DriverFlags::register(set, Duration::from_secs(15)),
             worker_threads: set.uint(
                 "worker-threads",
                 10,
@@ -73,21 +68,8 @@ impl Flags {
                 "",
                 "Filesystem of volumes that do not name one.",
             ),
-            retry_interval_start: set.duration(
-                "retry-interval-start",
-                Duration::from_secs(1),
-                "Pause after a first failure. It doubles with each further one.",
-            ),
-            retry_interval_max: set.duration(
-                "retry-interval-max",
-                Duration::from_mins(5),
-                "The longest pause after a failure.",
-            ),
-            node_deployment: set.bool(
-                "node-deployment",
-                false,
-                "Serve only the node named by NODE_NAME, for drivers that attach on each node.",
-            ),
+            retry: RetryFlags::register(set),
+            node: NodeFlag::register(set),
         };
         set.int("max-grpc-log-length", -1, "How much of a message is logged.");
         set.deprecate("max-grpc-log-length", "it is ignored: messages of calls are not logged");
@@ -95,54 +77,37 @@ impl Flags {
         flags
     }
 
-    fn plan(&self, parsed: &Parsed, common: Common) -> Result<Sidecar, FlagError> {
-        let mut controller = Attachments(self.options(parsed)?);
-        if parsed.get(&self.timeout).is_zero() {
-            return Err(parsed.usage_error("--timeout must be longer than 0s"));
-        }
-        Ok(Sidecar {
-            common,
-            socket: self.driver.socket(parsed)?,
-            timeout: *parsed.get(&self.timeout),
-            lease: lease::attacher,
-            controller: Box::new(move |registry, queues| {
-                controller.0.metrics.register(registry);
-                controller.0.queues = Some(queues.clone());
-                Arc::new(controller)
-            }),
-        })
+    fn common(&self) -> &CommonFlags {
+        &self.common
     }
 
+    fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<DriverSource>, FlagError> {
+        let mut controller = Attachments(self.options(parsed, &common)?);
+        let driver = self.driver.options(parsed)?;
+        let make: MakeController = Box::new(move |registry, queues| {
+            controller.0.metrics.register(registry);
+            controller.0.queues = Some(queues.clone());
+            Arc::new(controller)
+        });
+        Ok(Part::of_driver(Self::NAME, common, driver, lease::attacher, make))
+    }
+}
+
+impl Flags {
     /// The options for a driver whose name is not known yet.
-    fn options(&self, parsed: &Parsed) -> Result<AttacherOptions, FlagError> {
-        let workers = usize::try_from(*parsed.get(&self.worker_threads)).unwrap_or(usize::MAX);
-        if workers == 0 {
-            return Err(parsed.usage_error("--worker-threads must be greater than 0"));
-        }
+    fn options(&self, parsed: &Parsed, common: &Common) -> Result<AttacherOptions, FlagError> {
         let max_entries = i32::try_from(*parsed.get(&self.max_entries)).ok();
         let max_entries = max_entries.filter(|count| *count >= 0).ok_or_else(|| {
             parsed.usage_error(format_args!("--max-entries must be between 0 and {}", i32::MAX))
         })?;
-        let node = match std::env::var("NODE_NAME") {
-            _ if !*parsed.get(&self.node_deployment) => None,
-            Ok(name) if !name.is_empty() => Some(name),
-            _ => {
-                return Err(parsed.usage_error(
-                    "--node-deployment needs the node's name in the variable NODE_NAME",
-                ));
-            }
-        };
         Ok(AttacherOptions {
             driver: String::new(),
-            node,
-            workers,
-            backoff: Backoff {
-                first: *parsed.get(&self.retry_interval_start),
-                max: *parsed.get(&self.retry_interval_max),
-            },
+            node: self.node.name(parsed, common)?,
+            workers: workers(parsed, &self.worker_threads)?,
+            backoff: self.retry.backoff(parsed),
             resync: *parsed.get(&self.resync),
             audit: *parsed.get(&self.reconcile_sync),
-            audit_timeout: *parsed.get(&self.timeout),
+            audit_timeout: self.driver.options(parsed)?.timeout,
             max_entries,
             default_fs_type: parsed.get(&self.default_fstype).clone(),
             metrics: AttacherMetrics::default(),
@@ -158,21 +123,13 @@ struct Attachments(AttacherOptions);
 impl Controller for Attachments {
     async fn run(
         &self,
-        client: Client,
+        Cluster { client, caches }: Cluster,
         driver: Connected,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        let caches = Caches::of(&driver.name);
         let options = AttacherOptions { driver: driver.name, ..self.0.clone() };
         let attacher = Attacher::new(options, client.clone(), driver.driver, caches.clone());
-        tokio::join!(caches.run(&client, &stop), attacher.run(stop.clone()));
+        attacher.run(stop).await;
         Ok(())
     }
-}
-
-pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
-    let about = "Attaches and detaches volumes: has the CSI driver publish them to the nodes of their pods.";
-    let mut set = FlagSet::new(name, about);
-    let flags = Flags::register(&mut set);
-    shell::main(name, &set, &flags.common, args, |parsed, common| flags.plan(parsed, common))
 }

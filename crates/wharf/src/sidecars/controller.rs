@@ -1,10 +1,11 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use wharf_reconcile::WorkqueueMetrics;
+use wharf_sidecars::Caches;
 
 use super::driver::Connected;
 
@@ -12,31 +13,83 @@ use super::driver::Connected;
 #[async_trait]
 pub(super) trait Controller<For = Connected>: Send + Sync {
     /// Works until told to stop. It is begun again when the driver has changed, after a panic, and with each term as leader.
-    async fn run(&self, client: Client, driver: For, stop: CancellationToken)
-    -> anyhow::Result<()>;
+    async fn run(
+        &self,
+        cluster: Cluster,
+        driver: For,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()>;
+
+    /// Which objects it has to see.
+    fn scope(&self) -> Scope {
+        Scope::Driver
+    }
+}
+
+/// The cluster as a controller sees it. The caches are those of the process, and filled for as long as it works.
+#[derive(Clone)]
+pub(super) struct Cluster {
+    pub(super) client: Client,
+    pub(super) caches: Caches,
+}
+
+/// Objects that a controller has to see. It may see more, and decides itself which it works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Those of its driver.
+    Driver,
+    /// Those of its driver, and snapshots only of this node.
+    Node(String),
+    /// Those of all drivers.
+    Cluster,
+}
+
+impl Scope {
+    /// Empty caches with room for what all of these have to see.
+    pub(super) fn caches(scopes: &[Self], driver: Option<&str>) -> Caches {
+        match (scopes, driver) {
+            (_, None) => Caches::of_all_drivers(),
+            (scopes, _) if scopes.contains(&Self::Cluster) => Caches::of_all_drivers(),
+            ([Self::Node(node)], Some(driver)) => Caches::of(driver).on_node(driver, node),
+            (_, Some(driver)) => Caches::of(driver),
+        }
+    }
 }
 
 /// Makes a controller, whose metrics go to the registry; those of queues are there.
 pub(super) type MakeController<For = Connected> =
     Box<dyn FnOnce(&mut Registry, &WorkqueueMetrics) -> Arc<dyn Controller<For>>>;
 
-/// Where a controller finds whom it works for.
-pub(super) trait Source {
-    /// Whom it works for.
+/// Where controllers find whom they work for.
+pub(super) trait Source: Sized {
+    /// What has to be known to look.
+    type Options: Clone;
+
+    /// Whom they work for.
     type Found: Clone + Send + Sync + 'static;
+
+    fn new(options: Self::Options, registry: &mut Registry) -> Self;
 
     /// Waits until it is there.
     async fn connect(&self) -> anyhow::Result<Self::Found>;
 
     /// Waits until it has become another.
     async fn changed(&self, known: &Self::Found) -> Self::Found;
+
+    /// The name of the driver, if that is whom they work for.
+    fn driver(found: &Self::Found) -> Option<&str>;
 }
 
 /// For a controller that works for no driver but for the cluster, which is there, and stays what it is.
 pub(super) struct WholeCluster;
 
 impl Source for WholeCluster {
+    type Options = ();
     type Found = ();
+
+    fn new((): (), _: &mut Registry) -> Self {
+        Self
+    }
 
     async fn connect(&self) -> anyhow::Result<()> {
         Ok(())
@@ -44,5 +97,51 @@ impl Source for WholeCluster {
 
     async fn changed(&self, (): &()) {
         std::future::pending::<()>().await;
+    }
+
+    fn driver((): &()) -> Option<&str> {
+        None
+    }
+}
+
+/// A controller of the cluster in a process that has a driver.
+pub(super) struct BesideDriver(pub(super) Arc<dyn Controller<()>>);
+
+#[async_trait]
+impl Controller for BesideDriver {
+    async fn run(
+        &self,
+        cluster: Cluster,
+        _: Connected,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        self.0.run(cluster, (), stop).await
+    }
+
+    fn scope(&self) -> Scope {
+        self.0.scope()
+    }
+}
+
+/// A controller whose calls to the driver end after a time of its own.
+pub(super) struct Timed {
+    pub(super) timeout: Duration,
+    pub(super) controller: Arc<dyn Controller>,
+}
+
+#[async_trait]
+impl Controller for Timed {
+    async fn run(
+        &self,
+        cluster: Cluster,
+        mut driver: Connected,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        driver.driver = driver.driver.with_timeout(self.timeout);
+        self.controller.run(cluster, driver, stop).await
+    }
+
+    fn scope(&self) -> Scope {
+        self.controller.scope()
     }
 }

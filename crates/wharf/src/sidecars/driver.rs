@@ -3,10 +3,11 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, ensure};
+use prometheus_client::registry::Registry;
 use tokio::time::sleep;
 use tonic::{Code, Status};
 use tracing::{info, warn};
-use wharf_csi::{Capabilities, Driver, DriverOptions};
+use wharf_csi::{Capabilities, Driver};
 use wharf_facts::validation::check_driver_name;
 use wharf_uds::{LinkState, RpcMetrics, code_name};
 
@@ -19,11 +20,17 @@ const MENTIONS: usize = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where the driver is, and how it is asked.
-pub(super) struct DriverSource {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DriverOptions {
     pub(super) socket: PathBuf,
     /// How long a call may take.
     pub(super) timeout: Duration,
-    pub(super) metrics: RpcMetrics,
+}
+
+/// The driver that is at a socket, whichever it is.
+pub(super) struct DriverSource {
+    options: DriverOptions,
+    metrics: RpcMetrics,
 }
 
 /// A driver that has said who it is and what it can do.
@@ -37,7 +44,12 @@ pub(super) struct Connected {
 }
 
 impl Source for DriverSource {
+    type Options = DriverOptions;
     type Found = Connected;
+
+    fn new(options: DriverOptions, registry: &mut Registry) -> Self {
+        Self { options, metrics: RpcMetrics::register(registry) }
+    }
 
     /// Waits for the socket for 30 s, then for the driver to be ready, and asks it.
     async fn connect(&self) -> anyhow::Result<Connected> {
@@ -50,7 +62,7 @@ impl Source for DriverSource {
         ensure!(
             connected.name == name,
             "the CSI driver at {} called itself {name} and {} within a moment",
-            self.socket.display(),
+            self.options.socket.display(),
             connected.name
         );
         info!(driver = %name, "CSI driver is ready");
@@ -82,6 +94,10 @@ impl Source for DriverSource {
             }
         }
     }
+
+    fn driver(found: &Connected) -> Option<&str> {
+        Some(&found.name)
+    }
 }
 
 impl DriverSource {
@@ -98,12 +114,16 @@ impl DriverSource {
     }
 
     fn dial(&self, hold: bool, metrics: RpcMetrics) -> Driver {
-        let options = DriverOptions { hold, timeout: self.timeout, metrics: Some(metrics) };
-        Driver::new(&self.socket, options)
+        let options = wharf_csi::DriverOptions {
+            hold,
+            timeout: self.options.timeout,
+            metrics: Some(metrics),
+        };
+        Driver::new(&self.options.socket, options)
     }
 
     async fn wait(&self, driver: &Driver) -> anyhow::Result<()> {
-        let socket = self.socket.display();
+        let socket = self.options.socket.display();
         let mut waited = driver.connected(MENTION).await;
         for _ in 1..MENTIONS {
             if let Err(error) = waited {
@@ -185,15 +205,14 @@ fn refused(call: &'static str) -> impl Fn(Status) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::registry::Registry;
     use tokio::time::Instant;
     use wharf_testkit::csi_driver::{Answer, DriverScript, ScriptedDriver};
 
     use super::*;
 
     fn source(socket: PathBuf) -> DriverSource {
-        let metrics = RpcMetrics::register(&mut Registry::default());
-        DriverSource { socket, timeout: Duration::from_secs(15), metrics }
+        let options = DriverOptions { socket, timeout: Duration::from_secs(15) };
+        DriverSource::new(options, &mut Registry::default())
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,7 @@
 //! What the command lines of all sidecars have in common.
 
+mod work;
+
 use std::{path::PathBuf, time::Duration};
 
 use wharf_cli::{
@@ -7,7 +9,22 @@ use wharf_cli::{
 };
 use wharf_cluster::Throttle;
 
-use super::election::{ElectionFlags, ElectionPlan};
+pub(super) use self::work::{MasterFlag, NodeFlag, RetryFlags, variable, workers};
+use super::{
+    driver::DriverOptions,
+    election::{ElectionFlags, ElectionPlan},
+};
+
+/// Flags of which a process has one value, whatever runs in it; those of its log are more of them.
+pub(super) const WHOLE: [&str; 7] = [
+    "automaxprocs",
+    "csi-address",
+    "http-endpoint",
+    "kubeconfig",
+    "metrics-address",
+    "metrics-path",
+    "version",
+];
 
 /// Gives the Lease back when the process ends in good order.
 pub(super) const RELEASE_ON_EXIT: Gate =
@@ -42,6 +59,7 @@ pub(super) struct Common {
 }
 
 /// An address for metrics, and for health where that was asked for.
+#[derive(Clone)]
 pub(super) struct Http {
     pub(super) address: String,
     pub(super) flag: &'static str,
@@ -145,18 +163,34 @@ impl CommonFlags {
     }
 }
 
-/// `--csi-address`, for sidecars that talk to a driver.
-pub(super) struct DriverFlag(Flag<String>);
+/// Flags of sidecars that talk to a driver.
+pub(super) struct DriverFlags {
+    address: Flag<String>,
+    timeout: Flag<Duration>,
+}
 
-impl DriverFlag {
-    pub(super) fn register(set: &mut FlagSet) -> Self {
+impl DriverFlags {
+    /// With this timeout unless another is given.
+    pub(super) fn register(set: &mut FlagSet, timeout: Duration) -> Self {
         let help = "Path of the CSI driver's socket.";
-        Self(set.string("csi-address", "/run/csi/socket", help))
+        Self {
+            address: set.string("csi-address", "/run/csi/socket", help),
+            timeout: set.duration(
+                "timeout",
+                timeout,
+                "How long one call to the CSI driver may take.",
+            ),
+        }
     }
 
-    pub(super) fn socket(&self, parsed: &Parsed) -> Result<PathBuf, FlagError> {
-        wharf_uds::socket_of(parsed.get::<String>(&self.0))
-            .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))
+    pub(super) fn options(&self, parsed: &Parsed) -> Result<DriverOptions, FlagError> {
+        let timeout = *parsed.get(&self.timeout);
+        if timeout.is_zero() {
+            return Err(parsed.usage_error("--timeout must be longer than 0s"));
+        }
+        let socket = wharf_uds::socket_of(parsed.get::<String>(&self.address))
+            .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))?;
+        Ok(DriverOptions { socket, timeout })
     }
 }
 

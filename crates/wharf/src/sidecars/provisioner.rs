@@ -3,19 +3,14 @@
 mod capacity;
 mod node;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use kube::Client;
 use tokio_util::sync::CancellationToken;
 use wharf_cli::{Dialect, FeatureGates, Flag, FlagError, FlagSet, Gate, Parsed, Stage};
 use wharf_facts::lease;
-use wharf_reconcile::Backoff;
-use wharf_sidecars::{
-    Caches,
-    provisioner::{
-        Provisioner, ProvisionerMetrics, ProvisionerOptions, TopologyOptions, VolumeNames,
-    },
+use wharf_sidecars::provisioner::{
+    Provisioner, ProvisionerMetrics, ProvisionerOptions, TopologyOptions, VolumeNames,
 };
 
 use self::{
@@ -23,10 +18,13 @@ use self::{
     node::NodeFlags,
 };
 use super::{
-    controller::Controller,
-    driver::Connected,
-    flags::{Common, CommonFlags, DriverFlag, RELEASE_ON_EXIT, Retired, retire},
-    shell::{self, Sidecar},
+    controller::{Cluster, Controller, MakeController},
+    driver::{Connected, DriverSource},
+    flags::{
+        Common, CommonFlags, DriverFlags, MasterFlag, RELEASE_ON_EXIT, Retired, RetryFlags, retire,
+        variable, workers,
+    },
+    shell::{Part, Personality},
 };
 
 const TOPOLOGY: Gate = Gate::new("Topology", Stage::Ga, true);
@@ -36,14 +34,12 @@ const CROSS_NAMESPACE: Gate = Gate::new("CrossNamespaceVolumeDataSource", Stage:
 /// How many characters a UID has without its dashes.
 const UID_LENGTH: i64 = 32;
 
-struct Flags {
+pub(super) struct Flags {
     common: CommonFlags,
-    driver: DriverFlag,
-    timeout: Flag<Duration>,
+    driver: DriverFlags,
     worker_threads: Flag<u64>,
     protection_threads: Flag<u64>,
-    retry_interval_start: Flag<Duration>,
-    retry_interval_max: Flag<Duration>,
+    retry: RetryFlags,
     volume_name_prefix: Flag<String>,
     volume_name_uuid_length: Flag<i64>,
     strict_topology: Flag<bool>,
@@ -53,12 +49,17 @@ struct Flags {
     controller_publish_readonly: Flag<bool>,
     prevent_volume_mode_conversion: Flag<bool>,
     snapshot_orphan_sweep_interval: Flag<Duration>,
-    master: Flag<String>,
+    master: MasterFlag,
     capacity: CapacityFlags,
     node: NodeFlags,
 }
 
-impl Flags {
+impl Personality for Flags {
+    const NAME: &'static str = "provisioner";
+    const ABOUT: &'static str = "Makes volumes for claims and deletes released ones: has the CSI driver do it, and writes PersistentVolumes.";
+    const DIALECT: Dialect = Dialect::Pflag;
+    type Source = DriverSource;
+
     fn register(set: &mut FlagSet) -> Self {
         let gates =
             FeatureGates::new(&[TOPOLOGY, ATTRIBUTES_CLASS, CROSS_NAMESPACE, RELEASE_ON_EXIT])
@@ -69,12 +70,7 @@ impl Flags {
                 );
         let flags = Self {
             common: CommonFlags::register(set, gates),
-            driver: DriverFlag::register(set),
-            timeout: set.duration(
-                "timeout",
-                Duration::from_secs(10),
-                "How long one call to the CSI driver may take.",
-            ),
+            driver: DriverFlags::register(set, Duration::from_secs(10)),
             worker_threads: set.uint(
                 "worker-threads",
                 100,
@@ -85,16 +81,7 @@ impl Flags {
                 1,
                 "How many cloned claims are let go at once.",
             ),
-            retry_interval_start: set.duration(
-                "retry-interval-start",
-                Duration::from_secs(1),
-                "Pause after a first failure. It doubles with each further one.",
-            ),
-            retry_interval_max: set.duration(
-                "retry-interval-max",
-                Duration::from_mins(5),
-                "The longest pause after a failure.",
-            ),
+            retry: RetryFlags::register(set),
             volume_name_prefix: set.string(
                 "volume-name-prefix",
                 "pvc",
@@ -140,7 +127,7 @@ impl Flags {
                 Duration::from_mins(5),
                 "How often snapshots are let go that nothing is restored from any more. 0: never.",
             ),
-            master: set.string("master", "", "Not supported: name the server in --kubeconfig."),
+            master: MasterFlag::register(set),
             capacity: CapacityFlags::register(set),
             node: NodeFlags::register(set),
         };
@@ -156,43 +143,38 @@ impl Flags {
         flags
     }
 
-    fn plan(&self, parsed: &Parsed, mut common: Common) -> Result<Sidecar, FlagError> {
-        if !parsed.get(&self.master).is_empty() {
-            return Err(parsed.usage_error(
-                "--master is not supported: name the server in the file of --kubeconfig",
-            ));
-        }
+    fn common(&self) -> &CommonFlags {
+        &self.common
+    }
+
+    fn plan(&self, parsed: &Parsed, mut common: Common) -> Result<Part<DriverSource>, FlagError> {
+        self.master.refuse(parsed)?;
         if parsed.get(&self.common.gates).enabled(&CROSS_NAMESPACE) {
             return Err(parsed.usage_error(
                 "--feature-gates=CrossNamespaceVolumeDataSource=true: sources of other namespaces are not supported",
             ));
         }
-        if parsed.get(&self.timeout).is_zero() {
-            return Err(parsed.usage_error("--timeout must be longer than 0s"));
-        }
         if let Some(file) = variable("KUBECONFIG") {
             common.kubeconfig = Some(PathBuf::from(file));
         }
         let mut controller = Volumes {
-            options: self.options(parsed)?,
+            options: self.options(parsed, &common)?,
             capacity: self.capacity.plan(parsed)?,
             kubeconfig: common.kubeconfig.clone(),
         };
-        Ok(Sidecar {
-            common,
-            socket: self.driver.socket(parsed)?,
-            timeout: *parsed.get(&self.timeout),
-            lease: lease::provisioner,
-            controller: Box::new(move |registry, queues| {
-                controller.options.metrics.register(registry);
-                controller.options.queues = Some(queues.clone());
-                Arc::new(controller)
-            }),
-        })
+        let driver = self.driver.options(parsed)?;
+        let make: MakeController = Box::new(move |registry, queues| {
+            controller.options.metrics.register(registry);
+            controller.options.queues = Some(queues.clone());
+            Arc::new(controller)
+        });
+        Ok(Part::of_driver(Self::NAME, common, driver, lease::provisioner, make))
     }
+}
 
+impl Flags {
     /// The options for a driver whose name is not known yet.
-    fn options(&self, parsed: &Parsed) -> Result<ProvisionerOptions, FlagError> {
+    fn options(&self, parsed: &Parsed, common: &Common) -> Result<ProvisionerOptions, FlagError> {
         let gates = parsed.get(&self.common.gates);
         let uid_length = *parsed.get(&self.volume_name_uuid_length);
         if !(-1..=UID_LENGTH).contains(&uid_length) {
@@ -201,13 +183,10 @@ impl Flags {
             )));
         }
         Ok(ProvisionerOptions {
-            node: self.node.name(parsed)?,
-            workers: threads(parsed, &self.worker_threads)?,
-            protection_workers: threads(parsed, &self.protection_threads)?,
-            backoff: Backoff {
-                first: *parsed.get(&self.retry_interval_start),
-                max: *parsed.get(&self.retry_interval_max),
-            },
+            node: self.node.name(parsed, common)?,
+            workers: workers(parsed, &self.worker_threads)?,
+            protection_workers: workers(parsed, &self.protection_threads)?,
+            backoff: self.retry.backoff(parsed),
             names: VolumeNames {
                 prefix: parsed.get(&self.volume_name_prefix).clone(),
                 uid_length: usize::try_from(uid_length).ok(),
@@ -231,19 +210,6 @@ impl Flags {
     }
 }
 
-/// How many things are done at once.
-fn threads(parsed: &Parsed, flag: &Flag<u64>) -> Result<usize, FlagError> {
-    match usize::try_from(*parsed.get(flag)).unwrap_or(usize::MAX) {
-        0 => Err(parsed.usage_error(format_args!("--{} must be greater than 0", flag.name()))),
-        threads => Ok(threads),
-    }
-}
-
-/// A variable of the environment that says something.
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
 /// The provisioner for whichever driver is there.
 struct Volumes {
     options: ProvisionerOptions,
@@ -255,7 +221,7 @@ struct Volumes {
 impl Controller for Volumes {
     async fn run(
         &self,
-        client: Client,
+        Cluster { client, caches }: Cluster,
         driver: Connected,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -264,7 +230,6 @@ impl Controller for Volumes {
                 "claims that do not wait for their first consumer are left alone: distributed immediate binding is not supported"
             );
         }
-        let caches = Caches::of(&driver.name);
         let options = ProvisionerOptions { driver: driver.name, ..self.options.clone() };
         let mut provisioner =
             Provisioner::new(options, client.clone(), driver.driver, caches.clone());
@@ -277,14 +242,7 @@ impl Controller for Volumes {
             };
             provisioner = provisioner.telling_capacity(capacity.options.clone(), client);
         }
-        tokio::join!(caches.run(&client, &stop), provisioner.run(stop.clone()));
+        provisioner.run(stop).await;
         Ok(())
     }
-}
-
-pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
-    let about = "Makes volumes for claims and deletes released ones: has the CSI driver do it, and writes PersistentVolumes.";
-    let mut set = FlagSet::new(name, about).dialect(Dialect::Pflag);
-    let flags = Flags::register(&mut set);
-    shell::main(name, &set, &flags.common, args, |parsed, common| flags.plan(parsed, common))
 }

@@ -1,26 +1,24 @@
 //! `wharf resizer`, also as csi-resizer.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use kube::Client;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use wharf_cli::{FeatureGates, Flag, FlagError, FlagSet, Gate, Parsed, Stage};
 use wharf_cluster::{EventRecorder, Events};
 use wharf_facts::lease;
-use wharf_reconcile::Backoff;
-use wharf_sidecars::{
-    Caches,
-    resizer::{Resizer, ResizerOptions},
-};
+use wharf_sidecars::resizer::{Resizer, ResizerOptions};
 
 use super::{
-    controller::Controller,
-    driver::Connected,
-    flags::{Common, CommonFlags, DriverFlag, RELEASE_ON_EXIT, Retired, retire},
-    shell::{self, Sidecar},
+    controller::{Cluster, Controller, MakeController},
+    driver::{Connected, DriverSource},
+    flags::{
+        Common, CommonFlags, DriverFlags, MasterFlag, NodeFlag, RELEASE_ON_EXIT, Retired,
+        RetryFlags, retire, workers,
+    },
+    shell::{Part, Personality},
 };
 
 const ANNOTATE_FS_RESIZE: Gate = Gate::new("AnnotateFsResize", Stage::Beta, true);
@@ -31,33 +29,31 @@ const RECOVER: Gate = Gate::new("RecoverVolumeExpansionFailure", Stage::Ga, true
 /// Between two questions to a driver that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
-struct Flags {
+pub(super) struct Flags {
     common: CommonFlags,
-    driver: DriverFlag,
-    master: Flag<String>,
-    timeout: Flag<Duration>,
+    driver: DriverFlags,
+    master: MasterFlag,
     workers: Flag<i64>,
     resync_period: Flag<Duration>,
-    retry_interval_start: Flag<Duration>,
-    retry_interval_max: Flag<Duration>,
+    retry: RetryFlags,
     in_use: Flag<bool>,
     extra_metadata: Flag<bool>,
-    node_deployment: Flag<bool>,
+    node: NodeFlag,
 }
 
-impl Flags {
+impl Personality for Flags {
+    const NAME: &'static str = "resizer";
+    const ABOUT: &'static str =
+        "Grows and modifies volumes: has the CSI driver bring them to what their claims ask for.";
+    type Source = DriverSource;
+
     fn register(set: &mut FlagSet) -> Self {
         let gates =
             FeatureGates::new(&[ANNOTATE_FS_RESIZE, ATTRIBUTES_CLASS, RECOVER, RELEASE_ON_EXIT]);
         let flags = Self {
             common: CommonFlags::register(set, gates),
-            driver: DriverFlag::register(set),
-            master: set.string("master", "", "Not supported: the kubeconfig names the API server."),
-            timeout: set.duration(
-                "timeout",
-                Duration::from_secs(10),
-                "How long one call to the CSI driver may take.",
-            ),
+            driver: DriverFlags::register(set, Duration::from_secs(10)),
+            master: MasterFlag::register(set),
             workers: set.int(
                 "workers",
                 10,
@@ -68,16 +64,7 @@ impl Flags {
                 Duration::from_mins(10),
                 "How often every claim is looked at again, changed or not. 0: never.",
             ),
-            retry_interval_start: set.duration(
-                "retry-interval-start",
-                Duration::from_secs(1),
-                "Pause after a first failure. It doubles with each further one.",
-            ),
-            retry_interval_max: set.duration(
-                "retry-interval-max",
-                Duration::from_mins(5),
-                "The longest pause after a failure, and the one after what the CSI driver calls infeasible.",
-            ),
+            retry: RetryFlags::register(set),
             in_use: set.bool(
                 "handle-volume-inuse-error",
                 true,
@@ -88,62 +75,37 @@ impl Flags {
                 false,
                 "Tell the CSI driver the names of claim and volume when it modifies one.",
             ),
-            node_deployment: set.bool(
-                "node-deployment",
-                false,
-                "Serve only volumes of the node named by NODE_NAME, for drivers that run on each node.",
-            ),
+            node: NodeFlag::register(set),
         };
         retire(set, &[("csiTimeout", Retired::Time, "--timeout bounds calls to the CSI driver")]);
         flags
     }
 
-    fn plan(&self, parsed: &Parsed, common: Common) -> Result<Sidecar, FlagError> {
-        let mut controller = Claims(self.options(parsed)?);
-        if parsed.get(&self.timeout).is_zero() {
-            return Err(parsed.usage_error("--timeout must be longer than 0s"));
-        }
-        if !parsed.get(&self.master).is_empty() {
-            return Err(parsed.usage_error(
-                "--master is not supported: name the API server in a file for --kubeconfig",
-            ));
-        }
-        Ok(Sidecar {
-            common,
-            socket: self.driver.socket(parsed)?,
-            timeout: *parsed.get(&self.timeout),
-            lease: lease::resizer,
-            controller: Box::new(move |_, queues| {
-                controller.0.queues = Some(queues.clone());
-                Arc::new(controller)
-            }),
-        })
+    fn common(&self) -> &CommonFlags {
+        &self.common
     }
 
+    fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<DriverSource>, FlagError> {
+        let mut controller = Claims(self.options(parsed, &common)?);
+        self.master.refuse(parsed)?;
+        let driver = self.driver.options(parsed)?;
+        let make: MakeController = Box::new(move |_, queues| {
+            controller.0.queues = Some(queues.clone());
+            Arc::new(controller)
+        });
+        Ok(Part::of_driver(Self::NAME, common, driver, lease::resizer, make))
+    }
+}
+
+impl Flags {
     /// The options for a driver whose name is not known yet.
-    fn options(&self, parsed: &Parsed) -> Result<ResizerOptions, FlagError> {
-        let workers = usize::try_from(*parsed.get(&self.workers)).ok();
-        let workers = workers
-            .filter(|workers| *workers > 0)
-            .ok_or_else(|| parsed.usage_error("--workers must be greater than 0"))?;
-        let node = match std::env::var("NODE_NAME") {
-            _ if !*parsed.get(&self.node_deployment) => None,
-            Ok(name) if !name.is_empty() => Some(name),
-            _ => {
-                return Err(parsed.usage_error(
-                    "--node-deployment needs the node's name in the variable NODE_NAME",
-                ));
-            }
-        };
+    fn options(&self, parsed: &Parsed, common: &Common) -> Result<ResizerOptions, FlagError> {
         let gates = parsed.get(&self.common.gates);
         Ok(ResizerOptions {
             driver: String::new(),
-            node,
-            workers,
-            backoff: Backoff {
-                first: *parsed.get(&self.retry_interval_start),
-                max: *parsed.get(&self.retry_interval_max),
-            },
+            node: self.node.name(parsed, common)?,
+            workers: workers(parsed, &self.workers)?,
+            backoff: self.retry.backoff(parsed),
             resync: *parsed.get(&self.resync_period),
             in_use: *parsed.get(&self.in_use),
             annotate: gates.enabled(&ANNOTATE_FS_RESIZE),
@@ -161,11 +123,10 @@ struct Claims(ResizerOptions);
 impl Controller for Claims {
     async fn run(
         &self,
-        client: Client,
+        Cluster { client, caches }: Cluster,
         driver: Connected,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        let caches = Caches::of(&driver.name);
         let component = format!("external-resizer {}", driver.name);
         let (events, writer) = Events::new(EventRecorder::new(client.clone(), component, ""));
         let options = ResizerOptions { driver: driver.name, ..self.0.clone() };
@@ -184,32 +145,23 @@ impl Controller for Claims {
         };
         let Some(resizer) = stop.run_until_cancelled(made).await else { return Ok(()) };
         let resizer = resizer?;
-        tokio::join!(
-            caches.run(&client, &stop),
-            writer.run(stop.clone()),
-            resizer.run(stop.clone())
-        );
+        tokio::join!(writer.run(stop.clone()), resizer.run(stop.clone()));
         Ok(())
     }
 }
 
-pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
-    let about =
-        "Grows and modifies volumes: has the CSI driver bring them to what their claims ask for.";
-    let mut set = FlagSet::new(name, about);
-    let flags = Flags::register(&mut set);
-    shell::main(name, &set, &flags.common, args, |parsed, common| flags.plan(parsed, common))
-}
-
 #[cfg(test)]
 mod tests {
+    use wharf_reconcile::Backoff;
+
     use super::*;
 
     fn options(args: &[&str]) -> Result<ResizerOptions, String> {
         let mut set = FlagSet::new("csi-resizer", "");
         let flags = Flags::register(&mut set);
         let parsed = set.parse(args.iter().copied()).map_err(|error| error.to_string())?;
-        flags.options(&parsed).map_err(|error| error.to_string())
+        let common = flags.common.common(&parsed).map_err(|error| error.to_string())?;
+        flags.options(&parsed, &common).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -1,146 +1,180 @@
-//! What surrounds a controller: flags before it, an endpoint beside it, an election around it.
+//! What surrounds controllers: flags before them, and an endpoint beside them.
 
-use std::{path::PathBuf, pin::pin, process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc};
 
-use kube::Client;
 use prometheus_client::registry::Registry;
-use tokio::{
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
-use wharf_cli::{Admin, BoundAdmin, CheckFailure, FlagError, FlagSet, Parsed, process_metrics};
-use wharf_cluster::{Election, ElectionHealth, ElectionMetrics};
+use tracing::info;
+use wharf_cli::{
+    Admin, BoundAdmin, CheckFailure, Dialect, FlagError, FlagSet, Parsed, process_metrics,
+};
+use wharf_cluster::{ElectionHealth, ElectionMetrics};
 use wharf_reconcile::WorkqueueMetrics;
-use wharf_uds::RpcMetrics;
 
 use super::{
-    controller::{Controller, MakeController, Source, WholeCluster},
-    driver::DriverSource,
+    controller::{BesideDriver, MakeController, Source, Timed, WholeCluster},
+    driver::{Connected, DriverOptions, DriverSource},
     flags::{Common, CommonFlags, ELECTION_HEALTH, Http},
+    shift::{Candidacy, End, Post, Shift},
 };
 use crate::{
     registrar::print_version,
     running::{Threads, run, usage},
 };
 
-/// How long a controller that panicked rests before it is begun again.
-const AFTER_PANIC: Duration = Duration::from_secs(5);
+/// The command line of one sidecar.
+pub(super) trait Personality: Sized + 'static {
+    /// What it is called among others.
+    const NAME: &'static str;
+    /// What it does, for people.
+    const ABOUT: &'static str;
+    /// How its flags are written.
+    const DIALECT: Dialect = Dialect::Go;
+    /// Where it finds whom it works for.
+    type Source: Source;
 
-/// How long a controller may take to stop when its driver has changed.
-const GRACE: Duration = Duration::from_secs(5);
+    fn register(set: &mut FlagSet) -> Self;
 
-/// A sidecar of one driver.
-pub(super) struct Sidecar {
+    fn common(&self) -> &CommonFlags;
+
+    /// What a command line asks for.
+    fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<Self::Source>, FlagError>;
+
+    /// What a command line asks for, once the flags that all have are read.
+    fn part(&self, parsed: &Parsed) -> Result<Part<Self::Source>, FlagError> {
+        self.plan(parsed, self.common().common(parsed)?)
+    }
+}
+
+/// A controller that is to run in a process.
+pub(super) struct Part<S: Source> {
+    pub(super) name: &'static str,
     pub(super) common: Common,
-    pub(super) socket: PathBuf,
-    /// How long a call to the driver may take.
-    pub(super) timeout: Duration,
-    /// The Lease for a driver of this name.
-    pub(super) lease: fn(&str) -> String,
-    pub(super) controller: MakeController,
+    pub(super) source: S::Options,
+    pub(super) lease: Lease<S::Found>,
+    pub(super) controller: MakeController<S::Found>,
 }
 
-/// A controller of the whole cluster, which no driver is beside.
-pub(super) struct ClusterSidecar {
-    pub(super) common: Common,
-    pub(super) lease: &'static str,
-    pub(super) controller: MakeController<()>,
+/// Names the Lease of whom a controller works for.
+pub(super) type Lease<For> = Box<dyn Fn(&For) -> String + Send + Sync>;
+
+impl Part<DriverSource> {
+    /// A controller whose Lease has a name made of the driver's.
+    pub(super) fn of_driver(
+        name: &'static str,
+        common: Common,
+        source: DriverOptions,
+        lease: fn(&str) -> String,
+        controller: MakeController,
+    ) -> Self {
+        let timeout = source.timeout;
+        Self {
+            name,
+            common,
+            source,
+            lease: Box::new(move |driver: &Connected| lease(&driver.name)),
+            controller: Box::new(move |registry, queues| {
+                Arc::new(Timed { timeout, controller: controller(registry, queues) })
+            }),
+        }
+    }
 }
 
-/// What a command line asks for.
-pub(super) trait Program {
-    /// Runs it until it is told to stop.
-    async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode>;
+impl Part<WholeCluster> {
+    /// The same in a process that has a driver.
+    pub(super) fn beside_driver(self, source: DriverOptions) -> Part<DriverSource> {
+        let Self { name, common, lease, controller, .. } = self;
+        Part {
+            name,
+            common,
+            source,
+            lease: Box::new(move |_| lease(&())),
+            controller: Box::new(move |registry, queues| {
+                Arc::new(BesideDriver(controller(registry, queues)))
+            }),
+        }
+    }
 }
 
-/// Runs what `plan` makes of a command line.
-pub(super) fn main<P: Program>(
+/// Runs a sidecar alone.
+pub(super) fn main<P: Personality>(name: &str, args: Vec<String>) -> ExitCode {
+    let mut set = FlagSet::new(name, P::ABOUT).dialect(P::DIALECT);
+    let flags = P::register(&mut set);
+    match set.parse(args) {
+        Ok(parsed) => start(name, flags.common(), &parsed, || Ok(vec![flags.part(&parsed)?])),
+        Err(error) => usage(&error),
+    }
+}
+
+/// Runs what `plan` makes of a command line, whose flags of the process are these.
+pub(super) fn start<S: Source>(
     name: &str,
-    set: &FlagSet,
     common: &CommonFlags,
-    args: Vec<String>,
-    plan: impl FnOnce(&Parsed, Common) -> Result<P, FlagError>,
+    parsed: &Parsed,
+    plan: impl FnOnce() -> Result<Vec<Part<S>>, FlagError>,
 ) -> ExitCode {
-    let parsed = match set.parse(args) {
-        Ok(parsed) => parsed,
-        Err(error) => return usage(&error),
-    };
     if *parsed.get(&common.version) {
         return print_version(name);
     }
-    let program = match common.common(&parsed).and_then(|common| plan(&parsed, common)) {
-        Ok(program) => program,
+    let parts = match plan() {
+        Ok(parts) => parts,
         Err(error) => return usage(&error),
     };
-    let _guard = match common.logging.init(&parsed) {
+    let _guard = match common.logging.init(parsed) {
         Ok(guard) => guard,
         Err(error) => return usage(&parsed.usage_error(error)),
     };
     info!(version = env!("CARGO_PKG_VERSION"), "starting");
-    run(Threads::One, |stop| program.serve(stop))
+    run(Threads::One, |stop| serve(parts, stop))
 }
 
-impl Program for Sidecar {
-    async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode> {
-        let Self { common, socket, timeout, lease, controller } = self;
-        let mut registry = Registry::default();
-        let metrics = RpcMetrics::register(&mut registry);
-        let source = DriverSource { socket, timeout, metrics };
-        serve(common, registry, source, controller, |driver| lease(&driver.name), stop).await
-    }
-}
-
-impl Program for ClusterSidecar {
-    async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode> {
-        let Self { common, lease, controller } = self;
-        let registry = Registry::default();
-        serve(common, registry, WholeCluster, controller, |()| lease.to_owned(), stop).await
-    }
-}
-
+/// Runs controllers in one process until it is told to stop. What they share is said by the first.
 async fn serve<S: Source>(
-    common: Common,
-    mut registry: Registry,
-    source: S,
-    controller: MakeController<S::Found>,
-    lease: impl Fn(&S::Found) -> String,
+    parts: Vec<Part<S>>,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
+    let Some(first) = parts.first() else { return Ok(ExitCode::SUCCESS) };
+    let mut registry = Registry::default();
     process_metrics(&mut registry);
     let elections = ElectionMetrics::register(&mut registry);
     let queues = WorkqueueMetrics::register(&mut registry);
-    let controller = controller(&mut registry, &queues);
+    let source = S::new(first.source.clone(), &mut registry);
+    let http = first.common.http.clone();
+    let kubeconfig = parts.iter().find_map(|part| part.common.kubeconfig.clone());
+    let kubeconfig = kubeconfig.as_deref();
+    let client = wharf_cluster::connect(kubeconfig).await?;
 
-    let kubeconfig = common.kubeconfig.as_deref();
-    let client = match common.throttle {
-        Some(throttle) => wharf_cluster::connect_throttled(kubeconfig, throttle).await?,
-        None => wharf_cluster::connect(kubeconfig).await?,
-    };
+    let (mut posts, mut healths) = (Vec::new(), Vec::new());
+    for Part { name, common, lease, controller, .. } in parts {
+        let controller = controller(&mut registry, &queues);
+        let client = match common.throttle {
+            Some(throttle) => wharf_cluster::connect_throttled(kubeconfig, throttle).await?,
+            None => client.clone(),
+        };
+        let candidacy = match common.election {
+            Some(plan) => {
+                // A client of its own: renewals must not wait behind work.
+                let client = wharf_cluster::connect(kubeconfig).await?;
+                let health = ElectionHealth::default();
+                healths.push(health.clone());
+                Some(Candidacy { client, plan, lease, health, metrics: elections.clone() })
+            }
+            None => None,
+        };
+        posts.push(Post { name, client, controller, candidacy });
+    }
     let Some(found) = stop.run_until_cancelled(source.connect()).await else {
         return Ok(ExitCode::SUCCESS);
     };
     let mut found = found?;
-
-    let health = ElectionHealth::default();
     let mut serving = JoinSet::new();
-    if let Some(http) = &common.http {
-        let watched = common.election.is_some().then(|| health.clone());
-        serving.spawn(endpoint(http, registry, watched).await?.serve(stop.clone()));
+    if let Some(http) = &http {
+        serving.spawn(endpoint(http, registry, healths).await?.serve(stop.clone()));
     }
-    let shift = Shift { client, source, controller };
+    let shift = Shift::new(client, source, posts);
     let outcome = loop {
-        let election = match &common.election {
-            Some(plan) => {
-                // A client of its own: renewals must not wait behind work.
-                let client = wharf_cluster::connect(kubeconfig).await?;
-                let options = plan.options(lease(&found));
-                Some(Election::new(client, options, health.clone(), &elections))
-            }
-            None => None,
-        };
-        match shift.work(election.as_ref(), &found, &stop).await {
+        match shift.work(&found, &stop).await {
             Ok(End::Stopped) => break Ok(ExitCode::SUCCESS),
             Ok(End::Changed(changed)) => found = changed,
             Err(error) => break Err(error),
@@ -154,12 +188,12 @@ async fn serve<S: Source>(
 async fn endpoint(
     http: &Http,
     registry: Registry,
-    election: Option<ElectionHealth>,
+    elections: Vec<ElectionHealth>,
 ) -> anyhow::Result<BoundAdmin> {
     let mut admin = Admin::new().flag(http.flag).metrics(&http.metrics_path, Arc::new(registry));
-    if let Some(election) = election.filter(|_| http.health) {
+    if http.health && !elections.is_empty() {
         admin = admin.check(ELECTION_HEALTH, move || {
-            let checked = election.check();
+            let checked = elections.iter().try_for_each(ElectionHealth::check);
             let failure = |text| CheckFailure::new(500, format!("internal server error: {text}"));
             async move { checked.map_err(failure) }
         });
@@ -167,127 +201,4 @@ async fn endpoint(
     let bound = admin.bind(&http.address).await?;
     info!(address = %bound.local_addr(), path = %http.metrics_path, "serving metrics");
     Ok(bound)
-}
-
-/// What a controller needs to work, whenever it is its turn.
-struct Shift<S: Source> {
-    client: Client,
-    source: S,
-    controller: Arc<dyn Controller<S::Found>>,
-}
-
-/// Why work ended.
-enum End<F> {
-    Stopped,
-    /// The driver has another name, and so another Lease, or other capabilities.
-    Changed(F),
-}
-
-impl<S: Source> Shift<S> {
-    /// Works, or stands by, until it is told to stop or the driver has become another one.
-    async fn work(
-        &self,
-        election: Option<&Election>,
-        found: &S::Found,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<End<S::Found>> {
-        let told = stop.child_token();
-        let mut working = pin!(async {
-            match election {
-                Some(election) => self.work_elected(election, found, &told).await,
-                None => self.supervise(found, told.clone()).await,
-            }
-        });
-        tokio::select! {
-            outcome = &mut working => outcome.map(|()| End::Stopped),
-            changed = self.source.changed(found) => {
-                warn!("beginning again with the driver as it is now");
-                told.cancel();
-                // What does not end in time is cut by being dropped.
-                timeout(GRACE, working).await.unwrap_or(Ok(()))?;
-                Ok(End::Changed(changed))
-            }
-        }
-    }
-
-    /// Works whenever the Lease is held. A lost Lease ends the work and not the process: it stands again.
-    async fn work_elected(
-        &self,
-        election: &Election,
-        found: &S::Found,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<()> {
-        loop {
-            match election.run(stop, |stop| self.supervise(found, stop)).await {
-                Ok(outcome) => return outcome.unwrap_or(Ok(())),
-                Err(lost) => error!(err = %lost, "stopped leading"),
-            }
-        }
-    }
-
-    /// Runs the controller until it is told to stop, again if it panicked. Dropping this ends the controller, too.
-    async fn supervise(&self, found: &S::Found, stop: CancellationToken) -> anyhow::Result<()> {
-        loop {
-            let mut task = JoinSet::new();
-            let (controller, client) = (self.controller.clone(), self.client.clone());
-            let (driver, told) = (found.clone(), stop.clone());
-            task.spawn(async move { controller.run(client, driver, told).await });
-            match task.join_next().await {
-                Some(Err(panic)) => {
-                    error!(err = %panic, "the controller panicked, beginning again");
-                }
-                Some(Ok(outcome)) => return outcome,
-                None => return Ok(()),
-            }
-            if stop.run_until_cancelled(sleep(AFTER_PANIC)).await.is_none() {
-                return Ok(());
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use async_trait::async_trait;
-    use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
-
-    use super::{super::driver::Connected, *};
-
-    /// Panics the first time, and works from then on.
-    #[derive(Default)]
-    struct Shaky(AtomicUsize);
-
-    #[async_trait]
-    impl Controller for Shaky {
-        async fn run(
-            &self,
-            _: Client,
-            _: Connected,
-            stop: CancellationToken,
-        ) -> anyhow::Result<()> {
-            assert!(self.0.fetch_add(1, Ordering::SeqCst) > 0, "the first time");
-            stop.cancel();
-            Ok(())
-        }
-    }
-
-    #[tokio::test]
-    async fn a_controller_that_panics_is_begun_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("csi.sock");
-        let _driver = ScriptedDriver::serve(&socket, DriverScript::new("shaky.example.com"));
-        let metrics = RpcMetrics::register(&mut Registry::default());
-        let source = DriverSource { socket, timeout: Duration::from_secs(15), metrics };
-        let connected = source.connect().await.unwrap();
-        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        let controller = Arc::new(Shaky::default());
-        let shift =
-            Shift { client: config.try_into().unwrap(), source, controller: controller.clone() };
-        tokio::time::pause();
-        let end = shift.work(None, &connected, &CancellationToken::new()).await.unwrap();
-        assert!(matches!(end, End::Stopped));
-        assert_eq!(controller.0.load(Ordering::SeqCst), 2);
-    }
 }

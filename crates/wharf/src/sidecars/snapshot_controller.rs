@@ -1,41 +1,43 @@
 //! `wharf snapshot-controller`, also under that name alone.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use kube::Client;
 use tokio_util::sync::CancellationToken;
 use wharf_cli::{FeatureGates, Flag, FlagError, FlagSet, Parsed};
 use wharf_facts::lease;
-use wharf_reconcile::Backoff;
 use wharf_sidecars::{
-    Caches, crds,
+    crds,
     snapshot_controller::{SnapshotController, SnapshotControllerOptions, SnapshotMetrics},
 };
 
 use super::{
-    controller::Controller,
-    flags::{Common, CommonFlags, RELEASE_ON_EXIT},
+    controller::{Cluster, Controller, Scope, WholeCluster},
+    flags::{Common, CommonFlags, RELEASE_ON_EXIT, RetryFlags, workers},
     groups::{self, GROUPS, GroupFlag},
-    shell::{self, ClusterSidecar},
+    shell::{Part, Personality},
 };
 
 /// The least time that the kinds are waited for.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
-struct Flags {
+pub(super) struct Flags {
     common: CommonFlags,
     groups: GroupFlag,
     worker_threads: Flag<i64>,
     resync_period: Flag<Duration>,
-    retry_interval_start: Flag<Duration>,
-    retry_interval_max: Flag<Duration>,
+    retry: RetryFlags,
     retry_crd_interval_max: Flag<Duration>,
     distributed: Flag<bool>,
     prevent_volume_mode_conversion: Flag<bool>,
 }
 
-impl Flags {
+impl Personality for Flags {
+    const NAME: &'static str = "snapshot-controller";
+    const ABOUT: &'static str =
+        "Binds VolumeSnapshots to VolumeSnapshotContents, for all CSI drivers of a cluster.";
+    type Source = WholeCluster;
+
     fn register(set: &mut FlagSet) -> Self {
         Self {
             common: CommonFlags::register(set, FeatureGates::new(&[RELEASE_ON_EXIT, GROUPS])),
@@ -50,16 +52,7 @@ impl Flags {
                 Duration::from_mins(15),
                 "How often every VolumeSnapshot is looked at again, changed or not. 0: never.",
             ),
-            retry_interval_start: set.duration(
-                "retry-interval-start",
-                Duration::from_secs(1),
-                "Pause after a first failure. It doubles with each further one.",
-            ),
-            retry_interval_max: set.duration(
-                "retry-interval-max",
-                Duration::from_mins(5),
-                "The longest pause after a failure.",
-            ),
+            retry: RetryFlags::register(set),
             retry_crd_interval_max: set.duration(
                 "retry-crd-interval-max",
                 Duration::from_secs(30),
@@ -78,15 +71,21 @@ impl Flags {
         }
     }
 
-    fn plan(&self, parsed: &Parsed, common: Common) -> Result<ClusterSidecar, FlagError> {
+    fn common(&self) -> &CommonFlags {
+        &self.common
+    }
+
+    fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<WholeCluster>, FlagError> {
         let unsaid = self.groups.refuse(parsed, &self.common.gates)?;
         let mut controller = Snapshots {
             options: self.options(parsed)?,
             patience: (*parsed.get(&self.retry_crd_interval_max)).max(LEAST_PATIENCE),
         };
-        Ok(ClusterSidecar {
+        Ok(Part {
+            name: Self::NAME,
             common,
-            lease: lease::SNAPSHOT_CONTROLLER,
+            source: (),
+            lease: Box::new(|()| lease::SNAPSHOT_CONTROLLER.to_owned()),
             controller: Box::new(move |registry, queues| {
                 if unsaid {
                     groups::warn();
@@ -97,18 +96,13 @@ impl Flags {
             }),
         })
     }
+}
 
+impl Flags {
     fn options(&self, parsed: &Parsed) -> Result<SnapshotControllerOptions, FlagError> {
-        let workers = usize::try_from(*parsed.get(&self.worker_threads)).ok();
-        let workers = workers
-            .filter(|count| *count > 0)
-            .ok_or_else(|| parsed.usage_error("--worker-threads must be greater than 0"))?;
         Ok(SnapshotControllerOptions {
-            workers,
-            backoff: Backoff {
-                first: *parsed.get(&self.retry_interval_start),
-                max: *parsed.get(&self.retry_interval_max),
-            },
+            workers: workers(parsed, &self.worker_threads)?,
+            backoff: self.retry.backoff(parsed),
             resync: *parsed.get(&self.resync_period),
             distributed: *parsed.get(&self.distributed),
             keep_volume_mode: *parsed.get(&self.prevent_volume_mode_conversion),
@@ -126,24 +120,24 @@ struct Snapshots {
 
 #[async_trait]
 impl Controller<()> for Snapshots {
-    async fn run(&self, client: Client, (): (), stop: CancellationToken) -> anyhow::Result<()> {
+    async fn run(
+        &self,
+        Cluster { client, caches }: Cluster,
+        (): (),
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
         let served = crds::wait_until_served(&client, self.patience);
         match stop.run_until_cancelled(served).await {
             None => return Ok(()),
             Some(served) => served?,
         }
-        let caches = Caches::of_all_drivers();
         let options = self.options.clone();
         let controller = SnapshotController::new(options, client.clone(), caches.clone());
-        tokio::join!(caches.run(&client, &stop), controller.run(stop.clone()));
+        controller.run(stop).await;
         Ok(())
     }
-}
 
-pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
-    let about =
-        "Binds VolumeSnapshots to VolumeSnapshotContents, for all CSI drivers of a cluster.";
-    let mut set = FlagSet::new(name, about);
-    let flags = Flags::register(&mut set);
-    shell::main(name, &set, &flags.common, args, |parsed, common| flags.plan(parsed, common))
+    fn scope(&self) -> Scope {
+        Scope::Cluster
+    }
 }

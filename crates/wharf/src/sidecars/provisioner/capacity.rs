@@ -4,7 +4,7 @@ use wharf_cli::{Flag, FlagError, FlagSet, Parsed};
 use wharf_cluster::Throttle;
 use wharf_sidecars::provisioner::{CapacityOptions, OwnerOptions};
 
-use super::{threads, variable};
+use super::super::flags::{variable, workers};
 
 /// Flags about what the scheduler is told of capacities.
 pub(super) struct CapacityFlags {
@@ -88,7 +88,7 @@ impl CapacityFlags {
             owner,
             poll,
             immediate: *parsed.get(&self.immediate),
-            workers: threads(parsed, &self.threads)?,
+            workers: workers(parsed, &self.threads)?,
         };
         Ok(Some(CapacityPlan { options, throttle: self.throttle(parsed)? }))
     }

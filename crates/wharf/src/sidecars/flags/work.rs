@@ -1,0 +1,101 @@
+//! Flags about the work itself that several sidecars have: how many things at once, how often again, and where.
+
+use std::time::Duration;
+
+use wharf_cli::{Flag, FlagError, FlagSet, FlagValue, Parsed};
+use wharf_reconcile::Backoff;
+
+use super::Common;
+
+/// `--retry-interval-start` and `--retry-interval-max`.
+pub(in crate::sidecars) struct RetryFlags {
+    start: Flag<Duration>,
+    max: Flag<Duration>,
+}
+
+impl RetryFlags {
+    pub(in crate::sidecars) fn register(set: &mut FlagSet) -> Self {
+        Self {
+            start: set.duration(
+                "retry-interval-start",
+                Duration::from_secs(1),
+                "Pause after a first failure. It doubles with each further one.",
+            ),
+            max: set.duration(
+                "retry-interval-max",
+                Duration::from_mins(5),
+                "The longest pause after a failure, and the one after what the CSI driver calls infeasible.",
+            ),
+        }
+    }
+
+    pub(in crate::sidecars) fn backoff(&self, parsed: &Parsed) -> Backoff {
+        Backoff { first: *parsed.get(&self.start), max: *parsed.get(&self.max) }
+    }
+}
+
+/// How many things are done at once.
+pub(in crate::sidecars) fn workers<T>(parsed: &Parsed, flag: &Flag<T>) -> Result<usize, FlagError>
+where
+    T: FlagValue + Copy,
+    usize: TryFrom<T>,
+{
+    let count = usize::try_from(*parsed.get(flag)).ok().filter(|count| *count > 0);
+    count
+        .ok_or_else(|| parsed.usage_error(format_args!("--{} must be greater than 0", flag.name())))
+}
+
+/// `--node-deployment`, for drivers that serve the node alone that they run on.
+pub(in crate::sidecars) struct NodeFlag(Flag<bool>);
+
+impl NodeFlag {
+    pub(in crate::sidecars) fn register(set: &mut FlagSet) -> Self {
+        Self(set.bool(
+            "node-deployment",
+            false,
+            "Serve only the node named by NODE_NAME, for CSI drivers that run on each node.",
+        ))
+    }
+
+    /// The node that is served alone.
+    pub(in crate::sidecars) fn name(
+        &self,
+        parsed: &Parsed,
+        common: &Common,
+    ) -> Result<Option<String>, FlagError> {
+        if !*parsed.get(&self.0) {
+            return Ok(None);
+        }
+        if common.election.is_some() {
+            return Err(parsed.usage_error(
+                "--leader-election cannot be set with --node-deployment: each node works by itself",
+            ));
+        }
+        variable("NODE_NAME").map(Some).ok_or_else(|| {
+            parsed.usage_error("--node-deployment needs the node's name in the variable NODE_NAME")
+        })
+    }
+}
+
+/// `--master`, which some releases had.
+pub(in crate::sidecars) struct MasterFlag(Flag<String>);
+
+impl MasterFlag {
+    pub(in crate::sidecars) fn register(set: &mut FlagSet) -> Self {
+        Self(set.string("master", "", "Not supported: the kubeconfig names the API server."))
+    }
+
+    pub(in crate::sidecars) fn refuse(&self, parsed: &Parsed) -> Result<(), FlagError> {
+        if parsed.get(&self.0).is_empty() {
+            return Ok(());
+        }
+        Err(parsed.usage_error(
+            "--master is not supported: name the API server in the file of --kubeconfig",
+        ))
+    }
+}
+
+/// A variable of the environment that says something.
+pub(in crate::sidecars) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}

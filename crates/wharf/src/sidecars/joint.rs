@@ -1,0 +1,174 @@
+//! `wharf sidecars`: controllers in one process, with one cache of what they watch.
+
+use std::process::ExitCode;
+
+use wharf_cli::{Flag, FlagError, FlagSet, JointFlags, JointLine, LoggingFlags, Parsed};
+
+use super::{
+    Attacher, Provisioner, Resizer, SnapshotController, Snapshotter,
+    controller::WholeCluster,
+    driver::DriverSource,
+    flags::{CommonFlags, WHOLE},
+    shell::{Part, Personality, start},
+};
+use crate::running::usage;
+
+const ABOUT: &str = "Runs CSI sidecars in one process: one watch for each kind of object, one connection to the CSI \
+                     driver, and a Lease for each controller.\nA flag counts for every controller that has it; with a \
+                     controller's name before it, as in --attacher-timeout=1m, for that one alone.";
+
+/// The flags of all that can be joined.
+struct Joint {
+    flags: JointFlags,
+    controllers: Flag<Vec<String>>,
+    attacher: Attacher,
+    provisioner: Provisioner,
+    resizer: Resizer,
+    snapshotter: Snapshotter,
+    snapshot_controller: SnapshotController,
+}
+
+/// Names of what can be joined, in the order in which they are joined.
+const NAMES: [&str; 5] =
+    [Attacher::NAME, Provisioner::NAME, Resizer::NAME, Snapshotter::NAME, SnapshotController::NAME];
+
+pub(super) fn main(name: &str, args: Vec<String>) -> ExitCode {
+    let joint = Joint::new(name);
+    joint.run(name, args).unwrap_or_else(|error| usage(&error))
+}
+
+impl Joint {
+    fn new(command: &str) -> Self {
+        fn join<P: Personality>(flags: &mut JointFlags, command: &str) -> P {
+            let mut set = FlagSet::new(command, P::ABOUT);
+            let personality = P::register(&mut set);
+            flags.join(P::NAME, set);
+            personality
+        }
+        let mut own = FlagSet::new(command, ABOUT);
+        let controllers = own.string_list(
+            "controllers",
+            vec!["*".to_owned()],
+            format!(
+                "Which to run: * for all, or names; -name leaves one out. Known: {}.",
+                NAMES.join(", ")
+            ),
+        );
+        let mut log = FlagSet::new(command, "");
+        LoggingFlags::register(&mut log);
+        let mut flags = JointFlags::new(own, WHOLE.into_iter().chain(log.names()));
+        Self {
+            controllers,
+            attacher: join(&mut flags, command),
+            provisioner: join(&mut flags, command),
+            resizer: join(&mut flags, command),
+            snapshotter: join(&mut flags, command),
+            snapshot_controller: join(&mut flags, command),
+            flags,
+        }
+    }
+
+    fn run(&self, name: &str, args: Vec<String>) -> Result<ExitCode, FlagError> {
+        let line = self.flags.read(args)?;
+        let chosen = self.chosen(&line)?;
+        let parsed = line.parse(&chosen)?;
+        let lines: Vec<(&str, &Parsed)> = chosen.iter().copied().zip(&parsed).collect();
+        let Some(&(first, process)) = lines.first() else { return Ok(ExitCode::SUCCESS) };
+        let common = self.common(first);
+        Ok(match lines.as_slice() {
+            [(SnapshotController::NAME, _)] => start(name, common, process, || {
+                let part: Part<WholeCluster> = self.snapshot_controller.part(process)?;
+                Ok(vec![part])
+            }),
+            lines => start(name, common, process, || self.parts(lines)),
+        })
+    }
+
+    /// The names of those that were asked for.
+    fn chosen(&self, line: &JointLine<'_>) -> Result<Vec<&'static str>, FlagError> {
+        let own = line.own();
+        let asked: Vec<&str> = own.get(&self.controllers).iter().map(|name| name.trim()).collect();
+        for name in asked.iter().filter(|name| **name != "*") {
+            if !NAMES.contains(&name.strip_prefix('-').unwrap_or(name)) {
+                return Err(own.usage_error(format_args!(
+                    "--controllers: there is no {name:?}: expected * or some of {}",
+                    NAMES.join(", ")
+                )));
+            }
+        }
+        let is_left_out =
+            |name: &str| asked.iter().any(|asked| asked.strip_prefix('-') == Some(name));
+        let chosen: Vec<&str> = NAMES
+            .into_iter()
+            .filter(|name| (asked.contains(name) || asked.contains(&"*")) && !is_left_out(name))
+            .collect();
+        match chosen.is_empty() {
+            true => Err(own.usage_error("--controllers leaves none to run")),
+            false => Ok(chosen),
+        }
+    }
+
+    fn parts(&self, lines: &[(&str, &Parsed)]) -> Result<Vec<Part<DriverSource>>, FlagError> {
+        let mut parts = Vec::new();
+        for (name, parsed) in lines {
+            match *name {
+                Attacher::NAME => parts.push(self.attacher.part(parsed)?),
+                Provisioner::NAME => parts.push(self.provisioner.part(parsed)?),
+                Resizer::NAME => parts.push(self.resizer.part(parsed)?),
+                Snapshotter::NAME => parts.push(self.snapshotter.part(parsed)?),
+                _ => {}
+            }
+        }
+        let of_cluster = lines.iter().find(|(name, _)| *name == SnapshotController::NAME);
+        if let (Some((_, parsed)), Some(first)) = (of_cluster, parts.first()) {
+            let driver = first.source.clone();
+            parts.push(self.snapshot_controller.part(parsed)?.beside_driver(driver));
+        }
+        Ok(parts)
+    }
+
+    fn common(&self, name: &str) -> &CommonFlags {
+        match name {
+            Attacher::NAME => self.attacher.common(),
+            Provisioner::NAME => self.provisioner.common(),
+            Resizer::NAME => self.resizer.common(),
+            Snapshotter::NAME => self.snapshotter.common(),
+            _ => self.snapshot_controller.common(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(controllers: &str) -> Result<Vec<&'static str>, String> {
+        let joint = Joint::new("wharf sidecars");
+        let args = vec![format!("--controllers={controllers}")];
+        let line = joint.flags.read(args).map_err(|error| error.to_string())?;
+        joint.chosen(&line).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn controllers_are_chosen_by_name() {
+        assert_eq!(chosen("*").unwrap(), NAMES);
+        assert_eq!(chosen("resizer, attacher").unwrap(), ["attacher", "resizer"]);
+        assert_eq!(chosen("*,-snapshot-controller").unwrap(), NAMES[..4]);
+        assert!(chosen("atacher").unwrap_err().contains("there is no \"atacher\""));
+        assert!(chosen("attacher,-attacher").unwrap_err().contains("leaves none"));
+    }
+
+    #[test]
+    fn each_gets_its_own_value_where_it_has_one() {
+        let joint = Joint::new("wharf sidecars");
+        let args = ["--timeout=20s", "--snapshotter-timeout=2m", "--csi-address=/x/csi.sock"];
+        let line = joint.flags.read(args.map(str::to_owned).to_vec()).unwrap();
+        let parsed = line.parse(&NAMES).unwrap();
+        let lines: Vec<(&str, &Parsed)> = NAMES.into_iter().zip(&parsed).collect();
+        let parts = joint.parts(&lines).unwrap();
+        let found: Vec<(&str, u64)> =
+            parts.iter().map(|part| (part.name, part.source.timeout.as_secs())).collect();
+        let wanted = [20, 20, 20, 120, 20];
+        assert_eq!(found, NAMES.into_iter().zip(wanted).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,259 @@
+//! Controllers at work: each whenever it is its turn, all of them for as long as the driver stays what it was.
+
+use std::{sync::Arc, time::Duration};
+
+use kube::Client;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, error, info_span, warn};
+use wharf_cluster::{Election, ElectionHealth, ElectionMetrics};
+use wharf_sidecars::Caches;
+
+use super::{
+    controller::{Cluster, Controller, Scope, Source},
+    election::ElectionPlan,
+    shell::Lease,
+};
+
+/// How long a controller that panicked or failed rests before it is begun again, longer each time.
+const FIRST_REST: Duration = Duration::from_secs(5);
+const LONGEST_REST: Duration = Duration::from_mins(5);
+
+/// How long controllers may take to stop when their driver has changed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// All controllers of a process.
+pub(super) struct Shift<S: Source> {
+    client: Client,
+    source: S,
+    posts: Vec<Arc<Post<S::Found>>>,
+}
+
+/// A controller, and what it needs to work whenever it is its turn.
+pub(super) struct Post<For> {
+    pub(super) name: &'static str,
+    pub(super) client: Client,
+    pub(super) controller: Arc<dyn Controller<For>>,
+    /// `None` where there is one replica only.
+    pub(super) candidacy: Option<Candidacy<For>>,
+}
+
+/// A stand in the election for a Lease.
+pub(super) struct Candidacy<For> {
+    pub(super) client: Client,
+    pub(super) plan: ElectionPlan,
+    pub(super) lease: Lease<For>,
+    pub(super) health: ElectionHealth,
+    pub(super) metrics: ElectionMetrics,
+}
+
+/// Why work ended.
+pub(super) enum End<F> {
+    Stopped,
+    /// The driver has another name, and so another Lease, or other capabilities.
+    Changed(F),
+}
+
+impl<S: Source> Shift<S> {
+    pub(super) fn new(client: Client, source: S, posts: Vec<Post<S::Found>>) -> Self {
+        Self { client, source, posts: posts.into_iter().map(Arc::new).collect() }
+    }
+
+    /// Works, or stands by, until it is told to stop or the driver has become another one.
+    ///
+    /// One that works alone ends with an error of its own, as whoever started the process expects; where there are
+    /// others, it rests and begins again.
+    pub(super) async fn work(
+        &self,
+        found: &S::Found,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<End<S::Found>> {
+        let told = stop.child_token();
+        let scopes: Vec<Scope> = self.posts.iter().map(|post| post.controller.scope()).collect();
+        let caches = Scope::caches(&scopes, S::driver(found));
+        let alone = self.posts.len() == 1;
+        let mut working = JoinSet::new();
+        for post in &self.posts {
+            let (post, found) = (Arc::clone(post), found.clone());
+            let (caches, told) = (caches.clone(), told.clone());
+            let span = info_span!("controller", controller = post.name);
+            let work = async move { post.work(&caches, &found, &told, alone).await };
+            // A name beside each line would only be in the way of one that is alone.
+            match alone {
+                true => working.spawn(work),
+                false => working.spawn(work.instrument(span)),
+            };
+        }
+        let watching = caches.run(&self.client, &told);
+        let ended = async {
+            while let Some(outcome) = working.join_next().await {
+                outcome.unwrap_or_else(|panic| Err(panic.into()))?;
+            }
+            anyhow::Ok(())
+        };
+        let outcome = tokio::select! {
+            outcome = ended => outcome.map(|()| End::Stopped),
+            () = watching => Ok(End::Stopped),
+            changed = self.source.changed(found) => {
+                warn!("beginning again with the driver as it is now");
+                Ok(End::Changed(changed))
+            }
+        };
+        told.cancel();
+        // What does not end in time is cut by being dropped.
+        let _ = timeout(GRACE, working.join_all()).await;
+        outcome
+    }
+}
+
+impl<For: Clone + Send + Sync + 'static> Post<For> {
+    async fn work(
+        &self,
+        caches: &Caches,
+        found: &For,
+        stop: &CancellationToken,
+        alone: bool,
+    ) -> anyhow::Result<()> {
+        let Some(candidacy) = &self.candidacy else {
+            return self.supervise(caches, found, stop.clone(), alone).await;
+        };
+        let election = candidacy.election(found);
+        // A lost Lease ends the work and not the process: it stands again.
+        loop {
+            let supervised = |stop| self.supervise(caches, found, stop, alone);
+            match election.run(stop, supervised).await {
+                Ok(outcome) => return outcome.unwrap_or(Ok(())),
+                Err(lost) => error!(err = %lost, "stopped leading"),
+            }
+        }
+    }
+
+    /// Runs the controller until it is told to stop, again if it panicked. Dropping this ends the controller, too.
+    async fn supervise(
+        &self,
+        caches: &Caches,
+        found: &For,
+        stop: CancellationToken,
+        alone: bool,
+    ) -> anyhow::Result<()> {
+        let mut rest = FIRST_REST;
+        loop {
+            let began = Instant::now();
+            let cluster = Cluster { client: self.client.clone(), caches: caches.clone() };
+            let (controller, found, told) =
+                (Arc::clone(&self.controller), found.clone(), stop.clone());
+            let mut task = JoinSet::new();
+            task.spawn(async move { controller.run(cluster, found, told).await }.in_current_span());
+            match task.join_next().await {
+                Some(Err(panic)) => {
+                    error!(err = %panic, "the controller panicked, beginning again");
+                }
+                Some(Ok(Err(failure))) if !alone => {
+                    error!(err = %format!("{failure:#}"), again_in = ?rest, "the controller failed");
+                }
+                Some(Ok(outcome)) => return outcome,
+                None => return Ok(()),
+            }
+            if began.elapsed() > LONGEST_REST {
+                rest = FIRST_REST;
+            }
+            if stop.run_until_cancelled(sleep(rest)).await.is_none() {
+                return Ok(());
+            }
+            rest = (rest * 2).min(LONGEST_REST);
+        }
+    }
+}
+
+impl<For> Candidacy<For> {
+    fn election(&self, found: &For) -> Election {
+        let options = self.plan.options((self.lease)(found));
+        Election::new(self.client.clone(), options, self.health.clone(), &self.metrics)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use anyhow::bail;
+    use async_trait::async_trait;
+
+    use super::{super::controller::WholeCluster, *};
+
+    /// Panics or fails the first time, and works from then on.
+    struct Shaky {
+        panics: bool,
+        begun: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Controller<()> for Shaky {
+        async fn run(&self, _: Cluster, (): (), stop: CancellationToken) -> anyhow::Result<()> {
+            if self.begun.fetch_add(1, Ordering::SeqCst) > 0 {
+                stop.cancelled().await;
+                return Ok(());
+            }
+            assert!(!self.panics, "the first time");
+            bail!("the first time");
+        }
+    }
+
+    /// Ends the process once it was begun, and another was begun twice.
+    struct Steady {
+        other: Arc<Shaky>,
+        begun: AtomicUsize,
+        end: CancellationToken,
+    }
+
+    #[async_trait]
+    impl Controller<()> for Steady {
+        async fn run(&self, _: Cluster, (): (), stop: CancellationToken) -> anyhow::Result<()> {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            while self.other.begun.load(Ordering::SeqCst) < 2 {
+                sleep(FIRST_REST).await;
+            }
+            self.end.cancel();
+            stop.cancelled().await;
+            Ok(())
+        }
+    }
+
+    fn shift(controllers: Vec<Arc<dyn Controller<()>>>) -> Shift<WholeCluster> {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client: Client = config.try_into().unwrap();
+        let post =
+            |controller| Post { name: "some", client: client.clone(), controller, candidacy: None };
+        Shift::new(client.clone(), WholeCluster, controllers.into_iter().map(post).collect())
+    }
+
+    fn shaky(panics: bool) -> Arc<Shaky> {
+        Arc::new(Shaky { panics, begun: AtomicUsize::new(0) })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_panics_or_fails_is_begun_again_and_others_go_on() {
+        for panics in [true, false] {
+            let (end, other) = (CancellationToken::new(), shaky(panics));
+            let steady = Arc::new(Steady {
+                other: other.clone(),
+                begun: AtomicUsize::new(0),
+                end: end.clone(),
+            });
+            let shift = shift(vec![other.clone(), steady.clone()]);
+            assert!(matches!(shift.work(&(), &end).await.unwrap(), End::Stopped));
+            assert_eq!(other.begun.load(Ordering::SeqCst), 2);
+            assert_eq!(steady.begun.load(Ordering::SeqCst), 1);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_alone_ends_the_process_with_its_error() {
+        let shift = shift(vec![shaky(false)]);
+        let ended = shift.work(&(), &CancellationToken::new()).await;
+        assert_eq!(ended.err().unwrap().to_string(), "the first time");
+    }
+}
