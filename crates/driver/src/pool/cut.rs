@@ -22,6 +22,11 @@ pub(super) struct Still {
 }
 
 impl Still {
+    /// For a copy that is instant.
+    pub(super) fn not_held() -> Self {
+        Self { frozen: None, limit: None }
+    }
+
     /// For how long the copy may take.
     pub(super) fn limit(&self) -> Option<Duration> {
         self.limit
@@ -47,13 +52,17 @@ impl Pool {
         if !backend.instant() {
             return self.hold_still(volume, backend);
         }
-        if let Some(device) = self.writable_loop(volume)? {
-            match mountinfo::of_device(loopdev::device_number(&device.path)?)?.first() {
-                Some(mount) => sync::filesystem(&mount.point)?,
-                None => flush(&device)?,
-            }
+        self.flush(volume)?;
+        Ok(Still::not_held())
+    }
+
+    /// Brings to the image what was written to a volume until now.
+    pub(super) fn flush(&self, volume: &Volume) -> Result<(), Error> {
+        let Some(device) = self.writable_loop(volume)? else { return Ok(()) };
+        match mountinfo::of_device(loopdev::device_number(&device.path)?)?.first() {
+            Some(mount) => Ok(sync::filesystem(&mount.point)?),
+            None => flush(&device),
         }
-        Ok(Still { frozen: None, limit: None })
     }
 
     /// Brings a volume to a state that stays as it is until copies of it and of others are taken, asking the kernel how it is
@@ -64,7 +73,7 @@ impl Pool {
         backend: &dyn Backend,
     ) -> Result<Still, Error> {
         let Some(device) = self.writable_loop(volume)? else {
-            return Ok(Still { frozen: None, limit: None });
+            return Ok(Still::not_held());
         };
         let mounts = mountinfo::of_device(loopdev::device_number(&device.path)?)?;
         let limit = (!backend.instant()).then_some(self.options.freeze_limit);

@@ -1,11 +1,12 @@
 //! Snapshots: cut and deleted.
 
 use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle};
 
 use wharf_csi_sdk::Fingerprint;
 use wharf_mount::sync;
 
-use super::cut::too_slow;
+use super::cut::{Still, too_slow};
 use super::volumes::room_for;
 use super::{Mark, Pool, fresh_id, now, remove, remove_image};
 use crate::backend::Shape;
@@ -31,13 +32,21 @@ impl Pool {
     /// # Errors
     /// When the name is taken by a snapshot of another volume, the volume is missing or cannot stand still, or the pool is full.
     pub fn create_snapshot(&self, new: NewSnapshot) -> Result<Arc<Snapshot>, Error> {
-        let snapshot = self.promise_snapshot(new)?;
+        // The volume and the promise are flushed at the same time: neither waits for the other's disk.
+        let (flushed, promised) = thread::scope(|scope| {
+            let unmade = self.volume_to_flush(&new);
+            let flush = unmade.map(|volume| scope.spawn(move || self.flush(&volume)));
+            let promised = self.promise_snapshot(new);
+            (flush.map_or(Ok(()), joined), promised)
+        });
+        let snapshot = promised?;
         if snapshot.phase != Phase::Creating {
             return Ok(snapshot);
         }
         self.reach(Point::SnapshotPromised)?;
-        let made =
-            self.make_snapshot(&snapshot).inspect_err(|_| self.forget_snapshots(&[&snapshot]))?;
+        let made = flushed
+            .and_then(|()| self.make_snapshot(&snapshot))
+            .inspect_err(|_| self.forget_snapshots(&[&snapshot]))?;
         let ready = self.store.update(move |draft| {
             let id = made.id.clone();
             draft.put(made);
@@ -117,12 +126,27 @@ impl Pool {
         })
     }
 
+    /// The volume of a snapshot that is still to be cut, if that is instant and so begins with a flush.
+    fn volume_to_flush(&self, new: &NewSnapshot) -> Option<Arc<Volume>> {
+        let made = |snapshot: &Arc<Snapshot>| snapshot.phase != Phase::Creating;
+        self.store.read(|state| {
+            let volume = state.volumes.get(&new.volume)?;
+            let is_made = state.snapshots.named(&new.name).is_some_and(made);
+            let flushes = !is_made && self.backend(volume.backend).instant();
+            flushes.then(|| Arc::clone(volume))
+        })
+    }
+
+    /// Cuts a snapshot of a volume that was flushed if its copy is instant.
     fn make_snapshot(&self, snapshot: &Snapshot) -> Result<Snapshot, Error> {
         let volume = self.volume(&snapshot.volume)?;
         let partial = self.layout.in_the_making(&snapshot.image);
         remove(&partial)?;
         let backend = self.backend(snapshot.backend);
-        let still = self.ready_to_copy(&volume, backend)?;
+        let still = match backend.instant() {
+            true => Still::not_held(),
+            false => self.hold_still(&volume, backend)?,
+        };
         self.reach(Point::SnapshotFrozen)?;
         let cut = Snapshot { cut: now(), ..snapshot.clone() };
         let limit = still.limit();
@@ -150,6 +174,11 @@ impl Pool {
         let partial = self.layout.in_the_making(&snapshot.image);
         self.backend(snapshot.backend).copy(&self.image(volume), &partial, shape, limit)
     }
+}
+
+/// What a thread gave. Its panic goes on in whoever waits for it.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// A snapshot's record before it is cut.
