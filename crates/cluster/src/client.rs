@@ -6,7 +6,7 @@ use kube::{
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
-use crate::Throttle;
+use crate::{Throttle, patience::Patience};
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -27,10 +27,18 @@ pub enum ConnectError {
     Client(#[source] Box<kube::Error>),
 }
 
+impl From<kube::Error> for ConnectError {
+    fn from(error: kube::Error) -> Self {
+        Self::Client(Box::new(error))
+    }
+}
+
 /// A client from a kubeconfig file, or from the pod's service account where none is given. Nothing is dialled yet.
+///
+/// Where the API server asks for a pause, a request waits and is sent again.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
-    let config = configuration(kubeconfig).await?;
-    Client::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))
+    let builder = ClientBuilder::try_from(configuration(kubeconfig).await?)?;
+    Ok(builder.with_layer(&Patience).build())
 }
 
 /// The same with a limit on its requests.
@@ -38,10 +46,8 @@ pub async fn connect_throttled(
     kubeconfig: Option<&Path>,
     throttle: Throttle,
 ) -> Result<Client, ConnectError> {
-    let config = configuration(kubeconfig).await?;
-    let builder =
-        ClientBuilder::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
-    Ok(builder.with_layer(&throttle).build())
+    let builder = ClientBuilder::try_from(configuration(kubeconfig).await?)?;
+    Ok(builder.with_layer(&Patience).with_layer(&throttle).build())
 }
 
 async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {

@@ -13,6 +13,7 @@ mod kinds;
 pub mod lease;
 mod pages;
 mod patch;
+mod patience;
 mod store;
 mod throttle;
 mod watch;

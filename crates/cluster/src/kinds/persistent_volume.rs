@@ -136,6 +136,11 @@ impl PersistentVolumeSpec {
 impl PersistentVolume {
     /// By the driver's name for it.
     pub const BY_HANDLE: Index = Index(0);
+
+    /// Whether it is a volume of this driver.
+    pub fn is_of(&self, driver: &str) -> bool {
+        self.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver)
+    }
 }
 
 impl Kind for PersistentVolume {
