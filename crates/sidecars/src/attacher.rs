@@ -174,7 +174,9 @@ impl Attacher {
 impl Shared {
     /// Whether this attacher works on an attachment.
     fn serves(&self, attachment: &VolumeAttachment) -> bool {
-        self.options.node.as_ref().is_none_or(|node| *node == attachment.spec.node_name)
+        let here = |node: &String| *node == attachment.spec.node_name;
+        attachment.spec.attacher == self.options.driver
+            && self.options.node.as_ref().is_none_or(here)
     }
 
     fn forced(&self) -> MutexGuard<'_, HashSet<Key>> {

@@ -27,7 +27,7 @@ pub struct Caches {
     pub claims: Arc<Store<PersistentVolumeClaim>>,
     /// Pods that may use claims: those that have ended do not count.
     pub pods: Arc<Store<Pod>>,
-    /// The driver's classes of volumes.
+    /// All classes of volumes: a claim may name one of another driver by mistake.
     pub storage_classes: Arc<Store<StorageClass>>,
     /// The driver's classes of attributes.
     pub attributes_classes: Arc<Store<VolumeAttributesClass>>,
@@ -119,7 +119,7 @@ impl Caches {
                 pod.metadata.labels = Default::default();
                 !pod.status.ended && !pod.spec.claims.is_empty()
             }),
-            storage_classes: of_driver(&is_own, |it: &StorageClass| &it.provisioner),
+            storage_classes: Store::new(|_| true),
             attributes_classes: of_driver(&is_own, |it: &VolumeAttributesClass| &it.driver_name),
             snapshots: Store::new(|snapshot: &mut VolumeSnapshot| {
                 snapshot.metadata.labels = Default::default();

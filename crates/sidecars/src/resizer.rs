@@ -198,7 +198,7 @@ impl Shared {
     /// The volume of a claim, where it is the driver's, in its place, and theirs is a match that both agree on.
     fn volume_of(&self, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolume>> {
         let volume = self.volumes.store().get(claim.spec.volume_name.as_deref()?)?;
-        let own = volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == self.options.driver);
+        let own = volume.is_of(&self.options.driver);
         let bound = volume.spec.claim_ref.as_ref().is_some_and(|bound| {
             bound.uid == claim.metadata.uid
                 && claim.metadata.namespace.as_ref() == Some(&bound.namespace)

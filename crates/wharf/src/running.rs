@@ -3,10 +3,15 @@
 use std::{future::Future, process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::{
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    time::{ClockId, clock_gettime},
+};
 use tokio::{
     runtime::{Builder, Runtime},
     signal::unix::{SignalKind, signal},
+    task::spawn_blocking,
+    time::sleep,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -20,6 +25,13 @@ const IDLE_CALLER: Duration = Duration::from_millis(500);
 
 /// How long system calls may take once everything else has ended.
 const LAST_CALLS: Duration = Duration::from_secs(2);
+
+/// How often a process is asked whether it rests.
+const LOOK: Duration = Duration::from_secs(5);
+/// A process that rests uses the processor for less than this between two looks.
+const AT_REST: Duration = Duration::from_millis(25);
+/// Work after which there may be something to give back.
+const A_BURST: Duration = Duration::from_millis(100);
 
 /// How many threads a command deserves.
 #[derive(Clone, Copy)]
@@ -105,6 +117,28 @@ where
         let _ = write_termination_message(TERMINATION_LOG, &format!("{error:#}"));
         ExitCode::FAILURE
     })
+}
+
+/// Gives memory back whenever a burst of work is over, until it is told to stop: lists of thousands of objects leave much
+/// behind that is free and not the kernel's.
+pub(crate) async fn give_back_at_rest(stop: CancellationToken) {
+    let (mut given_back, mut last) = (Duration::ZERO, Duration::ZERO);
+    while stop.run_until_cancelled(sleep(LOOK)).await.is_some() {
+        let used = processor_time();
+        let rests = used - last < AT_REST;
+        if rests && used - given_back > A_BURST {
+            // If it panics, there is nothing to give back.
+            let _ = spawn_blocking(wharf_mount::heap::trim).await;
+            given_back = processor_time();
+        }
+        last = used;
+    }
+}
+
+/// Of all threads, since the start.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Says what is wrong with a command line, or gives the help that was asked for.

@@ -23,10 +23,30 @@ impl Shared {
         Subscriptions {
             _volumes: self.volumes.store().subscribe(told(self, queues, Self::volume_changed)),
             _nodes: self.nodes.subscribe(told(self, queues, Self::node_changed)),
-            _attachments: self.attachments.store().subscribe({
-                let queues = queues.clone();
-                move |change| attachment_changed(&change, &queues)
-            }),
+            _attachments: self.attachments.store().subscribe(told(
+                self,
+                queues,
+                Self::attachment_changed,
+            )),
+        }
+    }
+
+    fn attachment_changed(&self, change: &Change<'_, VolumeAttachment>, queues: &Queues) {
+        let Change { key, old, new } = change;
+        if !new.or(*old).is_some_and(|attachment| self.serves(attachment)) {
+            return;
+        }
+        match reaction(old.map(AsRef::as_ref), new.map(AsRef::as_ref)) {
+            Reaction::None => {}
+            Reaction::Wake => queues.attachments.wake(Arc::clone(key)),
+            Reaction::Renew => queues.attachments.renew(Arc::clone(key)),
+            Reaction::Forget => queues.attachments.forget(key),
+        }
+        // The last attachment of a volume may be what its deletion waits for.
+        if let (Some(old), None) = (old, new)
+            && let Some(volume) = &old.spec.source.persistent_volume_name
+        {
+            queues.volumes.wake(volume.as_str().into());
         }
     }
 
@@ -38,7 +58,7 @@ impl Shared {
         if change.old.is_none() {
             let waiting = self.attachments.store();
             let waiting = waiting.indexed(VolumeAttachment::BY_VOLUME, change.key);
-            self.renew_unfinished(waiting, queues);
+            self.renew_unfinished(&waiting, queues);
         }
     }
 
@@ -51,7 +71,7 @@ impl Shared {
         {
             let waiting = self.attachments.store();
             let waiting = waiting.indexed(VolumeAttachment::BY_NODE, change.key);
-            self.renew_unfinished(waiting, queues);
+            self.renew_unfinished(&waiting, queues);
         }
     }
 
@@ -60,7 +80,7 @@ impl Shared {
         let mut connections = Connections::of(&self.driver);
         loop {
             connections.next().await;
-            self.renew_unfinished(self.attachments.store().all(), queues);
+            self.renew_unfinished(&self.attachments.store().all(), queues);
         }
     }
 
@@ -69,7 +89,7 @@ impl Shared {
         let mut resync = Resync::every(self.options.resync);
         loop {
             resync.next().await;
-            for attachment in self.attachments.store().all() {
+            for attachment in self.attachments.store().all().iter().filter(|it| self.serves(it)) {
                 queues.attachments.wake(attachment.metadata.name.as_str().into());
             }
             for volume in self.volumes.store().all() {
@@ -79,27 +99,11 @@ impl Shared {
     }
 
     /// Ends the back-off of attachments that are not where they should be.
-    fn renew_unfinished(&self, attachments: Vec<Arc<VolumeAttachment>>, queues: &Queues) {
-        for attachment in attachments {
+    fn renew_unfinished(&self, attachments: &[Arc<VolumeAttachment>], queues: &Queues) {
+        for attachment in attachments.iter().filter(|it| self.serves(it)) {
             if attachment.metadata.deleting || !attachment.status.attached {
                 queues.attachments.renew(attachment.metadata.name.as_str().into());
             }
         }
-    }
-}
-
-fn attachment_changed(change: &Change<'_, VolumeAttachment>, queues: &Queues) {
-    let Change { key, old, new } = change;
-    match reaction(old.map(AsRef::as_ref), new.map(AsRef::as_ref)) {
-        Reaction::None => {}
-        Reaction::Wake => queues.attachments.wake(Arc::clone(key)),
-        Reaction::Renew => queues.attachments.renew(Arc::clone(key)),
-        Reaction::Forget => queues.attachments.forget(key),
-    }
-    // The last attachment of a volume may be what its deletion waits for.
-    if let (Some(old), None) = (old, new)
-        && let Some(volume) = &old.spec.source.persistent_volume_name
-    {
-        queues.volumes.wake(volume.as_str().into());
     }
 }

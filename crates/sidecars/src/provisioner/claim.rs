@@ -97,7 +97,7 @@ impl Shared {
         self.options.metrics.provisioned(claim, None);
         tracing::warn!(claim = claim.title(), error = %refusal, "no volume is made for the claim");
         match refusal {
-            Refusal::InTree(_) => {
+            Refusal::InTree(_) | Refusal::OtherClass { .. } => {
                 let message = refusal.to_string();
                 self.events.tell(&**claim, EventType::Warning, "ProvisioningFailed", message);
                 Outcome::Done

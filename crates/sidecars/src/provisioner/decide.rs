@@ -40,6 +40,10 @@ pub(super) fn claim_need(
         let name = claim.class().unwrap_or_default();
         Refusal::NoClass(name.to_owned())
     })?;
+    if class.provisioner != driver {
+        let (class, provisioner) = (class.metadata.name.clone(), class.provisioner.clone());
+        return Err(Refusal::OtherClass { class, provisioner });
+    }
     let waits = class.waits_for_consumer() && selected.is_none();
     Ok(if waits { ClaimNeed::Nothing } else { ClaimNeed::Volume })
 }
@@ -102,7 +106,7 @@ pub(super) enum VolumeNeed {
 /// What a volume needs.
 pub(super) fn volume_need(volume: &PersistentVolume, driver: &str) -> VolumeNeed {
     let metadata = &volume.metadata;
-    let csi = volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver);
+    let csi = volume.is_of(driver);
     let made_by_another = metadata.annotations.get(annotation::PROVISIONED_BY);
     if !csi || made_by_another.is_some_and(|maker| maker != driver) {
         return VolumeNeed::Nothing;

@@ -57,6 +57,11 @@ fn what_cannot_be_served_is_refused() {
     let ours = claim(&json!({ annotation::STORAGE_PROVISIONER: DRIVER }), "");
     let missing = claim_need(&ours, None, DRIVER, None);
     assert_eq!(missing, Err(Refusal::NoClass("class".to_owned())));
+    let other = StorageClass { provisioner: "other".to_owned(), ..class("Immediate") };
+    let refused = claim_need(&ours, Some(&other), DRIVER, None);
+    assert!(
+        matches!(refused, Err(Refusal::OtherClass { provisioner, .. }) if provisioner == "other")
+    );
     let in_tree = json!({
         annotation::STORAGE_PROVISIONER: "kubernetes.io/x", annotation::MIGRATED_TO: DRIVER,
     });

@@ -63,6 +63,10 @@ pub(super) enum Refusal {
     #[error("storageClass {0:?} not found")]
     NoClass(String),
     #[error(
+        "StorageClass {class:?} names provisioner {provisioner:?}, which the claim was not meant for"
+    )]
+    OtherClass { class: String, provisioner: String },
+    #[error(
         "the claim is of in-tree plugin {0:?}, which was migrated to this CSI driver: in-tree volumes are not \
          translated here; use a StorageClass that names the CSI driver"
     )]

@@ -88,7 +88,8 @@ impl Shared {
         // Of claims of other drivers not all clones are known here.
         let own = metadata.annotations.get(STORAGE_PROVISIONER) == Some(&self.options.driver);
         let volume = claim.spec.volume_name.as_deref();
-        own || volume.is_some_and(|volume| self.volumes.store().get(volume).is_some())
+        let volume = volume.and_then(|volume| self.volumes.store().get(volume));
+        own || volume.is_some_and(|volume| volume.is_of(&self.options.driver))
     }
 
     /// Once the last clone is made, which is when its claim is no longer pending, or gone.

@@ -129,11 +129,11 @@ impl Shared {
                 self.mark(claim, &status::cancelled(claim)).await?;
             }
             Step::GoOn(target) => {
-                let class = self.classes.get(target);
+                let class = self.class(target);
                 let class = class.ok_or_else(|| Failure::NoClass(target.to_owned()))?;
                 self.reach(key, claim, volume, &class).await?;
             }
-            Step::Begin(target) => match self.classes.get(target) {
+            Step::Begin(target) => match self.class(target) {
                 None => {
                     if let Some(patch) = status::pending(claim) {
                         self.mark(claim, &patch).await?;
@@ -155,6 +155,11 @@ impl Shared {
             },
         }
         Ok(Outcome::Done)
+    }
+
+    /// The class of this name, if it is the driver's.
+    fn class(&self, name: &str) -> Option<Arc<VolumeAttributesClass>> {
+        self.classes.get(name).filter(|class| class.driver_name == self.options.driver)
     }
 
     /// Has the driver give the attributes of a class to a volume, and writes down what came of it.

@@ -69,7 +69,7 @@ impl Bench {
     /// Starts the attacher for a driver that others run.
     pub(crate) fn start_attacher(&mut self, socket: &Path, timeout: Duration) {
         let client = self.journal.client(&self.wire, Some(role::ATTACHER));
-        let caches = Caches::of(&self.options.driver);
+        let caches = Caches::of_all_drivers();
         let options = DriverOptions { hold: true, timeout, ..DriverOptions::default() };
         let driver = wharf_csi::Driver::new(socket, options);
         let attacher =

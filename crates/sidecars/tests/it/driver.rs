@@ -1,66 +1,26 @@
 //! A driver that does nothing, as well or as badly as it is told.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use wharf_proto::csi::{
     self,
     controller_server::{Controller, ControllerServer},
-    controller_service_capability::{self as controller_capability, rpc},
+    controller_service_capability::rpc,
     identity_server::{Identity, IdentityServer},
     list_volumes_response::{Entry, VolumeStatus},
     node_server::{Node, NodeServer},
-    plugin_capability::{self, service},
+    plugin_capability::service,
 };
-use wharf_uds::{ListenOptions, Listener, Routes};
+use wharf_uds::Routes;
 
 use crate::journal::Journal;
 use crate::provisioner::volumes::Volumes;
-
-/// How the next call is answered.
-pub(crate) enum Answer {
-    When(CancellationToken),
-    ErrorWhen(CancellationToken, Status),
-    Error(Status),
-    Never,
-}
-
-impl Answer {
-    /// Notes a call, and answers it as was asked for.
-    pub(crate) async fn play(
-        answer: Option<Answer>,
-        journal: &Journal,
-        line: String,
-    ) -> Result<(), Status> {
-        match answer {
-            None => journal.note(line),
-            Some(Answer::When(told)) => {
-                journal.note(line);
-                told.cancelled().await;
-            }
-            Some(Answer::ErrorWhen(told, status)) => {
-                journal.note(format!("{line} -> {:?}", status.code()));
-                told.cancelled().await;
-                return Err(status);
-            }
-            Some(Answer::Error(status)) => {
-                journal.note(format!("{line} -> {:?}", status.code()));
-                return Err(status);
-            }
-            Some(Answer::Never) => {
-                journal.note(format!("{line} -> never"));
-                std::future::pending::<()>().await;
-            }
-        }
-        Ok(())
-    }
-}
+pub(crate) use crate::scripted::Answer;
+use crate::scripted::{self, others};
 
 /// Clones share everything.
 #[derive(Clone)]
@@ -120,8 +80,7 @@ impl Driver {
         let routes = Routes::new(IdentityServer::new(self.clone()))
             .add_service(NodeServer::new(self.clone()))
             .add_service(ControllerServer::new(self));
-        let listener = Listener::bind(socket, &ListenOptions::default()).unwrap();
-        listener.serve(routes, Duration::ZERO, stop).await.unwrap();
+        scripted::serve(routes, socket, stop).await;
     }
 
     async fn called(&self, line: String) -> Result<(), Status> {
@@ -130,39 +89,14 @@ impl Driver {
     }
 }
 
-/// RPCs that are not part of these tests.
-macro_rules! others {
-    ($($method:ident: $request:ident -> $response:ident,)*) => {$(
-        // What the async_trait attribute would write: it does not look into macros.
-        fn $method<'a, 'f>(
-            &'a self,
-            _: Request<csi::$request>,
-        ) -> Pin<Box<dyn Future<Output = Result<Response<csi::$response>, Status>> + Send + 'f>>
-        where
-            'a: 'f,
-            Self: 'f,
-        {
-            Box::pin(async { Err(Status::unimplemented(stringify!($method))) })
-        }
-    )*};
-}
-
 #[tonic::async_trait]
 impl Identity for Driver {
     async fn get_plugin_capabilities(
         &self,
         _: Request<csi::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
-        let capability = |service: service::Type| csi::PluginCapability {
-            r#type: Some(plugin_capability::Type::Service(plugin_capability::Service {
-                r#type: service.into(),
-            })),
-        };
-        let mut capabilities = vec![capability(service::Type::ControllerService)];
-        if self.0.volumes.place().is_some() {
-            capabilities.push(capability(service::Type::VolumeAccessibilityConstraints));
-        }
-        Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities }))
+        let places = [service::Type::VolumeAccessibilityConstraints];
+        scripted::services(if self.0.volumes.place().is_some() { &places } else { &[] })
     }
 
     others! {
@@ -177,13 +111,7 @@ impl Controller for Driver {
         &self,
         _: Request<csi::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
-        let capability = |&rpc: &rpc::Type| csi::ControllerServiceCapability {
-            r#type: Some(controller_capability::Type::Rpc(controller_capability::Rpc {
-                r#type: rpc.into(),
-            })),
-        };
-        let capabilities = self.0.capabilities.iter().map(capability).collect();
-        Ok(Response::new(csi::ControllerGetCapabilitiesResponse { capabilities }))
+        scripted::abilities(&self.0.capabilities)
     }
 
     async fn controller_publish_volume(

@@ -118,7 +118,7 @@ impl Bench {
     /// Starts the snapshotter for a driver that others run, and whose calls end after `timeout`.
     pub(crate) fn start_snapshotter_for(&mut self, socket: &Path, timeout: Duration) {
         let client = self.journal.client(&self.admin, Some(role::SNAPSHOTTER));
-        let mut caches = Caches::of(&self.snapshotter.driver);
+        let mut caches = Caches::of_all_drivers();
         if let Some(node) = &self.snapshotter.node {
             caches = caches.on_node(&self.snapshotter.driver, node);
         }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     registrar::print_version,
-    running::{Threads, run, usage},
+    running::{Threads, give_back_at_rest, run, usage},
 };
 
 /// The command line of one sidecar.
@@ -143,25 +143,25 @@ async fn serve<S: Source>(
     let http = first.common.http.clone();
     let kubeconfig = parts.iter().find_map(|part| part.common.kubeconfig.clone());
     let kubeconfig = kubeconfig.as_deref();
-    let client = wharf_cluster::connect(kubeconfig).await?;
-
-    let (mut posts, mut healths) = (Vec::new(), Vec::new());
+    let mut made = Vec::new();
     for Part { name, common, lease, controller, .. } in parts {
-        let controller = controller(&mut registry, &queues);
+        made.push((name, common, lease, controller(&mut registry, &queues)));
+    }
+
+    let client = wharf_cluster::connect(kubeconfig).await?;
+    // One more for all elections: renewals must not wait behind work.
+    let voter = wharf_cluster::connect(kubeconfig).await?;
+    let (mut posts, mut healths) = (Vec::new(), Vec::new());
+    for (name, common, lease, controller) in made {
         let client = match common.throttle {
             Some(throttle) => wharf_cluster::connect_throttled(kubeconfig, throttle).await?,
             None => client.clone(),
         };
-        let candidacy = match common.election {
-            Some(plan) => {
-                // A client of its own: renewals must not wait behind work.
-                let client = wharf_cluster::connect(kubeconfig).await?;
-                let health = ElectionHealth::default();
-                healths.push(health.clone());
-                Some(Candidacy { client, plan, lease, health, metrics: elections.clone() })
-            }
-            None => None,
-        };
+        let candidacy = common.election.map(|plan| {
+            let health = ElectionHealth::default();
+            healths.push(health.clone());
+            Candidacy { client: voter.clone(), plan, lease, health, metrics: elections.clone() }
+        });
         posts.push(Post { name, client, controller, candidacy });
     }
     let Some(found) = stop.run_until_cancelled(source.connect()).await else {
@@ -169,6 +169,7 @@ async fn serve<S: Source>(
     };
     let mut found = found?;
     let mut serving = JoinSet::new();
+    serving.spawn(give_back_at_rest(stop.clone()));
     if let Some(http) = &http {
         serving.spawn(endpoint(http, registry, healths).await?.serve(stop.clone()));
     }

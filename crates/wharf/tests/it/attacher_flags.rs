@@ -1,8 +1,6 @@
 //! csi-attacher's name and flags, and what surrounds its controller: the driver, the endpoint, the election.
 
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,34 +14,11 @@ use wharf_testkit::cluster::Cluster;
 use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
 use wharf_testkit::process::{Process, wait_for};
 
-use crate::support::{Bench, PATIENCE, WHARF, free_port, get, ok};
-
-/// The binary under the name of the Go program.
-fn csi_attacher(bench: &Bench) -> PathBuf {
-    let link = bench.path("csi-attacher");
-    if !link.exists() {
-        symlink(WHARF, &link).unwrap();
-    }
-    link
-}
-
-fn run(args: &[&str]) -> (Output, String) {
-    let bench = Bench::new();
-    let mut command = Command::new(csi_attacher(&bench));
-    let output = command.args(args).env_remove("NODE_NAME").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output, said)
-}
+use crate::support::{Bench, PATIENCE, check_help, free_port, get, ok, run_as};
 
 #[test]
 fn it_has_the_flags_and_defaults_of_the_peer() {
-    let bench = Bench::new();
-    let output = Command::new(csi_attacher(&bench)).arg("--help").output().unwrap();
-    assert!(output.status.success());
-    let help = String::from_utf8(output.stdout).unwrap();
-    // However its lines are broken.
-    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for (flag, default) in [
+    let defaults = [
         ("csi-address string", "/run/csi/socket"),
         ("leader-election-lease-duration duration", "15s"),
         ("leader-election-renew-deadline duration", "10s"),
@@ -59,12 +34,8 @@ fn it_has_the_flags_and_defaults_of_the_peer() {
         ("retry-interval-max duration", "5m0s"),
         ("max-grpc-log-length int", "-1"),
         ("log-flush-frequency duration", "5s"),
-    ] {
-        let (_, stated) = help.split_once(&format!("-{flag} ")).expect(flag);
-        let stated = stated.split(" --").next().unwrap();
-        assert!(stated.contains(&format!("(default {default})")), "{flag}: {stated}");
-    }
-    for flag in [
+    ];
+    let others = [
         "kubeconfig",
         "leader-election",
         "leader-election-namespace",
@@ -81,9 +52,8 @@ fn it_has_the_flags_and_defaults_of_the_peer() {
         "logging-format",
         "log-text-split-stream",
         "log-json-info-buffer-size",
-    ] {
-        assert!(help.contains(&format!("-{flag} ")), "{flag} is not in {help}");
-    }
+    ];
+    check_help("csi-attacher", &defaults, &others);
 }
 
 #[test]
@@ -101,29 +71,33 @@ fn mistakes_are_named() {
         (&["--worker-thread=5"], "worker-threads"),
         (&["-timeout", "15"], "-timeout"),
     ] {
-        let (output, said) = run(args);
+        let (output, said) = run_as("csi-attacher", args, &[]);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(said.contains(wanted), "{args:?}: {said}");
     }
-    let (output, _) = run(&["-version"]);
+    let (output, _) = run_as("csi-attacher", &["-version"], &[]);
     let version = format!("csi-attacher v{}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(String::from_utf8(output.stdout).unwrap(), version);
 }
 
 #[test]
 fn what_charts_still_pass_is_accepted_with_a_word_about_it() {
-    let (output, said) = run(&[
-        "--connection-timeout=15s",
-        "-leader-election-type=leases",
-        "--leader-election-identity=pod-1",
-        "-dummy",
-        "--automaxprocs=true",
-        "--max-grpc-log-length=100",
-        "--feature-gates=MutableCSINodeAllocatableCount=false,ReleaseLeaderElectionOnExit=true",
-        "--kubeconfig=/nonexistent/kubeconfig",
-        "-logtostderr",
-        "-v=5",
-    ]);
+    let (output, said) = run_as(
+        "csi-attacher",
+        &[
+            "--connection-timeout=15s",
+            "-leader-election-type=leases",
+            "--leader-election-identity=pod-1",
+            "-dummy",
+            "--automaxprocs=true",
+            "--max-grpc-log-length=100",
+            "--feature-gates=MutableCSINodeAllocatableCount=false,ReleaseLeaderElectionOnExit=true",
+            "--kubeconfig=/nonexistent/kubeconfig",
+            "-logtostderr",
+            "-v=5",
+        ],
+        &[],
+    );
     for flag in [
         "connection-timeout",
         "leader-election-type",
@@ -146,7 +120,7 @@ fn what_charts_still_pass_is_accepted_with_a_word_about_it() {
 fn attacher(bench: &Bench, cluster: &Cluster, host: &str, more: &[&str]) -> Process {
     let mut command = Command::new("unshare");
     command.args(["--uts", "sh", "-c", "hostname $0 && exec \"$@\"", host]);
-    command.arg(csi_attacher(bench)).args(more);
+    command.arg(bench.called("csi-attacher")).args(more);
     command.arg("--kubeconfig").arg(cluster.kubeconfig());
     command.arg("--csi-address").arg(bench.path("csi.sock"));
     Process::start(host, &command, bench.folder.path()).unwrap()

@@ -23,6 +23,7 @@ mod proxy_kubelet;
 mod proxy_personality;
 mod proxy_rules;
 mod resizer;
+mod sidecars;
 mod snapshot_flags;
 mod status;
 mod support;

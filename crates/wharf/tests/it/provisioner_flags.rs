@@ -1,44 +1,17 @@
 //! csi-provisioner's name and flags, and the binary at work with the driver beside it.
 
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::json;
 use wharf_testkit::cluster::Cluster;
 use wharf_testkit::process::{Process, wait_for};
 
-use crate::support::{Bench, PATIENCE, WHARF};
-
-/// The binary under the name of the Go program.
-fn csi_provisioner(bench: &Bench) -> PathBuf {
-    let link = bench.path("csi-provisioner");
-    if !link.exists() {
-        symlink(WHARF, &link).unwrap();
-    }
-    link
-}
-
-fn run(args: &[&str], variables: &[(&str, &str)]) -> (Output, String) {
-    let bench = Bench::new();
-    let mut command = Command::new(csi_provisioner(&bench));
-    for name in ["NODE_NAME", "NAMESPACE", "POD_NAME", "KUBECONFIG"] {
-        command.env_remove(name);
-    }
-    let output = command.args(args).envs(variables.iter().copied()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output, said)
-}
+use crate::support::{Bench, PATIENCE, check_help, run_as};
 
 #[test]
 fn it_has_the_flags_and_defaults_of_the_peer() {
-    let (output, _) = run(&["--help"], &[]);
-    assert!(output.status.success());
-    let help = String::from_utf8(output.stdout).unwrap();
-    // However its lines are broken.
-    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for (flag, default) in [
+    let defaults = [
         ("csi-address string", "/run/csi/socket"),
         ("timeout duration", "10s"),
         ("worker-threads uint", "100"),
@@ -55,12 +28,8 @@ fn it_has_the_flags_and_defaults_of_the_peer() {
         ("kube-api-capacity-burst int", "5"),
         ("node-deployment-base-delay duration", "20s"),
         ("node-deployment-max-delay duration", "1m0s"),
-    ] {
-        let (_, stated) = help.split_once(&format!("-{flag} ")).expect(flag);
-        let stated = stated.split(" --").next().unwrap();
-        assert!(stated.contains(&format!("default {default}")), "{flag}: {stated}");
-    }
-    for flag in [
+    ];
+    let others = [
         "kubeconfig",
         "master",
         "leader-election",
@@ -78,15 +47,16 @@ fn it_has_the_flags_and_defaults_of_the_peer() {
         "node-deployment-immediate-binding",
         "enable-pprof",
         "v",
-    ] {
-        assert!(help.contains(&format!("-{flag} ")), "{flag} is not in {help}");
-    }
+    ];
+    check_help("csi-provisioner", &defaults, &others);
 }
 
 #[test]
 fn mistakes_are_named() {
     let node = [("NODE_NAME", "n1")];
     let immediate = ["--node-deployment", "--node-deployment-immediate-binding=true"];
+    let delayed = ["--node-deployment", "--node-deployment-base-delay=1s"];
+    let elected = ["--node-deployment", "--leader-election"];
     for (args, variables, wanted) in [
         (&["--feature-gates=Topologie=true"][..], &[][..], "unrecognized feature gate: Topologie"),
         (&["--feature-gates=CrossNamespaceVolumeDataSource=true"], &[], "other namespaces"),
@@ -97,11 +67,13 @@ fn mistakes_are_named() {
         (&["--master=https://10.0.0.1"], &[], "--master is not supported"),
         (&["--node-deployment"], &[], "NODE_NAME"),
         (&immediate, &node, "distributed immediate binding"),
+        (&delayed, &node, "distributed immediate binding"),
+        (&elected, &node, "--leader-election cannot be set with --node-deployment"),
         (&["--enable-capacity"], &[], "NAMESPACE"),
         (&["--enable-capacity"], &[("NAMESPACE", "n")], "POD_NAME"),
         (&["--worker-thread=5"], &[], "worker-threads"),
     ] {
-        let (output, said) = run(args, variables);
+        let (output, said) = run_as("csi-provisioner", args, variables);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(said.contains(wanted), "{args:?}: {said}");
     }
@@ -109,7 +81,8 @@ fn mistakes_are_named() {
 
 #[test]
 fn what_charts_still_pass_is_accepted_with_a_word_about_it() {
-    let (output, said) = run(
+    let (output, said) = run_as(
+        "csi-provisioner",
         &[
             "--provisioner=csi.example.com",
             "--connection-timeout=15s",
@@ -144,7 +117,7 @@ async fn a_claim_gets_a_volume_of_the_driver_on_its_node() -> Result<()> {
     let [socket, pool] = [&socket, &pool].map(|path| path.to_str().unwrap());
     let place = ["--endpoint", socket, "--pool", pool, "--node", "provisioned-1"];
     let _driver = bench.start("driver", &[&["driver", "--driver-name", name], &place[..]].concat());
-    let mut command = Command::new(csi_provisioner(&bench));
+    let mut command = Command::new(bench.called("csi-provisioner"));
     command.args(["--node-deployment", "--csi-address", socket, "--default-fstype=ext4"]);
     command.arg("--kubeconfig").arg(cluster.kubeconfig());
     command.env("NODE_NAME", "provisioned-1").env_remove("KUBECONFIG");

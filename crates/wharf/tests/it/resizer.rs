@@ -1,8 +1,6 @@
 //! csi-resizer's name and flags, and what surrounds its controller.
 
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -16,24 +14,7 @@ use wharf_testkit::cluster::Cluster;
 use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
 use wharf_testkit::process::{Process, wait_for};
 
-use crate::support::{Bench, PATIENCE, WHARF, free_port, get};
-
-/// The binary under the name of the Go program.
-fn csi_resizer(bench: &Bench) -> PathBuf {
-    let link = bench.path("csi-resizer");
-    if !link.exists() {
-        symlink(WHARF, &link).unwrap();
-    }
-    link
-}
-
-fn run(args: &[&str]) -> (Output, String) {
-    let bench = Bench::new();
-    let mut command = Command::new(csi_resizer(&bench));
-    let output = command.args(args).env_remove("NODE_NAME").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output, said)
-}
+use crate::support::{Bench, PATIENCE, check_help, free_port, get, run_as};
 
 /// A driver with a controller service, whose volumes grow on the node alone if at all.
 fn script(name: &str, grows: bool) -> DriverScript {
@@ -55,7 +36,7 @@ fn script(name: &str, grows: bool) -> DriverScript {
 }
 
 fn start(bench: &Bench, cluster: &Cluster, more: &[&str]) -> Process {
-    let mut command = Command::new(csi_resizer(bench));
+    let mut command = Command::new(bench.called("csi-resizer"));
     command.args(more).arg("--kubeconfig").arg(cluster.kubeconfig());
     command.arg("--csi-address").arg(bench.path("csi.sock"));
     Process::start("csi-resizer", &command, bench.folder.path()).unwrap()
@@ -63,13 +44,7 @@ fn start(bench: &Bench, cluster: &Cluster, more: &[&str]) -> Process {
 
 #[test]
 fn it_has_the_flags_and_defaults_of_the_peer() {
-    let bench = Bench::new();
-    let output = Command::new(csi_resizer(&bench)).arg("--help").output().unwrap();
-    assert!(output.status.success());
-    let help = String::from_utf8(output.stdout).unwrap();
-    // However its lines are broken.
-    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for (flag, default) in [
+    let defaults = [
         ("csi-address string", "/run/csi/socket"),
         ("timeout duration", "10s"),
         ("workers int", "10"),
@@ -77,16 +52,10 @@ fn it_has_the_flags_and_defaults_of_the_peer() {
         ("retry-interval-start duration", "1s"),
         ("retry-interval-max duration", "5m0s"),
         ("handle-volume-inuse-error", "true"),
-    ] {
-        let (_, stated) = help.split_once(&format!("-{flag} ")).expect(flag);
-        let stated = stated.split(" --").next().unwrap();
-        assert!(stated.contains(&format!("(default {default})")), "{flag}: {stated}");
-    }
-    for flag in
-        ["master", "kubeconfig", "extra-modify-metadata", "feature-gates", "node-deployment"]
-    {
-        assert!(help.contains(&format!("-{flag} ")), "{flag} is not in {help}");
-    }
+    ];
+    let others =
+        ["master", "kubeconfig", "extra-modify-metadata", "feature-gates", "node-deployment"];
+    check_help("csi-resizer", &defaults, &others);
 }
 
 #[test]
@@ -99,7 +68,7 @@ fn mistakes_are_named() {
         (&["--node-deployment"], "NODE_NAME"),
         (&["--feature-gates=RecoverVolumeExpansionFailure=false"], "locked to true"),
     ] {
-        let (output, said) = run(args);
+        let (output, said) = run_as("csi-resizer", args, &[]);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(said.contains(wanted), "{args:?}: {said}");
     }

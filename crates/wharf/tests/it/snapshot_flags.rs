@@ -1,48 +1,13 @@
 //! csi-snapshotter's and snapshot-controller's names and flags, and the kinds that both need.
 
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use anyhow::Result;
 use serde_json::json;
 use wharf_testkit::cluster::Cluster;
 use wharf_testkit::process::{self, Process, wait_for};
 
-use crate::support::{Bench, PATIENCE, WHARF, free_port, get};
-
-/// The binary under the name of a Go program.
-fn called(bench: &Bench, name: &str) -> PathBuf {
-    let link = bench.path(name);
-    if !link.exists() {
-        symlink(WHARF, &link).unwrap();
-    }
-    link
-}
-
-fn run(name: &str, args: &[&str]) -> (Output, String) {
-    let bench = Bench::new();
-    let mut command = Command::new(called(&bench, name));
-    let output = command.args(args).env_remove("NODE_NAME").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output, said)
-}
-
-fn check_help(name: &str, defaults: &[(&str, &str)], others: &[&str]) {
-    let (output, _) = run(name, &["--help"]);
-    assert!(output.status.success());
-    let help = String::from_utf8(output.stdout).unwrap();
-    // However its lines are broken.
-    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for (flag, default) in defaults {
-        let (_, stated) = help.split_once(&format!("-{flag} ")).expect(flag);
-        let stated = stated.split(" --").next().unwrap();
-        assert!(stated.contains(&format!("(default {default})")), "{flag}: {stated}");
-    }
-    for flag in others {
-        assert!(help.contains(&format!("-{flag} ")), "{flag} is not in {help}");
-    }
-}
+use crate::support::{Bench, PATIENCE, WHARF, check_help, free_port, get, run_as};
 
 #[test]
 fn they_have_the_flags_and_defaults_of_the_peers() {
@@ -94,12 +59,12 @@ fn mistakes_are_named() {
         ("snapshot-controller", &["--worker-threads=0"], "--worker-threads must be greater than 0"),
         ("snapshot-controller", &["--csi-address=/x"], "csi-address"),
     ] {
-        let (output, said) = run(name, args);
+        let (output, said) = run_as(name, args, &[]);
         assert_eq!(output.status.code(), Some(2), "{name} {args:?}: {said}");
         assert!(said.contains(wanted), "{name} {args:?}: {said}");
     }
     let bench = Bench::new();
-    let mut command = Command::new(called(&bench, "csi-snapshotter"));
+    let mut command = Command::new(bench.called("csi-snapshotter"));
     command.args(["--node-deployment", "--leader-election"]).env("NODE_NAME", "here");
     let said = command.output().unwrap().stderr;
     let said = String::from_utf8(said).unwrap();
@@ -111,7 +76,7 @@ fn what_upstream_does_unasked_is_warned_of_once() {
     let nowhere = "--kubeconfig=/nonexistent/kubeconfig";
     for name in ["csi-snapshotter", "snapshot-controller"] {
         let warning = |args: &[&str]| {
-            let (output, said) = run(name, args);
+            let (output, said) = run_as(name, args, &[]);
             assert_eq!(output.status.code(), Some(1), "{said}");
             said.matches("group snapshots are not served here").count()
         };
@@ -136,7 +101,7 @@ async fn the_controller_needs_its_kinds_then_leads_and_serves() -> Result<()> {
     let Some(cluster) = Cluster::builder().start().await? else { return Ok(()) };
     let bench = Bench::new();
     let kubeconfig = cluster.kubeconfig().to_str().unwrap();
-    let mut controller = Command::new(called(&bench, "snapshot-controller"));
+    let mut controller = Command::new(bench.called("snapshot-controller"));
     controller.args(["--kubeconfig", kubeconfig, "--retry-crd-interval-max=1s"]);
     let output = process::output(&controller, PATIENCE).await?;
     let said = String::from_utf8(output.stderr)?;

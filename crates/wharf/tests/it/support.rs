@@ -1,6 +1,7 @@
 //! What the tests of the binary share: a folder with processes in it.
 
 use std::{
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Output},
     time::Duration,
@@ -27,6 +28,15 @@ impl Bench {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// The binary under the name of a Go program.
+    pub(crate) fn called(&self, name: &str) -> PathBuf {
+        let link = self.path(name);
+        if !link.exists() {
+            symlink(WHARF, &link).unwrap();
+        }
+        link
     }
 
     pub(crate) fn registration_socket(&self) -> PathBuf {
@@ -98,6 +108,35 @@ impl Bench {
 
 pub(crate) fn wharf(args: &[&str]) -> Output {
     Command::new(WHARF).args(args).output().unwrap()
+}
+
+/// Runs the binary under the name of a Go program to its end. Gives what it said on standard error, too.
+pub(crate) fn run_as(name: &str, args: &[&str], variables: &[(&str, &str)]) -> (Output, String) {
+    let bench = Bench::new();
+    let mut command = Command::new(bench.called(name));
+    for name in ["NODE_NAME", "NAMESPACE", "POD_NAME", "KUBECONFIG"] {
+        command.env_remove(name);
+    }
+    let output = command.args(args).envs(variables.iter().copied()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, said)
+}
+
+/// Flags of a Go program with their types and defaults, and others by their names, are in the help.
+pub(crate) fn check_help(name: &str, defaults: &[(&str, &str)], others: &[&str]) {
+    let (output, _) = run_as(name, &["--help"], &[]);
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    // However its lines are broken.
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (flag, default) in defaults {
+        let (_, stated) = help.split_once(&format!("-{flag} ")).expect(flag);
+        let stated = stated.split(" --").next().unwrap();
+        assert!(stated.contains(&format!("(default {default})")), "{flag}: {stated}");
+    }
+    for flag in others {
+        assert!(help.contains(&format!("-{flag} ")), "{flag} is not in {help}");
+    }
 }
 
 pub(crate) async fn exists(path: &Path) -> Option<()> {

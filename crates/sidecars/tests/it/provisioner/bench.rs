@@ -62,7 +62,7 @@ impl Bench {
     /// Starts the provisioner for a driver that runs, whose calls end after `timeout`.
     pub(super) fn start_provisioner(&mut self, socket: &Path, timeout: Duration) {
         let client = self.journal.client(&self.wire, Some(role::PROVISIONER));
-        let caches = Caches::of(&self.options.driver);
+        let caches = Caches::of_all_drivers();
         let options = DriverOptions { hold: true, timeout, ..DriverOptions::default() };
         let driver = wharf_csi::Driver::new(socket, options);
         let mut provisioner =

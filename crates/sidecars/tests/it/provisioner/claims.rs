@@ -3,6 +3,7 @@ use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_proto::csi::volume_capability::{AccessType, MountVolume, access_mode::Mode};
 
 use super::bench::{Bench, CLAIMS, made};
+use crate::extremes;
 
 #[tokio::test]
 async fn a_claim_gets_its_volume() {
@@ -178,5 +179,27 @@ async fn what_others_fill_is_left_to_them() {
     bench.journal.event(left).await;
     let next = bench.claim(|it| it["metadata"]["name"] = json!("prov-populate-next")).await;
     bench.journal.expect(made(&next)).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_gets_its_volume_whatever_it_is_called() {
+    let Some(mut bench) = Bench::new("prov-extreme", &[]).await else { return };
+    bench.options.extra_metadata = true;
+    bench.class(|_| {}).await;
+    let claim = extremes::longest("prov-extreme");
+    let name = bench
+        .claim(|it| {
+            it["metadata"]["name"] = json!(claim);
+            extremes::fill(it);
+        })
+        .await;
+    bench.start();
+    bench.journal.expect(made(&name)).await;
+    bench.journal.event("Normal ProvisioningSucceeded").await;
+    let volume = bench.persistent_volume(&name).await.unwrap();
+    assert_eq!(volume["spec"]["claimRef"]["name"], claim);
+    let parameters = bench.driver.volumes().last_asked().parameters;
+    assert_eq!(parameters["csi.storage.k8s.io/pvc/name"], claim);
     bench.stop().await;
 }

@@ -107,7 +107,7 @@ impl Bench {
         let component = format!("external-resizer {}", self.options.driver);
         let sink = self.events.client(&self.admin, Some(role::RESIZER));
         let (events, writer) = Events::new(EventRecorder::new(sink, component, ""));
-        let caches = Caches::of(&self.options.driver);
+        let caches = Caches::of_all_drivers();
         let options = DriverOptions { hold: true, timeout, ..DriverOptions::default() };
         let driver = wharf_csi::Driver::new(socket, options);
         driver.connected(DEADLINE).await.unwrap();

@@ -1,27 +1,23 @@
 //! A driver that grows and modifies nothing, as well or as badly as it is told.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use wharf_proto::csi::{
     self,
     controller_server::{Controller, ControllerServer},
-    controller_service_capability::{self as controller_capability, rpc},
+    controller_service_capability::rpc,
     identity_server::{Identity, IdentityServer},
     node_server::{Node, NodeServer},
     node_service_capability::{self as node_capability, rpc as node_rpc},
-    plugin_capability::{self, service},
 };
-use wharf_uds::{ListenOptions, Listener, Routes};
+use wharf_uds::Routes;
 
-use crate::driver::Answer;
 use crate::journal::Journal;
+use crate::scripted::{self, Answer, others};
 
 /// Clones share everything.
 #[derive(Clone)]
@@ -73,8 +69,7 @@ impl Driver {
         let routes = Routes::new(IdentityServer::new(self.clone()))
             .add_service(NodeServer::new(self.clone()))
             .add_service(ControllerServer::new(self));
-        let listener = Listener::bind(socket, &ListenOptions::default()).unwrap();
-        listener.serve(routes, Duration::ZERO, stop).await.unwrap();
+        scripted::serve(routes, socket, stop).await;
     }
 
     async fn called(&self, line: String) -> Result<(), Status> {
@@ -83,35 +78,13 @@ impl Driver {
     }
 }
 
-/// RPCs that are not part of these tests.
-macro_rules! others {
-    ($($method:ident: $request:ident -> $response:ident,)*) => {$(
-        // What the async_trait attribute would write: it does not look into macros.
-        fn $method<'a, 'f>(
-            &'a self,
-            _: Request<csi::$request>,
-        ) -> Pin<Box<dyn Future<Output = Result<Response<csi::$response>, Status>> + Send + 'f>>
-        where
-            'a: 'f,
-            Self: 'f,
-        {
-            Box::pin(async { Err(Status::unimplemented(stringify!($method))) })
-        }
-    )*};
-}
-
 #[tonic::async_trait]
 impl Identity for Driver {
     async fn get_plugin_capabilities(
         &self,
         _: Request<csi::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
-        let controller = csi::PluginCapability {
-            r#type: Some(plugin_capability::Type::Service(plugin_capability::Service {
-                r#type: service::Type::ControllerService.into(),
-            })),
-        };
-        Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities: vec![controller] }))
+        scripted::services(&[])
     }
 
     others! {
@@ -163,13 +136,7 @@ impl Controller for Driver {
         &self,
         _: Request<csi::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
-        let capability = |&rpc: &rpc::Type| csi::ControllerServiceCapability {
-            r#type: Some(controller_capability::Type::Rpc(controller_capability::Rpc {
-                r#type: rpc.into(),
-            })),
-        };
-        let capabilities = self.0.abilities.controller.iter().map(capability).collect();
-        Ok(Response::new(csi::ControllerGetCapabilitiesResponse { capabilities }))
+        scripted::abilities(&self.0.abilities.controller)
     }
 
     async fn controller_expand_volume(

@@ -2,6 +2,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::lines::{IN_USE, SNAPSHOTS, SOURCE, TAKEN};
+use crate::extremes;
 use crate::journal::DEADLINE;
 use crate::snapshots::{Bench, CONTENTS, driver::Answer};
 
@@ -222,5 +223,34 @@ async fn both_controllers_take_a_snapshot_with_few_writes() {
     let of_content =
         |line: &&String| line.starts_with("PATCH volumesnapshotcontents") && !line.contains("409");
     assert_eq!(lines.iter().filter(of_content).count(), 4, "{lines:#?}");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_of_any_name_is_taken_of_a_claim_with_much_on_it() {
+    let Some(mut bench) = Bench::new("vs-extreme").await else { return };
+    bench.class(|_| {}).await;
+    bench.bound_claim(|_| {}).await;
+    let mut much = json!({});
+    extremes::fill(&mut much);
+    bench.patch(&bench.claims(), much).await;
+    let name = extremes::longest("vs-extreme");
+    bench
+        .snapshot(|it| {
+            it["metadata"]["name"] = json!(name);
+            extremes::fill(it);
+        })
+        .await;
+    bench.start_controller();
+    bench.lines(5).await;
+    // The claim is written whole, with its finalizer, and the snapshot by patches.
+    let claim = bench.get(&bench.claims(), bench.name).await.unwrap();
+    assert!(extremes::is_filled(&claim));
+    assert_eq!(claim["metadata"]["finalizers"], json!([IN_USE, TAKEN]));
+    let snapshot = bench.get(&bench.snapshots(), &name).await.unwrap();
+    assert!(extremes::is_filled(&snapshot));
+    let uid = snapshot["metadata"]["uid"].as_str().unwrap();
+    let content = format!("snapcontent-{uid}");
+    assert_eq!(snapshot["status"]["boundVolumeSnapshotContentName"], content);
     bench.stop().await;
 }

@@ -1,25 +1,22 @@
 //! A driver that takes no snapshots, as well or as badly as it is told.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use wharf_proto::csi::{
     self,
     controller_server::{Controller, ControllerServer},
-    controller_service_capability::{self as controller_capability, rpc},
+    controller_service_capability::rpc,
     identity_server::{Identity, IdentityServer},
     list_snapshots_response::Entry,
-    plugin_capability::{self, service},
 };
-use wharf_uds::{ListenOptions, Listener, Routes};
+use wharf_uds::Routes;
 
 use crate::journal::Journal;
+use crate::scripted::{self, others};
 
 /// How the next call is answered.
 pub(crate) enum Answer {
@@ -84,8 +81,7 @@ impl SnapshotDriver {
     pub(crate) async fn serve(self, socket: &Path, stop: CancellationToken) {
         let routes =
             Routes::new(IdentityServer::new(self.clone())).add_service(ControllerServer::new(self));
-        let listener = Listener::bind(socket, &ListenOptions::default()).unwrap();
-        listener.serve(routes, Duration::ZERO, stop).await.unwrap();
+        scripted::serve(routes, socket, stop).await;
     }
 
     /// Whether the answer is that of a snapshot that is ready.
@@ -103,36 +99,13 @@ impl SnapshotDriver {
     }
 }
 
-/// RPCs that are not part of these tests.
-macro_rules! others {
-    ($($method:ident: $request:ident -> $response:ident,)*) => {$(
-        // What the async_trait attribute would write: it does not look into macros.
-        fn $method<'a, 'f>(
-            &'a self,
-            _: Request<csi::$request>,
-        ) -> Pin<Box<dyn Future<Output = Result<Response<csi::$response>, Status>> + Send + 'f>>
-        where
-            'a: 'f,
-            Self: 'f,
-        {
-            Box::pin(async { Err(Status::unimplemented(stringify!($method))) })
-        }
-    )*};
-}
-
 #[tonic::async_trait]
 impl Identity for SnapshotDriver {
     async fn get_plugin_capabilities(
         &self,
         _: Request<csi::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
-        let controller = csi::PluginCapability {
-            r#type: Some(plugin_capability::Type::Service(plugin_capability::Service {
-                r#type: service::Type::ControllerService.into(),
-            })),
-        };
-        let capabilities = vec![controller];
-        Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities }))
+        scripted::services(&[])
     }
 
     others! {
@@ -147,13 +120,7 @@ impl Controller for SnapshotDriver {
         &self,
         _: Request<csi::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
-        let capability = |&rpc: &rpc::Type| csi::ControllerServiceCapability {
-            r#type: Some(controller_capability::Type::Rpc(controller_capability::Rpc {
-                r#type: rpc.into(),
-            })),
-        };
-        let capabilities = self.0.capabilities.iter().map(capability).collect();
-        Ok(Response::new(csi::ControllerGetCapabilitiesResponse { capabilities }))
+        scripted::abilities(&self.0.capabilities)
     }
 
     async fn create_snapshot(
