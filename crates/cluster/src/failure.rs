@@ -55,7 +55,7 @@ impl ApiFailure {
     pub fn of(what: &str, error: &kube::Error) -> Self {
         let what = what.to_owned();
         let kube::Error::Api(status) = error else {
-            return Self::Unreachable { what, message: chain(error) };
+            return Self::Unreachable { what, message: with_causes(error) };
         };
         let message = status.message.clone();
         match status.code {
@@ -88,7 +88,8 @@ pub async fn bounded<T>(
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error with what caused it, each said once: many errors repeat their cause in their own words.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -21,7 +21,7 @@ mod watch;
 pub use client::{ConnectError, connect, connect_throttled};
 pub use election::{Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming};
 pub use events::{EventRecorder, EventType, EventWriter, Events};
-pub use failure::{ApiFailure, REQUEST_TIMEOUT, bounded};
+pub use failure::{ApiFailure, REQUEST_TIMEOUT, bounded, with_causes};
 pub use kinds::*;
 pub use pages::Pages;
 pub use patch::{Objects, Part, Patch};

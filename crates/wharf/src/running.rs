@@ -108,13 +108,14 @@ where
         outcome
     });
     outcome.unwrap_or_else(|error| {
+        let error = wharf_cluster::with_causes(error.as_ref());
         if tracing::dispatcher::has_been_set() {
-            error!(err = %format!("{error:#}"), "exiting");
+            error!(err = %error, "exiting");
         } else {
-            eprintln!("wharf: {error:#}");
+            eprintln!("wharf: {error}");
         }
         // A pod's status shows it; outside a pod there is no such file.
-        let _ = write_termination_message(TERMINATION_LOG, &format!("{error:#}"));
+        let _ = write_termination_message(TERMINATION_LOG, &error);
         ExitCode::FAILURE
     })
 }

@@ -9,7 +9,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span, warn};
-use wharf_cluster::{Election, ElectionHealth, ElectionMetrics};
+use wharf_cluster::{Election, ElectionHealth, ElectionMetrics, with_causes};
 use wharf_sidecars::Caches;
 
 use super::{
@@ -152,7 +152,8 @@ impl<For: Clone + Send + Sync + 'static> Post<For> {
                     error!(err = %panic, "the controller panicked, beginning again");
                 }
                 Some(Ok(Err(failure))) if !alone => {
-                    error!(err = %format!("{failure:#}"), again_in = ?rest, "the controller failed");
+                    let failure = with_causes(failure.as_ref());
+                    error!(err = %failure, again_in = ?rest, "the controller failed");
                 }
                 Some(Ok(outcome)) => return outcome,
                 None => return Ok(()),
