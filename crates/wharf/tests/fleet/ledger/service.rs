@@ -1,0 +1,179 @@
+//! What the driver can do.
+
+use std::time::SystemTime;
+
+use wharf_csi_sdk::prelude::*;
+
+use super::Service;
+
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+
+#[async_trait]
+impl Volumes for Service {
+    fn sources(&self) -> Sources {
+        Sources { snapshot: true, volume: false }
+    }
+
+    async fn existing(&self, name: &str) -> Result<Option<Existing<Volume>>, Failure> {
+        let entries = self.called("CreateVolume");
+        Ok(entries.volumes.values().find(|(own, _)| own == name).map(|(_, it)| it.clone()))
+    }
+
+    async fn create(&self, request: CreateVolume) -> Result<Volume, CreateVolumeError> {
+        let volume = {
+            let mut entries = self.ledger.entries();
+            if let Some(ContentSource::Snapshot(id)) = &request.source
+                && !entries.snapshots.contains_key(id)
+            {
+                return Err(CreateVolumeError::SourceNotFound(id.to_string()));
+            }
+            let capacity = request.capacity.fit(MIB, MIB, TIB)?;
+            let volume = Volume::new(entries.id(&request.name), capacity);
+            let made = Existing { fingerprint: request.fingerprint, object: volume.clone() };
+            entries.volumes.insert(volume.id.clone(), (request.name, made));
+            volume
+        };
+        self.ledger.done("CreateVolume").await;
+        Ok(volume)
+    }
+
+    async fn delete(&self, request: DeleteVolume) -> Result<(), DeleteVolumeError> {
+        let id = request.volume;
+        {
+            let mut entries = self.called("DeleteVolume");
+            if let Some((_, node)) = entries.published.iter().find(|(volume, _)| *volume == id) {
+                return Err(DeleteVolumeError::InUse(format!("{id} is published to {node}")));
+            }
+            entries.volumes.remove(&id);
+        }
+        self.ledger.done("DeleteVolume").await;
+        Ok(())
+    }
+
+    async fn validate(
+        &self,
+        request: ValidateVolumeCapabilities,
+    ) -> Result<Validation, ValidateVolumeCapabilitiesError> {
+        match self.ledger.entries().volumes.contains_key(&request.volume) {
+            true => Ok(Validation::Confirmed),
+            false => Err(ValidateVolumeCapabilitiesError::NotFound(request.volume.into())),
+        }
+    }
+}
+
+#[async_trait]
+impl Attachments for Service {
+    async fn publish(
+        &self,
+        request: ControllerPublishVolume,
+    ) -> Result<Parameters, ControllerPublishVolumeError> {
+        let ControllerPublishVolume { volume, node, .. } = request;
+        {
+            let mut entries = self.called("ControllerPublishVolume");
+            if !entries.volumes.contains_key(&volume) {
+                return Err(ControllerPublishVolumeError::VolumeNotFound(volume.into()));
+            }
+            let elsewhere =
+                |(other, place): &&(VolumeId, NodeId)| *other == volume && *place != node;
+            if let Some((_, place)) = entries.published.iter().find(elsewhere) {
+                return Err(ControllerPublishVolumeError::PublishedElsewhere(place.to_string()));
+            }
+            entries.published.insert((volume, node));
+        }
+        self.ledger.done("ControllerPublishVolume").await;
+        Ok(Parameters::new())
+    }
+
+    async fn unpublish(
+        &self,
+        request: ControllerUnpublishVolume,
+    ) -> Result<(), ControllerUnpublishVolumeError> {
+        let ControllerUnpublishVolume { volume, node, .. } = request;
+        let leaves = |it: &(VolumeId, NodeId)| {
+            it.0 == volume && node.as_ref().is_none_or(|node| it.1 == *node)
+        };
+        self.called("ControllerUnpublishVolume").published.retain(|it| !leaves(it));
+        self.ledger.done("ControllerUnpublishVolume").await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Expansion for Service {
+    fn mode(&self) -> ExpansionMode {
+        ExpansionMode::Online
+    }
+
+    async fn expand(
+        &self,
+        request: ControllerExpandVolume,
+    ) -> Result<Expanded, ControllerExpandVolumeError> {
+        let capacity = {
+            let mut entries = self.called("ControllerExpandVolume");
+            let Some((_, volume)) = entries.volumes.get_mut(&request.volume) else {
+                return Err(ControllerExpandVolumeError::NotFound(request.volume.into()));
+            };
+            let capacity = request.capacity.fit(MIB, volume.object.capacity, TIB)?;
+            volume.object.capacity = capacity;
+            capacity
+        };
+        self.ledger.done("ControllerExpandVolume").await;
+        Ok(Expanded { capacity, node_expansion_required: false })
+    }
+}
+
+#[async_trait]
+impl Modification for Service {
+    async fn modify(
+        &self,
+        request: ControllerModifyVolume,
+    ) -> Result<(), ControllerModifyVolumeError> {
+        {
+            let entries = self.called("ControllerModifyVolume");
+            if !entries.volumes.contains_key(&request.volume) {
+                return Err(ControllerModifyVolumeError::NotFound(request.volume.into()));
+            }
+        }
+        self.ledger.done("ControllerModifyVolume").await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Snapshots for Service {
+    async fn existing(&self, name: &str) -> Result<Option<Existing<Snapshot>>, Failure> {
+        let entries = self.called("CreateSnapshot");
+        Ok(entries.snapshots.values().find(|(own, _)| own == name).map(|(_, it)| it.clone()))
+    }
+
+    async fn create(&self, request: CreateSnapshot) -> Result<Snapshot, CreateSnapshotError> {
+        let snapshot = {
+            let mut entries = self.ledger.entries();
+            let Some((_, source)) = entries.volumes.get(&request.source) else {
+                return Err(CreateSnapshotError::SourceNotFound(request.source.into()));
+            };
+            let size = source.object.capacity;
+            let snapshot = Snapshot {
+                id: entries.id(&request.name).into(),
+                source: request.source,
+                size,
+                created: SystemTime::now(),
+                ready: true,
+                group: None,
+                topology: Vec::new(),
+            };
+            let made = Existing { fingerprint: request.fingerprint, object: snapshot.clone() };
+            entries.snapshots.insert(snapshot.id.clone(), (request.name, made));
+            snapshot
+        };
+        self.ledger.done("CreateSnapshot").await;
+        Ok(snapshot)
+    }
+
+    async fn delete(&self, request: DeleteSnapshot) -> Result<(), DeleteSnapshotError> {
+        self.called("DeleteSnapshot").snapshots.remove(&request.snapshot);
+        self.ledger.done("DeleteSnapshot").await;
+        Ok(())
+    }
+}

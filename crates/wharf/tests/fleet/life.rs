@@ -1,0 +1,197 @@
+//! The life of a claim, and what kube-controller-manager does in it.
+
+use serde_json::{Value, json};
+
+use crate::site::Site;
+
+const VOLUMES: &str = "/api/v1/persistentvolumes";
+const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
+const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
+const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
+
+/// A claim with its volume, which everything else is named after.
+pub(crate) struct Life<'a> {
+    site: &'a Site,
+    name: String,
+    volume: String,
+}
+
+impl<'a> Life<'a> {
+    /// Claims a volume and binds it.
+    pub(crate) async fn begin(site: &'a Site, name: &str) -> Self {
+        Self::claimed(site, name, Value::Null).await
+    }
+
+    /// A claim that is filled from the snapshot of this one, and bound.
+    pub(crate) async fn restore(&self) -> Self {
+        let source =
+            json!({ "apiGroup": SNAPSHOT_GROUP, "kind": "VolumeSnapshot", "name": self.name });
+        Self::claimed(self.site, &format!("{}-restored", self.name), source).await
+    }
+
+    pub(crate) async fn attach(&self) {
+        let name = self.attachment_name();
+        let source = json!({ "persistentVolumeName": self.volume });
+        let spec =
+            json!({ "attacher": self.site.name, "nodeName": self.site.name, "source": source });
+        let attachment = json!({ "metadata": { "name": name }, "spec": spec });
+        self.site.api.create(ATTACHMENTS, "VolumeAttachment", attachment).await;
+        let path = format!("{ATTACHMENTS}/{name}");
+        self.site.api.wait(&path, |it| it["status"]["attached"] == true).await;
+    }
+
+    pub(crate) async fn detach(&self) {
+        let path = format!("{ATTACHMENTS}/{}", self.attachment_name());
+        self.site.api.delete(&path).await;
+        self.site.api.gone(&path).await;
+    }
+
+    /// Takes a snapshot and waits until it can be used.
+    pub(crate) async fn snapshot(&self) {
+        let source = json!({ "persistentVolumeClaimName": self.name });
+        let spec = json!({ "volumeSnapshotClassName": self.site.name, "source": source });
+        let snapshot = json!({ "metadata": { "name": self.name }, "spec": spec });
+        self.site.api.create(&self.snapshots(), "VolumeSnapshot", snapshot).await;
+        let path = format!("{}/{}", self.snapshots(), self.name);
+        self.site.api.wait(&path, |it| it["status"]["readyToUse"] == true).await;
+    }
+
+    pub(crate) async fn delete_snapshot(&self) {
+        let (api, path) = (&self.site.api, format!("{}/{}", self.snapshots(), self.name));
+        let snapshot = api.get(&path).await.unwrap();
+        let content = snapshot["status"]["boundVolumeSnapshotContentName"].as_str().unwrap();
+        api.delete(&path).await;
+        api.gone(&path).await;
+        api.gone(&format!("{CONTENTS}/{content}")).await;
+    }
+
+    /// Grows the claim to two of what it began with.
+    pub(crate) async fn expand(&self) {
+        let (api, path) = (&self.site.api, self.claim());
+        let requests = json!({ "resources": { "requests": { "storage": "2Gi" } } });
+        api.patch(&path, &json!({ "spec": requests })).await;
+        api.wait(&path, |it| it["status"]["capacity"]["storage"] == "2Gi").await;
+    }
+
+    /// Gives the claim the class of attributes.
+    pub(crate) async fn modify(&self) {
+        let (api, path) = (&self.site.api, self.claim());
+        let class = &self.site.name;
+        api.patch(&path, &json!({ "spec": { "volumeAttributesClassName": class } })).await;
+        api.wait(&path, |it| it["status"]["currentVolumeAttributesClassName"] == **class).await;
+    }
+
+    /// Where its objects are; the content's name is read from the snapshot.
+    pub(crate) async fn paths(&self) -> Vec<String> {
+        let snapshot = format!("{}/{}", self.snapshots(), self.name);
+        let mut paths = vec![
+            self.claim(),
+            format!("{VOLUMES}/{}", self.volume),
+            format!("{ATTACHMENTS}/{}", self.attachment_name()),
+            snapshot.clone(),
+        ];
+        let object = self.site.api.get(&snapshot).await.unwrap_or_default();
+        let content = object["status"]["boundVolumeSnapshotContentName"].as_str();
+        paths.extend(content.map(|name| format!("{CONTENTS}/{name}")));
+        paths
+    }
+
+    /// Sees to it that nobody could delete what is in use: the volume that is attached, and its snapshot.
+    pub(crate) async fn assert_protected(&self) {
+        let attacher = format!("external-attacher/{}", self.site.name);
+        let bound = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection";
+        let volume = format!("{VOLUMES}/{}", self.volume);
+        for (path, wanted) in [
+            (format!("{ATTACHMENTS}/{}", self.attachment_name()), attacher.as_str()),
+            (volume.clone(), &attacher),
+            (volume, "external-provisioner.volume.kubernetes.io/finalizer"),
+            (format!("{}/{}", self.snapshots(), self.name), bound),
+        ] {
+            let object = self.site.api.get(&path).await.unwrap();
+            let finalizers = object["metadata"]["finalizers"].as_array().unwrap();
+            assert!(finalizers.iter().any(|it| it == wanted), "{path}: {finalizers:?}");
+        }
+    }
+
+    /// Deletes the claim and waits until it and its volume are gone.
+    pub(crate) async fn end(self) {
+        let (api, claim) = (&self.site.api, self.claim());
+        api.delete(&claim).await;
+        api.unprotect(&claim, "kubernetes.io/pvc-protection").await;
+        api.gone(&claim).await;
+        let volume = format!("{VOLUMES}/{}", self.volume);
+        set_phase(self.site, &volume, "Released").await;
+        api.unprotect(&volume, "kubernetes.io/pv-protection").await;
+        api.gone(&volume).await;
+    }
+
+    /// All of it. A resizer that knows no classes of attributes leaves them out.
+    pub(crate) async fn whole(site: &Site, name: &str, modifies: bool) {
+        let life = Life::begin(site, name).await;
+        life.attach().await;
+        life.snapshot().await;
+        let restored = life.restore().await;
+        life.expand().await;
+        if modifies {
+            life.modify().await;
+        }
+        life.detach().await;
+        life.delete_snapshot().await;
+        life.end().await;
+        restored.end().await;
+    }
+
+    async fn claimed(site: &'a Site, name: &str, source: Value) -> Self {
+        let claims = claims(site);
+        let annotations = json!({ "volume.kubernetes.io/storage-provisioner": site.name });
+        let mut claim = json!({
+            "metadata": { "name": name, "annotations": annotations },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": site.name,
+                "resources": { "requests": { "storage": "1Gi" } },
+            },
+        });
+        if source.is_object() {
+            claim["spec"]["dataSource"] = source;
+        }
+        let claim = site.api.create(&claims, "PersistentVolumeClaim", claim).await;
+        let volume = format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap());
+        let life = Self { site, name: name.to_owned(), volume };
+        life.bind().await;
+        life
+    }
+
+    /// Binds the claim to the volume that was made for it, once it is there.
+    async fn bind(&self) {
+        let (api, claim) = (&self.site.api, self.claim());
+        let path = format!("{VOLUMES}/{}", self.volume);
+        let volume = api.wait(&path, |it| it["spec"]["claimRef"]["uid"].is_string()).await;
+        api.patch(&claim, &json!({ "spec": { "volumeName": self.volume } })).await;
+        let (capacity, modes) = (&volume["spec"]["capacity"], &volume["spec"]["accessModes"]);
+        let status = json!({ "phase": "Bound", "capacity": capacity, "accessModes": modes });
+        api.patch(&format!("{claim}/status"), &json!({ "status": status })).await;
+        set_phase(self.site, &path, "Bound").await;
+    }
+
+    fn claim(&self) -> String {
+        format!("{}/{}", claims(self.site), self.name)
+    }
+
+    fn snapshots(&self) -> String {
+        format!("/apis/{SNAPSHOT_GROUP}/v1/namespaces/{}/volumesnapshots", self.site.name)
+    }
+
+    /// Attachments have no namespace.
+    fn attachment_name(&self) -> String {
+        format!("{}-{}", self.site.name, self.name)
+    }
+}
+
+fn claims(site: &Site) -> String {
+    format!("/api/v1/namespaces/{}/persistentvolumeclaims", site.name)
+}
+
+async fn set_phase(site: &Site, volume: &str, phase: &str) {
+    site.api.patch(&format!("{volume}/status"), &json!({ "status": { "phase": phase } })).await;
+}

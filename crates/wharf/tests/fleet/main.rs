@@ -1,0 +1,18 @@
+//! The sidecars as a cluster runs them: processes of ours and of others side by side, exchanged and killed.
+//!
+//! The API server is real, the driver keeps a ledger of what it is asked, and the tests do what kube-controller-manager
+//! would: they bind, attach, release. Judged are the objects that are left, and the ledger.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "helpers of tests, too, fail by panicking")]
+
+mod alike;
+mod api;
+mod kills;
+mod ledger;
+mod life;
+mod mixed;
+mod replicas;
+mod role;
+mod rolling;
+mod sidecar;
+mod site;

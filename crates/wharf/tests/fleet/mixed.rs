@@ -1,0 +1,42 @@
+//! Mixed fleets: each controller of ours among those of Go, and each of Go among ours.
+
+use crate::life::Life;
+use crate::sidecar::{Kind, Make};
+use crate::site::Site;
+
+/// A whole life in a fleet where one sidecar is of another make than the others. The attacher is ours unless it is that
+/// one, since there may be no other.
+async fn alone(name: &str, one: Kind, make: Make) {
+    let Some(site) = Site::with_snapshots(name).await else { return };
+    let make_of = |kind| match kind {
+        _ if kind == one => make,
+        Kind::Attacher => Make::Ours,
+        _ => make.other(),
+    };
+    let Some(_fleet) = site.start_all(make_of) else { return };
+    Life::whole(&site, "data", make_of(Kind::Resizer) == Make::Ours).await;
+    site.ledger.assert_clean();
+}
+
+macro_rules! fleets {
+    ($($test:ident: $make:ident $kind:ident,)*) => {$(
+        #[tokio::test]
+        async fn $test() {
+            let name = stringify!($test).replace('_', "-");
+            alone(&name, Kind::$kind, Make::$make).await;
+        }
+    )*};
+}
+
+fleets! {
+    our_attacher_among_go: Ours Attacher,
+    our_provisioner_among_go: Ours Provisioner,
+    our_resizer_among_go: Ours Resizer,
+    our_snapshotter_among_go: Ours Snapshotter,
+    our_snapshot_controller_among_go: Ours SnapshotController,
+    go_attacher_among_ours: Go Attacher,
+    go_provisioner_among_ours: Go Provisioner,
+    go_resizer_among_ours: Go Resizer,
+    go_snapshotter_among_ours: Go Snapshotter,
+    go_snapshot_controller_among_ours: Go SnapshotController,
+}

@@ -1,0 +1,145 @@
+//! Where a test takes place: a driver, its classes, a namespace and a node.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use wharf_testkit::cluster::Cluster;
+use wharf_testkit::process;
+
+use crate::api::{Api, PATIENCE};
+use crate::ledger::{Door, Ledger};
+use crate::role;
+use crate::sidecar::{Kind, Make, Order, Sidecar};
+
+/// Tests keep apart by the name, which their driver, namespace, node and classes bear.
+pub(crate) struct Site {
+    pub(crate) name: String,
+    pub(crate) api: Api,
+    pub(crate) ledger: Arc<Ledger>,
+    cluster: &'static Cluster,
+    folder: TempDir,
+    _door: Door,
+    _turn: Option<MutexGuard<'static, ()>>,
+}
+
+impl Site {
+    /// With a driver that is served. `None` where there is no cluster to be had.
+    pub(crate) async fn new(name: &str) -> Option<Self> {
+        let cluster = prepared().await?;
+        let (folder, ledger) = (tempfile::tempdir().unwrap(), Arc::new(Ledger::default()));
+        let door = ledger.open(name, &folder.path().join("csi.sock"));
+        let api = Api::new(cluster.kubeconfig()).await;
+        let name = name.to_owned();
+        let site = Self { name, api, ledger, cluster, folder, _door: door, _turn: None };
+        site.declare().await;
+        Some(site)
+    }
+
+    /// The same for tests that run a snapshot controller: it works for all drivers, so there is one at a time.
+    pub(crate) async fn with_snapshots(name: &str) -> Option<Self> {
+        static TURN: Mutex<()> = Mutex::const_new(());
+        let turn = TURN.lock().await;
+        Some(Self { _turn: Some(turn), ..Self::new(name).await? })
+    }
+
+    /// Starts a sidecar that works alone; `None` where there is no such program.
+    pub(crate) fn start(&self, kind: Kind, make: Make) -> Option<Sidecar> {
+        self.order(kind, make, None).start()
+    }
+
+    /// Starts one of each kind, of the make that is asked for.
+    pub(crate) fn start_all(&self, make_of: impl Fn(Kind) -> Make) -> Option<Vec<Sidecar>> {
+        Kind::ALL.into_iter().map(|kind| self.start(kind, make_of(kind))).collect()
+    }
+
+    /// Starts one that stands for election on a host named after its make.
+    pub(crate) fn start_elected(&self, kind: Kind, make: Make) -> Option<Sidecar> {
+        self.order(kind, make, Some(Self::host(make))).start()
+    }
+
+    /// Starts all controllers in one process of ours.
+    pub(crate) fn start_joint(&self) -> Sidecar {
+        Sidecar::joint(self.cluster, self.folder.path(), &self.socket())
+    }
+
+    /// Waits until a sidecar of this make holds its Lease.
+    pub(crate) async fn leads(&self, kind: Kind, make: Make) {
+        let lease = kind.lease(&self.name);
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/{lease}");
+        let ours = Self::host(Make::Ours);
+        // Go's provisioner makes up a name; all others have that of their host.
+        let is_held = |lease: &Value| match lease["spec"]["holderIdentity"].as_str() {
+            None | Some("") => false,
+            Some(holder) => (holder == ours) == (make == Make::Ours),
+        };
+        self.api.wait(&path, is_held).await;
+    }
+
+    /// Another socket of the driver.
+    pub(crate) fn open(&self, socket: &str) -> (Door, PathBuf) {
+        let path = self.folder.path().join(socket);
+        (self.ledger.open(&self.name, &path), path)
+    }
+
+    pub(crate) fn order<'a>(&'a self, kind: Kind, make: Make, host: Option<&'a str>) -> Order<'a> {
+        Order {
+            kind,
+            make,
+            cluster: self.cluster,
+            folder: self.folder.path(),
+            socket: self.socket(),
+            host,
+        }
+    }
+
+    /// The name of the host on which replicas of one make run.
+    pub(crate) fn host(make: Make) -> &'static str {
+        match make {
+            Make::Ours => "ours",
+            Make::Go => "go",
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("csi.sock")
+    }
+
+    async fn declare(&self) {
+        let (name, api) = (&self.name, &self.api);
+        let metadata = json!({ "name": name });
+        let namespace = json!({ "metadata": metadata });
+        api.create("/api/v1/namespaces", "Namespace", namespace).await;
+        let driver = json!({ "name": name, "nodeID": format!("{name}-id") });
+        let node = json!({ "metadata": metadata, "spec": { "drivers": [driver] } });
+        api.create("/apis/storage.k8s.io/v1/csinodes", "CSINode", node).await;
+        let class =
+            json!({ "metadata": metadata, "provisioner": name, "allowVolumeExpansion": true });
+        api.create("/apis/storage.k8s.io/v1/storageclasses", "StorageClass", class).await;
+        let attributes = json!({
+            "metadata": metadata, "driverName": name, "parameters": { "iops": "100" },
+        });
+        let path = "/apis/storage.k8s.io/v1/volumeattributesclasses";
+        api.create(path, "VolumeAttributesClass", attributes).await;
+        let class = json!({ "metadata": metadata, "driver": name, "deletionPolicy": "Delete" });
+        let path = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses";
+        api.create(path, "VolumeSnapshotClass", class).await;
+    }
+}
+
+/// The cluster that all tests share, with the kinds of snapshots and the roles of deploy/.
+async fn prepared() -> Option<&'static Cluster> {
+    static PREPARED: OnceCell<()> = OnceCell::const_new();
+    let cluster = Cluster::shared().await.unwrap()?;
+    let prepare = || async {
+        let mut install = Command::new(env!("CARGO_BIN_EXE_wharf"));
+        install.args(["crds", "install", "--kubeconfig"]).arg(cluster.kubeconfig());
+        process::run(&install, PATIENCE).await.unwrap();
+        role::grant(cluster).await;
+    };
+    PREPARED.get_or_init(prepare).await;
+    Some(cluster)
+}
