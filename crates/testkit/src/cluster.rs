@@ -1,11 +1,12 @@
-//! A cluster in a folder: etcd, kube-apiserver and, where asked for, containerd and a kubelet, all of them real, on
-//! this machine's loopback.
+//! A cluster in a folder: etcd, kube-apiserver and, where asked for, kube-controller-manager, kube-scheduler,
+//! containerd and a kubelet, all of them real, on this machine's loopback.
 //!
 //! Everything lives in one temporary folder. A guard outside of the test process removes what is left of it, also
 //! after a crash. A kubelet needs root, and no two run at a time: kubelets of one machine fight over its processes.
 
 mod containerd;
 mod control_plane;
+mod controllers;
 mod exclusive;
 mod guard;
 mod image;
@@ -21,6 +22,7 @@ use tokio::sync::OnceCell;
 
 use self::containerd::Containerd;
 use self::control_plane::ControlPlane;
+use self::controllers::Controllers;
 use self::exclusive::Exclusive;
 use self::guard::Guard;
 use self::kubelet::Kubelet;
@@ -38,10 +40,12 @@ pub struct Cluster {
     // Dropped from the top: whoever depends on another goes first, and the guard clears up behind them all.
     kubelet: Option<Kubelet>,
     containerd: Option<Containerd>,
+    controllers: Option<Controllers>,
     plane: ControlPlane,
     kubectl: PathBuf,
     kubelet_binary: PathBuf,
     node: String,
+    gates: Vec<String>,
     guard: Guard,
     _exclusive: Option<Exclusive>,
 }
@@ -51,14 +55,22 @@ pub struct Cluster {
 pub struct Builder {
     kubelet: bool,
     containerd: bool,
+    controllers: bool,
     node: String,
+    gates: Vec<String>,
 }
 
 impl Cluster {
     /// An etcd and a kube-apiserver, and what is added to them.
     #[must_use]
     pub fn builder() -> Builder {
-        Builder { kubelet: false, containerd: false, node: "node-a".to_owned() }
+        Builder {
+            kubelet: false,
+            containerd: false,
+            controllers: false,
+            node: "node-a".to_owned(),
+            gates: Vec::new(),
+        }
     }
 
     /// The cluster without nodes that all tests of one binary share. They keep apart by the names that they use.
@@ -130,6 +142,28 @@ impl Cluster {
         process::run(&self.command(&arguments), COMMAND).await.map(drop)
     }
 
+    /// A kubeconfig with the rights of a service account, which has to exist.
+    pub async fn account(&self, namespace: &str, name: &str) -> Result<PathBuf> {
+        let arguments = ["create", "token", name, "--namespace", namespace];
+        let token = process::run(&self.command(&arguments), COMMAND).await?;
+        self.plane.kubeconfig(name, token.trim())
+    }
+
+    /// What a pod's container has printed since it started.
+    pub fn output(&self, namespace: &str, pod: &str, container: &str) -> Result<String> {
+        let prefix = format!("{namespace}_{pod}_");
+        let mut text = String::new();
+        for folder in kubelet::logs(self.folder()).read_dir()? {
+            let folder = folder?;
+            if folder.file_name().to_string_lossy().starts_with(&prefix) {
+                text += &std::fs::read_to_string(folder.path().join(container).join("0.log"))?;
+            }
+        }
+        // A line is preceded by its time, its stream and whether it is whole.
+        let lines = text.lines().filter_map(|line| line.splitn(4, ' ').nth(3));
+        Ok(lines.map(|line| format!("{line}\n")).collect())
+    }
+
     /// Makes the Node object that a kubelet would register.
     pub async fn create_node(&self, name: &str) -> Result<()> {
         let labels = json!({ "kubernetes.io/hostname": name });
@@ -154,7 +188,8 @@ impl Cluster {
         ensure!(self.containerd.is_some(), "a kubelet needs a cluster with a containerd");
         let registered = self.command(&["get", "node", &self.node]);
         let (binary, config) = (&self.kubelet_binary, self.node_kubeconfig());
-        let mut kubelet = Kubelet::start(binary, &self.guard, config, &self.node, runtime)?;
+        let (node, gates) = (&self.node, &self.gates);
+        let mut kubelet = Kubelet::start(binary, &self.guard, config, node, runtime, gates)?;
         kubelet.registered(&registered).await?;
         self.kubelet = Some(kubelet);
         Ok(())
@@ -167,6 +202,9 @@ impl Cluster {
         }
         if let Some(containerd) = self.containerd {
             containerd.stop(STOP).await?;
+        }
+        if let Some(controllers) = self.controllers {
+            controllers.stop(STOP).await?;
         }
         self.plane.stop(STOP).await?;
         self.guard.clear(STOP).await
@@ -200,6 +238,20 @@ impl Builder {
         self
     }
 
+    /// With a kube-controller-manager and a kube-scheduler.
+    #[must_use]
+    pub fn controllers(mut self, wanted: bool) -> Self {
+        self.controllers = wanted;
+        self
+    }
+
+    /// With a feature gate on, in the kube-apiserver and the kubelet.
+    #[must_use]
+    pub fn gate(mut self, name: &str) -> Self {
+        self.gates.push(name.to_owned());
+        self
+    }
+
     /// The node's name, `node-a` unless given.
     #[must_use]
     pub fn node(mut self, name: &str) -> Self {
@@ -215,6 +267,16 @@ impl Builder {
         else {
             return Ok(None);
         };
+        let controllers = match self.controllers {
+            true => {
+                let names = ["kube-controller-manager", "kube-scheduler"];
+                let [Some(manager), Some(scheduler)] = names.map(peers::binary) else {
+                    return Ok(None);
+                };
+                Some([manager, scheduler])
+            }
+            false => None,
+        };
         let runtime = self.kubelet || self.containerd;
         if runtime {
             ensure!(
@@ -224,14 +286,17 @@ impl Builder {
         }
         let exclusive = if runtime { Some(Exclusive::acquire().await?) } else { None };
         let guard = Guard::new(runtime)?;
-        let plane = ControlPlane::start(guard.folder(), &etcd, &apiserver, &self.node).await?;
+        let (folder, node, gates) = (guard.folder(), &self.node, &self.gates);
+        let plane = ControlPlane::start(folder, &etcd, &apiserver, node, gates).await?;
         let mut cluster = Cluster {
             kubelet: None,
             containerd: None,
+            controllers: None,
             plane,
             kubectl,
             kubelet_binary: kubelet,
             node: self.node,
+            gates: self.gates,
             guard,
             _exclusive: exclusive,
         };
@@ -239,6 +304,11 @@ impl Builder {
             cluster.containerd = Some(Containerd::start(&cluster.guard).await?);
         }
         cluster.ready().await?;
+        if let Some([manager, scheduler]) = &controllers {
+            let started =
+                Controllers::start(cluster.folder(), &cluster.plane, [manager, scheduler]);
+            cluster.controllers = Some(started.await?);
+        }
         if self.kubelet {
             cluster.start_kubelet(&cluster.runtime_socket()).await?;
         }

@@ -3,7 +3,7 @@
 //! For tests in `tests/` folders and for tasks only; nothing that is shipped depends on it.
 //!
 //! - [`peers`]: real programs of others, built once by `cargo xtask peers`
-//! - [`cluster`]: etcd, kube-apiserver, containerd and a kubelet, all real, in one temporary folder
+//! - [`cluster`]: etcd, kube-apiserver and, where asked for, the rest of a cluster, all real, in one temporary folder
 //! - [`process`]: child processes that do not outlive their test
 //! - [`plugin`], [`csi_driver`], [`device_plugin`]: scripted servers, with faults on demand
 //! - [`client`]: calls by name, with bytes

@@ -8,6 +8,8 @@ use super::{Finding, Listed, Wait, World, held_by};
 
 /// Who finds a claim its volume.
 const BINDER: &str = "kube-controller-manager";
+/// Conditions that tell what went wrong, of which not all are told by events as well.
+const FAILURES: [&str; 3] = ["ControllerResizeError", "NodeResizeError", "ModifyVolumeError"];
 /// Classes of volumes that nobody makes.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
@@ -23,7 +25,11 @@ pub(super) fn finding(world: &World, claim: &Listed<PersistentVolumeClaim>) -> F
             _ => ("Pending", pending(world, object)),
         }
     };
-    world.finding("claim", claim, stage, wait)
+    let mut finding = world.finding("claim", claim, stage, wait);
+    if finding.waits_for.is_some() {
+        finding.last_error = failure(object).or(finding.last_error);
+    }
+    finding
 }
 
 /// The snapshot that a claim is restored from, if there is such a one.
@@ -57,26 +63,38 @@ fn lost(claim: &PersistentVolumeClaim) -> Option<Wait> {
     Wait::new("a person", what)
 }
 
+fn failure(claim: &PersistentVolumeClaim) -> Option<String> {
+    let found = FAILURES.iter().find_map(|kind| Some((kind, condition(claim, kind)?)));
+    found.map(|(kind, message)| format!("{kind}: {message}"))
+}
+
+/// What a condition says, if it holds.
+fn condition<'a>(claim: &'a PersistentVolumeClaim, kind: &str) -> Option<&'a str> {
+    let mut conditions = claim.status.conditions.iter();
+    let found = conditions.find(|it| it.kind == kind && it.status == "True");
+    found.map(|it| it.message.as_str())
+}
+
 fn bound(world: &World, claim: &PersistentVolumeClaim) -> (&'static str, Option<Wait>) {
     let (spec, status) = (&claim.spec, &claim.status);
-    let condition = |kind: &str| {
-        let found = status.conditions.iter().find(|it| it.kind == kind && it.status == "True");
-        found.map(|it| it.message.as_str())
-    };
     if let (Some(wanted), Some(size)) = (claim.requested(), status.capacity.storage)
         && wanted > size
     {
         let grows = format!("it grows from {size} to {wanted}");
+        let rest = match condition(claim, "NodeResizeError") {
+            Some(_) => "which failed on its node: start its pod anew, unless kubelet tries again",
+            None => "and its node does the rest once a pod runs",
+        };
         let wait = match status.allocated_resource_statuses.storage.as_deref() {
             Some("NodeResizePending" | "NodeResizeInProgress") => {
-                Wait::new("kubelet", format!("{grows}, and its node does the rest once a pod runs"))
+                Wait::new("kubelet", format!("{grows}, {rest}"))
             }
             Some(refused @ ("ControllerResizeInfeasible" | "NodeResizeInfeasible")) => Wait::new(
                 "a person",
                 format!("{grows}, which was refused ({refused}): ask for less"),
             ),
-            _ if condition("FileSystemResizePending").is_some() => {
-                Wait::new("kubelet", format!("{grows}, and its node does the rest once a pod runs"))
+            _ if condition(claim, "FileSystemResizePending").is_some() => {
+                Wait::new("kubelet", format!("{grows}, {rest}"))
             }
             _ => Wait::new("resizer", grows),
         };

@@ -120,6 +120,25 @@ fn a_bound_claim_that_grows_waits_for_controller_or_node() {
     }
 }
 
+/// The kubelet tells of it in no event.
+#[test]
+fn a_growth_that_failed_on_its_node_is_told_with_its_error() {
+    let error = json!({ "type": "NodeResizeError", "status": "True", "message": "it is mounted" });
+    let pending = json!({ "type": "FileSystemResizePending", "status": "True", "message": "wait" });
+    let world = world(&json!({
+        "spec": { "volumeName": "pv", "resources": { "requests": { "storage": "2Gi" } } },
+        "status": {
+            "phase": "Bound",
+            "capacity": { "storage": "1Gi" },
+            "allocatedResourceStatuses": { "storage": "NodeResizeInProgress" },
+            "conditions": [pending, error],
+        },
+    }));
+    let finding = finding(&world, &world.claims[0]);
+    assert_eq!(finding.last_error.unwrap(), "NodeResizeError: it is mounted");
+    assert!(finding.waits_for.unwrap().contains("start its pod anew"));
+}
+
 #[test]
 fn a_claim_without_its_volume_needs_a_person_and_one_with_it_nobody() {
     let mut world =

@@ -16,6 +16,10 @@ use crate::process::{self, Process};
 const START: Duration = Duration::from_secs(60);
 const PROBE: Duration = Duration::from_secs(5);
 
+/// Names of the components' kubeconfigs.
+pub(super) const MANAGER: &str = "controller-manager";
+pub(super) const SCHEDULER: &str = "scheduler";
+
 /// The processes that serve the API, and who may use it.
 #[derive(Debug)]
 pub(super) struct ControlPlane {
@@ -25,6 +29,7 @@ pub(super) struct ControlPlane {
     command: Command,
     admin: PathBuf,
     node: PathBuf,
+    secure: u16,
 }
 
 impl ControlPlane {
@@ -33,19 +38,30 @@ impl ControlPlane {
         etcd: &Path,
         apiserver: &Path,
         node: &str,
+        gates: &[String],
     ) -> Result<Self> {
         let [client, peer, secure] = free_ports()?;
         let mut etcd = Process::start("etcd", &etcd_command(etcd, folder, client, peer), folder)?;
         service_account_key(folder).await?;
-        let [admin, own] = [token()?, token()?];
-        let users = format!(
-            "{admin},admin,admin,system:masters\n{own},system:node:{node},node,system:nodes\n"
-        );
-        std::fs::write(folder.join("tokens.csv"), users)?;
+        let node = format!("system:node:{node}");
+        let users = [
+            ("admin", "admin", "system:masters"),
+            ("node", &node, "system:nodes"),
+            (MANAGER, "system:kube-controller-manager", ""),
+            (SCHEDULER, "system:kube-scheduler", ""),
+        ];
+        let mut tokens = String::new();
+        for (name, user, groups) in users {
+            let token = token()?;
+            kubeconfig(folder, name, &token, secure)?;
+            tokens += &format!("{token},{user},{name},{groups}\n");
+        }
+        std::fs::write(folder.join("tokens.csv"), tokens)?;
         let mut plane = Self {
-            command: apiserver_command(apiserver, folder, client, secure),
-            admin: kubeconfig(folder, "admin", &admin, secure)?,
-            node: kubeconfig(folder, "node", &own, secure)?,
+            command: apiserver_command(apiserver, folder, client, secure, gates),
+            admin: path(folder, "admin"),
+            node: path(folder, "node"),
+            secure,
             folder: folder.to_owned(),
             apiserver: None,
             etcd: {
@@ -67,6 +83,16 @@ impl ControlPlane {
     /// The node's kubeconfig.
     pub(super) fn node(&self) -> &Path {
         &self.node
+    }
+
+    /// The kubeconfig of one of the components.
+    pub(super) fn component(&self, name: &str) -> PathBuf {
+        path(&self.folder, name)
+    }
+
+    /// A new kubeconfig, of whoever has `token`.
+    pub(super) fn kubeconfig(&self, name: &str, token: &str) -> Result<PathBuf> {
+        kubeconfig(&self.folder, name, token, self.secure)
     }
 
     pub(super) async fn start_apiserver(&mut self) -> Result<()> {
@@ -125,7 +151,19 @@ fn etcd_command(binary: &Path, folder: &Path, client: u16, peer: u16) -> Command
     command
 }
 
-fn apiserver_command(binary: &Path, folder: &Path, etcd: u16, secure: u16) -> Command {
+/// The flag that switches feature gates on.
+fn gates_flag(gates: &[String]) -> Option<String> {
+    let on: Vec<_> = gates.iter().map(|gate| format!("{gate}=true")).collect();
+    (!on.is_empty()).then(|| format!("--feature-gates={}", on.join(",")))
+}
+
+fn apiserver_command(
+    binary: &Path,
+    folder: &Path,
+    etcd: u16,
+    secure: u16,
+    gates: &[String],
+) -> Command {
     let key = folder.join("service-account.pem");
     let mut command = Command::new(binary);
     command
@@ -136,7 +174,7 @@ fn apiserver_command(binary: &Path, folder: &Path, etcd: u16, secure: u16) -> Co
             "--service-account-issuer=https://kubernetes.default.svc",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
-            // No controller manager makes the accounts that it would ask for.
+            // Pods here ask nobody for anything, and most clusters have no controller that makes accounts.
             "--disable-admission-plugins=ServiceAccount",
             "--allow-privileged",
         ])
@@ -146,7 +184,8 @@ fn apiserver_command(binary: &Path, folder: &Path, etcd: u16, secure: u16) -> Co
         .arg(format!("--cert-dir={}", certificates(folder).display()))
         .arg(format!("--token-auth-file={}", folder.join("tokens.csv").display()))
         .arg(format!("--service-account-key-file={}", key.display()))
-        .arg(format!("--service-account-signing-key-file={}", key.display()));
+        .arg(format!("--service-account-signing-key-file={}", key.display()))
+        .args(gates_flag(gates));
     command
 }
 
@@ -165,7 +204,7 @@ fn token() -> Result<String> {
 
 /// Writes a kubeconfig for `user`; JSON is YAML too.
 fn kubeconfig(folder: &Path, user: &str, token: &str, port: u16) -> Result<PathBuf> {
-    let path = folder.join(format!("{user}.kubeconfig"));
+    let path = path(folder, user);
     let certificate = certificates(folder).join("apiserver.crt");
     let cluster = json!({ "server": format!("https://127.0.0.1:{port}"), "certificate-authority": certificate });
     let config = json!({
@@ -180,6 +219,10 @@ fn kubeconfig(folder: &Path, user: &str, token: &str, port: u16) -> Result<PathB
     Ok(path)
 }
 
-fn certificates(folder: &Path) -> PathBuf {
+fn path(folder: &Path, user: &str) -> PathBuf {
+    folder.join(format!("{user}.kubeconfig"))
+}
+
+pub(super) fn certificates(folder: &Path) -> PathBuf {
     folder.join("certificates")
 }

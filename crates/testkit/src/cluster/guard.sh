@@ -1,5 +1,5 @@
 # Waits for the end of the test process, which closes the pipe on standard input, and then removes what is left of a
-# cluster: the members of its control group, its mounts, what it put elsewhere, the group, the folder.
+# cluster: the members of its control group, its loop devices and mounts, what it put elsewhere, the group, the folder.
 folder=$1
 name=$(basename "$folder")
 read -r _
@@ -13,6 +13,9 @@ if [ "$2" = groups ]; then
 		sleep 0.05
 		tries=$((tries + 1))
 	done
+	# Before the mounts go, which hide where their files are; one in use is let go with its last user.
+	losetup --list --noheadings --output NAME,BACK-FILE | awk -v prefix="$folder/" 'index($2, prefix) == 1 { print $1 }' |
+		while read -r device; do losetup --detach "$device"; done
 	awk -v prefix="$folder/" 'index($5, prefix) == 1 { print $5 }' /proc/self/mountinfo | sort -r |
 		while read -r mount; do umount --lazy "$mount"; done
 	find /sys/fs/cgroup -depth -type d -path "*/$name*" -exec rmdir {} +

@@ -1,5 +1,6 @@
 //! The kubelet, set up so that it shares nothing with others on this machine.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -25,10 +26,12 @@ impl Kubelet {
         kubeconfig: &Path,
         node: &str,
         runtime: &Path,
+        gates: &[String],
     ) -> Result<Self> {
         let folder = guard.folder();
         let config = folder.join("kubelet.json");
-        std::fs::write(&config, serde_json::to_vec_pretty(&configuration(guard, runtime)?)?)?;
+        let contents = configuration(guard, runtime, gates)?;
+        std::fs::write(&config, serde_json::to_vec_pretty(&contents)?)?;
         let mut command = guard.member(binary)?;
         command
             .arg(format!("--config={}", config.display()))
@@ -59,8 +62,14 @@ pub(super) fn root(folder: &Path) -> PathBuf {
     folder.join("kubelet")
 }
 
-fn configuration(guard: &Guard, runtime: &Path) -> Result<Value> {
+/// Where containers' output is kept.
+pub(super) fn logs(folder: &Path) -> PathBuf {
+    folder.join("pod-logs")
+}
+
+fn configuration(guard: &Guard, runtime: &Path, gates: &[String]) -> Result<Value> {
     let folder = guard.folder();
+    let gates: BTreeMap<_, _> = gates.iter().map(|gate| (gate, true)).collect();
     let [port, health] = free_ports()?;
     Ok(json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -79,12 +88,16 @@ fn configuration(guard: &Guard, runtime: &Path) -> Result<Value> {
         "oomScoreAdj": 0,
         "containerRuntimeEndpoint": format!("unix://{}", runtime.display()),
         "volumePluginDir": folder.join("volume-plugins"),
-        "podLogsDir": folder.join("pod-logs"),
+        "podLogsDir": logs(folder),
         "resolvConf": "",
         // A full disk or little memory of the machine is no reason to evict here.
         "evictionHard": { "memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
             "imagefs.available": "0%", "imagefs.inodesFree": "0%" },
         "imageGCHighThresholdPercent": 100,
         "syncFrequency": "5s",
+        // Volumes are attached and detached by what the node's status says, and looked after once a period.
+        "nodeStatusUpdateFrequency": "1s",
+        "volumeStatsAggPeriod": "2s",
+        "featureGates": gates,
     }))
 }

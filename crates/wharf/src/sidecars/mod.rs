@@ -3,7 +3,7 @@
 //! Each personality declares its own flags beside those that several have ([`flags`]), and gives the controller that does
 //! its work. The rest is shared: [`shell`] reads the command line, serves metrics and health and waits for the driver,
 //! [`shift`] stands for election and runs controllers for as long as they lead and the driver stays what it was.
-//! [`joint`] runs any set of them in one process.
+//! [`mod@joint`] runs any set of them in one process.
 
 mod attacher;
 mod controller;

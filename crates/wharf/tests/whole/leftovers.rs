@@ -1,0 +1,74 @@
+//! That nothing is left of what was deleted.
+
+use anyhow::Result;
+use sha2::{Digest, Sha256};
+use wharf_mount::{loopdev, mountinfo};
+use wharf_testkit::process::wait_for;
+
+use crate::objects::Made;
+use crate::rig::PATIENCE;
+use crate::world::{ATTACHMENT, CONTENT, VOLUME, World};
+
+impl World {
+    /// Waits until deleted volumes and snapshots have left nothing: no object, no image, no loop device and no mount.
+    pub(crate) async fn nothing_left(&self, made: &[Made]) -> Result<()> {
+        for it in made {
+            self.gone(VOLUME, &it.name).await?;
+            self.gone(CONTENT, &it.name).await?;
+        }
+        let clean = wait_for(PATIENCE, "the last traces to go", || async {
+            self.left(made).await.ok()?.is_empty().then_some(())
+        });
+        match clean.await {
+            Err(error) => Err(error.context(format!("{:?}", self.left(made).await?))),
+            clean => clean,
+        }
+    }
+
+    async fn left(&self, made: &[Made]) -> Result<Vec<String>> {
+        let mut left = Vec::new();
+        for attachment in self.list(ATTACHMENT).await? {
+            let volume = attachment["spec"]["source"]["persistentVolumeName"].as_str();
+            if made.iter().any(|it| Some(it.name.as_str()) == volume) {
+                left.push(format!("VolumeAttachment of {volume:?}"));
+            }
+        }
+        self.left_in_pool(made, &mut left).await?;
+        for mount in mountinfo::table()? {
+            let point = mount.point.display().to_string();
+            if made.iter().any(|it| point.contains(&it.name) || point.contains(&stage(&it.id))) {
+                left.push(format!("mount at {point}"));
+            }
+        }
+        Ok(left)
+    }
+
+    /// Images have names of their own: no record, and as many images as records, is no image.
+    async fn left_in_pool(&self, made: &[Made], left: &mut Vec<String>) -> Result<()> {
+        let driver = &self.rig.driver;
+        let rows = driver.rows().await?;
+        let files = driver.files();
+        if files.len() != rows.len() {
+            left.push(format!("images {files:?} of {rows:?}"));
+        }
+        for row in rows {
+            if made.iter().any(|it| it.id == row.id) {
+                left.push(format!("record {row:?}"));
+            }
+        }
+        for status in loopdev::list()? {
+            if status.backing.starts_with(driver.images().join("volumes"))
+                && !status.backing.exists()
+            {
+                left.push(format!("loop device of {}", status.backing.display()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The folder that the kubelet stages a volume in.
+fn stage(id: &str) -> String {
+    let digest = Sha256::digest(id);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
