@@ -8,6 +8,7 @@ mod proxy;
 mod registration;
 mod report;
 mod sample;
+mod sidecars;
 mod usage;
 
 use std::path::PathBuf;
@@ -45,6 +46,11 @@ enum Bench {
     ProxyPart(proxy::Part),
     /// The plugin manager beside a real kubelet, and the registrar
     Registration,
+    /// The CSI sidecars in one process beside a bare client, and beside the Go sidecars
+    Sidecars,
+    /// A process that the measurement of the sidecars needs around it
+    #[command(subcommand, hide = true)]
+    SidecarsPart(sidecars::Part),
 }
 
 type Run = fn(&Arguments, &mut Report) -> anyhow::Result<()>;
@@ -56,6 +62,8 @@ fn main() -> ExitCode {
         Bench::Proxy => ("proxy", proxy::run),
         Bench::ProxyPart(part) => return part.run(),
         Bench::Registration => ("registration", registration::run),
+        Bench::Sidecars => ("sidecars", sidecars::run),
+        Bench::SidecarsPart(part) => return part.run(),
     };
     let mut report = Report::start(name);
     match run(&arguments, &mut report) {

@@ -62,6 +62,11 @@ impl Usage {
         })
     }
 
+    /// Time on a processor since the start, of the threads that there still are.
+    pub(crate) fn processor(&self) -> Duration {
+        self.threads.values().map(|thread| thread.processor).sum()
+    }
+
     /// What was done since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Work {
         let mut work = Work { processor: Duration::ZERO, wakeups: 0, threads: 0 };

@@ -46,6 +46,11 @@ const BENCHES: &[Bench] = &[
         about: "the plugin manager beside a real kubelet, and the registrar",
         peers: &["etcd", "kubernetes"],
     },
+    Bench {
+        name: "sidecars",
+        about: "the CSI sidecars in one process beside a bare client, and the Go sidecars",
+        peers: &["etcd", "kubernetes", "csi-provisioner", "csi-resizer", "csi-snapshotter"],
+    },
 ];
 
 /// Runs the measurement that `options` names. The exit code tells whether every target was met.

@@ -10,8 +10,8 @@ use super::calls::{self, framed};
 use super::client::Client;
 use super::rig::Rig;
 use super::runtime::LARGE;
-use super::side::median;
 use crate::report::Report;
+use crate::sample::median;
 
 const SHARE: f64 = 0.8;
 
@@ -36,10 +36,10 @@ pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report)
         copied_shares.push(rate(&copied, large).await? / rate_of_direct);
         directs.push(rate_of_direct);
     }
-    report.show("direct", median(directs.into_iter()), "MB/s");
-    let copied = median(copied_shares.into_iter());
+    report.show("direct", median(directs), "MB/s");
+    let copied = median(copied_shares);
     report.show("a relay that only copies bytes, share of it", copied, "x");
-    report.at_least("wharf, share of it", median(shares.into_iter()), SHARE, "x");
+    report.at_least("wharf, share of it", median(shares), SHARE, "x");
 
     let what = "koord-runtime-proxy";
     match rig.koord().await? {

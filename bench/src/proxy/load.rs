@@ -16,10 +16,9 @@ use super::calls::{self, framed};
 use super::client::Client;
 use super::rig::Rig;
 use super::runtime::OVERTAKEN;
-use super::side::median;
 use super::{Counts, hooks, records};
 use crate::report::Report;
-use crate::sample::Sample;
+use crate::sample::{Sample, median};
 use crate::usage::Usage;
 
 const PODS: usize = 100;
@@ -109,7 +108,7 @@ async fn run(
         in_flight.push(answers.len() as f64);
     }
     outcome.rate = sent as f64 / begun.elapsed().as_secs_f64();
-    outcome.in_flight = median(in_flight.into_iter());
+    outcome.in_flight = median(in_flight);
     while let Some(answer) = answers.join_next().await {
         outcome.count(answer.context("an answer")?);
     }

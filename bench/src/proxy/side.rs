@@ -6,7 +6,7 @@ use anyhow::Result;
 use bytes::Bytes;
 
 use super::client::Client;
-use crate::sample::Sample;
+use crate::sample::{Sample, median};
 
 /// A call that is made again and again, one after the other.
 pub(super) struct Side {
@@ -69,11 +69,4 @@ pub(super) async fn take_turns(sides: &mut [&mut Side], rounds: usize, calls: us
         sides.rotate_left(1);
     }
     Ok(())
-}
-
-/// The middle one; not a number of none.
-pub(super) fn median(figures: impl Iterator<Item = f64>) -> f64 {
-    let mut figures: Vec<f64> = figures.collect();
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }

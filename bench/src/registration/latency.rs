@@ -9,7 +9,7 @@ use wharf_registration::manager::{ManagerOptions, PluginManager};
 use super::noop::{self, Call, Calls};
 use super::plugin::Plugin;
 use crate::report::Report;
-use crate::sample::Sample;
+use crate::sample::{Sample, median};
 
 /// How many sockets a crowd is.
 const CROWD: usize = 100;
@@ -50,12 +50,6 @@ pub(super) async fn measure(single: usize, crowds: usize, report: &mut Report) -
         report.at_most("unlink and listen() to Notify(true)", again, LIMIT_AGAIN, "ms");
     }
     Ok(())
-}
-
-fn median(figures: impl Iterator<Item = f64>) -> f64 {
-    let mut figures: Vec<f64> = figures.collect();
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 #[derive(Default)]

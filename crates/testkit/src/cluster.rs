@@ -56,6 +56,7 @@ pub struct Builder {
     kubelet: bool,
     containerd: bool,
     controllers: bool,
+    audited: bool,
     node: String,
     gates: Vec<String>,
 }
@@ -68,6 +69,7 @@ impl Cluster {
             kubelet: false,
             containerd: false,
             controllers: false,
+            audited: false,
             node: "node-a".to_owned(),
             gates: Vec::new(),
         }
@@ -83,6 +85,12 @@ impl Cluster {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.guard.folder()
+    }
+
+    /// Where the API server of an audited cluster tells of each request, one JSON object a line.
+    #[must_use]
+    pub fn audit_log(&self) -> PathBuf {
+        control_plane::audit_log(self.folder())
     }
 
     /// The kubeconfig of a cluster administrator.
@@ -252,6 +260,13 @@ impl Builder {
         self
     }
 
+    /// With an [audit log](Cluster::audit_log).
+    #[must_use]
+    pub fn audited(mut self, wanted: bool) -> Self {
+        self.audited = wanted;
+        self
+    }
+
     /// The node's name, `node-a` unless given.
     #[must_use]
     pub fn node(mut self, name: &str) -> Self {
@@ -286,8 +301,9 @@ impl Builder {
         }
         let exclusive = if runtime { Some(Exclusive::acquire().await?) } else { None };
         let guard = Guard::new(runtime)?;
-        let (folder, node, gates) = (guard.folder(), &self.node, &self.gates);
-        let plane = ControlPlane::start(folder, &etcd, &apiserver, node, gates).await?;
+        let programs = [etcd.as_path(), apiserver.as_path()];
+        let (node, gates, audited) = (&self.node, &self.gates, self.audited);
+        let plane = ControlPlane::start(guard.folder(), programs, node, gates, audited).await?;
         let mut cluster = Cluster {
             kubelet: None,
             containerd: None,

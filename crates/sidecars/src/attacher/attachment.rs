@@ -50,13 +50,24 @@ impl Shared {
             let (now, attachment, abilities) = self.step(key).await;
             let Some(attachment) = attachment.filter(|_| now == step) else { continue };
             self.forced().remove(key);
-            return match self.perform(step, &attachment, abilities).await {
-                Ok(()) => Outcome::Done,
-                Err(failure) => {
-                    self.tell(step, &attachment, &failure).await;
-                    Outcome::Retry
-                }
-            };
+            // Apart from those that wait: at a start that is every attachment there is, and all of this would be kept for
+            // each of them.
+            return Box::pin(self.try_step(step, &attachment, abilities)).await;
+        }
+    }
+
+    async fn try_step(
+        &self,
+        step: Step,
+        attachment: &Arc<VolumeAttachment>,
+        abilities: Result<Abilities, Status>,
+    ) -> Outcome {
+        match self.perform(step, attachment, abilities).await {
+            Ok(()) => Outcome::Done,
+            Err(failure) => {
+                self.tell(step, attachment, &failure).await;
+                Outcome::Retry
+            }
         }
     }
 
@@ -70,7 +81,7 @@ impl Shared {
             self.forced().remove(key);
             return (Step::Nothing, None, Ok(Abilities::default()));
         };
-        let abilities = self.driver.capabilities().await.map(|it| Abilities::of(&it));
+        let abilities = Box::pin(self.driver.capabilities()).await.map(|it| Abilities::of(&it));
         // A driver that is away is one that attaches, so that its absence shows in the status.
         let publishes = abilities.as_ref().map_or(true, |it| it.publishes);
         let forced = self.forced().contains(key);
@@ -262,5 +273,31 @@ impl Shared {
         if let Err(error) = saved {
             tracing::warn!(attachment = name, %error, "the error could not be saved in the status");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use kube::{Client, Config};
+    use wharf_csi::{Driver, DriverOptions};
+
+    use super::*;
+    use crate::{
+        Caches,
+        attacher::{Attacher, AttacherOptions},
+    };
+
+    /// Ten thousand of them are started at once.
+    #[tokio::test]
+    async fn one_that_waits_takes_little_memory() {
+        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let driver = Driver::new(Path::new("/none.sock"), DriverOptions::default());
+        let options = AttacherOptions::new("csi.example.com".to_owned());
+        let attacher = Attacher::new(options, client, driver, Caches::of("csi.example.com"));
+        let (key, superseded) = (Key::from("a"), CancellationToken::new());
+        let size = size_of_val(&attacher.0.bring(&key, &superseded));
+        assert!(size <= 1024, "{size} bytes");
     }
 }

@@ -35,10 +35,10 @@ pub(super) struct ControlPlane {
 impl ControlPlane {
     pub(super) async fn start(
         folder: &Path,
-        etcd: &Path,
-        apiserver: &Path,
+        [etcd, apiserver]: [&Path; 2],
         node: &str,
         gates: &[String],
+        audited: bool,
     ) -> Result<Self> {
         let [client, peer, secure] = free_ports()?;
         let mut etcd = Process::start("etcd", &etcd_command(etcd, folder, client, peer), folder)?;
@@ -57,8 +57,12 @@ impl ControlPlane {
             tokens += &format!("{token},{user},{name},{groups}\n");
         }
         std::fs::write(folder.join("tokens.csv"), tokens)?;
+        let mut command = apiserver_command(apiserver, folder, client, secure, gates);
+        if audited {
+            command.args(audit_flags(folder)?);
+        }
         let mut plane = Self {
-            command: apiserver_command(apiserver, folder, client, secure, gates),
+            command,
             admin: path(folder, "admin"),
             node: path(folder, "node"),
             secure,
@@ -187,6 +191,27 @@ fn apiserver_command(
         .arg(format!("--service-account-signing-key-file={}", key.display()))
         .args(gates_flag(gates));
     command
+}
+
+/// Where requests are told of.
+pub(super) fn audit_log(folder: &Path) -> PathBuf {
+    folder.join("audit.log")
+}
+
+/// Tells of each request once its answer begins or is complete.
+fn audit_flags(folder: &Path) -> Result<[String; 2]> {
+    let path = folder.join("audit-policy.json");
+    let policy = json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{ "level": "Metadata" }],
+    });
+    std::fs::write(&path, policy.to_string())?;
+    Ok([
+        format!("--audit-policy-file={}", path.display()),
+        format!("--audit-log-path={}", audit_log(folder).display()),
+    ])
 }
 
 async fn service_account_key(folder: &Path) -> Result<()> {

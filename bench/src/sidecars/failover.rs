@@ -1,0 +1,82 @@
+//! Two replicas of our sidecars, of which the one that works ends.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Signal, geteuid};
+use tokio::time::timeout;
+use wharf_testkit::process::Process;
+
+use super::objects::{self, CLAIMS, VOLUMES};
+use super::rig::Rig;
+use super::side::{Programs, Side};
+use crate::report::Report;
+
+/// The lease's duration at the flags' defaults.
+const LEASE: f64 = 15.0;
+const HANDOVER: f64 = 1.0;
+const DEADLINE: Duration = Duration::from_secs(60);
+/// A replica that stands by has seen the lease after this long.
+const STANDING_BY: Duration = Duration::from_secs(6);
+
+const KILLED: &str = "kill -9 of the leader to the next claim's volume";
+const ENDED: &str = "SIGTERM of the leader to the next claim's volume";
+
+/// Ends a leader by kill -9 and another by SIGTERM.
+pub(super) async fn measure(programs: &Programs, report: &mut Report) -> Result<()> {
+    report.section("failover, two replicas, a lease for each controller");
+    let rig = match geteuid().is_root() {
+        true => Rig::start(programs, &[Side::Ours], false).await?,
+        false => None,
+    };
+    let Some(rig) = rig else {
+        for what in [KILLED, ENDED] {
+            report.not_measured(
+                what,
+                "no kube-apiserver, or no root for hosts with names of their own",
+            );
+        }
+        return Ok(());
+    };
+    let replica = |name: &str| start(programs, &rig, name);
+    let first = replica("replica-a")?;
+    provisioned(&rig, "first").await.with_context(|| first.tail())?;
+    let second = replica("replica-b")?;
+    tokio::time::sleep(STANDING_BY).await;
+
+    let begun = Instant::now();
+    first.signal(Signal::KILL)?;
+    provisioned(&rig, "killed").await.with_context(|| second.tail())?;
+    report.at_most(KILLED, begun.elapsed().as_secs_f64(), LEASE + 1.0, "s");
+
+    let third = replica("replica-c")?;
+    tokio::time::sleep(STANDING_BY).await;
+    let begun = Instant::now();
+    second.signal(Signal::TERM)?;
+    provisioned(&rig, "ended").await.with_context(|| third.tail())?;
+    report.at_most(ENDED, begun.elapsed().as_secs_f64(), HANDOVER, "s");
+    drop((first, second, third));
+    rig.stop().await
+}
+
+/// Starts a replica on a host of this name, since replicas are told apart by their host.
+fn start(programs: &Programs, rig: &Rig, host: &str) -> Result<Process> {
+    let around = rig.surroundings(Side::Ours);
+    let mut command = Command::new("unshare");
+    command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", host]);
+    command.arg(&programs.wharf).arg("sidecars").args(around.flags(true));
+    command.args(["--leader-election", "--feature-gates=ReleaseLeaderElectionOnExit=true"]);
+    Process::start(host, &command, &around.folder)
+}
+
+/// Makes a claim and waits for its volume.
+async fn provisioned(rig: &Rig, name: &str) -> Result<()> {
+    let mut volumes = rig.api.watch(VOLUMES).await?;
+    rig.api.post(CLAIMS, &objects::claim(name, Side::Ours.driver())).await?;
+    let made = async {
+        while volumes.next().await?.1["spec"]["claimRef"]["name"] != name {}
+        anyhow::Ok(())
+    };
+    timeout(DEADLINE, made).await.context("no volume")?
+}

@@ -1,0 +1,108 @@
+//! The CSI sidecars: how much memory they take, how fast they work, and with how many calls to the API.
+//!
+//! Ours is the release binary with all controllers in one process. It stands beside the Go sidecars, one process each, and
+//! beside a bare client that makes the same writes and does nothing else. All of them work on a real kube-apiserver, one
+//! at a time, each with a driver of its own whose volumes are in memory. The bench plays whoever else is in a cluster: it
+//! makes claims, binds them, and makes attachments and snapshots.
+
+mod api;
+mod bare;
+mod calls;
+mod driver;
+mod failover;
+mod latency;
+mod memory;
+mod objects;
+mod observation;
+mod operation;
+mod rates;
+mod rig;
+mod side;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+
+use self::side::Programs;
+use crate::Arguments;
+use crate::report::Report;
+
+/// How often each thing is done.
+struct Counts {
+    rounds: usize,
+    claims: usize,
+    others: usize,
+    /// Claims, expansions and snapshots for Go at its defaults.
+    slow: [usize; 3],
+    paced: usize,
+    audited: usize,
+    objects: usize,
+}
+
+impl Counts {
+    const FULL: Self = Self {
+        rounds: 3,
+        claims: 1000,
+        others: 300,
+        slow: [60, 30, 12],
+        paced: 200,
+        audited: 5,
+        objects: 10_000,
+    };
+    const QUICK: Self = Self {
+        rounds: 1,
+        claims: 200,
+        others: 50,
+        slow: [20, 8, 3],
+        paced: 30,
+        audited: 2,
+        objects: 500,
+    };
+}
+
+/// The processes around the sidecars. The bench starts them; nobody else needs to.
+#[derive(Subcommand)]
+pub(crate) enum Part {
+    /// A driver that can do what there are sidecars for, and keeps nothing
+    Driver {
+        /// The driver's name
+        #[arg(long)]
+        name: String,
+        /// The socket to serve
+        #[arg(long)]
+        socket: PathBuf,
+    },
+}
+
+impl Part {
+    /// Serves until it is killed.
+    pub(crate) fn run(&self) -> ExitCode {
+        let Self::Driver { name, socket } = self;
+        match driver::serve(name, socket) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// Measures everything about the sidecars.
+pub(crate) fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    let counts = if arguments.quick { Counts::QUICK } else { Counts::FULL };
+    let programs = Programs::find(arguments)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(measure(&programs, &counts, report))
+}
+
+async fn measure(programs: &Programs, counts: &Counts, report: &mut Report) -> Result<()> {
+    memory::measure_idle(programs, report).await.context("idle")?;
+    calls::measure(programs, counts.audited, report).await.context("calls")?;
+    failover::measure(programs, report).await.context("failover")?;
+    rates::measure(programs, counts, report).await.context("rates")?;
+    latency::measure(programs, counts.paced, report).await.context("latency")?;
+    memory::measure_loaded(programs, counts.objects, report).await.context("memory")
+}

@@ -1,0 +1,166 @@
+//! What sidecars are there for, many at once: what is there before, and what has to be there in the end.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::api::{Api, Happening, Patch, each};
+use super::objects::{self, ATTACHMENTS, CLAIMS, EVENTS, SNAPSHOTS, VOLUMES};
+use super::observation::Goal;
+use super::side::Side;
+
+/// How many objects the bench makes at a time.
+const AT_A_TIME: usize = 32;
+/// What claims are expanded to.
+pub(super) const EXPANDED: &str = "2Gi";
+const PROVISIONER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
+/// Something that a sidecar does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Provision,
+    Delete,
+    Attach,
+    Detach,
+    Expand,
+    Snapshot,
+}
+
+/// Objects that one side works on.
+#[derive(Clone, Debug)]
+pub(super) struct Batch {
+    pub(super) side: Side,
+    pub(super) prefix: String,
+    pub(super) count: usize,
+}
+
+impl Batch {
+    /// The name of one of them.
+    pub(super) fn name(&self, number: usize) -> String {
+        format!("{}{number}", self.prefix)
+    }
+}
+
+impl Operation {
+    /// The Go programs that do it.
+    pub(super) fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Provision | Self::Delete => &["csi-provisioner"],
+            Self::Attach | Self::Detach => &["csi-attacher"],
+            Self::Expand => &["csi-resizer"],
+            Self::Snapshot => &["csi-snapshotter", "snapshot-controller"],
+        }
+    }
+
+    /// Makes what the sidecars find. Volumes that are to be deleted were provisioned, attachments that are to go were made.
+    pub(super) async fn prepare(self, api: &Api, batch: &Batch) -> Result<()> {
+        if self == Self::Delete {
+            return release(api, batch).await;
+        }
+        let (api, batch) = (api.clone(), batch.clone());
+        each(batch.count, AT_A_TIME, move |number| {
+            let (api, name, driver) = (api.clone(), batch.name(number), batch.side.driver());
+            async move { self.prepare_one(&api, &name, driver).await }
+        })
+        .await
+    }
+
+    /// What is there once it is done, events included.
+    pub(super) fn goals(self, batch: &Batch) -> Vec<Goal> {
+        let goal = |path: &str, is_reached: fn(Happening, &Value) -> bool| {
+            let prefix = batch.prefix.clone();
+            Goal {
+                path: path.to_owned(),
+                count: batch.count,
+                may_lack: false,
+                is_reached: Box::new(move |happening, object| {
+                    concerns(object, &prefix) && is_reached(happening, object)
+                }),
+            }
+        };
+        let events = |each: usize| Goal {
+            count: batch.count * each,
+            may_lack: true,
+            ..goal(EVENTS, |happening, _| happening == Happening::Added)
+        };
+        match self {
+            Self::Provision => vec![goal(VOLUMES, |it, _| it == Happening::Added), events(2)],
+            Self::Delete => vec![goal(VOLUMES, |_, volume| {
+                volume["metadata"]["deletionTimestamp"].is_string()
+                    && !volume["metadata"]["finalizers"].to_string().contains(PROVISIONER)
+            })],
+            Self::Attach => {
+                vec![goal(ATTACHMENTS, |_, it| it["status"]["attached"] == json!(true))]
+            }
+            Self::Detach => vec![goal(ATTACHMENTS, |it, _| it == Happening::Deleted)],
+            Self::Expand => {
+                let is_expanded = |_: Happening, claim: &Value| {
+                    let status = &claim["status"];
+                    status["capacity"]["storage"] == json!(EXPANDED)
+                        && status["allocatedResourceStatuses"].is_null()
+                };
+                vec![goal(CLAIMS, is_expanded), events(2)]
+            }
+            Self::Snapshot => {
+                let is_ready = |_: Happening, it: &Value| it["status"]["readyToUse"] == json!(true);
+                vec![goal(SNAPSHOTS, is_ready), events(3)]
+            }
+        }
+    }
+
+    async fn prepare_one(self, api: &Api, name: &str, driver: &str) -> Result<()> {
+        match self {
+            Self::Provision => api.post(CLAIMS, &objects::claim(name, driver)).await?,
+            // All of them at once.
+            Self::Delete => return Ok(()),
+            Self::Attach => {
+                api.post(VOLUMES, &objects::volume(name, driver, None)).await?;
+                api.post(ATTACHMENTS, &objects::attachment(name, driver)).await?
+            }
+            Self::Detach => api.delete(&format!("{ATTACHMENTS}/{name}")).await?,
+            Self::Expand => {
+                bound(api, name, driver).await?;
+                let size = json!({ "requests": { "storage": EXPANDED } });
+                let more = json!({ "spec": { "resources": size } });
+                api.patch(&format!("{CLAIMS}/{name}"), Patch::Merge, &more).await?
+            }
+            Self::Snapshot => {
+                bound(api, name, driver).await?;
+                api.post(SNAPSHOTS, &objects::snapshot(name, driver)).await?
+            }
+        };
+        Ok(())
+    }
+}
+
+/// Whether an object, the claim of a volume or what an event is about, is of the batch.
+fn concerns(object: &Value, prefix: &str) -> bool {
+    let names = [
+        &object["metadata"]["name"],
+        &object["spec"]["claimRef"]["name"],
+        &object["involvedObject"]["name"],
+    ];
+    names.iter().any(|name| name.as_str().is_some_and(|name| name.starts_with(prefix)))
+}
+
+/// Makes a claim and its volume, bound to each other.
+pub(super) async fn bound(api: &Api, name: &str, driver: &str) -> Result<()> {
+    let claim = api.create(CLAIMS, &objects::bound_claim(name, driver)).await?;
+    let status = objects::claim_status();
+    api.patch(&format!("{CLAIMS}/{name}/status"), Patch::Merge, &status).await?;
+    api.post(VOLUMES, &objects::volume(name, driver, Some(&claim))).await?;
+    let status = json!({ "status": { "phase": "Bound" } });
+    api.patch(&format!("{VOLUMES}/{name}/status"), Patch::Merge, &status).await.map(drop)
+}
+
+/// Says of the batch's volumes that their claims are gone, as kube-controller-manager would.
+async fn release(api: &Api, batch: &Batch) -> Result<()> {
+    let list = api.get(VOLUMES).await?;
+    let volumes = list["items"].as_array().context("a list has items")?;
+    let names = volumes.iter().filter(|volume| concerns(volume, &batch.prefix));
+    for volume in names {
+        let name = volume["metadata"]["name"].as_str().context("a volume has a name")?;
+        let status = json!({ "status": { "phase": "Released" } });
+        api.patch(&format!("{VOLUMES}/{name}/status"), Patch::Merge, &status).await?;
+    }
+    Ok(())
+}

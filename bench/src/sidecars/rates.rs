@@ -1,0 +1,235 @@
+//! Many claims, attachments, expansions and snapshots at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use wharf_testkit::process::Process;
+
+use super::Counts;
+use super::bare::{self, Model};
+use super::observation::{Observation, Outcome};
+use super::operation::{Batch, Operation};
+use super::rig::Rig;
+use super::side::{Programs, Side};
+use crate::report::Report;
+use crate::sample::median;
+use crate::usage::Usage;
+
+/// The share of the bare client's rate that has to be reached.
+const SHARE: f64 = 0.8;
+/// How much faster than Go at its defaults.
+const TIMES: f64 = 10.0;
+/// How much faster than Go without a limit, or this share of the bare client's rate: the lower of the two.
+const FAST_TIMES: f64 = 1.5;
+const FAST_SHARE: f64 = 0.9;
+
+const DEADLINE: Duration = Duration::from_secs(240);
+const STOP: Duration = Duration::from_secs(40);
+
+/// What all sides did of one operation, as objects a second.
+struct Rates {
+    operation: Operation,
+    title: &'static str,
+    count: usize,
+    ours: Vec<f64>,
+    bare: Vec<f64>,
+    fast: Vec<f64>,
+    fast_without_events: Vec<f64>,
+    /// Processor time for one, in milliseconds.
+    our_time: Vec<f64>,
+    fast_time: Vec<f64>,
+    slow: Option<(usize, f64)>,
+    lacking: usize,
+}
+
+/// Measures all operations.
+pub(super) async fn measure(
+    programs: &Programs,
+    counts: &Counts,
+    report: &mut Report,
+) -> Result<()> {
+    let Some(rig) = Rig::start(programs, &[Side::Ours, Side::Go, Side::FastGo], false).await?
+    else {
+        report.section("claims, attachments, expansions and snapshots");
+        report.not_measured("rates", "no kube-apiserver");
+        return Ok(());
+    };
+    let rates = |operation, title, count| Rates::new(operation, title, count);
+    let mut provision = rates(Operation::Provision, "claims", counts.claims);
+    let mut attach = rates(Operation::Attach, "attachments", counts.others);
+    let mut detach = rates(Operation::Detach, "detachments", counts.others);
+    let mut expand = rates(Operation::Expand, "expansions", counts.others);
+    let mut snapshot = rates(Operation::Snapshot, "snapshots through both halves", counts.others);
+
+    let first = provision.batch(Side::Ours, 0);
+    let mut model = None;
+    for round in 0..counts.rounds {
+        provision.round(programs, &rig, round, model.as_ref()).await.context("claims")?;
+        let model = match &model {
+            Some(model) => Arc::clone(model),
+            None => model.insert(Arc::new(Model::of(&rig.api, &first).await?)).clone(),
+        };
+        if round == 0 {
+            provision.bare(&rig, round, &model).await.context("claims")?;
+        }
+        attach.round(programs, &rig, round, Some(&model)).await.context("attachments")?;
+        detach.round(programs, &rig, round, Some(&model)).await.context("detachments")?;
+        expand.round(programs, &rig, round, Some(&model)).await.context("expansions")?;
+        snapshot.round(programs, &rig, round, Some(&model)).await.context("snapshots")?;
+    }
+    let [claims, expansions, snapshots] = counts.slow;
+    // Each waits for its own limit nearly all of the time, so they may wait side by side.
+    let (provisioned, expanded, taken) = tokio::join!(
+        provision.slow(programs, &rig, claims),
+        expand.slow(programs, &rig, expansions),
+        snapshot.slow(programs, &rig, snapshots),
+    );
+    provisioned.and(expanded).and(taken).context("Go at its defaults")?;
+    for rates in [&provision, &attach, &detach, &expand, &snapshot] {
+        rates.tell(programs, counts.rounds, report);
+    }
+    rig.stop().await
+}
+
+impl Rates {
+    fn new(operation: Operation, title: &'static str, count: usize) -> Self {
+        Self {
+            operation,
+            title,
+            count,
+            ours: Vec::new(),
+            bare: Vec::new(),
+            fast: Vec::new(),
+            fast_without_events: Vec::new(),
+            our_time: Vec::new(),
+            fast_time: Vec::new(),
+            slow: None,
+            lacking: 0,
+        }
+    }
+
+    /// All sides but Go at its defaults, one after the other. Without a model the bare client has to wait for one.
+    async fn round(
+        &mut self,
+        programs: &Programs,
+        rig: &Rig,
+        round: usize,
+        model: Option<&Arc<Model>>,
+    ) -> Result<()> {
+        let batch = self.batch(Side::Ours, round);
+        let done = sidecars(programs, rig, self.operation, &batch).await.context("ours")?;
+        self.ours.push(rate(&batch, done.outcome));
+        self.our_time.push(done.processor.as_secs_f64() * 1e3 / batch.count as f64);
+        if let Some(model) = model {
+            self.bare(rig, round, model).await?;
+        }
+        if programs.missing(self.operation).is_none() {
+            let batch = self.batch(Side::FastGo, round);
+            let done = sidecars(programs, rig, self.operation, &batch).await.context("Go")?;
+            let outcome = done.outcome;
+            self.fast.push(rate(&batch, outcome));
+            self.fast_time.push(done.processor.as_secs_f64() * 1e3 / batch.count as f64);
+            let work = outcome.without_events.as_secs_f64();
+            self.fast_without_events.push(batch.count as f64 / work);
+            self.lacking += outcome.lacking;
+        }
+        Ok(())
+    }
+
+    async fn bare(&mut self, rig: &Rig, round: usize, model: &Arc<Model>) -> Result<()> {
+        let batch = self.batch(Side::Bare, round);
+        self.operation.prepare(&rig.api, &batch).await?;
+        let observation = Observation::start(&rig.api, self.operation.goals(&batch)).await?;
+        bare::write(&rig.api, self.operation, &batch, Arc::clone(model)).await?;
+        let outcome = observation.finish(DEADLINE).await.context("the bare client")?;
+        self.bare.push(rate(&batch, outcome));
+        Ok(())
+    }
+
+    async fn slow(&mut self, programs: &Programs, rig: &Rig, count: usize) -> Result<()> {
+        if programs.missing(self.operation).is_none() {
+            let batch = Batch { count, ..self.batch(Side::Go, 0) };
+            let done = sidecars(programs, rig, self.operation, &batch).await?;
+            self.slow = Some((count, rate(&batch, done.outcome)));
+        }
+        Ok(())
+    }
+
+    /// Attachments go where they came.
+    fn batch(&self, side: Side, round: usize) -> Batch {
+        let word = match self.operation {
+            Operation::Provision | Operation::Delete => "claim",
+            Operation::Attach | Operation::Detach => "attachment",
+            Operation::Expand => "expansion",
+            Operation::Snapshot => "snapshot",
+        };
+        let prefix = format!("{}-{word}-{round}-", side.word());
+        Batch { side, prefix, count: self.count }
+    }
+
+    fn tell(&self, programs: &Programs, rounds: usize, report: &mut Report) {
+        let Self { title, count, .. } = self;
+        report.section(&format!("{count} {title} at once, median of {rounds}"));
+        let [ours, bare, fast] =
+            [&self.ours, &self.bare, &self.fast].map(|rates| median(rates.iter().copied()));
+        report.show("a bare client that makes the same writes", bare, "/s");
+        report.show("wharf sidecars", ours, "/s");
+        let time = |times: &[f64]| median(times.iter().copied());
+        report.show("wharf sidecars, processor time for one", time(&self.our_time), "ms");
+        report.at_least("share of the bare client's rate", ours / bare, SHARE, "x");
+        if let Some(missing) = programs.missing(self.operation) {
+            for what in ["beside Go at its defaults", "beside Go at qps 1000 and burst 2000"] {
+                report.not_measured(what, format!("give {missing} with --peers DIR"));
+            }
+            return;
+        }
+        if let Some((count, slow)) = self.slow {
+            report.show(&format!("Go at its defaults, {count} of them"), slow, "/s");
+            report.at_least("beside Go at its defaults", ours / slow, TIMES, "x");
+        }
+        report.show("Go at qps 1000 and burst 2000", fast, "/s");
+        let without = median(self.fast_without_events.iter().copied());
+        report.show("the same, not counting the time of its events", without, "/s");
+        report.show("the same, processor time for one", time(&self.fast_time), "ms");
+        if self.lacking > 0 {
+            report.show("events that it dropped", self.lacking as f64, "");
+        }
+        report.show("beside it", ours / fast, "x");
+        let limit = (FAST_TIMES * fast).min(FAST_SHARE * bare);
+        let what = "rate, at least 1.5 x that or 0.9 x the bare client's";
+        report.at_least(what, ours, limit.round(), "/s");
+    }
+}
+
+/// What sidecars did.
+struct Done {
+    outcome: Outcome,
+    /// Time on a processor, from their start.
+    processor: Duration,
+}
+
+/// Prepares a batch, starts the sidecars of its side and waits until they have done all of it.
+async fn sidecars(
+    programs: &Programs,
+    rig: &Rig,
+    operation: Operation,
+    batch: &Batch,
+) -> Result<Done> {
+    operation.prepare(&rig.api, batch).await?;
+    let observation = Observation::start(&rig.api, operation.goals(batch)).await?;
+    let running = programs.start(batch.side, operation, &rig.surroundings(batch.side))?;
+    let outcome = observation.finish(DEADLINE).await;
+    let outcome = outcome
+        .with_context(|| running.iter().map(Process::tail).collect::<Vec<_>>().join("\n"))?;
+    let mut processor = Duration::ZERO;
+    for process in running {
+        processor += Usage::of(process.id())?.processor();
+        process.stop(STOP).await?;
+    }
+    Ok(Done { outcome, processor })
+}
+
+fn rate(batch: &Batch, outcome: Outcome) -> f64 {
+    batch.count as f64 / outcome.took.as_secs_f64()
+}

@@ -1,0 +1,81 @@
+//! A cluster, and a driver for each side.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+use wharf_testkit::cluster::Cluster;
+use wharf_testkit::process::{self, Process};
+
+use super::api::Api;
+use super::objects;
+use super::side::{Programs, Side, Surroundings};
+
+const START: Duration = Duration::from_secs(20);
+
+/// What sidecars work on.
+pub(super) struct Rig {
+    // Dropped from the top: the drivers' folder goes last.
+    drivers: Vec<(Side, Process)>,
+    pub(super) cluster: Cluster,
+    pub(super) api: Api,
+    folder: TempDir,
+}
+
+impl Rig {
+    /// `None` where there is no kube-apiserver to be had.
+    pub(super) async fn start(
+        programs: &Programs,
+        sides: &[Side],
+        audited: bool,
+    ) -> Result<Option<Self>> {
+        let Some(cluster) = Cluster::builder().audited(audited).start().await? else {
+            return Ok(None);
+        };
+        let mut install = Command::new(&programs.wharf);
+        install.args(["crds", "install", "--kubeconfig"]).arg(cluster.kubeconfig());
+        process::run(&install, START).await?;
+        let api = Api::connect(cluster.kubeconfig()).await?;
+        for (path, object) in objects::classes(&Side::ALL.map(Side::driver)) {
+            api.post(&path, &object).await?;
+        }
+        let mut rig = Self { drivers: Vec::new(), cluster, api, folder: tempfile::tempdir()? };
+        for &side in sides {
+            rig.start_driver(side).await?;
+        }
+        Ok(Some(rig))
+    }
+
+    /// What sidecars of this side are told.
+    pub(super) fn surroundings(&self, side: Side) -> Surroundings {
+        Surroundings {
+            kubeconfig: self.cluster.kubeconfig().to_owned(),
+            socket: self.socket(side),
+            folder: self.folder.path().to_owned(),
+        }
+    }
+
+    /// Ends everything.
+    pub(super) async fn stop(self) -> Result<()> {
+        drop(self.drivers);
+        self.cluster.stop().await
+    }
+
+    async fn start_driver(&mut self, side: Side) -> Result<()> {
+        let socket = self.socket(side);
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["sidecars-part", "driver", "--name", side.driver(), "--socket"]).arg(&socket);
+        let name = format!("driver-{}", side.word());
+        let mut driver = Process::start(&name, &command, self.folder.path())?;
+        let there = || std::future::ready(socket.exists().then_some(()));
+        driver.ready(START, "the driver's socket", there).await.context("the driver")?;
+        self.drivers.push((side, driver));
+        Ok(())
+    }
+
+    fn socket(&self, side: Side) -> PathBuf {
+        self.folder.path().join(format!("{}.sock", side.word()))
+    }
+}
