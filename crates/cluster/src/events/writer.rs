@@ -21,7 +21,7 @@ use super::{
 use crate::{ApiFailure, Kind};
 
 /// How many events are written at a time. Those about one object follow each other.
-const LANES: usize = 8;
+const LANES: usize = 32;
 /// How many events may wait in a lane; more are dropped, as nothing must wait for them.
 const WAITING: usize = 512;
 /// How many events are remembered in all, to count them when they are told again.

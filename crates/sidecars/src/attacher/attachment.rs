@@ -15,7 +15,7 @@ use super::{
     Shared,
     decide::{Abilities, Step, next},
     failure::{Failure, Refusal},
-    lane::Lane,
+    lane::{Lane, Turn},
     request::{self, Source},
     status,
 };
@@ -41,7 +41,7 @@ impl Shared {
             let (Some(lane), Some(attachment)) = (self.lane(step), attachment) else {
                 return Outcome::Done;
             };
-            let _turn = tokio::select! {
+            let turn = tokio::select! {
                 turn = lane.enter(attachment.spec.node_name.as_str().into()) => turn,
                 // Deleted or made anew: it may belong into the other lane.
                 () = superseded.cancelled() => return Outcome::Done,
@@ -52,7 +52,7 @@ impl Shared {
             self.forced().remove(key);
             // Apart from those that wait: at a start that is every attachment there is, and all of this would be kept for
             // each of them.
-            return Box::pin(self.try_step(step, &attachment, abilities)).await;
+            return Box::pin(self.try_step(step, &attachment, abilities, turn)).await;
         }
     }
 
@@ -61,8 +61,9 @@ impl Shared {
         step: Step,
         attachment: &Arc<VolumeAttachment>,
         abilities: Result<Abilities, Status>,
+        turn: Turn,
     ) -> Outcome {
-        match self.perform(step, attachment, abilities).await {
+        match self.perform(step, attachment, abilities, turn).await {
             Ok(()) => Outcome::Done,
             Err(failure) => {
                 self.tell(step, attachment, &failure).await;
@@ -101,13 +102,14 @@ impl Shared {
         step: Step,
         attachment: &Arc<VolumeAttachment>,
         abilities: Result<Abilities, Status>,
+        turn: Turn,
     ) -> Result<(), Failure> {
         let abilities = abilities?;
         match step {
             Step::Nothing => Ok(()),
             Step::MarkAttached => self.mark_attached(attachment, &BTreeMap::new()).await,
-            Step::Attach => self.attach(attachment, abilities).await,
-            Step::Detach => self.detach(attachment).await,
+            Step::Attach => self.attach(attachment, abilities, turn).await,
+            Step::Detach => self.detach(attachment, turn).await,
         }
     }
 
@@ -116,6 +118,7 @@ impl Shared {
         &self,
         attachment: &Arc<VolumeAttachment>,
         abilities: Abilities,
+        turn: Turn,
     ) -> Result<(), Failure> {
         let volume;
         let (spec, csi) = match Source::of(attachment)? {
@@ -141,6 +144,8 @@ impl Shared {
             return Ok(());
         }
         let published = self.publish(call).await?;
+        // The driver is free for the next one.
+        drop(turn);
         self.mark_attached(&prepared, &published).await?;
         tracing::info!(
             attachment = prepared.metadata.name,
@@ -150,7 +155,7 @@ impl Shared {
         Ok(())
     }
 
-    async fn detach(&self, attachment: &Arc<VolumeAttachment>) -> Result<(), Failure> {
+    async fn detach(&self, attachment: &Arc<VolumeAttachment>, turn: Turn) -> Result<(), Failure> {
         let volume;
         let csi = match Source::of(attachment)? {
             Source::Inline(_, csi) => csi,
@@ -165,6 +170,7 @@ impl Shared {
             node_id: self.node_id(attachment, Some(attachment))?,
         };
         self.unpublish(call).await?;
+        drop(turn);
         self.mark_detached(attachment).await.map_err(Failure::MarkDetached)?;
         tracing::info!(
             attachment = attachment.metadata.name,

@@ -67,7 +67,7 @@ pub(super) fn next(
 /// What a change of a VolumeAttachment is a reason for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reaction {
-    /// Nothing that counts has changed: errors in the status are our own.
+    /// It is as it should be, or nothing that counts has changed: errors in the status are our own.
     None,
     /// Look at it when its back-off allows.
     Wake,
@@ -81,6 +81,8 @@ pub(super) enum Reaction {
 pub(super) fn reaction(old: Option<&VolumeAttachment>, new: Option<&VolumeAttachment>) -> Reaction {
     match (old, new) {
         (_, None) => Reaction::Forget,
+        // At a start these are nearly all that there are.
+        (_, Some(new)) if new.status.attached && !new.metadata.deleting => Reaction::None,
         (None, Some(_)) => Reaction::Renew,
         (Some(old), Some(new)) => {
             let (before, after) = (&old.metadata, &new.metadata);

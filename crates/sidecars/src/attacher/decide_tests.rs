@@ -45,7 +45,13 @@ fn only_changes_that_count_are_a_reason() {
     assert_eq!(reaction(Some(&old), None), Reaction::Forget);
     // An error that we wrote, which is not even kept, changes the version alone.
     assert_eq!(changed(|_| {}), Reaction::None);
-    assert_eq!(changed(|it| it.status.attached = true), Reaction::Wake);
+    assert_eq!(changed(|it| it.status.attached = true), Reaction::None);
+    let mut attached = old.clone();
+    attached.status.attached = true;
+    assert_eq!(reaction(None, Some(&attached)), Reaction::None);
+    assert_eq!(reaction(Some(&attached), Some(&old)), Reaction::Wake, "someone has undone it");
+    attached.metadata.deleting = true;
+    assert_eq!(reaction(None, Some(&attached)), Reaction::Renew);
     assert_eq!(changed(|it| it.metadata.finalizers = Box::new([OURS.to_owned()])), Reaction::Wake);
     assert_eq!(changed(|it| it.metadata.deleting = true), Reaction::Renew);
     assert_eq!(changed(|it| it.metadata.uid = "other".to_owned()), Reaction::Renew);
