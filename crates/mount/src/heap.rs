@@ -1,7 +1,5 @@
 //! The process's memory.
 
-use std::sync::Once;
-
 /// Has the threads of this process share one heap, where the C library would give each its own.
 ///
 /// A thread that waits for a disk allocates little and keeps what it was given: with one heap per thread, dozens of
@@ -10,11 +8,14 @@ pub fn share() -> bool {
     crate::sys::heap::share()
 }
 
-/// Gives pages that nobody uses back to the kernel: free ones of the heap, and, the first time, those of the program, most
-/// of which is run once, at the start. Worth its time once a burst of work is over.
+/// Gives pages of the heap that nobody uses back to the kernel. Worth its time once a burst of work is over.
 pub fn trim() {
-    /// What comes back after the first time is what work needs: to take that away again would cost it time.
-    static STARTED: Once = Once::new();
     crate::sys::heap::trim();
-    STARTED.call_once(crate::sys::code::release);
+}
+
+/// The same, and pages of the program, most of which is run once, at the start. What is run again comes back, a page at
+/// a time: that takes some 100 microseconds in all from whoever comes next.
+pub fn trim_all() {
+    trim();
+    crate::sys::code::release();
 }

@@ -129,7 +129,7 @@ pub(crate) async fn give_back_at_rest(stop: CancellationToken) {
         let rests = used - last < AT_REST;
         if rests && used - given_back > A_BURST {
             // If it panics, there is nothing to give back.
-            let _ = spawn_blocking(wharf_mount::heap::trim).await;
+            let _ = spawn_blocking(wharf_mount::heap::trim_all).await;
             given_back = processor_time();
         }
         last = used;

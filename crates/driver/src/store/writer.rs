@@ -64,7 +64,7 @@ impl Writer {
                 self.serve(batch, shared);
                 match jobs.recv_timeout(REST) {
                     Ok(next) => first = next,
-                    Err(RecvTimeoutError::Timeout) => break heap::trim(),
+                    Err(RecvTimeoutError::Timeout) => break heap::trim_all(),
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }

@@ -87,7 +87,7 @@ impl Flags {
                     key: parsed.get(&self.skip_key).clone(),
                     value: parsed.get(&self.skip_value).clone(),
                 },
-                at_rest: wharf_mount::heap::trim,
+                at_rest: super::give_back,
                 ..ProxyOptions::new(socket(&self.runtime)?, hook::FOLDER)
             },
         })

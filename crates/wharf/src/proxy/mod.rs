@@ -4,11 +4,12 @@ mod check;
 pub(crate) mod koord;
 mod run;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, sync::Once, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
 use wharf_criproxy::{Conflict, ProxyOptions, Reading, Skip};
 use wharf_facts::hook;
+use wharf_mount::heap;
 use wharf_uds::socket_of;
 
 use self::{check::CheckConfig, run::Plan};
@@ -107,7 +108,7 @@ impl Serve {
                 reading: Reading { zero_oom_score_adj: self.zero_oom_score_adj },
                 skip: self.skip,
                 busy_poll: self.busy_poll,
-                at_rest: wharf_mount::heap::trim,
+                at_rest: give_back,
             },
         };
         let code = running::run(Threads::One, |stop| plan.serve(stop));
@@ -136,4 +137,14 @@ fn skip(text: &str) -> Result<Skip, String> {
         }
         _ => Err("expected KEY=VALUE".to_owned()),
     }
+}
+
+/// Gives memory back after a burst of calls; of the program only once, when the start is over: what comes back after that is
+/// what calls need, and they have no time to wait for it.
+fn give_back() {
+    static STARTED: Once = Once::new();
+    if STARTED.is_completed() {
+        return heap::trim();
+    }
+    STARTED.call_once(heap::trim_all);
 }
