@@ -123,14 +123,15 @@ where
 /// Gives memory back whenever a burst of work is over, until it is told to stop: lists of thousands of objects leave much
 /// behind that is free and not the kernel's.
 pub(crate) async fn give_back_at_rest(stop: CancellationToken) {
-    let (mut given_back, mut last) = (Duration::ZERO, Duration::ZERO);
+    let (mut given_back, mut last) = (None, Duration::ZERO);
     while stop.run_until_cancelled(sleep(LOOK)).await.is_some() {
         let used = processor_time();
         let rests = used - last < AT_REST;
-        if rests && used - given_back > A_BURST {
+        // The start is a burst, however short.
+        if rests && given_back.is_none_or(|then| used - then > A_BURST) {
             // If it panics, there is nothing to give back.
             let _ = spawn_blocking(wharf_mount::heap::trim_all).await;
-            given_back = processor_time();
+            given_back = Some(processor_time());
         }
         last = used;
     }
