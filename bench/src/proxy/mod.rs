@@ -125,7 +125,8 @@ pub(crate) fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
 async fn measure(binary: &Path, counts: &Counts, report: &mut Report) -> Result<()> {
     unary::measure_carried(binary, counts, report).await.context("calls that are passed on")?;
     unary::measure_hooked(binary, counts, report).await.context("calls with a hook")?;
-    large::measure(binary, counts, report).await.context("large answers")?;
+    large::measure_decoded(binary, counts, report).await.context("large answers")?;
+    large::measure_bytes(binary, counts, report).await.context("large answers, not decoded")?;
     load::measure(binary, counts, report).await.context("load")?;
     records::measure(binary, counts, report).await.context("records")?;
     config::measure(binary, counts, report).await.context("configuration")

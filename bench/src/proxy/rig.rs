@@ -53,6 +53,17 @@ impl Rig {
         self.part("runtime", &["--update-milliseconds", &update]).await
     }
 
+    /// The runtime in Go that has long lists, and nothing else. It listens.
+    pub(super) async fn lists(&self, peer: &Path) -> Result<Served> {
+        let socket = self.path("runtime.sock");
+        let mut command = Command::new(peer);
+        command.arg("-socket").arg(&socket).arg("serve");
+        let process = Process::start("lists", &command, self.folder.path())?;
+        let served = Served { process, socket };
+        drop(served.client().await?);
+        Ok(served)
+    }
+
     /// A relay before the runtime that reads nothing. It listens.
     pub(super) async fn relay(&self) -> Result<Served> {
         let runtime = self.path("runtime.sock");

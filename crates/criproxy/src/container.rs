@@ -1,5 +1,7 @@
 //! A container, as hooks see it and as they change it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use wharf_proto::hooks::{
     ContainerMetadata, ContainerResourceHookRequest, ContainerResourceHookResponse,
@@ -84,21 +86,22 @@ impl Subject for Container {
 /// What a CreateContainer comes to.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Creation {
-    /// What hooks are told before it.
+    /// What hooks are told before it, beside what they are told of the pod.
     pub(crate) question: ContainerResourceHookRequest,
     /// What hooks changed of the pod sandbox and it has to repeat: a runtime places the container by
     /// this request, not by the sandbox that there is.
-    pub(crate) carried: Vec<Edit>,
+    pub(crate) carried: Arc<[Edit]>,
 }
 
 /// Reads a CreateContainer for a pod.
 pub(crate) fn creation(create: &Bytes, pod: &record::Pod) -> Result<Creation, WireError> {
-    let known = pod.question();
     let mut create = Message::parse(create.clone())?;
     let sandbox = create.open(SANDBOX_CONFIG)?;
     let carried = match pod.carried() {
-        Carried::Known(edits) => edits.to_vec(),
-        Carried::Forgotten => pod::lacking(sandbox, &known)?,
+        Carried::Known(edits) => edits.clone(),
+        Carried::Forgotten(guess) => {
+            guess.by(&sandbox.encode(), || pod::lacking(sandbox, &pod.question()))?
+        }
     };
     let pod_cgroup_parent = match pod::new_cgroup_parent(&carried) {
         Some(parent) => parent.to_owned(),
@@ -111,7 +114,7 @@ pub(crate) fn creation(create: &Bytes, pod: &record::Pod) -> Result<Creation, Wi
         attempt: metadata.varint(ATTEMPT)?.unwrap_or_default() as u32,
         id: String::new(),
     };
-    let own = ContainerResourceHookRequest {
+    let question = ContainerResourceHookRequest {
         container_meta: Some(container_meta),
         container_annotations: map::read(config, ANNOTATIONS)?,
         container_envs: env::read(config)?,
@@ -119,7 +122,7 @@ pub(crate) fn creation(create: &Bytes, pod: &record::Pod) -> Result<Creation, Wi
         pod_cgroup_parent,
         ..Default::default()
     };
-    Ok(Creation { question: record::join(known, own), carried })
+    Ok(Creation { question, carried })
 }
 
 /// A CreateContainer with what hooks changed of its pod and then of itself.
@@ -143,11 +146,10 @@ pub(crate) fn edited(create: Bytes, carried: &[Edit], edits: &[Edit]) -> Result<
 pub(crate) fn update_asked(
     update: &Bytes,
     record: &record::Container,
-    pod: &record::Pod,
 ) -> Result<ContainerResourceHookRequest, WireError> {
     let mut update = Message::parse(update.clone())?;
     let update = resources::read(update.open(UPDATE_LINUX)?)?;
-    let mut asked = record.question(pod);
+    let mut asked = record.question();
     asked.container_resources = Some(match asked.container_resources.take() {
         Some(known) => resources::overlaid(known, &update),
         // A runtime that told nothing of its containers: the request is all that is known.

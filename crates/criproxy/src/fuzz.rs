@@ -82,9 +82,8 @@ pub fn create_container(request: &[u8]) {
 /// An UpdateContainerResources keeps what hooks have no say in, and holds what they were told in the end.
 pub fn update_container_resources(request: &[u8]) {
     let request = Bytes::copy_from_slice(request);
-    let pod = record::Pod::rebuilt(&PodSandboxHookRequest::default(), false);
     let known = record::Container::new("pod", "id", Default::default());
-    let Ok(mut asked) = container::update_asked(&request, &known, &pod) else { return };
+    let Ok(mut asked) = container::update_asked(&request, &known) else { return };
     assert_eq!(container::updated(request.clone(), &asked, false), Ok(request.clone()));
     let (point, reading) = (HookPoint::PreUpdateContainerResources, Reading::default());
     let edits = Container::edits(point, &asked, &container_answer(), reading);
@@ -92,7 +91,7 @@ pub fn update_container_resources(request: &[u8]) {
     // Its annotations were not read.
     let Ok(updated) = container::updated(request.clone(), &asked, true) else { return };
     kept(&request, &updated, &[&[], &[2]]);
-    let seen = container::update_asked(&updated, &known, &pod).expect("what is written is read");
+    let seen = container::update_asked(&updated, &known).expect("what is written is read");
     assert_eq!(seen.container_resources, asked.container_resources);
 }
 

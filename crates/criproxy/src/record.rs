@@ -1,59 +1,123 @@
 //! What is remembered of pods and containers between the calls that concern them.
 //!
 //! A record is the question that hooks are asked, with their changes in it. At rest it is encoded,
-//! which takes a fraction of the memory that maps of strings take, and a container keeps only its
-//! own half of it. Records do not change: a new one takes the place of the old one, so whoever holds
-//! one holds what was true when it was read.
+//! which takes a fraction of the memory that maps of strings take. A container keeps only its own
+//! half of it, and the half that is its pod's is never decoded for it: protobuf has messages
+//! joined by putting their bytes together. Records do not change: a new one takes the place of the
+//! old one, so whoever holds one holds what was true when it was read.
 
 mod records;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use prost::Message;
 use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest};
 
 use crate::edit::Edit;
+use crate::intercept::Skip;
 
 pub(crate) use records::{Rebuild, RecordCounts, Records};
 
 /// A pod sandbox.
 pub(crate) struct Pod {
-    question: Box<[u8]>,
+    name: Box<str>,
+    /// The half of its containers' questions that is about the pod.
+    half: Arc<[u8]>,
+    /// What its own question holds beside that.
+    rest: Box<[u8]>,
     carried: Carried,
     stopped: bool,
+    skipped: OnceLock<bool>,
 }
 
 /// What hooks changed of a pod sandbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Carried {
     /// This.
-    Known(Box<[Edit]>),
+    Known(Arc<[Edit]>),
     /// The record was rebuilt from the runtime, which does not tell what was asked of it first.
-    Forgotten,
+    Forgotten(Guess),
+}
+
+/// What hooks seem to have changed, by a config that callers repeat for each container of the pod.
+#[derive(Debug, Default)]
+pub(crate) struct Guess(OnceLock<(Bytes, Arc<[Edit]>)>);
+
+impl Guess {
+    /// That of the first config that was looked at, if it is this one again, or what `look` finds.
+    pub(crate) fn by<E>(
+        &self,
+        config: &[u8],
+        look: impl FnOnce() -> Result<Vec<Edit>, E>,
+    ) -> Result<Arc<[Edit]>, E> {
+        if let Some((_, edits)) = self.0.get().filter(|(known, _)| known == config) {
+            return Ok(edits.clone());
+        }
+        let edits: Arc<[Edit]> = look()?.into();
+        // A copy: the bytes may be part of a message that is far larger.
+        self.0.get_or_init(|| (Bytes::copy_from_slice(config), edits.clone()));
+        Ok(edits)
+    }
 }
 
 impl Pod {
     /// A sandbox that was made as `finally` says, with these changes of hooks.
     pub(crate) fn new(finally: &PodSandboxHookRequest, edits: Vec<Edit>) -> Pod {
-        let question = finally.encode_to_vec().into();
-        Pod { question, carried: Carried::Known(edits.into()), stopped: false }
+        Pod::of(finally, Carried::Known(edits.into()), false)
     }
 
     /// A sandbox that the runtime tells of.
     pub(crate) fn rebuilt(question: &PodSandboxHookRequest, stopped: bool) -> Pod {
-        let question = question.encode_to_vec().into();
-        Pod { question, carried: Carried::Forgotten, stopped }
+        Pod::of(question, Carried::Forgotten(Guess::default()), stopped)
+    }
+
+    fn of(question: &PodSandboxHookRequest, carried: Carried, stopped: bool) -> Pod {
+        let mut rest = question.clone();
+        let half = ContainerResourceHookRequest {
+            pod_meta: rest.pod_meta.take(),
+            pod_labels: std::mem::take(&mut rest.labels),
+            pod_annotations: std::mem::take(&mut rest.annotations),
+            pod_resources: rest.resources.take(),
+            ..Default::default()
+        };
+        Pod {
+            name: full_name(question).into(),
+            half: half.encode_to_vec().into(),
+            rest: rest.encode_to_vec().into(),
+            carried,
+            stopped,
+            skipped: OnceLock::new(),
+        }
     }
 
     /// The same, its post-stop hook done.
     pub(crate) fn stopped(&self) -> Pod {
-        Pod { question: self.question.clone(), carried: self.carried.clone(), stopped: true }
+        let carried = match &self.carried {
+            Carried::Known(edits) => Carried::Known(edits.clone()),
+            Carried::Forgotten(_) => Carried::Forgotten(Guess::default()),
+        };
+        let (name, half, rest) = (self.name.clone(), self.half.clone(), self.rest.clone());
+        Pod { name, half, rest, carried, stopped: true, skipped: self.skipped.clone() }
     }
 
     /// Whether its post-stop hook is done.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped
+    }
+
+    /// Its name as `namespace/name`.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it wants no hooks, by the one `skip` that there is in a process.
+    pub(crate) fn is_skipped(&self, skip: &Skip) -> bool {
+        *self.skipped.get_or_init(|| {
+            let question = self.question();
+            skip.applies(&question.labels, &question.annotations)
+        })
     }
 
     pub(crate) fn carried(&self) -> &Carried {
@@ -62,8 +126,33 @@ impl Pod {
 
     /// What hooks are told of it.
     pub(crate) fn question(&self) -> PodSandboxHookRequest {
-        PodSandboxHookRequest::decode(&*self.question).expect("a record is our own encoding")
+        let half = container_question(&self.half);
+        let rest = PodSandboxHookRequest::decode(&*self.rest).expect(OURS);
+        PodSandboxHookRequest {
+            pod_meta: half.pod_meta,
+            labels: half.pod_labels,
+            annotations: half.pod_annotations,
+            resources: half.pod_resources,
+            ..rest
+        }
     }
+
+    /// What hooks are told of it when they are asked about a container, encoded.
+    pub(crate) fn half(&self) -> &Arc<[u8]> {
+        &self.half
+    }
+}
+
+/// A pod as `namespace/name`.
+pub(crate) fn full_name(pod: &PodSandboxHookRequest) -> String {
+    let name = pod.pod_meta.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name));
+    name.unwrap_or_default()
+}
+
+const OURS: &str = "a record is our own encoding";
+
+fn container_question(bytes: &[u8]) -> ContainerResourceHookRequest {
+    ContainerResourceHookRequest::decode(bytes).expect(OURS)
 }
 
 /// A container.
@@ -75,16 +164,16 @@ pub(crate) struct Container {
 }
 
 impl Container {
-    /// A container of `pod` that was made as `finally` says, under this id.
+    /// A container of `pod` that was made as `finally` says, under this id. What it says of the pod is the pod's.
     pub(crate) fn new(pod: &str, id: &str, finally: ContainerResourceHookRequest) -> Container {
-        let question = own_half(finally);
+        let question = at_rest(finally);
         Container { id: id.into(), pod: pod.into(), question, stopped: false }
     }
 
     /// The same, as it is after another call.
     pub(crate) fn now(&self, finally: ContainerResourceHookRequest) -> Container {
         let (id, pod) = (self.id.clone(), self.pod.clone());
-        Container { id, pod, question: own_half(finally), stopped: self.stopped }
+        Container { id, pod, question: at_rest(finally), stopped: self.stopped }
     }
 
     /// The same, its post-stop hook done.
@@ -103,46 +192,20 @@ impl Container {
         &self.pod
     }
 
-    /// What hooks are told of it.
-    pub(crate) fn question(&self, pod: &Pod) -> ContainerResourceHookRequest {
-        join(pod.question(), self.own())
-    }
-
-    fn own(&self) -> ContainerResourceHookRequest {
-        let mut own = ContainerResourceHookRequest::decode(&*self.question)
-            .expect("a record is our own encoding");
+    /// What hooks are told of it, beside the half that is its pod's.
+    pub(crate) fn question(&self) -> ContainerResourceHookRequest {
+        let mut own = container_question(&self.question);
         own.container_meta.get_or_insert_default().id = self.id.as_ref().to_owned();
         own
     }
 }
 
-/// A container's half of a question with that of its pod.
-pub(crate) fn join(
-    pod: PodSandboxHookRequest,
-    own: ContainerResourceHookRequest,
-) -> ContainerResourceHookRequest {
-    ContainerResourceHookRequest {
-        pod_meta: pod.pod_meta,
-        pod_labels: pod.labels,
-        pod_annotations: pod.annotations,
-        pod_resources: pod.resources,
-        ..own
-    }
-}
-
-/// Without what the pod's record holds, and without the id, which is there once for all that name it.
-fn own_half(mut finally: ContainerResourceHookRequest) -> Box<[u8]> {
+/// Without the id, which is there once for all that name it.
+fn at_rest(mut finally: ContainerResourceHookRequest) -> Box<[u8]> {
     if let Some(container) = &mut finally.container_meta {
         container.id.clear();
     }
-    let own = ContainerResourceHookRequest {
-        pod_meta: None,
-        pod_labels: Default::default(),
-        pod_annotations: Default::default(),
-        pod_resources: None,
-        ..finally
-    };
-    own.encode_to_vec().into()
+    finally.encode_to_vec().into()
 }
 
 impl fmt::Debug for Pod {
@@ -160,7 +223,7 @@ impl fmt::Debug for Container {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Container")
             .field("pod", &self.pod)
-            .field("question", &self.own())
+            .field("question", &self.question())
             .field("stopped", &self.stopped)
             .finish()
     }

@@ -4,12 +4,13 @@
 //! in between: the processor has gone to sleep with it. So for a moment after each step of a call, when the next is about
 //! to come, the thread looks for it instead of sleeping. Between calls it sleeps.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::{spawn_blocking, yield_now};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until};
 
 /// Calls are over when none has made a step for this long.
 const REST: Duration = Duration::from_secs(1);
@@ -43,12 +44,28 @@ impl Vigil {
     pub(crate) async fn keep(self) {
         loop {
             self.0.stepped.notified().await;
-            self.watch().await;
-            while timeout(REST, self.0.stepped.notified()).await.is_ok() {
-                self.watch().await;
-            }
+            self.until_rest().await;
             // It may take its time. If it panics, there is nothing to give back.
             let _ = spawn_blocking(self.0.at_rest).await;
+        }
+    }
+
+    /// Watches after each step, until there was none for long enough. One timer serves all steps: to set the next one
+    /// that goes off takes a system call.
+    async fn until_rest(&self) {
+        let mut rest = pin!(sleep_until(*self.ends() + REST));
+        loop {
+            self.watch().await;
+            tokio::select! {
+                () = self.0.stepped.notified() => {}
+                () = &mut rest => {
+                    let due = *self.ends() + REST;
+                    if due <= Instant::now() {
+                        return;
+                    }
+                    rest.as_mut().reset(due);
+                }
+            }
         }
     }
 
@@ -67,7 +84,6 @@ impl Vigil {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context, Wake};
 

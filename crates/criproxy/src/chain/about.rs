@@ -1,5 +1,6 @@
 //! What comes with a question besides the question.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -22,6 +23,8 @@ pub(crate) struct About {
     pub(crate) container: Option<String>,
     /// The id of the sandbox or container, once there is one.
     pub(crate) id: Option<String>,
+    /// What each question begins with, encoded: of a container's, the half that is its pod's.
+    pub(crate) half: Arc<[u8]>,
     /// When the caller stops waiting.
     pub(crate) ends: Option<Instant>,
     /// What the caller traces the call by.

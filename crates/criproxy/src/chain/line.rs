@@ -35,6 +35,7 @@ impl Line {
     pub(super) async fn call<S: Subject>(
         &self,
         point: HookPoint,
+        half: &[u8],
         message: &S::Request,
         metadata: &MetadataMap,
         slice: Duration,
@@ -42,7 +43,7 @@ impl Line {
         let mut request = Request::from_parts(metadata.clone(), Extensions::default(), ());
         request.set_timeout(slice);
         let metadata = request.into_parts().0.into_headers();
-        let (method, message) = (method(point), message.encode_to_vec().into());
+        let (method, message) = (method(point), joined(half, message).into());
         let answered = async {
             self.relay.call(&method, &metadata, &message, ANSWER_LIMIT).await.into_message()
         };
@@ -60,6 +61,14 @@ impl Line {
     pub(super) fn recovers(&self) -> bool {
         self.failing.swap(false, Ordering::Relaxed)
     }
+}
+
+/// Both halves of a question.
+fn joined(half: &[u8], message: &impl Message) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(half.len() + message.encoded_len());
+    bytes.extend_from_slice(half);
+    message.encode(&mut bytes).expect("there is room");
+    bytes
 }
 
 fn method(point: HookPoint) -> PathAndQuery {

@@ -56,7 +56,7 @@ impl Turn<'_> {
         let Turn { round, line, .. } = self;
         let slice = round.budget.slice(line.server.timeout, self.to_come);
         let started = Instant::now();
-        let answer = line.call::<S>(round.point, message, metadata, slice).await;
+        let answer = line.call::<S>(round.point, &round.about.half, message, metadata, slice).await;
         round.metrics.took(&line.server.name, round.point, started.elapsed());
         answer.map_err(Failure::Call)
     }

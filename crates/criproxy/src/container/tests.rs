@@ -58,7 +58,7 @@ fn create_edits(
 }
 
 #[test]
-fn a_hook_is_told_of_the_container_and_of_its_pod() {
+fn a_hook_is_told_of_the_container() {
     let linux = cri::LinuxContainerConfig {
         resources: Some(cri::LinuxContainerResources { cpu_shares: 7, ..Default::default() }),
         ..Default::default()
@@ -73,15 +73,11 @@ fn a_hook_is_told_of_the_container_and_of_its_pod() {
     let sandbox = cri::PodSandboxConfig { linux: Some(linux), ..Default::default() };
     let meta = ContainerMetadata { name: "c".into(), attempt: 2, id: String::new() };
     let expected = ContainerResourceHookRequest {
-        pod_meta: pod_question().pod_meta,
         container_meta: Some(meta),
         container_annotations: map(&[("a", "1")]),
         container_resources: Some(Resources { cpu_shares: 7, ..Default::default() }),
-        pod_resources: None,
-        pod_annotations: map(&[("pa", "2")]),
-        pod_labels: map(&[("l", "1")]),
         pod_cgroup_parent: "/asked".into(),
-        container_envs: map(&[]),
+        ..Default::default()
     };
     assert_eq!(creation(&create(Some(config), Some(sandbox)), &pod()).unwrap().question, expected);
 }
@@ -203,6 +199,12 @@ fn changes_that_nobody_remembers_are_found_in_the_sandbox() {
     assert_eq!(result.labels, map(&[("added", "1"), ("kept", "changed by kubelet")]));
     assert_eq!(result.annotations, map(&[("added", "2")]));
     assert_eq!(result.linux.unwrap().cgroup_parent, "/offline");
+
+    // Another config is looked at anew, whatever the first one came to.
+    let config = cri::PodSandboxConfig { labels: map(&[("added", "3")]), ..Default::default() };
+    let other = creation(&create(None, Some(config)), &pod).unwrap().carried;
+    assert!(carried.iter().any(|edit| edit.field == Field::Label("added".into())));
+    assert!(!other.iter().any(|edit| edit.field == Field::Label("added".into())));
 }
 
 #[test]
@@ -219,11 +221,10 @@ fn an_update_overlays_what_is_remembered() {
         linux: Some(linux),
         ..Default::default()
     };
-    let asked = update_asked(&update.encode_to_vec().into(), &record, &pod()).unwrap();
+    let asked = update_asked(&update.encode_to_vec().into(), &record).unwrap();
     let expected = Resources { cpuset_cpus: "0-31".into(), ..known };
     assert_eq!(asked.container_resources, Some(expected));
     assert_eq!(asked.container_meta.unwrap().id, "id-1");
-    assert_eq!(asked.pod_meta, pod_question().pod_meta);
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn an_update_of_a_container_that_nothing_is_known_of_stands_for_itself() {
         cri::LinuxContainerResources { oom_score_adj: 5, cpu_shares: 7, ..Default::default() };
     let update = cri::UpdateContainerResourcesRequest { linux: Some(linux), ..Default::default() };
     let bytes = Bytes::from(update.encode_to_vec());
-    let mut finally = update_asked(&bytes, &record, &pod()).unwrap();
+    let mut finally = update_asked(&bytes, &record).unwrap();
     assert_eq!(updated(bytes.clone(), &finally, true), Ok(bytes.clone()));
     let answer = ContainerResourceHookResponse {
         container_resources: Some(Resources { cpuset_cpus: "0".into(), ..Default::default() }),

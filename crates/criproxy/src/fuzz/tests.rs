@@ -152,6 +152,6 @@ fn sound_requests_are_read_and_hold_what_nobody_knows() {
     let pod = record::Pod::rebuilt(&PodSandboxHookRequest::default(), false);
     let known = record::Container::new("pod", "id", Default::default());
     assert!(pod::asked(&run).is_ok() && container::creation(&create, &pod).is_ok());
-    assert!(container::update_asked(&update, &known, &pod).is_ok());
+    assert!(container::update_asked(&update, &known).is_ok());
     assert_eq!(unknown(&create, &[2, 15, 1]).len(), 2);
 }

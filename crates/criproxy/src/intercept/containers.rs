@@ -28,9 +28,9 @@ impl Interceptor {
             return visit.forward(&self.runtime, &message, None).await;
         };
         let Creation { question, carried } = container::creation(&message, &pod)?;
-        let about = visit.about_container(&question);
+        let about = visit.about_container(&pod, &question);
         let turn = self.turn(visit, &pod_id).await?;
-        let skipped = self.skip.applies(&question.pod_labels, &question.pod_annotations);
+        let skipped = pod.is_skipped(&self.skip);
         let Asked { request, edits, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
         let message = container::edited(message, &carried, &edits)?;
@@ -54,10 +54,10 @@ impl Interceptor {
         let Some(Known { id, container, pod }) = known else {
             return visit.forward(&self.runtime, &message, None).await;
         };
-        let question = container.question(&pod);
-        let about = visit.about_container(&question);
+        let question = container.question();
+        let about = visit.about_container(&pod, &question);
         let turn = self.turn(visit, container.pod()).await?;
-        let skipped = self.skip.applies(&question.pod_labels, &question.pod_annotations);
+        let skipped = pod.is_skipped(&self.skip);
         let Asked { request, answered, .. } =
             self.ask::<Container>(visit, before, &about, question, skipped).await?;
         let (answer, outcome) = self.timed(visit, &message, turn).await?;
@@ -87,10 +87,10 @@ impl Interceptor {
         let Some(Known { id, container, pod }) = self.container(visit, method, &id).await? else {
             return visit.forward(&self.runtime, &message, None).await;
         };
-        let question = container::update_asked(&message, &container, &pod)?;
-        let about = visit.about_container(&question);
+        let question = container::update_asked(&message, &container)?;
+        let about = visit.about_container(&pod, &question);
         let turn = self.turn(visit, container.pod()).await?;
-        let skipped = self.skip.applies(&question.pod_labels, &question.pod_annotations);
+        let skipped = pod.is_skipped(&self.skip);
         let Asked { request, answered, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
         let message = container::updated(message, &request, answered)?;
@@ -162,13 +162,12 @@ impl Interceptor {
         let _once = self.turns.take(&format!("stop {id}")).await;
         let known = self.records.container(id).filter(|container| !container.is_stopped());
         let Some(container) = known else { return Ok(()) };
-        if let Some(pod) = self.records.pod(container.pod()) {
-            let question = container.question(&pod);
-            if !self.skip.applies(&question.pod_labels, &question.pod_annotations) {
-                let about = visit.about_container(&question);
-                let point = HookPoint::PostStopContainer;
-                self.chain.tell::<Container>(point, &about, question, outcome).await?;
-            }
+        let pod = self.records.pod(container.pod());
+        if let Some(pod) = pod.filter(|pod| !pod.is_skipped(&self.skip)) {
+            let question = container.question();
+            let about = visit.about_container(&pod, &question);
+            let point = HookPoint::PostStopContainer;
+            self.chain.tell::<Container>(point, &about, question, outcome).await?;
         }
         if outcome.code == Code::Ok {
             self.records.update_container(id, record::Container::stopped);

@@ -97,8 +97,8 @@ impl Interceptor {
         }
         let _once = self.turns.take(&format!("stop {id}")).await;
         let Some(pod) = self.records.pod(id).filter(|pod| !pod.is_stopped()) else { return Ok(()) };
-        let question = pod.question();
-        if !self.skip.applies(&question.labels, &question.annotations) {
+        if !pod.is_skipped(&self.skip) {
+            let question = pod.question();
             let about = visit.about_pod(&question, Some(id));
             let point = HookPoint::PostStopPodSandbox;
             self.chain.tell::<PodSandbox>(point, &about, question, outcome).await?;

@@ -5,12 +5,13 @@ use std::future::Future;
 use bytes::Bytes;
 use tokio::time::Instant;
 use tonic::{Code, Status};
-use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest, PodSandboxMetadata};
+use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest};
 use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
 use super::turns::Turn;
 use crate::chain::{About, Trace};
+use crate::record;
 
 /// The largest message that is looked into. CRI's own limit is 16 MiB.
 const LARGEST: usize = 32 << 20;
@@ -54,22 +55,27 @@ impl Visit {
 
     /// What hook servers are told beside a question about a pod, whose sandbox may have an id.
     pub(super) fn about_pod(&self, question: &PodSandboxHookRequest, id: Option<&str>) -> About {
-        About { id: id.map(str::to_owned), ..self.about(question.pod_meta.as_ref()) }
+        About { id: id.map(str::to_owned), ..self.about(record::full_name(question)) }
     }
 
-    /// What hook servers are told beside a question about a container.
-    pub(super) fn about_container(&self, question: &ContainerResourceHookRequest) -> About {
+    /// What hook servers are told beside a question about a container of `pod`.
+    pub(super) fn about_container(
+        &self,
+        pod: &record::Pod,
+        question: &ContainerResourceHookRequest,
+    ) -> About {
         let container = question.container_meta.as_ref();
         About {
             container: container.map(|container| container.name.clone()),
             id: container.map(|container| container.id.clone()).filter(|id| !id.is_empty()),
-            ..self.about(question.pod_meta.as_ref())
+            half: pod.half().clone(),
+            ..self.about(pod.name().to_owned())
         }
     }
 
-    fn about(&self, pod: Option<&PodSandboxMetadata>) -> About {
+    fn about(&self, pod: String) -> About {
         About {
-            pod: pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)).unwrap_or_default(),
+            pod,
             ends: self.call.timeout().and_then(|patience| self.arrived.checked_add(patience)),
             trace: Trace::of(self.call.metadata()),
             ..About::default()

@@ -139,7 +139,7 @@ proptest! {
         message.set_all(UPDATE_LINUX, &[linux]);
         let bytes = message.encode();
 
-        let mut finally = update_asked(&bytes, &record, &pod()).unwrap();
+        let mut finally = update_asked(&bytes, &record).unwrap();
         let overlaid = resources::overlaid(known.clone(), &update);
         prop_assert_eq!(finally.container_resources.as_ref(), Some(&overlaid));
         prop_assert_eq!(updated(bytes.clone(), &finally, false), Ok(bytes.clone()));
@@ -169,7 +169,7 @@ proptest! {
         let edits = [pod::moved("", "/p").unwrap()];
         let _ = edited(bytes.clone(), &edits, &edits);
         let record = record::Container::new("pod-1", "id-1", Default::default());
-        let _ = update_asked(&bytes, &record, &pod());
-        let _ = updated(bytes, &record.question(&pod()), true);
+        let _ = update_asked(&bytes, &record);
+        let _ = updated(bytes, &record.question(), true);
     }
 }
