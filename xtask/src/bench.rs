@@ -39,7 +39,7 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "proxy",
         about: "the runtime proxy beside the way without one, and koord-runtime-proxy",
-        peers: &["koord-runtime-proxy"],
+        peers: &["cri-lists", "koord-runtime-proxy"],
     },
     Bench {
         name: "registration",

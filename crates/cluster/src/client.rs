@@ -6,7 +6,11 @@ use kube::{
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
-use crate::{Throttle, patience::Patience};
+use crate::{
+    Throttle,
+    patience::Patience,
+    transport::{Transport, transport},
+};
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +26,14 @@ pub enum ConnectError {
     /// There is no service account to use.
     #[error("no kubeconfig was given and this is no pod with a service account: give --kubeconfig")]
     InCluster(#[from] InClusterError),
+    /// The kubeconfig wants the API server to be reached in a way that there is not here.
+    #[error(
+        "proxy-url {0} in the kubeconfig: the API server is reached without a proxy only; remove it, or give another kubeconfig"
+    )]
+    Proxy(String),
+    /// The kubeconfig expects a server of a name that is none.
+    #[error("tls-server-name {0:?} in the kubeconfig: expected a DNS name or an IP address")]
+    ServerName(String),
     /// The configuration does not make a client.
     #[error("the Kubernetes client cannot be made from its configuration")]
     Client(#[source] Box<kube::Error>),
@@ -34,11 +46,8 @@ impl From<kube::Error> for ConnectError {
 }
 
 /// A client from a kubeconfig file, or from the pod's service account where none is given. Nothing is dialled yet.
-///
-/// Where the API server asks for a pause, a request waits and is sent again.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
-    let builder = ClientBuilder::try_from(configuration(kubeconfig).await?)?;
-    Ok(builder.with_layer(&Patience).build())
+    client(&configuration(kubeconfig).await?)
 }
 
 /// The same with a limit on its requests.
@@ -46,12 +55,22 @@ pub async fn connect_throttled(
     kubeconfig: Option<&Path>,
     throttle: Throttle,
 ) -> Result<Client, ConnectError> {
-    let builder = ClientBuilder::try_from(configuration(kubeconfig).await?)?;
-    Ok(builder.with_layer(&Patience).with_layer(&throttle).build())
+    let config = configuration(kubeconfig).await?;
+    Ok(builder(&config)?.with_layer(&Patience).with_layer(&throttle).build())
+}
+
+/// A client that reaches the API server over one connection. Where the server asks for a pause, a request waits and is sent
+/// again.
+pub fn client(config: &Config) -> Result<Client, ConnectError> {
+    Ok(builder(config)?.with_layer(&Patience).build())
+}
+
+fn builder(config: &Config) -> Result<ClientBuilder<Transport>, ConnectError> {
+    Ok(ClientBuilder::new(transport(config)?, &config.default_namespace))
 }
 
 async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
-    let mut config = match kubeconfig {
+    Ok(match kubeconfig {
         Some(path) => {
             let unusable = |source| ConnectError::Kubeconfig {
                 path: path.to_owned(),
@@ -63,10 +82,7 @@ async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ConnectError
                 .map_err(unusable)?
         }
         None => Config::incluster()?,
-    };
-    // A watch is silent for minutes; single requests are bounded by their callers.
-    config.connect_timeout = Some(std::time::Duration::from_secs(5));
-    Ok(config)
+    })
 }
 
 #[cfg(test)]
@@ -82,5 +98,19 @@ mod tests {
             let Err(error) = connect(Some(&path)).await else { panic!("{path:?} was taken") };
             assert!(error.to_string().contains(&path.display().to_string()), "{error}");
         }
+    }
+
+    #[test]
+    fn a_way_to_the_server_that_there_is_not_is_named() {
+        let config = |change: fn(&mut Config)| {
+            let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
+            change(&mut config);
+            let Err(error) = client(&config) else { panic!("it was taken") };
+            error.to_string()
+        };
+        let error = config(|it| it.proxy_url = Some("http://proxy:3128/".parse().unwrap()));
+        assert!(error.starts_with("proxy-url http://proxy:3128/ in the kubeconfig"), "{error}");
+        let error = config(|it| it.tls_server_name = Some("no name".to_owned()));
+        assert!(error.starts_with("tls-server-name \"no name\" in the kubeconfig"), "{error}");
     }
 }

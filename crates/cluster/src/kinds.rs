@@ -17,6 +17,7 @@ mod snapshot;
 mod storage_capacity;
 mod storage_class;
 mod volume_attachment;
+mod word;
 
 use serde::de::DeserializeOwned;
 
@@ -46,6 +47,7 @@ pub use storage_class::{StorageClass, TopologyRequirement, TopologyTerm};
 pub use volume_attachment::{
     VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
 };
+pub use word::Word;
 
 /// A kind of the API, and where it is served.
 pub trait Kind: DeserializeOwned + Clone + Send + Sync + 'static {

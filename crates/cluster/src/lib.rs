@@ -16,9 +16,10 @@ mod patch;
 mod patience;
 mod store;
 mod throttle;
+mod transport;
 mod watch;
 
-pub use client::{ConnectError, connect, connect_throttled};
+pub use client::{ConnectError, client, connect, connect_throttled};
 pub use election::{Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming};
 pub use events::{EventRecorder, EventType, EventWriter, Events};
 pub use failure::{ApiFailure, REQUEST_TIMEOUT, bounded, with_causes};

@@ -254,7 +254,7 @@ mod tests {
         Meta {
             name: "a".to_owned(),
             resource_version: "7".to_owned(),
-            finalizers: finalizers.iter().map(|&it| it.to_owned()).collect(),
+            finalizers: finalizers.iter().map(|&it| it.into()).collect(),
             ..Meta::default()
         }
     }

@@ -174,7 +174,7 @@ impl Attacher {
 impl Shared {
     /// Whether this attacher works on an attachment.
     fn serves(&self, attachment: &VolumeAttachment) -> bool {
-        let here = |node: &String| *node == attachment.spec.node_name;
+        let here = |node: &String| attachment.spec.node_name == *node;
         attachment.spec.attacher == self.options.driver
             && self.options.node.as_ref().is_none_or(here)
     }

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use wharf_cluster::{
     CsiNode, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Store,
     VolumeAttachment, VolumeAttributesClass, VolumeSnapshot, VolumeSnapshotClass,
-    VolumeSnapshotContent, Watch,
+    VolumeSnapshotContent, Watch, Word,
 };
 use wharf_facts::{annotation, finalizer, label};
 
@@ -210,7 +210,7 @@ impl Caches {
 /// A store for the objects of a driver.
 fn of_driver<K: Kind>(
     is_own: &(impl Fn(&str) -> bool + Clone + Send + Sync + 'static),
-    driver: fn(&K) -> &String,
+    driver: fn(&K) -> &Word,
 ) -> Arc<Store<K>> {
     let is_own = is_own.clone();
     Store::new(move |object: &mut K| is_own(driver(object)))

@@ -13,6 +13,8 @@ mod snapshot;
 mod volume;
 mod world;
 
+use wharf_cluster::{Meta, Word};
+
 pub use world::{Listed, World};
 
 /// What is found about an object.
@@ -78,6 +80,7 @@ impl World {
 }
 
 /// The finalizers of an object that is being deleted, as one text.
-fn held_by(meta: &wharf_cluster::Meta) -> String {
-    format!("held by its finalizers: {}", meta.finalizers.join(", "))
+fn held_by(meta: &Meta) -> String {
+    let finalizers: Vec<&str> = meta.finalizers.iter().map(Word::as_str).collect();
+    format!("held by its finalizers: {}", finalizers.join(", "))
 }

@@ -5,9 +5,11 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 
+use super::Word;
+
 /// A few keys with their values, in no more memory than they need: a tree or a table takes half a kilobyte for the first.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Attributes(Box<[(Box<str>, Box<str>)]>);
+pub struct Attributes(Box<[(Word, Word)]>);
 
 impl Attributes {
     /// The value of a key.
@@ -31,10 +33,10 @@ impl Attributes {
     }
 }
 
-impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Attributes {
+impl<K: Into<Word>, V: Into<Word>> FromIterator<(K, V)> for Attributes {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let pairs = pairs.into_iter().map(|(key, value)| (key.into(), value.into()));
-        let mut pairs: Box<[(Box<str>, Box<str>)]> = pairs.collect();
+        let mut pairs: Box<[(Word, Word)]> = pairs.collect();
         pairs.sort();
         Self(pairs)
     }
@@ -66,7 +68,7 @@ impl<'de> Visitor<'de> for All {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut source: M) -> Result<Attributes, M::Error> {
-        let mut pairs = Vec::<(Box<str>, Box<str>)>::new();
+        let mut pairs = Vec::<(Word, Word)>::new();
         while let Some(pair) = source.next_entry()? {
             pairs.push(pair);
         }

@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-use super::{Attributes, Kind, Meta};
+use super::{Attributes, Kind, Meta, Word};
 
 /// Attributes that a volume can be given while it is in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -9,7 +9,7 @@ pub struct VolumeAttributesClass {
     /// Its metadata.
     pub metadata: Meta,
     /// The driver that knows them.
-    pub driver_name: String,
+    pub driver_name: Word,
     /// What the driver is told.
     pub parameters: Attributes,
 }

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use wharf_facts::annotation;
 
-use super::{Index, IndexedBy, Kind, Meta, Size, Sizes};
+use super::{Index, IndexedBy, Kind, Meta, Size, Sizes, Word};
 
 /// The wish for a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -20,13 +20,13 @@ pub struct PersistentVolumeClaim {
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeClaimSpec {
     /// How it is to be used.
-    pub access_modes: Box<[String]>,
+    pub access_modes: Box<[Word]>,
     /// Its class; the empty one stands for none.
-    pub storage_class_name: Option<String>,
+    pub storage_class_name: Option<Word>,
     /// The volume that it is bound to.
     pub volume_name: Option<String>,
     /// `Filesystem`, which is the default, or `Block`.
-    pub volume_mode: Option<String>,
+    pub volume_mode: Option<Word>,
     /// How large it is to be.
     pub resources: Requests,
     /// Whether volumes are selected by their labels.
@@ -67,7 +67,7 @@ pub struct DataSource {
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeClaimStatus {
     /// `Pending`, `Bound` or `Lost`.
-    pub phase: String,
+    pub phase: Word,
     /// How large the volume is, as its user sees it.
     pub capacity: Sizes,
     /// How large it is being made.

@@ -6,7 +6,7 @@ use serde::{
 };
 use wharf_facts::annotation;
 
-use super::Attributes;
+use super::{Attributes, Word};
 
 /// The metadata that controllers read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Meta {
     #[serde(rename = "deletionTimestamp", deserialize_with = "presence")]
     pub deleting: bool,
     /// Who holds it back from deletion.
-    pub finalizers: Box<[String]>,
+    pub finalizers: Box<[Word]>,
     /// The annotations that some controller reads; an object may carry 256 KiB of others.
     #[serde(deserialize_with = "read_annotations")]
     pub annotations: Attributes,
@@ -43,7 +43,7 @@ impl Meta {
 
     /// Whether the finalizer is there.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
-        self.finalizers.iter().any(|own| own == finalizer)
+        self.finalizers.iter().any(|own| *own == *finalizer)
     }
 
     /// The resource version as a number: versions of one kind are ordered. `None` for a server that numbers otherwise.
@@ -99,10 +99,10 @@ impl<'de> Visitor<'de> for ReadAnnotations {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut source: M) -> Result<Self::Value, M::Error> {
-        let mut kept = Vec::<(Box<str>, Box<str>)>::new();
+        let mut kept = Vec::<(Word, Word)>::new();
         while let Some(key) = source.next_key::<Cow<'de, str>>()? {
             if READ.contains(&&*key) {
-                kept.push((key.into(), source.next_value()?));
+                kept.push(((&*key).into(), source.next_value()?));
             } else {
                 source.next_value::<IgnoredAny>()?;
             }

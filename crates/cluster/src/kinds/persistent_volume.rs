@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-use super::{Attributes, Index, IndexedBy, Kind, Meta, Sizes};
+use super::{Attributes, Index, IndexedBy, Kind, Meta, Sizes, Word};
 
 /// A volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -19,7 +19,7 @@ pub struct PersistentVolume {
 #[serde(default)]
 pub struct PersistentVolumeStatus {
     /// `Pending`, `Available`, `Bound`, `Released` or `Failed`.
-    pub phase: String,
+    pub phase: Word,
 }
 
 /// What a volume is.
@@ -29,19 +29,19 @@ pub struct PersistentVolumeSpec {
     /// The volume in a CSI driver; `None` for one of an in-tree plugin.
     pub csi: Option<CsiVolumeSource>,
     /// How it may be used.
-    pub access_modes: Box<[String]>,
+    pub access_modes: Box<[Word]>,
     /// Options for its mount.
     pub mount_options: Box<[String]>,
     /// `Filesystem`, which is the default, or `Block`.
-    pub volume_mode: Option<String>,
+    pub volume_mode: Option<Word>,
     /// How large it is.
     pub capacity: Sizes,
     /// The claim that it belongs to.
     pub claim_ref: Option<Box<ClaimReference>>,
     /// What becomes of it without its claim: `Delete` or `Retain`.
-    pub persistent_volume_reclaim_policy: String,
+    pub persistent_volume_reclaim_policy: Word,
     /// Its class.
-    pub storage_class_name: String,
+    pub storage_class_name: Word,
     /// Which attributes it has.
     pub volume_attributes_class_name: Option<String>,
     /// Where it can be reached; nothing is everywhere.
@@ -101,13 +101,13 @@ pub struct NodeSelectorRequirement {
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiVolumeSource {
     /// The driver's name.
-    pub driver: String,
+    pub driver: Word,
     /// The driver's name for the volume.
     pub volume_handle: String,
     /// Nobody may write to it.
     pub read_only: bool,
     /// The filesystem; empty leaves the choice to others.
-    pub fs_type: String,
+    pub fs_type: Word,
     /// What the driver said about the volume when it was made.
     pub volume_attributes: Attributes,
     /// The secret for attaching and detaching.

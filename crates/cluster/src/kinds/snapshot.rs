@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-use super::{Attributes, Index, IndexedBy, Kind, Meta, Size};
+use super::{Attributes, Index, IndexedBy, Kind, Meta, Size, Word};
 
 const GROUP: &str = "/apis/snapshot.storage.k8s.io/v1";
 
@@ -23,7 +23,7 @@ pub struct VolumeSnapshotSpec {
     /// Of what.
     pub source: VolumeSnapshotSource,
     /// Its class; none asks for the default.
-    pub volume_snapshot_class_name: Option<String>,
+    pub volume_snapshot_class_name: Option<Word>,
 }
 
 /// What a snapshot is of: exactly one of the two is set.
@@ -81,15 +81,15 @@ pub struct VolumeSnapshotContentSpec {
     /// The VolumeSnapshot that it belongs to.
     pub volume_snapshot_ref: SnapshotReference,
     /// What becomes of it without that: `Delete` or `Retain`.
-    pub deletion_policy: String,
+    pub deletion_policy: Word,
     /// The driver.
-    pub driver: String,
+    pub driver: Word,
     /// Its class.
-    pub volume_snapshot_class_name: Option<String>,
+    pub volume_snapshot_class_name: Option<Word>,
     /// Of what it is.
     pub source: VolumeSnapshotContentSource,
     /// `Filesystem` or `Block`, as the volume was.
-    pub source_volume_mode: Option<String>,
+    pub source_volume_mode: Option<Word>,
 }
 
 /// Which VolumeSnapshot a content belongs to.
@@ -139,11 +139,11 @@ pub struct VolumeSnapshotClass {
     /// Its metadata.
     pub metadata: Meta,
     /// The driver that takes them.
-    pub driver: String,
+    pub driver: Word,
     /// What the driver is told.
     pub parameters: Attributes,
     /// What becomes of a content without its snapshot: `Delete` or `Retain`.
-    pub deletion_policy: String,
+    pub deletion_policy: Word,
 }
 
 impl VolumeSnapshot {

@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-use super::{Attributes, Index, IndexedBy, Kind, Meta, PersistentVolumeSpec};
+use super::{Attributes, Index, IndexedBy, Kind, Meta, PersistentVolumeSpec, Word};
 
 /// The wish to have a volume attached to a node.
 ///
@@ -21,9 +21,9 @@ pub struct VolumeAttachment {
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeAttachmentSpec {
     /// The driver that has to attach it.
-    pub attacher: String,
+    pub attacher: Word,
     /// The node.
-    pub node_name: String,
+    pub node_name: Word,
     /// The volume.
     pub source: VolumeAttachmentSource,
 }

@@ -149,7 +149,7 @@ impl Shared {
         self.mark_attached(&prepared, &published).await?;
         tracing::info!(
             attachment = prepared.metadata.name,
-            node = prepared.spec.node_name,
+            node = prepared.spec.node_name.as_str(),
             "volume attached"
         );
         Ok(())
@@ -174,7 +174,7 @@ impl Shared {
         self.mark_detached(attachment).await.map_err(Failure::MarkDetached)?;
         tracing::info!(
             attachment = attachment.metadata.name,
-            node = attachment.spec.node_name,
+            node = attachment.spec.node_name.as_str(),
             "volume detached"
         );
         Ok(())
@@ -268,7 +268,7 @@ impl Shared {
 
     /// Says in the status why it did not work. What was done and could not be written down is no error of the volume.
     async fn tell(&self, step: Step, attachment: &VolumeAttachment, failure: &Failure) {
-        let (name, node) = (&attachment.metadata.name, &attachment.spec.node_name);
+        let (name, node) = (&attachment.metadata.name, attachment.spec.node_name.as_str());
         tracing::warn!(attachment = name, node, ?step, error = %failure, "attachment failed and is tried again");
         let patch = match (step, failure) {
             (_, Failure::MarkAttached(_)) | (Step::Nothing | Step::MarkAttached, _) => return,

@@ -7,7 +7,7 @@ const OURS: &str = "external-attacher/a";
 fn attachment(deleting: bool, finalizers: &[&str], attached: bool) -> VolumeAttachment {
     let mut attachment = VolumeAttachment::default();
     attachment.metadata.deleting = deleting;
-    attachment.metadata.finalizers = finalizers.iter().map(|&it| it.to_owned()).collect();
+    attachment.metadata.finalizers = finalizers.iter().map(|&it| it.into()).collect();
     attachment.status.attached = attached;
     attachment
 }
@@ -52,7 +52,7 @@ fn only_changes_that_count_are_a_reason() {
     assert_eq!(reaction(Some(&attached), Some(&old)), Reaction::Wake, "someone has undone it");
     attached.metadata.deleting = true;
     assert_eq!(reaction(None, Some(&attached)), Reaction::Renew);
-    assert_eq!(changed(|it| it.metadata.finalizers = Box::new([OURS.to_owned()])), Reaction::Wake);
+    assert_eq!(changed(|it| it.metadata.finalizers = Box::new([OURS.into()])), Reaction::Wake);
     assert_eq!(changed(|it| it.metadata.deleting = true), Reaction::Renew);
     assert_eq!(changed(|it| it.metadata.uid = "other".to_owned()), Reaction::Renew);
     let annotated = changed(|it| it.metadata.annotations = [("a", "b")].into_iter().collect());
@@ -65,7 +65,7 @@ fn a_volume_is_released_when_it_goes_or_is_given_back() {
         let mut volume = PersistentVolume::default();
         volume.spec.csi = csi.then(CsiVolumeSource::default);
         volume.metadata.deleting = deleting;
-        volume.metadata.finalizers = Box::new([finalizer.to_owned()]);
+        volume.metadata.finalizers = Box::new([finalizer.into()]);
         if let Some(to) = migrated {
             volume.metadata.annotations = [(annotation::MIGRATED_TO, to)].into_iter().collect();
         }

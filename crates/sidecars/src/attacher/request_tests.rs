@@ -8,7 +8,7 @@ use super::*;
 fn spec(modes: &[&str]) -> PersistentVolumeSpec {
     PersistentVolumeSpec {
         csi: Some(CsiVolumeSource { volume_handle: "v".to_owned(), ..CsiVolumeSource::default() }),
-        access_modes: modes.iter().map(|&it| it.to_owned()).collect(),
+        access_modes: modes.iter().map(|&it| it.into()).collect(),
         mount_options: Box::new(["noatime".to_owned()]),
         ..PersistentVolumeSpec::default()
     }
@@ -53,10 +53,10 @@ fn a_filesystem_has_the_default_type_and_the_options_of_the_volume() {
         })
     };
     assert_eq!(access(|_| {}), mount("ext4"));
-    assert_eq!(access(|it| it.csi.as_mut().unwrap().fs_type = "xfs".to_owned()), mount("xfs"));
-    assert_eq!(access(|it| it.volume_mode = Some("Filesystem".to_owned())), mount("ext4"));
+    assert_eq!(access(|it| it.csi.as_mut().unwrap().fs_type = "xfs".into()), mount("xfs"));
+    assert_eq!(access(|it| it.volume_mode = Some("Filesystem".into())), mount("ext4"));
     let block = AccessType::Block(BlockVolume {});
-    assert_eq!(access(|it| it.volume_mode = Some("Block".to_owned())), block);
+    assert_eq!(access(|it| it.volume_mode = Some("Block".into())), block);
 }
 
 #[test]

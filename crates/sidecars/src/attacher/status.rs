@@ -23,7 +23,7 @@ pub(super) fn prepare(
     let mut fields = Map::new();
     if !metadata.has_finalizer(finalizer) {
         let mut finalizers = metadata.finalizers.to_vec();
-        finalizers.push(finalizer.to_owned());
+        finalizers.push(finalizer.into());
         fields.insert("finalizers".to_owned(), json!(finalizers));
     }
     let key = annotation::ATTACHMENT_NODE_ID;
@@ -39,7 +39,7 @@ pub(super) fn release(attachment: &VolumeAttachment, finalizer: &str) -> Option<
     if !metadata.has_finalizer(finalizer) {
         return None;
     }
-    let others: Vec<&String> = metadata.finalizers.iter().filter(|own| *own != finalizer).collect();
+    let others: Vec<_> = metadata.finalizers.iter().filter(|own| **own != *finalizer).collect();
     let others = if others.is_empty() { Value::Null } else { json!(others) };
     Some(Patch::metadata(metadata, json!({ "finalizers": others })))
 }
@@ -109,7 +109,7 @@ mod tests {
         let mut attachment = VolumeAttachment::default();
         attachment.metadata.uid = "u".to_owned();
         attachment.metadata.resource_version = "7".to_owned();
-        attachment.metadata.finalizers = finalizers.iter().map(|&it| it.to_owned()).collect();
+        attachment.metadata.finalizers = finalizers.iter().map(|&it| it.into()).collect();
         attachment.status.attachment_metadata = metadata.iter().map(|&key| (key, "old")).collect();
         attachment
     }
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(body["metadata"]["finalizers"], finalizers);
         assert_eq!(body["metadata"]["annotations"], annotations);
         assert_eq!(body["metadata"]["resourceVersion"], "7");
-        marked.metadata.finalizers = Box::new([OURS.to_owned()]);
+        marked.metadata.finalizers = Box::new([OURS.into()]);
         marked.metadata.annotations = [(annotation::ATTACHMENT_NODE_ID, "n")].into_iter().collect();
         assert_eq!(prepare(&marked, OURS, "n"), None);
         let moved = merged(prepare(&marked, OURS, "m").unwrap());

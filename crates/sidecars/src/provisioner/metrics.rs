@@ -80,7 +80,7 @@ impl ProvisionerMetrics {
 
     /// An attempt to delete a volume has ended.
     pub(super) fn deleted(&self, volume: &PersistentVolume, took: Option<Duration>) {
-        let labels = VolumeLabels { class: volume.spec.storage_class_name.clone() };
+        let labels = VolumeLabels { class: volume.spec.storage_class_name.clone().into() };
         self.deleted.count(&labels, took);
     }
 }
@@ -191,11 +191,11 @@ mod tests {
         let mut registry = Registry::default();
         metrics.register(&mut registry);
         let mut claim = PersistentVolumeClaim::default();
-        claim.spec.storage_class_name = Some("fast".to_owned());
+        claim.spec.storage_class_name = Some("fast".into());
         metrics.provisioned(&claim, Some(Duration::from_millis(20)));
         metrics.provisioned(&claim, None);
         let mut volume = PersistentVolume::default();
-        volume.spec.storage_class_name = "slow".to_owned();
+        volume.spec.storage_class_name = "slow".into();
         metrics.deleted(&volume, Some(Duration::from_millis(20)));
         metrics.deleted(&volume, None);
         let mut text = String::new();

@@ -97,7 +97,7 @@ impl Shared {
         if found.driver_name != self.options.driver {
             return Err(Failure::Refused(Refusal::AttributesDriver {
                 class: class.to_owned(),
-                named: found.driver_name.clone(),
+                named: found.driver_name.clone().into(),
                 driver: self.options.driver.clone(),
             }));
         }

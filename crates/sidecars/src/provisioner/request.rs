@@ -1,6 +1,6 @@
 //! From a claim and its class to the driver's call.
 
-use wharf_cluster::{PersistentVolumeClaim, SecretReference, StorageClass};
+use wharf_cluster::{PersistentVolumeClaim, SecretReference, StorageClass, Word};
 use wharf_facts::access_mode::csi_access_mode;
 use wharf_proto::csi::{
     CapacityRange, CreateVolumeRequest, VolumeCapability,
@@ -91,7 +91,7 @@ fn capabilities(
             volume_mount_group: String::new(),
         })
     };
-    let capability = |mode: &String| {
+    let capability = |mode: &Word| {
         let mode = csi_access_mode(&[mode], abilities.single_node_multi_writer)?;
         Ok(VolumeCapability {
             access_mode: Some(AccessMode { mode: mode as i32 }),

@@ -187,7 +187,7 @@ pub(super) fn volume_of<'a>(
     let name = || source.metadata.name.clone();
     if source.status.phase != "Bound" {
         let phase = source.status.phase.clone();
-        return Err(SourceRefusal::ClaimUnbound { name: name(), phase });
+        return Err(SourceRefusal::ClaimUnbound { name: name(), phase: phase.into() });
     }
     if source.metadata.deleting {
         return Err(SourceRefusal::ClaimDeleting(name()));

@@ -138,7 +138,7 @@ impl Shared {
             None => Ok(()),
             Some(attachment) => {
                 let node = attachment.spec.node_name.clone();
-                Err(Failure::Attached { volume: name.clone(), node })
+                Err(Failure::Attached { volume: name.clone(), node: node.into() })
             }
         }
     }

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     fn class(name: &str, driver: &str, default: &str) -> Arc<VolumeSnapshotClass> {
-        let mut class = VolumeSnapshotClass { driver: driver.to_owned(), ..Default::default() };
+        let mut class = VolumeSnapshotClass { driver: driver.into(), ..Default::default() };
         class.metadata.name = name.to_owned();
         class.metadata.annotations =
             [(annotation::DEFAULT_SNAPSHOT_CLASS, default)].into_iter().collect();

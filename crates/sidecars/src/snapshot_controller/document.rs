@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use wharf_cluster::{
     CsiVolumeSource, Meta, Patch, SecretReference, VolumeSnapshot, VolumeSnapshotClass,
-    VolumeSnapshotContent,
+    VolumeSnapshotContent, Word,
 };
 use wharf_facts::{annotation, finalizer, label};
 
@@ -128,7 +128,7 @@ pub(super) fn release_claim(claim: &mut Value, uid: &str) {
 
 /// The finalizers of an object and those of `more` that it lacks.
 pub(super) fn with<'a>(metadata: &'a Meta, more: &[&'a str]) -> Vec<&'a str> {
-    let mut all: Vec<&str> = metadata.finalizers.iter().map(String::as_str).collect();
+    let mut all: Vec<&str> = metadata.finalizers.iter().map(Word::as_str).collect();
     all.extend(more.iter().filter(|it| !metadata.has_finalizer(it)));
     all
 }

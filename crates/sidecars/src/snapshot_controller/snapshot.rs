@@ -131,9 +131,8 @@ impl Shared {
         let content = snapshot.bound_content().and_then(|name| self.contents.store().get(name));
         let class = snapshot.spec.volume_snapshot_class_name.as_deref();
         let class = || class.and_then(|name| self.classes.get(name));
-        content
-            .map(|content| content.spec.driver.clone())
-            .or_else(|| class().map(|class| class.driver.clone()))
+        let driver = content.map(|content| content.spec.driver.clone());
+        driver.or_else(|| class().map(|class| class.driver.clone())).map(Into::into)
     }
 
     /// Says in the status and in an event why it did not work.

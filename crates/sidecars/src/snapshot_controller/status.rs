@@ -41,7 +41,7 @@ pub(super) fn prepare(
 pub(super) fn release(snapshot: &VolumeSnapshot) -> Option<Patch> {
     let ours = [finalizer::SNAPSHOT_SOURCE_PROTECTION, finalizer::SNAPSHOT_BOUND_PROTECTION];
     let metadata = &snapshot.metadata;
-    let others: Vec<&String> =
+    let others: Vec<_> =
         metadata.finalizers.iter().filter(|it| !ours.contains(&it.as_str())).collect();
     if others.len() == metadata.finalizers.len() {
         return None;

@@ -32,7 +32,7 @@ impl Shared {
     ) -> Result<Option<Arc<VolumeSnapshotClass>>, Failure> {
         if let Some(name) = &snapshot.spec.volume_snapshot_class_name {
             let class = self.classes.get(name);
-            return class.map(Some).ok_or_else(|| Failure::UnknownClass(name.clone()));
+            return class.map(Some).ok_or_else(|| Failure::UnknownClass(name.clone().into()));
         }
         let source = &snapshot.spec.source;
         let (Some(claim), None) =

@@ -22,7 +22,7 @@ impl Shared {
         let Some(name) = &content.spec.volume_snapshot_class_name else {
             return Err(Refusal::NoClass(content.metadata.name.clone()));
         };
-        self.classes.get(name).ok_or_else(|| Refusal::UnknownClass(name.clone()))
+        self.classes.get(name).ok_or_else(|| Refusal::UnknownClass(name.clone().into()))
     }
 
     pub(super) async fn secrets(
@@ -42,7 +42,7 @@ impl Shared {
         };
         let owner = &content.metadata.name;
         let class = self.classes.get(name).ok_or_else(|| Refusal::UnknownClassOf {
-            class: name.clone(),
+            class: name.clone().into(),
             content: owner.clone(),
         })?;
         let names = Names { content: owner, snapshot: None };

@@ -1,5 +1,6 @@
 use http::Method;
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use crate::bench::Bench;
 use crate::wire::Wire;
@@ -43,5 +44,24 @@ async fn a_watch_that_is_cut_is_resumed_and_not_begun_anew() {
     let lines = bench.journal.wait_for(3).await;
     assert!(lines[0].starts_with("PATCH volumeattachments/watch-cut-3 "), "{lines:?}");
     assert_eq!(bench.journal.lists(), 4, "history was lost, and for one kind only");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn watches_and_requests_share_a_connection() {
+    let Some(mut bench) = Bench::new("watch-share", &[]).await else { return };
+    let (wire, client) = Wire::new().await;
+    // Those that begin before the first connection stands make one of their own.
+    client.apiserver_version().await.unwrap();
+    bench.wire = client.clone();
+    bench.attached().await;
+    let asked: JoinSet<_> = (0..50)
+        .map(|_| {
+            let client = client.clone();
+            async move { client.apiserver_version().await.unwrap() }
+        })
+        .collect();
+    asked.join_all().await;
+    assert_eq!(wire.connections(), 1);
     bench.stop().await;
 }

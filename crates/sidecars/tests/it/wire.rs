@@ -1,5 +1,8 @@
 //! A wire to the API that can be cut.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use http::Uri;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -11,6 +14,7 @@ use wharf_testkit::cluster::Cluster;
 
 /// Carries connections until it is dropped.
 pub(crate) struct Wire {
+    connections: Arc<AtomicUsize>,
     cuts: watch::Sender<usize>,
     _carrier: JoinSet<()>,
 }
@@ -27,14 +31,16 @@ impl Wire {
         let here = format!("https://{}", listener.local_addr().unwrap());
         config.cluster_url = here.parse::<Uri>().unwrap();
 
-        let (cuts, cut) = watch::channel(0);
+        let (counted, (cuts, cut)) = (Arc::<AtomicUsize>::default(), watch::channel(0));
+        let connections = Arc::clone(&counted);
         let mut carrier = JoinSet::new();
         carrier.spawn(async move {
-            let mut connections = JoinSet::new();
+            let mut carried = JoinSet::new();
             while let Ok((mut near, _)) = listener.accept().await {
                 let (server, mut cut) = (server.clone(), cut.clone());
                 cut.mark_unchanged();
-                connections.spawn(async move {
+                counted.fetch_add(1, Ordering::SeqCst);
+                carried.spawn(async move {
                     let mut far = TcpStream::connect(server).await.unwrap();
                     tokio::select! {
                         _ = copy_bidirectional(&mut near, &mut far) => {}
@@ -43,7 +49,12 @@ impl Wire {
                 });
             }
         });
-        (Self { cuts, _carrier: carrier }, Client::try_from(config).unwrap())
+        (Self { connections, cuts, _carrier: carrier }, wharf_cluster::client(&config).unwrap())
+    }
+
+    /// How many connections there have been.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 
     /// Ends all connections.
