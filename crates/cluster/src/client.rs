@@ -1,5 +1,6 @@
 use std::path::{Path, PathBuf};
 
+use http::Uri;
 use kube::{
     Client, Config,
     client::ClientBuilder,
@@ -26,6 +27,9 @@ pub enum ConnectError {
     /// There is no service account to use.
     #[error("no kubeconfig was given and this is no pod with a service account: give --kubeconfig")]
     InCluster(#[from] InClusterError),
+    /// The URL of the API server is none.
+    #[error("{0:?} is no URL of an API server: expected one such as https://10.0.0.1:6443")]
+    Server(String),
     /// The kubeconfig wants the API server to be reached in a way that there is not here.
     #[error(
         "proxy-url {0} in the kubeconfig: the API server is reached without a proxy only; remove it, or give another kubeconfig"
@@ -45,18 +49,62 @@ impl From<kube::Error> for ConnectError {
     }
 }
 
-/// A client from a kubeconfig file, or from the pod's service account where none is given. Nothing is dialled yet.
-pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
-    client(&configuration(kubeconfig).await?)
+/// Where the API server is, and as whom it is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    kubeconfig: Option<PathBuf>,
+    server: Option<Uri>,
 }
 
-/// The same with a limit on its requests.
-pub async fn connect_throttled(
-    kubeconfig: Option<&Path>,
-    throttle: Throttle,
-) -> Result<Client, ConnectError> {
-    let config = configuration(kubeconfig).await?;
-    Ok(builder(&config)?.with_layer(&Patience).with_layer(&throttle).build())
+impl Access {
+    /// As a kubeconfig file says, or the pod's service account where none is given.
+    pub fn new(kubeconfig: Option<PathBuf>) -> Self {
+        Self { kubeconfig, server: None }
+    }
+
+    /// At this URL, whatever the kubeconfig says of it; without a kubeconfig, asked as nobody.
+    pub fn at(self, server: &str) -> Result<Self, ConnectError> {
+        let uri = server.parse::<Uri>().ok();
+        let uri = uri.filter(|uri| uri.scheme().is_some() && uri.authority().is_some());
+        let server = uri.ok_or_else(|| ConnectError::Server(server.to_owned()))?;
+        Ok(Self { server: Some(server), ..self })
+    }
+
+    /// What this says, and for what it does not say, the other.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            kubeconfig: self.kubeconfig.or(other.kubeconfig),
+            server: self.server.or(other.server),
+        }
+    }
+
+    /// A client. Nothing is dialled yet.
+    pub async fn client(&self) -> Result<Client, ConnectError> {
+        client(&self.configuration().await?)
+    }
+
+    /// The same with a limit on its requests.
+    pub async fn throttled(&self, throttle: Throttle) -> Result<Client, ConnectError> {
+        let config = self.configuration().await?;
+        Ok(builder(&config)?.with_layer(&Patience).with_layer(&throttle).build())
+    }
+
+    async fn configuration(&self) -> Result<Config, ConnectError> {
+        let mut config = match (&self.kubeconfig, &self.server) {
+            (Some(path), _) => from_file(path).await?,
+            (None, Some(server)) => Config::new(server.clone()),
+            (None, None) => Config::incluster()?,
+        };
+        if let Some(server) = &self.server {
+            config.cluster_url = server.clone();
+        }
+        Ok(config)
+    }
+}
+
+/// A client from a kubeconfig file, or from the pod's service account where none is given. Nothing is dialled yet.
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    Access::new(kubeconfig.map(Path::to_owned)).client().await
 }
 
 /// A client that reaches the API server over one connection. Where the server asks for a pause, a request waits and is sent
@@ -69,20 +117,12 @@ fn builder(config: &Config) -> Result<ClientBuilder<Transport>, ConnectError> {
     Ok(ClientBuilder::new(transport(config)?, &config.default_namespace))
 }
 
-async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
-    Ok(match kubeconfig {
-        Some(path) => {
-            let unusable = |source| ConnectError::Kubeconfig {
-                path: path.to_owned(),
-                source: Box::new(source),
-            };
-            let file = Kubeconfig::read_from(path).map_err(unusable)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .map_err(unusable)?
-        }
-        None => Config::incluster()?,
-    })
+async fn from_file(path: &Path) -> Result<Config, ConnectError> {
+    let unusable =
+        |source| ConnectError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
+    let file = Kubeconfig::read_from(path).map_err(unusable)?;
+    let options = KubeConfigOptions::default();
+    Config::from_custom_kubeconfig(file, &options).await.map_err(unusable)
 }
 
 #[cfg(test)]
@@ -97,6 +137,33 @@ mod tests {
         for path in [folder.path().join("missing"), garbage] {
             let Err(error) = connect(Some(&path)).await else { panic!("{path:?} was taken") };
             assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_takes_the_place_of_the_kubeconfig_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let text = r#"{"clusters":[{"name":"a","cluster":{"server":"https://a:1"}}],
+            "users":[{"name":"a","user":{"token":"t"}}],
+            "contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],"current-context":"a"}"#;
+        std::fs::write(&path, text).unwrap();
+        for (kubeconfig, server, wanted) in [
+            (Some(&path), None, "https://a:1/"),
+            (Some(&path), Some("https://b:2"), "https://b:2/"),
+            (None, Some("http://b:2/base"), "http://b:2/base"),
+        ] {
+            let mut access = Access::new(kubeconfig.cloned());
+            if let Some(server) = server {
+                access = access.at(server).unwrap();
+            }
+            let config = access.configuration().await.unwrap();
+            assert_eq!(config.cluster_url, wanted);
+            assert_eq!(config.auth_info.token.is_some(), kubeconfig.is_some());
+        }
+        for text in ["", "10.0.0.1", "https://", "a b"] {
+            let error = Access::default().at(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{text:?} is no URL")), "{error}");
         }
     }
 

@@ -2,6 +2,7 @@ mod correlator;
 mod lru;
 mod writer;
 
+use http::Method;
 use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
@@ -9,8 +10,9 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams},
 };
+use serde::Deserialize;
 use serde_json::json;
 
 pub use self::writer::{EventWriter, Events};
@@ -18,7 +20,7 @@ use self::{
     correlator::{Correlated, Entry},
     writer::Told,
 };
-use crate::{ApiFailure, Kind, bounded};
+use crate::{ApiFailure, Kind, bounded, patch::request};
 
 /// The two kinds of events that `kubectl` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +83,11 @@ impl EventRecorder {
 
     async fn post(&self, event: Event) -> Result<String, ApiFailure> {
         let namespace = event.metadata.namespace.clone().unwrap_or_default();
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
-        let created = bounded("event", events.create(&PostParams::default(), &event)).await?;
-        Ok(created.metadata.name.unwrap_or_default())
+        let path = format!("/api/v1/namespaces/{namespace}/events");
+        let body = serde_json::to_vec(&event).expect("an event is text and numbers");
+        let request = request(Method::POST, path, Some("application/json"), body);
+        let made: Made = bounded("event", self.client.request(request)).await?;
+        Ok(made.metadata.name)
     }
 
     fn event(
@@ -120,6 +124,17 @@ impl EventRecorder {
             ..Event::default()
         }
     }
+}
+
+/// What is read of the answer to a new event, which is larger than the event.
+#[derive(Deserialize)]
+struct Made {
+    metadata: MadeMeta,
+}
+
+#[derive(Deserialize)]
+struct MadeMeta {
+    name: String,
 }
 
 /// Events about cluster-wide objects live in the default namespace.

@@ -19,7 +19,7 @@ mod throttle;
 mod transport;
 mod watch;
 
-pub use client::{ConnectError, client, connect, connect_throttled};
+pub use client::{Access, ConnectError, client, connect};
 pub use election::{Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming};
 pub use events::{EventRecorder, EventType, EventWriter, Events};
 pub use failure::{ApiFailure, REQUEST_TIMEOUT, bounded, with_causes};

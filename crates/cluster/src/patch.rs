@@ -237,7 +237,12 @@ fn path<K: Kind>(of: &Meta, part: Part) -> String {
     format!("{}/{}{part}", collection::<K>(of), of.name)
 }
 
-fn request(method: Method, path: String, content: Option<&str>, body: Vec<u8>) -> Request<Vec<u8>> {
+pub(crate) fn request(
+    method: Method,
+    path: String,
+    content: Option<&str>,
+    body: Vec<u8>,
+) -> Request<Vec<u8>> {
     let mut request = Request::builder().method(method).uri(path);
     if let Some(content) = content {
         request = request.header(header::CONTENT_TYPE, content);

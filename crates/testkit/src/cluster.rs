@@ -12,6 +12,7 @@ mod guard;
 mod image;
 mod kubelet;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use self::containerd::Containerd;
-use self::control_plane::ControlPlane;
+use self::control_plane::{ControlPlane, Extras};
 use self::controllers::Controllers;
 use self::exclusive::Exclusive;
 use self::guard::Guard;
@@ -59,6 +60,7 @@ pub struct Builder {
     audited: bool,
     node: String,
     gates: Vec<String>,
+    removed: Option<String>,
 }
 
 impl Cluster {
@@ -72,6 +74,7 @@ impl Cluster {
             audited: false,
             node: "node-a".to_owned(),
             gates: Vec::new(),
+            removed: None,
         }
     }
 
@@ -91,6 +94,12 @@ impl Cluster {
     #[must_use]
     pub fn audit_log(&self) -> PathBuf {
         control_plane::audit_log(self.folder())
+    }
+
+    /// Where the API server listens.
+    #[must_use]
+    pub fn server(&self) -> SocketAddr {
+        self.plane.address()
     }
 
     /// The kubeconfig of a cluster administrator.
@@ -148,6 +157,11 @@ impl Cluster {
         let path = file.path().to_str().context("the folder's name is text")?;
         let arguments = ["apply", "--server-side", "--filename", path];
         process::run(&self.command(&arguments), COMMAND).await.map(drop)
+    }
+
+    /// Creates or updates all of `objects`, in their order.
+    pub async fn apply_all(&self, objects: &[Value]) -> Result<()> {
+        self.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": objects })).await
     }
 
     /// A kubeconfig with the rights of a service account, which has to exist.
@@ -267,6 +281,14 @@ impl Builder {
         self
     }
 
+    /// With a version of the API, such as `storage.k8s.io/v1beta1`, whose kinds this release is the first to serve no
+    /// more: for programs that are older.
+    #[must_use]
+    pub fn removed(mut self, version: &str) -> Self {
+        self.removed = Some(version.to_owned());
+        self
+    }
+
     /// The node's name, `node-a` unless given.
     #[must_use]
     pub fn node(mut self, name: &str) -> Self {
@@ -302,8 +324,9 @@ impl Builder {
         let exclusive = if runtime { Some(Exclusive::acquire().await?) } else { None };
         let guard = Guard::new(runtime)?;
         let programs = [etcd.as_path(), apiserver.as_path()];
-        let (node, gates, audited) = (&self.node, &self.gates, self.audited);
-        let plane = ControlPlane::start(guard.folder(), programs, node, gates, audited).await?;
+        let extras =
+            Extras { gates: &self.gates, audited: self.audited, removed: self.removed.as_deref() };
+        let plane = ControlPlane::start(guard.folder(), programs, &self.node, extras).await?;
         let mut cluster = Cluster {
             kubelet: None,
             containerd: None,

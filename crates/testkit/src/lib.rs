@@ -4,6 +4,7 @@
 //!
 //! - [`peers`]: real programs of others, built once by `cargo xtask peers`
 //! - [`cluster`]: etcd, kube-apiserver and, where asked for, the rest of a cluster, all real, in one temporary folder
+//! - [`deploy`]: the manifests of deploy/, as tests apply them
 //! - [`process`]: child processes that do not outlive their test
 //! - [`plugin`], [`csi_driver`], [`device_plugin`]: scripted servers, with faults on demand
 //! - [`client`]: calls by name, with bytes
@@ -16,6 +17,7 @@
 pub mod client;
 pub mod cluster;
 pub mod csi_driver;
+pub mod deploy;
 pub mod device_plugin;
 mod front;
 pub mod hook_server;

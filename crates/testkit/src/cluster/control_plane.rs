@@ -16,6 +16,9 @@ use crate::process::{self, Process};
 const START: Duration = Duration::from_secs(60);
 const PROBE: Duration = Duration::from_secs(5);
 
+/// Has kube-apiserver serve, for one release more, what it has ceased to serve.
+const SERVE_REMOVED: &str = "KUBE_APISERVER_SERVE_REMOVED_APIS_FOR_ONE_RELEASE";
+
 /// Names of the components' kubeconfigs.
 pub(super) const MANAGER: &str = "controller-manager";
 pub(super) const SCHEDULER: &str = "scheduler";
@@ -32,13 +35,22 @@ pub(super) struct ControlPlane {
     secure: u16,
 }
 
+/// What an API server does besides.
+#[derive(Clone, Copy)]
+pub(super) struct Extras<'a> {
+    /// Feature gates that are on.
+    pub(super) gates: &'a [String],
+    pub(super) audited: bool,
+    /// A version of the API that it has just ceased to serve.
+    pub(super) removed: Option<&'a str>,
+}
+
 impl ControlPlane {
     pub(super) async fn start(
         folder: &Path,
         [etcd, apiserver]: [&Path; 2],
         node: &str,
-        gates: &[String],
-        audited: bool,
+        extras: Extras<'_>,
     ) -> Result<Self> {
         let [client, peer, secure] = free_ports()?;
         let mut etcd = Process::start("etcd", &etcd_command(etcd, folder, client, peer), folder)?;
@@ -57,9 +69,12 @@ impl ControlPlane {
             tokens += &format!("{token},{user},{name},{groups}\n");
         }
         std::fs::write(folder.join("tokens.csv"), tokens)?;
-        let mut command = apiserver_command(apiserver, folder, client, secure, gates);
-        if audited {
+        let mut command = apiserver_command(apiserver, folder, client, secure, extras.gates);
+        if extras.audited {
             command.args(audit_flags(folder)?);
+        }
+        if let Some(version) = extras.removed {
+            command.env(SERVE_REMOVED, "true").arg(format!("--runtime-config={version}=true"));
         }
         let mut plane = Self {
             command,
@@ -77,6 +92,11 @@ impl ControlPlane {
         };
         plane.start_apiserver().await?;
         Ok(plane)
+    }
+
+    /// Where the API server listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.secure).into()
     }
 
     /// The administrator's kubeconfig.

@@ -7,7 +7,7 @@ use std::{path::PathBuf, time::Duration};
 use wharf_cli::{
     FeatureGates, Flag, FlagError, FlagSet, Gate, LoggingFlags, Parsed, Stage, exclusive,
 };
-use wharf_cluster::Throttle;
+use wharf_cluster::{Access, Throttle};
 
 pub(super) use self::work::{MasterFlag, NodeFlag, RetryFlags, variable, workers};
 use super::{
@@ -16,11 +16,12 @@ use super::{
 };
 
 /// Flags of which a process has one value, whatever runs in it; those of its log are more of them.
-pub(super) const WHOLE: [&str; 7] = [
+pub(super) const WHOLE: [&str; 8] = [
     "automaxprocs",
     "csi-address",
     "http-endpoint",
     "kubeconfig",
+    "master",
     "metrics-address",
     "metrics-path",
     "version",
@@ -49,8 +50,7 @@ pub(super) struct CommonFlags {
 
 /// What they ask for.
 pub(super) struct Common {
-    /// `None` for the pod's service account.
-    pub(super) kubeconfig: Option<PathBuf>,
+    pub(super) access: Access,
     /// `None` leaves the decision to the API server.
     pub(super) throttle: Option<Throttle>,
     pub(super) http: Option<Http>,
@@ -110,7 +110,7 @@ impl CommonFlags {
             |flag: &Flag<String>| Some(parsed.get(flag).clone()).filter(|text| !text.is_empty());
         let release = parsed.get(&self.gates).enabled(&RELEASE_ON_EXIT);
         Ok(Common {
-            kubeconfig: given(&self.kubeconfig).map(PathBuf::from),
+            access: Access::new(given(&self.kubeconfig).map(PathBuf::from)),
             throttle: self.throttle(parsed)?,
             http: self.http(parsed)?,
             election: self.election.plan(parsed, release)?,

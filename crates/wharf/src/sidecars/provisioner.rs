@@ -8,6 +8,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use wharf_cli::{Dialect, FeatureGates, Flag, FlagError, FlagSet, Gate, Parsed, Stage};
+use wharf_cluster::Access;
 use wharf_facts::lease;
 use wharf_sidecars::provisioner::{
     Provisioner, ProvisionerMetrics, ProvisionerOptions, TopologyOptions, VolumeNames,
@@ -148,19 +149,19 @@ impl Personality for Flags {
     }
 
     fn plan(&self, parsed: &Parsed, mut common: Common) -> Result<Part<DriverSource>, FlagError> {
-        self.master.refuse(parsed)?;
         if parsed.get(&self.common.gates).enabled(&CROSS_NAMESPACE) {
             return Err(parsed.usage_error(
                 "--feature-gates=CrossNamespaceVolumeDataSource=true: sources of other namespaces are not supported",
             ));
         }
         if let Some(file) = variable("KUBECONFIG") {
-            common.kubeconfig = Some(PathBuf::from(file));
+            common.access = Access::new(Some(PathBuf::from(file)));
         }
+        common.access = self.master.access(parsed, common.access)?;
         let mut controller = Volumes {
             options: self.options(parsed, &common)?,
             capacity: self.capacity.plan(parsed)?,
-            kubeconfig: common.kubeconfig.clone(),
+            access: common.access.clone(),
         };
         let driver = self.driver.options(parsed)?;
         let make: MakeController = Box::new(move |registry, queues| {
@@ -214,7 +215,7 @@ impl Flags {
 struct Volumes {
     options: ProvisionerOptions,
     capacity: Option<CapacityPlan>,
-    kubeconfig: Option<PathBuf>,
+    access: Access,
 }
 
 #[async_trait]
@@ -235,9 +236,7 @@ impl Controller for Volumes {
             Provisioner::new(options, client.clone(), driver.driver, caches.clone());
         if let Some(capacity) = &self.capacity {
             let client = match capacity.throttle {
-                Some(throttle) => {
-                    wharf_cluster::connect_throttled(self.kubeconfig.as_deref(), throttle).await?
-                }
+                Some(throttle) => self.access.throttled(throttle).await?,
                 None => client.clone(),
             };
             provisioner = provisioner.telling_capacity(capacity.options.clone(), client);

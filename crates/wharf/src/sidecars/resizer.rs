@@ -85,9 +85,9 @@ impl Personality for Flags {
         &self.common
     }
 
-    fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<DriverSource>, FlagError> {
+    fn plan(&self, parsed: &Parsed, mut common: Common) -> Result<Part<DriverSource>, FlagError> {
         let mut controller = Claims(self.options(parsed, &common)?);
-        self.master.refuse(parsed)?;
+        common.access = self.master.access(parsed, common.access)?;
         let driver = self.driver.options(parsed)?;
         let make: MakeController = Box::new(move |_, queues| {
             controller.0.queues = Some(queues.clone());

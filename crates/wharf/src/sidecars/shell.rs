@@ -9,7 +9,7 @@ use tracing::info;
 use wharf_cli::{
     Admin, BoundAdmin, CheckFailure, Dialect, FlagError, FlagSet, Parsed, process_metrics,
 };
-use wharf_cluster::{ElectionHealth, ElectionMetrics};
+use wharf_cluster::{Access, ElectionHealth, ElectionMetrics};
 use wharf_reconcile::WorkqueueMetrics;
 
 use super::{
@@ -141,20 +141,21 @@ async fn serve<S: Source>(
     let queues = WorkqueueMetrics::register(&mut registry);
     let source = S::new(first.source.clone(), &mut registry);
     let http = first.common.http.clone();
-    let kubeconfig = parts.iter().find_map(|part| part.common.kubeconfig.clone());
-    let kubeconfig = kubeconfig.as_deref();
+    let said = parts.iter().map(|part| part.common.access.clone());
+    // Not every controller has every flag about it.
+    let access = said.reduce(Access::or).unwrap_or_default();
     let mut made = Vec::new();
     for Part { name, common, lease, controller, .. } in parts {
         made.push((name, common, lease, controller(&mut registry, &queues)));
     }
 
-    let client = wharf_cluster::connect(kubeconfig).await?;
+    let client = access.client().await?;
     // One more for all elections: renewals must not wait behind work.
-    let voter = wharf_cluster::connect(kubeconfig).await?;
+    let voter = access.client().await?;
     let (mut posts, mut healths) = (Vec::new(), Vec::new());
     for (name, common, lease, controller) in made {
         let client = match common.throttle {
-            Some(throttle) => wharf_cluster::connect_throttled(kubeconfig, throttle).await?,
+            Some(throttle) => access.throttled(throttle).await?,
             None => client.clone(),
         };
         let candidacy = common.election.map(|plan| {

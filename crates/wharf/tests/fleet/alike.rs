@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 use wharf_facts::finalizer;
 
 use crate::life::Life;
-use crate::sidecar::{Kind, Make};
+use crate::program::{Kind, Make};
 use crate::site::Site;
 
 const UID: usize = 36;
-/// Two for each claim, three for the snapshot, two for the growth.
-const EVENTS: usize = 9;
+/// Two for each claim, three for the snapshot, two for the growth, two for the class of attributes.
+const EVENTS: usize = 11;
 const DIFFERENT: [&str; 9] = [
     "creationTime",
     "creationTimestamp",
@@ -32,6 +32,7 @@ async fn left_by(site: &Site, make: Make) -> Option<Vec<Value>> {
     life.snapshot().await;
     let restored = life.restore().await;
     life.expand().await;
+    life.modify().await;
     let mut objects = Vec::new();
     for path in life.paths().await.into_iter().chain(restored.paths().await) {
         if site.api.get(&path).await.is_some() {
@@ -54,7 +55,9 @@ async fn events(site: &Site) -> Vec<Value> {
     let list = site.api.wait(&path, has_all).await;
     let told = list["items"].as_array().unwrap().iter().map(|event| {
         let about = ["kind", "namespace", "name"].map(|field| &event["involvedObject"][field]);
-        comparable(json!([about, event["reason"], event["message"]]), site)
+        // One of Go's messages ends with a blank.
+        let message = event["message"].as_str().unwrap().trim_end();
+        comparable(json!([about, event["reason"], message]), site)
     });
     let mut told: Vec<Value> = told.collect();
     told.sort_by_cached_key(Value::to_string);

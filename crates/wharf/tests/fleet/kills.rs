@@ -1,7 +1,8 @@
 //! kill -9 between what the driver has done and the write that would tell of it.
 
 use crate::life::Life;
-use crate::sidecar::{Kind, Make, Sidecar};
+use crate::program::{Kind, Make};
+use crate::sidecar::Sidecar;
 use crate::site::Site;
 
 struct Scene<'a> {

@@ -1,26 +1,26 @@
 //! A driver in memory: it counts what it is asked, and holds an answer back when told.
 
+mod hold;
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use jiff::Timestamp;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use wharf_csi_sdk::prelude::*;
 
-use crate::api::PATIENCE;
+use self::hold::Hold;
 
 /// What the driver has, whoever asked for it.
 #[derive(Default)]
 pub(crate) struct Ledger {
     entries: Mutex<Entries>,
-    hold: watch::Sender<Hold>,
+    hold: Hold,
 }
 
 #[derive(Default)]
@@ -29,20 +29,23 @@ struct Entries {
     volumes: BTreeMap<VolumeId, (String, Existing<Volume>)>,
     snapshots: BTreeMap<SnapshotId, (String, Existing<Snapshot>)>,
     published: BTreeSet<(VolumeId, NodeId)>,
-    calls: BTreeMap<&'static str, usize>,
+    calls: Vec<Call>,
     /// Names under which something was made, for the second time at least.
     doubles: BTreeSet<String>,
     names: BTreeSet<String>,
 }
 
-/// An RPC that is not answered although its work is done, and whether such a call waits.
-#[derive(Default)]
-struct Hold {
-    rpc: Option<&'static str>,
-    reached: bool,
+/// A call, as it came in.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) at: Timestamp,
+    pub(crate) door: String,
+    pub(crate) rpc: &'static str,
+    /// What is to be made or changed: a name or an ID, and a node.
+    pub(crate) what: String,
 }
 
-/// A socket of the driver. Each counts its own calls.
+/// A socket of the driver.
 pub(crate) struct Door {
     service: Arc<Service>,
     _serving: JoinSet<()>,
@@ -50,13 +53,15 @@ pub(crate) struct Door {
 
 struct Service {
     ledger: Arc<Ledger>,
-    calls: AtomicUsize,
+    /// The name of the door, which is that of the socket.
+    door: String,
 }
 
 impl Ledger {
     /// Serves on the socket until the door is dropped. All doors lead to the same volumes.
     pub(crate) fn open(self: &Arc<Self>, driver: &str, socket: &Path) -> Door {
-        let service = Arc::new(Service { ledger: self.clone(), calls: AtomicUsize::new(0) });
+        let door = socket.file_stem().unwrap().to_str().unwrap().to_owned();
+        let service = Arc::new(Service { ledger: self.clone(), door });
         let plugin = Plugin::builder(driver, "1.0.0")
             .volumes(service.clone())
             .attachments(service.clone())
@@ -77,23 +82,32 @@ impl Ledger {
 
     /// Calls of `rpc` are not answered from now on.
     pub(crate) fn hold(&self, rpc: &'static str) {
-        self.hold.send_replace(Hold { rpc: Some(rpc), reached: false });
+        self.hold.begin(rpc, None);
     }
 
     /// Waits until such a call has done its work.
     pub(crate) async fn held(&self) {
-        let mut hold = self.hold.subscribe();
-        timeout(PATIENCE, hold.wait_for(|hold| hold.reached)).await.unwrap().unwrap();
+        self.hold.held().await;
+    }
+
+    /// Waits until a call was refused because another one is held.
+    pub(crate) async fn refused(&self) {
+        self.hold.refused().await;
     }
 
     /// Everything is answered again.
     pub(crate) fn release(&self) {
-        self.hold.send_replace(Hold::default());
+        self.hold.end();
     }
 
     /// How often an RPC was called, at all doors together.
     pub(crate) fn calls(&self, rpc: &str) -> usize {
-        self.entries().calls.get(rpc).copied().unwrap_or_default()
+        self.entries().calls.iter().filter(|call| call.rpc == rpc).count()
+    }
+
+    /// All calls, in their order.
+    pub(crate) fn journal(&self) -> Vec<Call> {
+        self.entries().calls.clone()
     }
 
     pub(crate) fn volumes(&self) -> usize {
@@ -119,30 +133,36 @@ impl Ledger {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap()
     }
-
-    async fn done(&self, rpc: &'static str) {
-        let mut hold = self.hold.subscribe();
-        if hold.borrow().rpc == Some(rpc) {
-            self.hold.send_modify(|hold| hold.reached = true);
-            // The sender is in the ledger, which outlives its calls.
-            let _ = hold.wait_for(|hold| hold.rpc != Some(rpc)).await;
-        }
-    }
 }
 
 impl Door {
-    /// Calls that came in here.
+    /// How many calls came in here.
     pub(crate) fn calls(&self) -> usize {
-        self.service.calls.load(Ordering::SeqCst)
+        let entries = self.service.ledger.entries();
+        entries.calls.iter().filter(|call| call.door == self.service.door).count()
+    }
+
+    /// The next call of `rpc` that comes in here does its work and is not answered, and those after it are refused.
+    pub(crate) fn hold(&self, rpc: &'static str) {
+        self.service.ledger.hold.begin(rpc, Some(&self.service.door));
     }
 }
 
 impl Service {
-    fn called(&self, rpc: &'static str) -> MutexGuard<'_, Entries> {
-        self.calls.fetch_add(1, Ordering::SeqCst);
+    fn called(
+        &self,
+        rpc: &'static str,
+        what: impl Display,
+    ) -> Result<MutexGuard<'_, Entries>, Failure> {
         let mut entries = self.ledger.entries();
-        *entries.calls.entry(rpc).or_default() += 1;
-        entries
+        let (door, what) = (self.door.clone(), what.to_string());
+        entries.calls.push(Call { at: Timestamp::now(), door, rpc, what });
+        self.ledger.hold.admit(rpc, &self.door)?;
+        Ok(entries)
+    }
+
+    async fn done(&self, rpc: &'static str) {
+        self.ledger.hold.pass(rpc, &self.door).await;
     }
 }
 

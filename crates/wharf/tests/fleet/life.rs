@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::program::Kind;
 use crate::site::Site;
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
@@ -14,12 +15,25 @@ pub(crate) struct Life<'a> {
     site: &'a Site,
     name: String,
     volume: String,
+    node: String,
 }
 
 impl<'a> Life<'a> {
     /// Claims a volume and binds it.
     pub(crate) async fn begin(site: &'a Site, name: &str) -> Self {
         Self::claimed(site, name, Value::Null).await
+    }
+
+    /// Begins, and takes the step that the controller has a part in.
+    pub(crate) async fn up_to(site: &'a Site, kind: Kind, name: &str) -> Self {
+        let life = Self::begin(site, name).await;
+        match kind {
+            Kind::Provisioner => {}
+            Kind::Attacher => life.attach().await,
+            Kind::Resizer => life.expand().await,
+            Kind::Snapshotter | Kind::SnapshotController => life.snapshot().await,
+        }
+        life
     }
 
     /// A claim that is filled from the snapshot of this one, and bound.
@@ -29,14 +43,21 @@ impl<'a> Life<'a> {
         Self::claimed(self.site, &format!("{}-restored", self.name), source).await
     }
 
-    pub(crate) async fn attach(&self) {
-        let name = self.attachment_name();
+    /// The same on another node.
+    pub(crate) fn moved_to(self, node: &str) -> Self {
+        Self { node: node.to_owned(), ..self }
+    }
+
+    pub(crate) async fn ask_to_attach(&self) {
         let source = json!({ "persistentVolumeName": self.volume });
-        let spec =
-            json!({ "attacher": self.site.name, "nodeName": self.site.name, "source": source });
-        let attachment = json!({ "metadata": { "name": name }, "spec": spec });
+        let spec = json!({ "attacher": self.site.name, "nodeName": self.node, "source": source });
+        let attachment = json!({ "metadata": { "name": self.attachment_name() }, "spec": spec });
         self.site.api.create(ATTACHMENTS, "VolumeAttachment", attachment).await;
-        let path = format!("{ATTACHMENTS}/{name}");
+    }
+
+    pub(crate) async fn attach(&self) {
+        self.ask_to_attach().await;
+        let path = format!("{ATTACHMENTS}/{}", self.attachment_name());
         self.site.api.wait(&path, |it| it["status"]["attached"] == true).await;
     }
 
@@ -125,16 +146,24 @@ impl<'a> Life<'a> {
         api.gone(&volume).await;
     }
 
-    /// All of it. A resizer that knows no classes of attributes leaves them out.
-    pub(crate) async fn whole(site: &Site, name: &str, modifies: bool) {
+    /// Ends what [`up_to`](Self::up_to) began.
+    pub(crate) async fn end_from(self, kind: Kind) {
+        match kind {
+            Kind::Attacher => self.detach().await,
+            Kind::Snapshotter | Kind::SnapshotController => self.delete_snapshot().await,
+            Kind::Provisioner | Kind::Resizer => {}
+        }
+        self.end().await;
+    }
+
+    /// All of it.
+    pub(crate) async fn whole(site: &Site, name: &str) {
         let life = Life::begin(site, name).await;
         life.attach().await;
         life.snapshot().await;
         let restored = life.restore().await;
         life.expand().await;
-        if modifies {
-            life.modify().await;
-        }
+        life.modify().await;
         life.detach().await;
         life.delete_snapshot().await;
         life.end().await;
@@ -157,7 +186,7 @@ impl<'a> Life<'a> {
         }
         let claim = site.api.create(&claims, "PersistentVolumeClaim", claim).await;
         let volume = format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap());
-        let life = Self { site, name: name.to_owned(), volume };
+        let life = Self { site, name: name.to_owned(), volume, node: site.name.clone() };
         life.bind().await;
         life
     }
@@ -184,7 +213,7 @@ impl<'a> Life<'a> {
 
     /// Attachments have no namespace.
     fn attachment_name(&self) -> String {
-        format!("{}-{}", self.site.name, self.name)
+        format!("{}-{}", self.node, self.name)
     }
 }
 

@@ -7,10 +7,14 @@
 
 mod alike;
 mod api;
+mod audit;
 mod kills;
 mod ledger;
 mod life;
 mod mixed;
+mod partition;
+mod program;
+mod relay;
 mod replicas;
 mod role;
 mod rolling;

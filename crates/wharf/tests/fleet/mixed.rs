@@ -1,7 +1,10 @@
 //! Mixed fleets: each controller of ours among those of Go, and each of Go among ours.
 
+use crate::audit;
 use crate::life::Life;
-use crate::sidecar::{Kind, Make};
+use crate::program::{Kind, Make, Program};
+use crate::role;
+use crate::sidecar::Order;
 use crate::site::Site;
 
 /// A whole life in a fleet where one sidecar is of another make than the others. The attacher is ours unless it is that
@@ -14,8 +17,9 @@ async fn alone(name: &str, one: Kind, make: Make) {
         _ => make.other(),
     };
     let Some(_fleet) = site.start_all(make_of) else { return };
-    Life::whole(&site, "data", make_of(Kind::Resizer) == Make::Ours).await;
+    Life::whole(&site, "data").await;
     site.ledger.assert_clean();
+    audit::assert_allowed(&site);
 }
 
 macro_rules! fleets {
@@ -39,4 +43,16 @@ fleets! {
     go_resizer_among_ours: Go Resizer,
     go_snapshotter_among_ours: Go Snapshotter,
     go_snapshot_controller_among_ours: Go SnapshotController,
+}
+
+/// Images may change before manifests do.
+#[tokio::test]
+async fn our_provisioner_works_with_the_roles_of_an_older_one() {
+    let Some(site) = Site::with_snapshots("older-roles").await else { return };
+    let beside = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Provisioner);
+    let _beside: Vec<_> = beside.map(|kind| site.start(kind, Make::Ours).unwrap()).collect();
+    let ours = site.order(Program::One(Kind::Provisioner, Make::Ours), None);
+    let _provisioner = Order { user: role::OLDER, ..ours }.start().unwrap();
+    Life::whole(&site, "data").await;
+    site.ledger.assert_clean();
 }

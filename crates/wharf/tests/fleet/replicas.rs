@@ -2,7 +2,8 @@
 
 use crate::ledger::Door;
 use crate::life::Life;
-use crate::sidecar::{Kind, Make, Order, Sidecar};
+use crate::program::{Kind, Make, Program};
+use crate::sidecar::{Order, Sidecar};
 use crate::site::Site;
 
 /// How a leader ends.
@@ -23,7 +24,7 @@ struct Replica {
 impl Replica {
     fn start(site: &Site, kind: Kind, make: Make) -> Option<Self> {
         let (door, socket) = site.open(&format!("{make:?}.sock"));
-        let order = site.order(kind, make, Some(Site::host(make)));
+        let order = site.order(Program::One(kind, make), Some(Site::host(make)));
         Some(Self { kind, make, sidecar: Order { socket, ..order }.start()?, door })
     }
 
@@ -32,28 +33,9 @@ impl Replica {
     }
 }
 
-/// What the driver is called for in that step: by the controller, but for the one that has no driver.
-fn rpc(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Provisioner => "CreateVolume",
-        Kind::Attacher => "ControllerPublishVolume",
-        Kind::Resizer => "ControllerExpandVolume",
-        Kind::Snapshotter | Kind::SnapshotController => "CreateSnapshot",
-    }
-}
-
 /// Lives up to the step that the controller has a part in.
 async fn work<'a>(site: &'a Site, kind: Kind, name: &str) -> [Life<'a>; 3] {
-    let live = async |number| {
-        let life = Life::begin(site, &format!("{name}-{number}")).await;
-        match kind {
-            Kind::Provisioner => {}
-            Kind::Attacher => life.attach().await,
-            Kind::Resizer => life.expand().await,
-            Kind::Snapshotter | Kind::SnapshotController => life.snapshot().await,
-        }
-        life
-    };
+    let live = async |number| Life::up_to(site, kind, &format!("{name}-{number}")).await;
     tokio::join!(live(0), live(1), live(2)).into()
 }
 
@@ -77,7 +59,7 @@ async fn change<'a>(
     }
     assert_eq!(other.door.calls(), rested, "{:?} called the driver and did not lead", other.make);
 
-    ledger.hold(rpc(kind));
+    ledger.hold(kind.rpc());
     let ended = async {
         ledger.held().await;
         match end {
@@ -115,12 +97,7 @@ async fn take_turns(site: &Site, kind: Kind, beside: &[Kind]) {
     let lives: Vec<Life<'_>> = lives.into_iter().flatten().flatten().collect();
     assert_eq!(site.ledger.volumes(), lives.len());
     for life in lives {
-        match kind {
-            Kind::Attacher => life.detach().await,
-            Kind::Snapshotter | Kind::SnapshotController => life.delete_snapshot().await,
-            Kind::Provisioner | Kind::Resizer => {}
-        }
-        life.end().await;
+        life.end_from(kind).await;
     }
     site.ledger.assert_clean();
 }

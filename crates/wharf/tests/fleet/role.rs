@@ -1,50 +1,39 @@
 //! What the manifests of deploy/ allow the controllers to do: a verb too many is refused.
 
-use std::path::{Path, PathBuf};
-
 use serde_json::{Value, json};
 use wharf_testkit::cluster::Cluster;
-use wharf_testkit::peers;
+use wharf_testkit::deploy::{self, CONTROLLERS, Subject};
 
-use crate::sidecar::{JOINT, Kind};
+use crate::program::JOINT;
+
+/// A user with the roles that a provisioner had in Go's manifests, at the release that is here.
+pub(crate) const OLDER: &str = "older-provisioner";
 
 /// Grants each controller's user the roles of its file, and the joint user those of all files.
 pub(crate) async fn grant(cluster: &Cluster) {
-    for kind in Kind::ALL {
-        for document in documents(kind.user()) {
-            cluster.apply(&document).await.unwrap();
+    let mut roles = older();
+    for user in CONTROLLERS {
+        let subjects = [Subject::User(user), Subject::User(JOINT)];
+        roles.extend(deploy::roles(user, "default", &subjects).unwrap());
+    }
+    cluster.apply_all(&roles).await.unwrap();
+}
+
+/// The roles of a provisioner, without what has been added since.
+fn older() -> Vec<Value> {
+    let mut roles = deploy::roles("provisioner", "default", &[Subject::User(OLDER)]).unwrap();
+    for role in &mut roles {
+        role["metadata"]["name"] = json!(OLDER);
+        if let Some(named) = role.get_mut("roleRef") {
+            named["name"] = json!(OLDER);
+        }
+        let Some(rules) = role.get_mut("rules").and_then(Value::as_array_mut) else { continue };
+        rules.retain(|rule| rule["resources"] != json!(["volumeattributesclasses"]));
+        for rule in rules {
+            if rule["resources"] == json!(["volumesnapshots"]) {
+                rule["verbs"] = json!(["get", "list"]);
+            }
         }
     }
-}
-
-/// Writes the kubeconfig of an administrator who acts as `user`, with that user's rights.
-pub(crate) fn kubeconfig(cluster: &Cluster, user: &str, folder: &Path) -> PathBuf {
-    let text = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
-    let mut config: Value = serde_json::from_str(&text).unwrap();
-    config["users"][0]["user"]["as"] = json!(user);
-    let path = folder.join(format!("{user}.kubeconfig"));
-    std::fs::write(&path, config.to_string()).unwrap();
-    path
-}
-
-/// A file's roles, for users of the namespace that the Leases are in.
-fn documents(user: &str) -> Vec<Value> {
-    let file = peers::repository().join(format!("deploy/rbac/{user}.yaml"));
-    let text = std::fs::read_to_string(file).unwrap();
-    let documents = text.split("\n---\n").map(|text| serde_saphyr::from_str(text).unwrap());
-    let roles = documents.filter(|it: &Value| it["kind"] != "ServiceAccount");
     roles
-        .map(|mut document| {
-            if document["metadata"]["namespace"].is_string() {
-                document["metadata"]["namespace"] = json!("default");
-            }
-            if document["subjects"].is_array() {
-                let group = document["roleRef"]["apiGroup"].clone();
-                let subject =
-                    |user: &str| json!({ "apiGroup": group, "kind": "User", "name": user });
-                document["subjects"] = json!([subject(user), subject(JOINT)]);
-            }
-            document
-        })
-        .collect()
 }

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 
 use crate::life::Life;
-use crate::sidecar::{Kind, Make, Sidecar};
+use crate::program::{Kind, Make};
+use crate::sidecar::Sidecar;
 use crate::site::Site;
 
 /// Those that both makes have.
@@ -13,7 +14,7 @@ const CHANGED: [Kind; 4] =
 /// Lives one after the other, until told.
 async fn lane(site: &Site, name: &str, stop: &Cell<bool>, lived: &Cell<usize>) {
     for number in 0.. {
-        Life::whole(site, &format!("{name}-{number}"), false).await;
+        Life::whole(site, &format!("{name}-{number}")).await;
         lived.set(lived.get() + 1);
         if stop.get() {
             break;

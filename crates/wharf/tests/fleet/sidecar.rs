@@ -1,24 +1,28 @@
 //! One sidecar: a process of ours, or of the Go program that it stands in for.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use wharf_testkit::cluster::Cluster;
 use wharf_testkit::peers;
 use wharf_testkit::process::Process;
 
 use crate::api::PATIENCE;
-use crate::role;
+use crate::program::{Make, Program};
 
 const WHARF: &str = env!("CARGO_BIN_EXE_wharf");
-/// The user of a process that holds all controllers.
-pub(crate) const JOINT: &str = "sidecars";
 /// Go's own pace would take most of a test's time.
-const PACE: [&str; 3] =
-    ["--retry-interval-start=100ms", "--kube-api-qps=100", "--kube-api-burst=200"];
+const PACE: [&str; 4] = [
+    "--retry-interval-start=100ms",
+    "--retry-interval-max=1s",
+    "--kube-api-qps=100",
+    "--kube-api-burst=200",
+];
 /// Short enough for a test, and long enough for a busy machine.
 const ELECTION: [&str; 5] = [
     "--leader-election",
@@ -28,32 +32,19 @@ const ELECTION: [&str; 5] = [
     "--leader-election-retry-period=500ms",
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Provisioner,
-    Attacher,
-    Resizer,
-    Snapshotter,
-    SnapshotController,
-}
-
-/// Who made a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Make {
-    Ours,
-    Go,
-}
-
 /// How a sidecar is started.
 pub(crate) struct Order<'a> {
-    pub(crate) kind: Kind,
-    pub(crate) make: Make,
+    pub(crate) program: Program,
+    /// Whom it acts as.
+    pub(crate) user: &'static str,
     pub(crate) cluster: &'a Cluster,
-    /// Where links and logs go.
+    /// Where links, kubeconfigs and logs go.
     pub(crate) folder: &'a Path,
     pub(crate) socket: PathBuf,
     /// The host's name, which is its identity in an election; without one there is none.
     pub(crate) host: Option<&'a str>,
+    /// Where it finds the API server, if not where that is.
+    pub(crate) server: Option<SocketAddr>,
 }
 
 /// A running sidecar. Where its test fails, it shows what it said.
@@ -64,102 +55,60 @@ pub(crate) struct Sidecar {
     process: Option<Process>,
 }
 
-impl Kind {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Provisioner,
-        Self::Attacher,
-        Self::Resizer,
-        Self::Snapshotter,
-        Self::SnapshotController,
-    ];
-
-    pub(crate) fn program(self) -> &'static str {
-        match self {
-            Self::Provisioner => "csi-provisioner",
-            Self::Attacher => "csi-attacher",
-            Self::Resizer => "csi-resizer",
-            Self::Snapshotter => "csi-snapshotter",
-            Self::SnapshotController => "snapshot-controller",
-        }
-    }
-
-    /// The user that has its roles.
-    pub(crate) fn user(self) -> &'static str {
-        let program = self.program();
-        program.strip_prefix("csi-").unwrap_or(program)
-    }
-
-    /// The name of its Lease, for a driver whose name has no dots.
-    pub(crate) fn lease(self, driver: &str) -> String {
-        match self {
-            Self::Provisioner => driver.to_owned(),
-            Self::Attacher => format!("external-attacher-leader-{driver}"),
-            Self::Resizer => format!("external-resizer-{driver}"),
-            Self::Snapshotter => format!("external-snapshotter-leader-{driver}"),
-            Self::SnapshotController => "snapshot-controller-leader".to_owned(),
-        }
-    }
-}
-
-impl Make {
-    pub(crate) fn other(self) -> Self {
-        match self {
-            Self::Ours => Self::Go,
-            Self::Go => Self::Ours,
-        }
-    }
-}
-
 impl Order<'_> {
     /// Starts it; `None` where there is no such program.
     pub(crate) fn start(&self) -> Option<Sidecar> {
-        let mut command = self.hosted(&self.program()?);
-        command.arg("--kubeconfig").arg(match self.make {
-            Make::Ours => role::kubeconfig(self.cluster, self.kind.user(), self.folder),
-            // deploy/ has roles for what ours do.
-            Make::Go => self.cluster.kubeconfig().to_owned(),
-        });
-        command.args(PACE);
-        if self.kind != Kind::SnapshotController {
+        let name = match self.host {
+            Some(host) => format!("{}-{host}", self.program.name()),
+            None => self.program.name(),
+        };
+        let mut command = self.command()?;
+        command.args(PACE).args(self.program.gates());
+        command.arg("--kubeconfig").arg(self.kubeconfig(&name));
+        if self.program.has_driver() {
             command.arg("--csi-address").arg(&self.socket);
         }
-        if [Kind::Snapshotter, Kind::SnapshotController].contains(&self.kind) {
-            // The kinds of group snapshots are not installed.
-            command.arg("--feature-gates=CSIVolumeGroupSnapshot=false");
+        if self.host.is_some() {
+            command.args(ELECTION);
         }
-        let name = format!("{:?}-{}", self.make, self.kind.program());
         Some(Sidecar::start(name, command, self.folder))
     }
 
-    fn program(&self) -> Option<PathBuf> {
-        match self.make {
-            Make::Go => peers::binary(self.kind.program()),
-            Make::Ours => Some(link(self.folder, self.kind.program())),
-        }
+    /// The program, on a host of its own if it is to stand for election.
+    fn command(&self) -> Option<Command> {
+        let (path, arguments): (_, &[&str]) = match self.program {
+            Program::One(kind, Make::Go) => (peers::binary(kind.program())?, &[]),
+            Program::One(kind, Make::Ours) => (link(self.folder, kind.program()), &[]),
+            Program::Joint => (WHARF.into(), &["sidecars", "--controllers=*"]),
+        };
+        let mut command = match self.host {
+            None => Command::new(path),
+            Some(host) => {
+                let mut command = Command::new("unshare");
+                command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", host]);
+                command.arg(path);
+                command
+            }
+        };
+        command.args(arguments);
+        Some(command)
     }
 
-    /// The program on a host of its own, if it is to stand for election.
-    fn hosted(&self, program: &Path) -> Command {
-        let Some(host) = self.host else { return Command::new(program) };
-        let mut command = Command::new("unshare");
-        command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", host]);
-        command.arg(program).args(ELECTION);
-        command
+    /// Writes the kubeconfig of an administrator, who acts as the user and has then that user's rights.
+    fn kubeconfig(&self, name: &str) -> PathBuf {
+        let text = std::fs::read_to_string(self.cluster.kubeconfig()).unwrap();
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        config["users"][0]["user"]["as"] = json!(self.user);
+        if let Some(server) = self.server {
+            config["clusters"][0]["cluster"]["server"] = json!(format!("https://{server}"));
+        }
+        let path = self.folder.join(format!("{name}.kubeconfig"));
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
     }
 }
 
 impl Sidecar {
-    /// All controllers in one process.
-    pub(crate) fn joint(cluster: &Cluster, folder: &Path, socket: &Path) -> Self {
-        let mut command = Command::new(WHARF);
-        command.args(["sidecars", "--controllers=*"]).args(PACE);
-        command.arg("--kubeconfig").arg(role::kubeconfig(cluster, JOINT, folder));
-        command.arg("--csi-address").arg(socket);
-        command.arg("--snapshotter-feature-gates=CSIVolumeGroupSnapshot=false");
-        command.arg("--snapshot-controller-feature-gates=CSIVolumeGroupSnapshot=false");
-        Self::start("sidecars".to_owned(), command, folder)
-    }
-
     /// Kills it as by kill -9.
     pub(crate) async fn kill(&mut self) {
         let mut process = self.process.take().unwrap();
@@ -172,6 +121,12 @@ impl Sidecar {
     pub(crate) async fn stop(&mut self) {
         let status = self.process.take().unwrap().stop(PATIENCE).await.unwrap();
         assert!(status.success() || status.signal() == Some(15), "{}: {status}", self.name);
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) async fn ended(&mut self) {
+        let status = self.process.take().unwrap().wait(PATIENCE).await.unwrap();
+        assert!(!status.success(), "{}: {status}", self.name);
     }
 
     /// Starts it again, once it has ended.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -12,18 +13,28 @@ use wharf_testkit::process;
 
 use crate::api::{Api, PATIENCE};
 use crate::ledger::{Door, Ledger};
+use crate::program::{Kind, Make, Program};
 use crate::role;
-use crate::sidecar::{Kind, Make, Order, Sidecar};
+use crate::sidecar::{Order, Sidecar};
+
+/// Go's resizer reads classes of attributes in the version that was before the first.
+const OLD_CLASSES: &str = "storage.k8s.io/v1beta1";
 
 /// Tests keep apart by the name, which their driver, namespace, node and classes bear.
 pub(crate) struct Site {
     pub(crate) name: String,
     pub(crate) api: Api,
     pub(crate) ledger: Arc<Ledger>,
-    cluster: &'static Cluster,
+    pub(crate) cluster: &'static Cluster,
     folder: TempDir,
     _door: Door,
     _turn: Option<MutexGuard<'static, ()>>,
+}
+
+/// A time in which one holds a Lease.
+pub(crate) struct Term {
+    pub(crate) holder: String,
+    pub(crate) since: Timestamp,
 }
 
 impl Site {
@@ -48,7 +59,7 @@ impl Site {
 
     /// Starts a sidecar that works alone; `None` where there is no such program.
     pub(crate) fn start(&self, kind: Kind, make: Make) -> Option<Sidecar> {
-        self.order(kind, make, None).start()
+        self.order(Program::One(kind, make), None).start()
     }
 
     /// Starts one of each kind, of the make that is asked for.
@@ -58,25 +69,37 @@ impl Site {
 
     /// Starts one that stands for election on a host named after its make.
     pub(crate) fn start_elected(&self, kind: Kind, make: Make) -> Option<Sidecar> {
-        self.order(kind, make, Some(Self::host(make))).start()
+        self.order(Program::One(kind, make), Some(Self::host(make))).start()
     }
 
     /// Starts all controllers in one process of ours.
     pub(crate) fn start_joint(&self) -> Sidecar {
-        Sidecar::joint(self.cluster, self.folder.path(), &self.socket())
+        self.order(Program::Joint, None).start().unwrap()
     }
 
     /// Waits until a sidecar of this make holds its Lease.
     pub(crate) async fn leads(&self, kind: Kind, make: Make) {
-        let lease = kind.lease(&self.name);
-        let path = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/{lease}");
         let ours = Self::host(Make::Ours);
         // Go's provisioner makes up a name; all others have that of their host.
-        let is_held = |lease: &Value| match lease["spec"]["holderIdentity"].as_str() {
-            None | Some("") => false,
-            Some(holder) => (holder == ours) == (make == Make::Ours),
-        };
-        self.api.wait(&path, is_held).await;
+        let is_held = |holder: &str| (holder == ours) == (make == Make::Ours);
+        self.term(&kind.lease(&self.name), is_held).await;
+    }
+
+    /// Waits until a Lease has a holder that `wanted` accepts.
+    pub(crate) async fn term(&self, lease: &str, wanted: impl Fn(&str) -> bool) -> Term {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/{lease}");
+        let holder = |lease: &Value| lease["spec"]["holderIdentity"].as_str().map(str::to_owned);
+        let is_held = |lease: &Value| holder(lease).is_some_and(|it| !it.is_empty() && wanted(&it));
+        let lease = self.api.wait(&path, is_held).await;
+        let since = lease["spec"]["acquireTime"].as_str().unwrap().parse().unwrap();
+        Term { holder: holder(&lease).unwrap(), since }
+    }
+
+    /// A node on which the driver is.
+    pub(crate) async fn add_node(&self, name: &str) {
+        let driver = json!({ "name": self.name, "nodeID": format!("{name}-id") });
+        let node = json!({ "metadata": { "name": name }, "spec": { "drivers": [driver] } });
+        self.api.create("/apis/storage.k8s.io/v1/csinodes", "CSINode", node).await;
     }
 
     /// Another socket of the driver.
@@ -85,14 +108,15 @@ impl Site {
         (self.ledger.open(&self.name, &path), path)
     }
 
-    pub(crate) fn order<'a>(&'a self, kind: Kind, make: Make, host: Option<&'a str>) -> Order<'a> {
+    pub(crate) fn order<'a>(&'a self, program: Program, host: Option<&'a str>) -> Order<'a> {
         Order {
-            kind,
-            make,
+            program,
+            user: program.user(),
             cluster: self.cluster,
             folder: self.folder.path(),
             socket: self.socket(),
             host,
+            server: None,
         }
     }
 
@@ -113,9 +137,7 @@ impl Site {
         let metadata = json!({ "name": name });
         let namespace = json!({ "metadata": metadata });
         api.create("/api/v1/namespaces", "Namespace", namespace).await;
-        let driver = json!({ "name": name, "nodeID": format!("{name}-id") });
-        let node = json!({ "metadata": metadata, "spec": { "drivers": [driver] } });
-        api.create("/apis/storage.k8s.io/v1/csinodes", "CSINode", node).await;
+        self.add_node(name).await;
         let class =
             json!({ "metadata": metadata, "provisioner": name, "allowVolumeExpansion": true });
         api.create("/apis/storage.k8s.io/v1/storageclasses", "StorageClass", class).await;
@@ -132,14 +154,15 @@ impl Site {
 
 /// The cluster that all tests share, with the kinds of snapshots and the roles of deploy/.
 async fn prepared() -> Option<&'static Cluster> {
-    static PREPARED: OnceCell<()> = OnceCell::const_new();
-    let cluster = Cluster::shared().await.unwrap()?;
+    static PREPARED: OnceCell<Option<Cluster>> = OnceCell::const_new();
     let prepare = || async {
+        let builder = Cluster::builder().audited(true).removed(OLD_CLASSES);
+        let cluster = builder.start().await.unwrap()?;
         let mut install = Command::new(env!("CARGO_BIN_EXE_wharf"));
         install.args(["crds", "install", "--kubeconfig"]).arg(cluster.kubeconfig());
         process::run(&install, PATIENCE).await.unwrap();
-        role::grant(cluster).await;
+        role::grant(&cluster).await;
+        Some(cluster)
     };
-    PREPARED.get_or_init(prepare).await;
-    Some(cluster)
+    PREPARED.get_or_init(prepare).await.as_ref()
 }

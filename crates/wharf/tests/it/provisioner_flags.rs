@@ -64,7 +64,7 @@ fn mistakes_are_named() {
         (&["--cloning-protection-threads=0"], &[], "--cloning-protection-threads must be"),
         (&["--timeout=0"], &[], "--timeout must be longer than 0s"),
         (&["--volume-name-uuid-length=33"], &[], "--volume-name-uuid-length must be"),
-        (&["--master=https://10.0.0.1"], &[], "--master is not supported"),
+        (&["--master=10.0.0.1"], &[], "--master: \"10.0.0.1\" is no URL of an API server"),
         (&["--node-deployment"], &[], "NODE_NAME"),
         (&immediate, &node, "distributed immediate binding"),
         (&delayed, &node, "distributed immediate binding"),

@@ -64,7 +64,7 @@ fn mistakes_are_named() {
         (&["--workers=0"][..], "--workers must be greater than 0"),
         (&["--timeout=0s"], "--timeout must be longer than 0s"),
         (&["--worker-threads=5"], "flag provided but not defined: -worker-threads"),
-        (&["--master=https://10.0.0.1"], "--master is not supported"),
+        (&["--master=10.0.0.1"], "--master: \"10.0.0.1\" is no URL of an API server"),
         (&["--node-deployment"], "NODE_NAME"),
         (&["--feature-gates=RecoverVolumeExpansionFailure=false"], "locked to true"),
     ] {

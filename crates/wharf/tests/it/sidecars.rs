@@ -47,7 +47,7 @@ fn mistakes_are_named() {
         (&["--provisioner-timeout=0"], "--timeout must be longer than 0s"),
         (&["--feature-gates=Topologie=true"], "none of --controllers knows Topologie=true"),
         (&["--resizer-feature-gates=Topology=true"], "unrecognized feature gate: Topology"),
-        (&["--master=https://10.0.0.1"], "--master is not supported"),
+        (&["--master=10.0.0.1"], "--master: \"10.0.0.1\" is no URL of an API server"),
         (&["attacher"], "unexpected argument: attacher"),
     ] {
         let output = wharf(&[&["sidecars"], args].concat());
@@ -69,7 +69,7 @@ async fn one_process_does_the_work_of_five() -> Result<()> {
     let before = watches(&cluster).await?;
 
     let address = format!("127.0.0.1:{}", free_port());
-    let mut sidecars = sidecars(&bench, &cluster, &address);
+    let mut sidecars = sidecars(&bench, &cluster, &address)?;
     for lease in LEASES {
         let held = || async {
             let lease = cluster.get(&["lease", lease]).await.ok()??;
@@ -106,10 +106,14 @@ async fn one_process_does_the_work_of_five() -> Result<()> {
     cluster.stop().await
 }
 
-fn sidecars(bench: &Bench, cluster: &Cluster, address: &str) -> Process {
-    let socket = bench.path("csi.sock");
-    let kubeconfig = cluster.kubeconfig();
-    bench.start(
+/// All of them, with a kubeconfig that names another server than `--master` does.
+fn sidecars(bench: &Bench, cluster: &Cluster, address: &str) -> Result<Process> {
+    let (socket, kubeconfig) = (bench.path("csi.sock"), bench.path("kubeconfig"));
+    let server = format!("https://{}", cluster.server());
+    let text = std::fs::read_to_string(cluster.kubeconfig())?;
+    ensure!(text.contains(&server), "{text}");
+    std::fs::write(&kubeconfig, text.replace(&server, "https://127.0.0.1:1"))?;
+    Ok(bench.start(
         "sidecars",
         &[
             "sidecars",
@@ -121,10 +125,12 @@ fn sidecars(bench: &Bench, cluster: &Cluster, address: &str) -> Process {
             address,
             "--kubeconfig",
             kubeconfig.to_str().unwrap(),
+            "--master",
+            &server,
             "--csi-address",
             socket.to_str().unwrap(),
         ],
-    )
+    ))
 }
 
 async fn driver(bench: &Bench) -> Result<Process> {

@@ -2,11 +2,12 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use wharf_testkit::deploy::manifest;
 use wharf_testkit::process::wait_for;
 
 use crate::node::Driver;
 use crate::objects::claim;
-use crate::rig::{PATIENCE, manifest};
+use crate::rig::PATIENCE;
 use crate::world::{ATTACHMENT, CLAIM, CLASS, CSI_DRIVER, VOLUME, World};
 
 const APART: &str = "apart.csi.wharf";

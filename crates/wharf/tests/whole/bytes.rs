@@ -80,6 +80,10 @@ async fn attached(world: &World, volume: &str) -> Result<()> {
 
 /// What the pods print.
 fn digest() -> String {
-    let numbers: String = (1..=200_000).map(|number| format!("{number}\n")).collect();
-    Sha256::digest(numbers).iter().map(|byte| format!("{byte:02x}")).collect()
+    digest_of(&(1..=200_000).map(|number| format!("{number}\n")).collect::<String>())
+}
+
+/// As `sha256sum` prints it.
+pub(crate) fn digest_of(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }

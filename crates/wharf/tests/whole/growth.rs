@@ -82,7 +82,7 @@ async fn ext4_that_cannot_grow_under_its_pod_grows_under_the_next() -> Result<()
 }
 
 /// The last size that was printed, if it is this much.
-fn at_least(text: &str, size: u64) -> Option<u64> {
+pub(crate) fn at_least(text: &str, size: u64) -> Option<u64> {
     let last = text.lines().rev().find_map(|line| line.strip_prefix("size="))?;
     last.parse().ok().filter(|last| *last >= size)
 }

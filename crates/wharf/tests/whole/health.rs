@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustix::fs::FallocateFlags;
 use serde_json::{Value, json};
+use wharf_testkit::deploy::manifest;
 
 use crate::node::Driver;
 use crate::objects::claim;
-use crate::rig::manifest;
 use crate::world::{CLAIM, CSI_DRIVER, CSI_NODE, POD, VOLUME, World};
 
 /// A driver of its own, since nothing new is made while its pool is full; volumes are made by hand and not attached.

@@ -9,6 +9,7 @@ mod health;
 mod leftovers;
 mod node;
 mod objects;
+mod raw;
 mod rig;
 mod room;
 mod world;

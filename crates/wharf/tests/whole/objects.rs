@@ -33,6 +33,12 @@ pub(crate) fn copy(class: &str, size: &str, source: Value) -> Value {
     claim
 }
 
+/// The same for a volume without a filesystem.
+pub(crate) fn raw(mut claim: Value) -> Value {
+    claim["spec"]["volumeMode"] = json!("Block");
+    claim
+}
+
 /// A patch that asks for a larger volume.
 pub(crate) fn larger(size: &str) -> Value {
     json!({ "spec": { "resources": { "requests": { "storage": size } } } })
@@ -57,20 +63,17 @@ impl World {
             let name = volume["name"].as_str().unwrap_or_default();
             json!({ "name": name, "mountPath": format!("/{name}") })
         };
-        let container = json!({
-            "name": "main",
-            "image": IMAGE,
-            "command": ["sh", "-c", format!("{script}; exec sleep 100000")],
-            "volumeMounts": volumes.iter().map(mount).collect::<Vec<_>>(),
-        });
-        let spec = json!({
-            // Not 0, which would mean not to wait for the kubelet.
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": false,
-            "containers": [container],
-            "volumes": volumes,
-        });
-        self.create(POD, pod, json!({ "spec": spec })).await
+        let mut container = container(script);
+        container["volumeMounts"] = volumes.iter().map(mount).collect();
+        self.create(POD, pod, stays(&container, volumes)).await
+    }
+
+    /// A pod that has a claim's volume as the device /dev/data, runs `script` and stays.
+    pub(crate) async fn run_raw(&self, pod: &str, claim: &str, script: &str) -> Result<()> {
+        let data = json!({ "name": "data", "persistentVolumeClaim": { "claimName": claim } });
+        let mut container = container(script);
+        container["volumeDevices"] = json!([{ "name": "data", "devicePath": "/dev/data" }]);
+        self.create(POD, pod, stays(&container, &[data])).await
     }
 
     /// Waits until a pod runs.
@@ -123,4 +126,22 @@ impl World {
         })
         .await
     }
+}
+
+fn container(script: &str) -> Value {
+    json!({
+        "name": "main",
+        "image": IMAGE,
+        "command": ["sh", "-c", format!("{script}; exec sleep 100000")],
+    })
+}
+
+fn stays(container: &Value, volumes: &[Value]) -> Value {
+    json!({ "spec": {
+        // Not 0, which would mean not to wait for the kubelet.
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": false,
+        "containers": [container],
+        "volumes": volumes,
+    } })
 }

@@ -3,12 +3,13 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use serde_json::{Value, json};
+use anyhow::Result;
+use serde_json::json;
 use tokio::sync::OnceCell;
 use wharf_testkit::cluster::Cluster;
+use wharf_testkit::deploy::{self, CONTROLLERS, Subject, manifest};
 use wharf_testkit::process::{self, Process};
-use wharf_testkit::{peers, skip};
+use wharf_testkit::skip;
 
 use crate::node::{Driver, WHARF};
 
@@ -20,8 +21,6 @@ pub(crate) const AT_ONCE: &str = "local-at-once";
 /// Where the sidecars are, and whom they act as.
 pub(crate) const NAMESPACE: &str = "wharf";
 pub(crate) const ACCOUNT: &str = "wharf-sidecars";
-const CONTROLLERS: [&str; 5] =
-    ["attacher", "provisioner", "resizer", "snapshotter", "snapshot-controller"];
 
 /// A cluster of one node with the driver and the sidecars.
 pub(crate) struct Rig {
@@ -68,13 +67,6 @@ impl Rig {
     }
 }
 
-/// A manifest of deploy/, as JSON.
-pub(crate) fn manifest(path: &str) -> Result<Vec<Value>> {
-    let file = peers::repository().join("deploy").join(path);
-    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    text.split("\n---\n").map(|text| Ok(serde_saphyr::from_str(text)?)).collect()
-}
-
 async fn wharf(cluster: &Cluster, args: &[&str]) -> Result<String> {
     let mut command = Command::new(WHARF);
     command.args(args).arg("--kubeconfig").arg(cluster.kubeconfig());
@@ -100,21 +92,12 @@ async fn deploy(cluster: &Cluster) -> Result<()> {
     objects.push(at_once);
     let metadata = json!({ "name": ACCOUNT, "namespace": NAMESPACE });
     objects.push(json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata }));
+    // Roles that controllers have each for itself are those of their common account.
+    let account = Subject::Account { namespace: NAMESPACE, name: ACCOUNT };
     for controller in CONTROLLERS {
-        let roles = manifest(&format!("rbac/{controller}.yaml"))?;
-        objects.extend(roles.into_iter().filter(|it| it["kind"] != "ServiceAccount").map(joined));
+        objects.extend(deploy::roles(controller, NAMESPACE, &[account])?);
     }
-    let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
-    cluster.apply(&list).await
-}
-
-/// Roles that controllers have each for itself are those of their common account.
-fn joined(mut role: Value) -> Value {
-    if role["subjects"].is_array() {
-        role["subjects"] =
-            json!([{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE }]);
-    }
-    role
+    cluster.apply_all(&objects).await
 }
 
 async fn leases(cluster: &Cluster) -> Option<usize> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use wharf_cli::{Flag, FlagError, FlagSet, FlagValue, Parsed};
+use wharf_cluster::Access;
 use wharf_reconcile::Backoff;
 
 use super::Common;
@@ -77,21 +78,31 @@ impl NodeFlag {
     }
 }
 
-/// `--master`, which some releases had.
+/// `--master`, which some sidecars have.
 pub(in crate::sidecars) struct MasterFlag(Flag<String>);
 
 impl MasterFlag {
     pub(in crate::sidecars) fn register(set: &mut FlagSet) -> Self {
-        Self(set.string("master", "", "Not supported: the kubeconfig names the API server."))
+        Self(set.string(
+            "master",
+            "",
+            "URL of the API server, in place of the one that the kubeconfig names.",
+        ))
     }
 
-    pub(in crate::sidecars) fn refuse(&self, parsed: &Parsed) -> Result<(), FlagError> {
-        if parsed.get(&self.0).is_empty() {
-            return Ok(());
+    /// The way to the API server, given that of the kubeconfig.
+    pub(in crate::sidecars) fn access(
+        &self,
+        parsed: &Parsed,
+        access: Access,
+    ) -> Result<Access, FlagError> {
+        match parsed.get(&self.0).as_str() {
+            "" => Ok(access),
+            server => {
+                let access = access.at(server);
+                access.map_err(|error| parsed.usage_error(format_args!("--master: {error}")))
+            }
         }
-        Err(parsed.usage_error(
-            "--master is not supported: name the API server in the file of --kubeconfig",
-        ))
     }
 }
 

@@ -16,7 +16,7 @@ impl Volumes for Service {
     }
 
     async fn existing(&self, name: &str) -> Result<Option<Existing<Volume>>, Failure> {
-        let entries = self.called("CreateVolume");
+        let entries = self.called("CreateVolume", name)?;
         Ok(entries.volumes.values().find(|(own, _)| own == name).map(|(_, it)| it.clone()))
     }
 
@@ -34,20 +34,20 @@ impl Volumes for Service {
             entries.volumes.insert(volume.id.clone(), (request.name, made));
             volume
         };
-        self.ledger.done("CreateVolume").await;
+        self.done("CreateVolume").await;
         Ok(volume)
     }
 
     async fn delete(&self, request: DeleteVolume) -> Result<(), DeleteVolumeError> {
         let id = request.volume;
         {
-            let mut entries = self.called("DeleteVolume");
+            let mut entries = self.called("DeleteVolume", &id)?;
             if let Some((_, node)) = entries.published.iter().find(|(volume, _)| *volume == id) {
                 return Err(DeleteVolumeError::InUse(format!("{id} is published to {node}")));
             }
             entries.volumes.remove(&id);
         }
-        self.ledger.done("DeleteVolume").await;
+        self.done("DeleteVolume").await;
         Ok(())
     }
 
@@ -70,7 +70,8 @@ impl Attachments for Service {
     ) -> Result<Parameters, ControllerPublishVolumeError> {
         let ControllerPublishVolume { volume, node, .. } = request;
         {
-            let mut entries = self.called("ControllerPublishVolume");
+            let what = format!("{volume} {node}");
+            let mut entries = self.called("ControllerPublishVolume", what)?;
             if !entries.volumes.contains_key(&volume) {
                 return Err(ControllerPublishVolumeError::VolumeNotFound(volume.into()));
             }
@@ -81,7 +82,7 @@ impl Attachments for Service {
             }
             entries.published.insert((volume, node));
         }
-        self.ledger.done("ControllerPublishVolume").await;
+        self.done("ControllerPublishVolume").await;
         Ok(Parameters::new())
     }
 
@@ -93,8 +94,10 @@ impl Attachments for Service {
         let leaves = |it: &(VolumeId, NodeId)| {
             it.0 == volume && node.as_ref().is_none_or(|node| it.1 == *node)
         };
-        self.called("ControllerUnpublishVolume").published.retain(|it| !leaves(it));
-        self.ledger.done("ControllerUnpublishVolume").await;
+        let place = node.as_ref().map_or("everywhere", |node| node.as_ref());
+        let what = format!("{volume} {place}");
+        self.called("ControllerUnpublishVolume", what)?.published.retain(|it| !leaves(it));
+        self.done("ControllerUnpublishVolume").await;
         Ok(())
     }
 }
@@ -110,7 +113,7 @@ impl Expansion for Service {
         request: ControllerExpandVolume,
     ) -> Result<Expanded, ControllerExpandVolumeError> {
         let capacity = {
-            let mut entries = self.called("ControllerExpandVolume");
+            let mut entries = self.called("ControllerExpandVolume", &request.volume)?;
             let Some((_, volume)) = entries.volumes.get_mut(&request.volume) else {
                 return Err(ControllerExpandVolumeError::NotFound(request.volume.into()));
             };
@@ -118,7 +121,7 @@ impl Expansion for Service {
             volume.object.capacity = capacity;
             capacity
         };
-        self.ledger.done("ControllerExpandVolume").await;
+        self.done("ControllerExpandVolume").await;
         Ok(Expanded { capacity, node_expansion_required: false })
     }
 }
@@ -130,12 +133,12 @@ impl Modification for Service {
         request: ControllerModifyVolume,
     ) -> Result<(), ControllerModifyVolumeError> {
         {
-            let entries = self.called("ControllerModifyVolume");
+            let entries = self.called("ControllerModifyVolume", &request.volume)?;
             if !entries.volumes.contains_key(&request.volume) {
                 return Err(ControllerModifyVolumeError::NotFound(request.volume.into()));
             }
         }
-        self.ledger.done("ControllerModifyVolume").await;
+        self.done("ControllerModifyVolume").await;
         Ok(())
     }
 }
@@ -143,7 +146,7 @@ impl Modification for Service {
 #[async_trait]
 impl Snapshots for Service {
     async fn existing(&self, name: &str) -> Result<Option<Existing<Snapshot>>, Failure> {
-        let entries = self.called("CreateSnapshot");
+        let entries = self.called("CreateSnapshot", name)?;
         Ok(entries.snapshots.values().find(|(own, _)| own == name).map(|(_, it)| it.clone()))
     }
 
@@ -167,13 +170,13 @@ impl Snapshots for Service {
             entries.snapshots.insert(snapshot.id.clone(), (request.name, made));
             snapshot
         };
-        self.ledger.done("CreateSnapshot").await;
+        self.done("CreateSnapshot").await;
         Ok(snapshot)
     }
 
     async fn delete(&self, request: DeleteSnapshot) -> Result<(), DeleteSnapshotError> {
-        self.called("DeleteSnapshot").snapshots.remove(&request.snapshot);
-        self.ledger.done("DeleteSnapshot").await;
+        self.called("DeleteSnapshot", &request.snapshot)?.snapshots.remove(&request.snapshot);
+        self.done("DeleteSnapshot").await;
         Ok(())
     }
 }

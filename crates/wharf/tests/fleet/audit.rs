@@ -1,0 +1,40 @@
+//! Who wrote what, as the API server tells it.
+
+use std::net::Ipv4Addr;
+
+use serde_json::Value;
+
+use crate::role::OLDER;
+use crate::site::Site;
+
+const FORBIDDEN: u16 = 403;
+const WRITES: [&str; 4] = ["create", "update", "patch", "delete"];
+
+/// The writes that came from an address, in their order, without those of Leases and events.
+pub(crate) fn writes(site: &Site, from: Ipv4Addr) -> Vec<Value> {
+    let from = from.to_string();
+    let mut told = told(site, &from);
+    told.retain(|it| it["sourceIPs"][0] == from.as_str() && is_write(it));
+    told
+}
+
+/// Sees to it that nobody who has the roles of deploy/ asked for more.
+pub(crate) fn assert_allowed(site: &Site) {
+    let mut told = told(site, &FORBIDDEN.to_string());
+    let is_older = |event: &Value| event["impersonatedUser"]["username"] == OLDER;
+    told.retain(|it| it["responseStatus"]["code"] == FORBIDDEN && !is_older(it));
+    assert!(told.is_empty(), "refused: {told:#?}");
+}
+
+/// What the log has in lines with this text.
+fn told(site: &Site, text: &str) -> Vec<Value> {
+    let log = std::fs::read_to_string(site.cluster.audit_log()).unwrap();
+    let lines = log.lines().filter(|line| line.contains(text));
+    // The last line may be on its way.
+    lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+fn is_write(event: &Value) -> bool {
+    let is_aside = ["leases", "events"].iter().any(|it| event["objectRef"]["resource"] == **it);
+    !is_aside && WRITES.iter().any(|verb| event["verb"] == **verb)
+}

@@ -1,0 +1,98 @@
+//! The way from a replica to the API server, which can be cut: it then carries nothing, and closes nothing.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// It is there until it is dropped.
+pub(crate) struct Relay {
+    address: SocketAddr,
+    there: watch::Sender<bool>,
+    back: watch::Sender<bool>,
+    _carrying: JoinSet<()>,
+}
+
+impl Relay {
+    /// A way to `server`, which takes `source` for the address that it comes from.
+    pub(crate) async fn open(server: SocketAddr, source: Ipv4Addr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let [there, back] = [true; 2].map(watch::Sender::new);
+        let ways = [there.subscribe(), back.subscribe()];
+        let mut carrying = JoinSet::new();
+        carrying.spawn(serve(listener, server, source, ways));
+        Self { address, there, back, _carrying: carrying }
+    }
+
+    /// Where it begins.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What is sent waits from now on, in both directions.
+    pub(crate) fn cut(&self) {
+        self.there.send_replace(false);
+        self.cut_back();
+    }
+
+    /// Requests arrive, and answers wait from now on.
+    pub(crate) fn cut_back(&self) {
+        self.back.send_replace(false);
+    }
+
+    /// Everything goes on, beginning with what has waited: so does TCP when a network is back.
+    pub(crate) fn mend(&self) {
+        self.there.send_replace(true);
+        self.back.send_replace(true);
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    server: SocketAddr,
+    source: Ipv4Addr,
+    [there, back]: [watch::Receiver<bool>; 2],
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (client, _) = listener.accept().await.unwrap();
+        let (there, back) = (there.clone(), back.clone());
+        connections.spawn(async move {
+            // Whoever cannot be carried sees its connection end, as it would without a relay.
+            let Ok(server) = connect(server, source).await else { return };
+            let (from_client, to_client) = client.into_split();
+            let (from_server, to_server) = server.into_split();
+            let requests = carry(from_client, to_server, there);
+            let _ = tokio::join!(requests, carry(from_server, to_client, back));
+        });
+    }
+}
+
+async fn connect(server: SocketAddr, source: Ipv4Addr) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((source, 0).into())?;
+    socket.connect(server).await
+}
+
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut whole: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let count = from.read(&mut buffer).await.unwrap_or(0);
+        // An end waits, too.
+        if whole.wait_for(|whole| *whole).await.is_err() {
+            return Ok(());
+        }
+        match count {
+            0 => return to.shutdown().await,
+            count => to.write_all(&buffer[..count]).await?,
+        }
+    }
+}
