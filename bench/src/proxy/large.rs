@@ -17,6 +17,7 @@ use crate::sample::median;
 
 const SHARE: f64 = 0.8;
 const PEER: &str = "cri-lists";
+const OURS: &str = "wharf, share of it";
 
 /// Between a kubelet's own client and a server of gRPC for Go, as runtimes are, which decode and encode what they send.
 pub(super) async fn measure_decoded(
@@ -38,17 +39,13 @@ pub(super) async fn measure_decoded(
     drop(proxy.client().await?);
     let relay = rig.relay().await?;
     let fetch = async |socket: &Path| fetch(&peer, socket, large).await;
-    let (mut directs, mut shares, mut copied_shares) = (Vec::new(), Vec::new(), Vec::new());
+    let mut found = Rounds::default();
     for _ in 0..rounds {
         let direct = fetch(&runtime.socket).await?;
-        shares.push(fetch(&proxy.socket).await? / direct);
-        copied_shares.push(fetch(&relay.socket).await? / direct);
-        directs.push(direct);
+        found.add(direct, fetch(&proxy.socket).await?, fetch(&relay.socket).await?);
     }
-    report.show("direct", median(directs), "MB/s");
-    let copied = median(copied_shares);
-    report.show("a relay that only copies bytes, share of it", copied, "x");
-    report.at_least("wharf, share of it", median(shares), SHARE, "x");
+    let share = found.tell(report);
+    report.at_least(OURS, share, SHARE, "x");
     Ok(())
 }
 
@@ -81,17 +78,13 @@ pub(super) async fn measure_bytes(
     for client in [&direct, &ours, &copied] {
         rate(client, 1).await?;
     }
-    let (mut directs, mut shares, mut copied_shares) = (Vec::new(), Vec::new(), Vec::new());
+    let mut found = Rounds::default();
     for _ in 0..rounds {
         let rate_of_direct = rate(&direct, large).await?;
-        shares.push(rate(&ours, large).await? / rate_of_direct);
-        copied_shares.push(rate(&copied, large).await? / rate_of_direct);
-        directs.push(rate_of_direct);
+        found.add(rate_of_direct, rate(&ours, large).await?, rate(&copied, large).await?);
     }
-    report.show("direct", median(directs), "MB/s");
-    let copied = median(copied_shares);
-    report.show("a relay that only copies bytes, share of it", copied, "x");
-    report.show("wharf, share of it", median(shares), "x");
+    let share = found.tell(report);
+    report.show(OURS, share, "x");
 
     let what = "koord-runtime-proxy";
     match rig.koord().await? {
@@ -102,6 +95,30 @@ pub(super) async fn measure_bytes(
         },
     }
     Ok(())
+}
+
+/// What came of each round.
+#[derive(Default)]
+struct Rounds {
+    direct: Vec<f64>,
+    ours: Vec<f64>,
+    copied: Vec<f64>,
+}
+
+impl Rounds {
+    /// Adds the rates of one: without anyone in between, through ours, and through a relay.
+    fn add(&mut self, direct: f64, ours: f64, copied: f64) {
+        self.direct.push(direct);
+        self.ours.push(ours / direct);
+        self.copied.push(copied / direct);
+    }
+
+    /// Tells what to read our share by, and gives that.
+    fn tell(self, report: &Report) -> f64 {
+        report.show("direct", median(self.direct), "MB/s");
+        report.show("a relay that only copies bytes, share of it", median(self.copied), "x");
+        median(self.ours)
+    }
 }
 
 /// Megabytes in a second.

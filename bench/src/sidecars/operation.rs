@@ -1,5 +1,7 @@
 //! What sidecars are there for, many at once: what is there before, and what has to be there in the end.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
@@ -150,6 +152,22 @@ pub(super) async fn bound(api: &Api, name: &str, driver: &str) -> Result<()> {
     api.post(VOLUMES, &objects::volume(name, driver, Some(&claim))).await?;
     let status = json!({ "status": { "phase": "Bound" } });
     api.patch(&format!("{VOLUMES}/{name}/status"), Patch::Merge, &status).await.map(drop)
+}
+
+/// Deletes all claims, and lets go of those that kube-controller-manager would let go.
+pub(super) async fn delete_claims(api: &Api) -> Result<()> {
+    api.delete(CLAIMS).await?;
+    let list = api.get(CLAIMS).await?;
+    let claims = list["items"].as_array().context("a list has items")?;
+    let names = claims.iter().filter_map(|claim| claim["metadata"]["name"].as_str());
+    let names: Arc<[String]> = names.map(str::to_owned).collect();
+    let api = api.clone();
+    each(names.len(), AT_A_TIME, move |number| {
+        let (api, path) = (api.clone(), format!("{CLAIMS}/{}", names[number]));
+        let released = json!({ "metadata": { "finalizers": null } });
+        async move { api.patch(&path, Patch::Merge, &released).await.map(drop) }
+    })
+    .await
 }
 
 /// Says of the batch's volumes that their claims are gone, as kube-controller-manager would.

@@ -9,7 +9,7 @@ use wharf_testkit::process::Process;
 use super::Counts;
 use super::bare::{self, Model};
 use super::observation::{Observation, Outcome};
-use super::operation::{Batch, Operation};
+use super::operation::{self, Batch, Operation};
 use super::rig::Rig;
 use super::side::{Programs, Side};
 use crate::report::Report;
@@ -73,6 +73,8 @@ pub(super) async fn measure(
         if round == 0 {
             provision.bare(&rig, round, &model).await.context("claims")?;
         }
+        // Nobody binds them here, and to look at them anew at each start is no part of what follows.
+        operation::delete_claims(&rig.api).await.context("claims that are done with")?;
         attach.round(programs, &rig, round, Some(&model)).await.context("attachments")?;
         detach.round(programs, &rig, round, Some(&model)).await.context("detachments")?;
         expand.round(programs, &rig, round, Some(&model)).await.context("expansions")?;
