@@ -30,7 +30,7 @@ pub(super) async fn measure_decoded(
         "answers of 16 MiB to a kubelet's client, {large} one by one, median of {rounds} rounds"
     ));
     let Some(peer) = peers::binary(PEER) else {
-        report.not_measured("wharf, share of direct", format!("needs the peer {PEER}"));
+        report.not_measured(OURS, format!("needs the peer {PEER}"));
         return Ok(());
     };
     let rig = Rig::new(binary)?;

@@ -58,10 +58,7 @@ impl Rig {
         let socket = self.path("runtime.sock");
         let mut command = Command::new(peer);
         command.arg("-socket").arg(&socket).arg("serve");
-        let process = Process::start("lists", &command, self.folder.path())?;
-        let served = Served { process, socket };
-        drop(served.client().await?);
-        Ok(served)
+        self.listening("lists", &command, socket).await
     }
 
     /// A relay before the runtime that reads nothing. It listens.
@@ -96,7 +93,11 @@ impl Rig {
         let socket = self.path(&format!("{name}.sock"));
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["proxy-part", name, "--socket"]).arg(&socket).args(flags);
-        let process = Process::start(name, &command, self.folder.path())?;
+        self.listening(name, &command, socket).await
+    }
+
+    async fn listening(&self, name: &str, command: &Command, socket: PathBuf) -> Result<Served> {
+        let process = Process::start(name, command, self.folder.path())?;
         let served = Served { process, socket };
         drop(served.client().await?);
         Ok(served)
