@@ -14,6 +14,7 @@
 //! ([`RawCall::answer`]). Metadata, trailers and the code of a reset still pass as they came.
 
 mod ask;
+mod bulk;
 mod call;
 mod carry;
 mod loss;

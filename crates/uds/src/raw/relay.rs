@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tonic::{Code, Status};
 
+use super::bulk::Bulk;
 use super::{RawAnswer, RawCall, ask, carry};
 use crate::call::{AGENT, CallRecord, RESENDS, complete};
 use crate::connection::{Connection, Dispatch, Greeted, Sender, logged};
@@ -186,7 +187,7 @@ impl Sender for SendRequest<Bytes> {
             .max_local_error_reset_streams(Some(limits::PENDING_RESETS))
             .initial_window_size(limits::STREAM_WINDOW)
             .initial_connection_window_size(limits::CONNECTION_WINDOW)
-            .handshake(stream)
+            .handshake(Bulk::new(stream))
             .await
             .ok()?;
         Some((sender, Box::pin(logged(connection))))

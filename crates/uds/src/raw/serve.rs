@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 use super::RawCall;
+use super::bulk::Bulk;
 use crate::authority::Repaired;
 use crate::chain::Chain;
 use crate::tasks::Tasks;
@@ -58,7 +59,7 @@ where
         .max_local_error_reset_streams(Some(limits::PENDING_RESETS))
         .initial_window_size(limits::STREAM_WINDOW)
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
-        .handshake(stream);
+        .handshake(Bulk::new(stream));
     let ended = match closing.run_until_cancelled(handshake).await {
         Some(Ok(connection)) => take_calls(connection, handler, streams, closing).await,
         Some(Err(error)) => Err(error),
