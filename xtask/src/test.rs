@@ -2,6 +2,7 @@
 
 mod libtest;
 mod packages;
+mod space;
 mod tools;
 
 use std::io::{BufRead, BufReader, Write};
@@ -29,6 +30,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> ExitCode {
     let mut report = Report::default();
     if !options.quick {
+        report.check("space", space::ensure);
         report.check("packages", packages::install);
         report.check("peers", || peers::build(&[]));
     }
