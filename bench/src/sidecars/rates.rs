@@ -39,6 +39,10 @@ struct Rates {
     /// Processor time for one, in milliseconds.
     our_time: Vec<f64>,
     fast_time: Vec<f64>,
+    /// The same of the kube-apiserver and etcd.
+    our_servers: Vec<f64>,
+    bare_servers: Vec<f64>,
+    fast_servers: Vec<f64>,
     slow: Option<(usize, f64)>,
     lacking: usize,
 }
@@ -106,6 +110,9 @@ impl Rates {
             fast_without_events: Vec::new(),
             our_time: Vec::new(),
             fast_time: Vec::new(),
+            our_servers: Vec::new(),
+            bare_servers: Vec::new(),
+            fast_servers: Vec::new(),
             slow: None,
             lacking: 0,
         }
@@ -122,7 +129,8 @@ impl Rates {
         let batch = self.batch(Side::Ours, round);
         let done = sidecars(programs, rig, self.operation, &batch).await.context("ours")?;
         self.ours.push(rate(&batch, done.outcome));
-        self.our_time.push(done.processor.as_secs_f64() * 1e3 / batch.count as f64);
+        self.our_time.push(each(&batch, done.processor));
+        self.our_servers.push(each(&batch, done.servers));
         if let Some(model) = model {
             self.bare(rig, round, model).await?;
         }
@@ -131,7 +139,8 @@ impl Rates {
             let done = sidecars(programs, rig, self.operation, &batch).await.context("Go")?;
             let outcome = done.outcome;
             self.fast.push(rate(&batch, outcome));
-            self.fast_time.push(done.processor.as_secs_f64() * 1e3 / batch.count as f64);
+            self.fast_time.push(each(&batch, done.processor));
+            self.fast_servers.push(each(&batch, done.servers));
             let work = outcome.without_events.as_secs_f64();
             self.fast_without_events.push(batch.count as f64 / work);
             self.lacking += outcome.lacking;
@@ -143,9 +152,11 @@ impl Rates {
         let batch = self.batch(Side::Bare, round);
         self.operation.prepare(&rig.api, &batch).await?;
         let observation = Observation::start(&rig.api, self.operation.goals(&batch)).await?;
+        let before = rig.servers()?;
         bare::write(&rig.api, self.operation, &batch, Arc::clone(model)).await?;
         let outcome = observation.finish(DEADLINE).await.context("the bare client")?;
         self.bare.push(rate(&batch, outcome));
+        self.bare_servers.push(each(&batch, rig.servers()?.saturating_sub(before)));
         Ok(())
     }
 
@@ -175,10 +186,13 @@ impl Rates {
         report.section(&format!("{count} {title} at once, median of {rounds}"));
         let [ours, bare, fast] =
             [&self.ours, &self.bare, &self.fast].map(|rates| median(rates.iter().copied()));
-        report.show("a bare client that makes the same writes", bare, "/s");
-        report.show("wharf sidecars", ours, "/s");
         let time = |times: &[f64]| median(times.iter().copied());
-        report.show("wharf sidecars, processor time for one", time(&self.our_time), "ms");
+        const SERVERS: &str = "kube-apiserver and etcd then, processor time for one";
+        report.show("a bare client that makes the same writes", bare, "/s");
+        report.show(SERVERS, time(&self.bare_servers), "ms");
+        report.show("wharf sidecars", ours, "/s");
+        report.show("the same, processor time for one", time(&self.our_time), "ms");
+        report.show(SERVERS, time(&self.our_servers), "ms");
         report.at_least("share of the bare client's rate", ours / bare, SHARE, "x");
         if let Some(missing) = programs.missing(self.operation) {
             for what in ["beside Go at its defaults", "beside Go at qps 1000 and burst 2000"] {
@@ -194,6 +208,7 @@ impl Rates {
         let without = median(self.fast_without_events.iter().copied());
         report.show("the same, not counting the time of its events", without, "/s");
         report.show("the same, processor time for one", time(&self.fast_time), "ms");
+        report.show(SERVERS, time(&self.fast_servers), "ms");
         if self.lacking > 0 {
             report.show("events that it dropped", self.lacking as f64, "");
         }
@@ -209,6 +224,8 @@ struct Done {
     outcome: Outcome,
     /// Time on a processor, from their start.
     processor: Duration,
+    /// The same of the kube-apiserver and etcd, meanwhile.
+    servers: Duration,
 }
 
 /// Prepares a batch, starts the sidecars of its side and waits until they have done all of it.
@@ -220,16 +237,23 @@ async fn sidecars(
 ) -> Result<Done> {
     operation.prepare(&rig.api, batch).await?;
     let observation = Observation::start(&rig.api, operation.goals(batch)).await?;
+    let before = rig.servers()?;
     let running = programs.start(batch.side, operation, &rig.surroundings(batch.side))?;
     let outcome = observation.finish(DEADLINE).await;
     let outcome = outcome
         .with_context(|| running.iter().map(Process::tail).collect::<Vec<_>>().join("\n"))?;
+    let servers = rig.servers()?.saturating_sub(before);
     let mut processor = Duration::ZERO;
     for process in running {
         processor += Usage::of(process.id())?.processor();
         process.stop(STOP).await?;
     }
-    Ok(Done { outcome, processor })
+    Ok(Done { outcome, processor, servers })
+}
+
+/// Milliseconds for one.
+fn each(batch: &Batch, all: Duration) -> f64 {
+    all.as_secs_f64() * 1e3 / batch.count as f64
 }
 
 fn rate(batch: &Batch, outcome: Outcome) -> f64 {

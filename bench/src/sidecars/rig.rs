@@ -12,6 +12,7 @@ use wharf_testkit::process::{self, Process};
 use super::api::Api;
 use super::objects;
 use super::side::{Programs, Side, Surroundings};
+use crate::usage::Usage;
 
 const START: Duration = Duration::from_secs(20);
 
@@ -55,6 +56,11 @@ impl Rig {
             socket: self.socket(side),
             folder: self.folder.path().to_owned(),
         }
+    }
+
+    /// Time on a processor that the kube-apiserver and etcd have had.
+    pub(super) fn servers(&self) -> Result<Duration> {
+        self.cluster.server_ids().into_iter().map(|id| Ok(Usage::of(id)?.processor())).sum()
     }
 
     /// Ends everything.

@@ -107,8 +107,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
     Access::new(kubeconfig.map(Path::to_owned)).client().await
 }
 
-/// A client that reaches the API server over one connection. Where the server asks for a pause, a request waits and is sent
-/// again.
+/// A client whose watches share one connection. Where the server asks for a pause, a request waits and is sent again.
 pub fn client(config: &Config) -> Result<Client, ConnectError> {
     Ok(builder(config)?.with_layer(&Patience).build())
 }

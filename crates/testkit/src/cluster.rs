@@ -193,6 +193,11 @@ impl Cluster {
         self.apply(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata })).await
     }
 
+    /// The processes of the kube-apiserver, while it runs, and of etcd.
+    pub fn server_ids(&self) -> Vec<u32> {
+        self.plane.ids()
+    }
+
     /// Ends the kube-apiserver and leaves the rest as it is.
     pub async fn stop_apiserver(&mut self) -> Result<()> {
         self.plane.stop_apiserver(STOP).await

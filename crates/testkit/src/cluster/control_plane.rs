@@ -126,6 +126,10 @@ impl ControlPlane {
         Ok(())
     }
 
+    pub(super) fn ids(&self) -> Vec<u32> {
+        self.apiserver.iter().chain([&self.etcd]).map(Process::id).collect()
+    }
+
     pub(super) async fn stop_apiserver(&mut self, deadline: Duration) -> Result<()> {
         match self.apiserver.take() {
             Some(apiserver) => apiserver.stop(deadline).await.map(drop),
