@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::api::{Api, Happening, Patch, each};
-use super::objects::{self, ATTACHMENTS, CLAIMS, EVENTS, SNAPSHOTS, VOLUMES};
+use super::objects::{self, ATTACHMENTS, CLAIMS, CONTENTS, EVENTS, SNAPSHOTS, VOLUMES};
 use super::observation::Goal;
 use super::side::Side;
 
@@ -154,16 +154,23 @@ pub(super) async fn bound(api: &Api, name: &str, driver: &str) -> Result<()> {
     api.patch(&format!("{VOLUMES}/{name}/status"), Patch::Merge, &status).await.map(drop)
 }
 
-/// Deletes all claims, and lets go of those that kube-controller-manager would let go.
-pub(super) async fn delete_claims(api: &Api) -> Result<()> {
-    api.delete(CLAIMS).await?;
-    let list = api.get(CLAIMS).await?;
-    let claims = list["items"].as_array().context("a list has items")?;
-    let names = claims.iter().filter_map(|claim| claim["metadata"]["name"].as_str());
+/// Deletes all that operations left, and lets go of what other controllers would let go.
+pub(super) async fn clear(api: &Api) -> Result<()> {
+    for path in [SNAPSHOTS, CONTENTS, ATTACHMENTS, CLAIMS, VOLUMES] {
+        delete_all(api, path).await.with_context(|| path.to_owned())?;
+    }
+    Ok(())
+}
+
+async fn delete_all(api: &Api, path: &'static str) -> Result<()> {
+    api.delete(path).await?;
+    let list = api.get(path).await?;
+    let held = list["items"].as_array().context("a list has items")?;
+    let names = held.iter().filter_map(|object| object["metadata"]["name"].as_str());
     let names: Arc<[String]> = names.map(str::to_owned).collect();
     let api = api.clone();
     each(names.len(), AT_A_TIME, move |number| {
-        let (api, path) = (api.clone(), format!("{CLAIMS}/{}", names[number]));
+        let (api, path) = (api.clone(), format!("{path}/{}", names[number]));
         let released = json!({ "metadata": { "finalizers": null } });
         async move { api.patch(&path, Patch::Merge, &released).await.map(drop) }
     })

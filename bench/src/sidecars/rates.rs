@@ -77,12 +77,15 @@ pub(super) async fn measure(
         if round == 0 {
             provision.bare(&rig, round, &model).await.context("claims")?;
         }
-        // Nobody binds them here, and to look at them anew at each start is no part of what follows.
-        operation::delete_claims(&rig.api).await.context("claims that are done with")?;
+        // To list what others left is no part of what follows.
+        operation::clear(&rig.api).await?;
         attach.round(programs, &rig, round, Some(&model)).await.context("attachments")?;
         detach.round(programs, &rig, round, Some(&model)).await.context("detachments")?;
+        operation::clear(&rig.api).await?;
         expand.round(programs, &rig, round, Some(&model)).await.context("expansions")?;
+        operation::clear(&rig.api).await?;
         snapshot.round(programs, &rig, round, Some(&model)).await.context("snapshots")?;
+        operation::clear(&rig.api).await?;
     }
     let [claims, expansions, snapshots] = counts.slow;
     // Each waits for its own limit nearly all of the time, so they may wait side by side.
@@ -152,6 +155,7 @@ impl Rates {
         let batch = self.batch(Side::Bare, round);
         self.operation.prepare(&rig.api, &batch).await?;
         let observation = Observation::start(&rig.api, self.operation.goals(&batch)).await?;
+        rig.rest().await?;
         let before = rig.servers()?;
         bare::write(&rig.api, self.operation, &batch, Arc::clone(model)).await?;
         let outcome = observation.finish(DEADLINE).await.context("the bare client")?;
@@ -237,6 +241,7 @@ async fn sidecars(
 ) -> Result<Done> {
     operation.prepare(&rig.api, batch).await?;
     let observation = Observation::start(&rig.api, operation.goals(batch)).await?;
+    rig.rest().await?;
     let before = rig.servers()?;
     let running = programs.start(batch.side, operation, &rig.surroundings(batch.side))?;
     let outcome = observation.finish(DEADLINE).await;

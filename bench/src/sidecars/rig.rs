@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
@@ -15,6 +15,9 @@ use super::side::{Programs, Side, Surroundings};
 use crate::usage::Usage;
 
 const START: Duration = Duration::from_secs(20);
+/// How long servers may take to come to rest, and what is looked at to tell.
+const REST: Duration = Duration::from_secs(10);
+const SPAN: Duration = Duration::from_millis(200);
 
 /// What sidecars work on.
 pub(super) struct Rig {
@@ -61,6 +64,19 @@ impl Rig {
     /// Time on a processor that the kube-apiserver and etcd have had.
     pub(super) fn servers(&self) -> Result<Duration> {
         self.cluster.server_ids().into_iter().map(|id| Ok(Usage::of(id)?.processor())).sum()
+    }
+
+    /// Waits until the servers have done what was asked of them before.
+    pub(super) async fn rest(&self) -> Result<()> {
+        let end = Instant::now() + REST;
+        loop {
+            let before = self.servers()?;
+            tokio::time::sleep(SPAN).await;
+            let busy = self.servers()?.saturating_sub(before);
+            if busy < SPAN / 20 || Instant::now() > end {
+                return Ok(());
+            }
+        }
     }
 
     /// Ends everything.
