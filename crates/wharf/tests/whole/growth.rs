@@ -37,6 +37,7 @@ async fn ext4_grows_when_its_next_pod_starts() -> Result<()> {
     world.run("first", "data", "echo kept > /data/word; sync; echo written").await?;
     world.says("first", "that it wrote", |text| text.contains("written").then_some(())).await?;
     world.end_pod("first").await?;
+    world.detached(&made[0]).await?;
 
     world.patch(CLAIM, "data", &larger("128Mi")).await?;
     let pending = |it: &Value| condition(it, "FileSystemResizePending");

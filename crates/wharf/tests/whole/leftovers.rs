@@ -25,14 +25,28 @@ impl World {
         }
     }
 
+    /// Waits until a volume is on no node, so that what follows does not meet its detachment.
+    pub(crate) async fn detached(&self, made: &Made) -> Result<()> {
+        let made = std::slice::from_ref(made);
+        wait_for(PATIENCE, "its detachment", || async {
+            self.attached(made).await.ok()?.is_empty().then_some(())
+        })
+        .await
+    }
+
+    async fn attached(&self, made: &[Made]) -> Result<Vec<String>> {
+        let attachments = self.list(ATTACHMENT).await?;
+        let volumes = attachments
+            .iter()
+            .filter_map(|it| it["spec"]["source"]["persistentVolumeName"].as_str())
+            .filter(|volume| made.iter().any(|it| it.name == *volume));
+        Ok(volumes.map(str::to_owned).collect())
+    }
+
     async fn left(&self, made: &[Made]) -> Result<Vec<String>> {
-        let mut left = Vec::new();
-        for attachment in self.list(ATTACHMENT).await? {
-            let volume = attachment["spec"]["source"]["persistentVolumeName"].as_str();
-            if made.iter().any(|it| Some(it.name.as_str()) == volume) {
-                left.push(format!("VolumeAttachment of {volume:?}"));
-            }
-        }
+        let attached = self.attached(made).await?;
+        let mut left: Vec<_> =
+            attached.iter().map(|volume| format!("VolumeAttachment of {volume}")).collect();
         self.left_in_pool(made, &mut left).await?;
         for mount in mountinfo::table()? {
             let point = mount.point.display().to_string();
