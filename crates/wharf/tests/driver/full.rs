@@ -8,7 +8,7 @@ use std::process::Command;
 use tonic::Code;
 use wharf_mount::loopdev::{self, LoopOptions};
 use wharf_mount::mount::{self, MountOptions};
-use wharf_mount::{Filesystem, format, space};
+use wharf_mount::{Filesystem, format, freeze, space};
 use wharf_testkit::process::wait_for;
 
 use crate::bench::{Bench, MIB, PoolKind};
@@ -42,6 +42,11 @@ async fn regains(driver: &Running, capacity: u64) {
     .unwrap();
 }
 
+/// Brings the pool's filesystem to rest: what XFS still has to give back of deleted files is given back by a freeze.
+fn settle(bench: &Bench) {
+    freeze::freeze(&bench.images()).unwrap().thaw().unwrap();
+}
+
 /// Writes blocks until an error, and gives that.
 fn fill(path: &Path) -> std::io::Error {
     let mut file = File::options().create(true).append(true).open(path).unwrap();
@@ -57,6 +62,7 @@ fn fill(path: &Path) -> std::io::Error {
 async fn what_capacity_says_can_be_had_and_no_byte_more() {
     let Some(bench) = Bench::new(POOL) else { return };
     let driver = bench.start().await;
+    settle(&bench);
     let capacity = driver.capacity().await.unwrap();
     assert!(capacity > 300 * MIB, "{capacity}");
     let more = driver.create(volume("more", capacity + 4096, mounted(""))).await;
