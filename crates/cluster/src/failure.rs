@@ -1,4 +1,6 @@
-use std::{future::Future, time::Duration};
+use std::{cell::Cell, future::Future, pin::pin, time::Duration};
+
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// How long one request to the API may take.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,18 +76,45 @@ impl ApiFailure {
     }
 }
 
-/// One request, bounded in time, its error sorted.
+/// One request, bounded in time, its error sorted. The time does not run while our own throttle holds it back.
 pub async fn bounded<T>(
     what: &str,
     request: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, ApiFailure> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-        Ok(answer) => answer.map_err(|error| ApiFailure::of(what, &error)),
-        Err(_) => Err(ApiFailure::Unreachable {
+    let clock = async {
+        let mut request = pin!(request);
+        loop {
+            let ends = ENDS.with(Cell::get);
+            tokio::select! {
+                answer = &mut request => return Some(answer),
+                () = sleep_until(ends) => {}
+            }
+            if ENDS.with(Cell::get) == ends {
+                return None;
+            }
+        }
+    };
+    match ENDS.scope(Cell::new(Instant::now() + REQUEST_TIMEOUT), clock).await {
+        Some(answer) => answer.map_err(|error| ApiFailure::of(what, &error)),
+        None => Err(ApiFailure::Unreachable {
             what: what.to_owned(),
             message: format!("no answer within {REQUEST_TIMEOUT:?}"),
         }),
     }
+}
+
+tokio::task_local! {
+    /// When the time of the request that the task waits for is over.
+    static ENDS: Cell<Instant>;
+}
+
+/// Waits until it is a request's turn: its time begins then.
+pub(crate) async fn turn(wait: Sleep) {
+    // Requests that are not bounded have no clock.
+    let set = |ends| ENDS.try_with(|it| it.set(ends)).unwrap_or_default();
+    set(wait.deadline() + REQUEST_TIMEOUT);
+    wait.await;
+    set(Instant::now() + REQUEST_TIMEOUT);
 }
 
 /// An error with what caused it, each said once: many errors repeat their cause in their own words.
@@ -139,7 +168,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_without_an_answer_ends() {
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         let failure = bounded::<()>("Node a", std::future::pending()).await.unwrap_err();
         assert_eq!(began.elapsed(), REQUEST_TIMEOUT);
         assert_eq!(failure.to_string(), "Node a: no answer within 10s");

@@ -42,7 +42,7 @@ pub use snapshot::{
     VolumeSnapshotContentSource, VolumeSnapshotContentSpec, VolumeSnapshotContentStatus,
     VolumeSnapshotSource, VolumeSnapshotSpec, VolumeSnapshotStatus,
 };
-pub use storage_capacity::{CsiStorageCapacity, LabelSelector};
+pub use storage_capacity::{CsiStorageCapacity, LabelSelector, Owner};
 pub use storage_class::{StorageClass, TopologyRequirement, TopologyTerm};
 pub use volume_attachment::{
     VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,

@@ -66,7 +66,8 @@ where
     }
 }
 
-async fn send<S: Service<Request<Body>>>(
+/// Has a service take a request, and waits for the answer.
+pub(crate) async fn send<S: Service<Request<Body>>>(
     inner: &Mutex<S>,
     request: Request<Body>,
 ) -> Result<S::Response, S::Error> {

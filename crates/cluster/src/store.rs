@@ -36,7 +36,14 @@ pub struct Store<K> {
     contents: RwLock<Contents<K>>,
     /// Held while a change is made and told, so that all subscribers see changes in one order.
     subscribers: Mutex<Subscribers<K>>,
-    synced: watch::Sender<bool>,
+    lists: watch::Sender<Lists>,
+}
+
+/// Lists that were asked for, and which of them has come. They are numbered.
+#[derive(Clone, Copy, Default)]
+struct Lists {
+    asked: u64,
+    complete: Option<u64>,
 }
 
 type Keep<K> = dyn Fn(&mut K) -> bool + Send + Sync;
@@ -61,7 +68,7 @@ impl<K: Kind> Store<K> {
             keep: Box::new(keep),
             contents: RwLock::new(Contents::new()),
             subscribers: Mutex::new(Subscribers { last: 0, callbacks: Vec::new() }),
-            synced: watch::Sender::new(false),
+            lists: watch::Sender::default(),
         })
     }
 
@@ -85,10 +92,27 @@ impl<K: Kind> Store<K> {
         self.read().all().cloned().collect()
     }
 
-    /// Waits until all objects that exist have been seen once.
+    /// Waits until all objects that exist have been seen once, and again since they were asked for again.
     pub async fn synced(&self) {
         // The sender lives as long as this borrow.
-        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
+        let complete = |lists: &Lists| lists.complete == Some(lists.asked);
+        let _ = self.lists.subscribe().wait_for(complete).await;
+    }
+
+    /// Has all objects listed anew: a watch that broke unnoticed may have missed what others did meanwhile. What is here
+    /// stays until then.
+    pub fn renew(&self) {
+        self.lists.send_modify(|lists| lists.asked += 1);
+    }
+
+    /// The list that is asked for.
+    pub(crate) fn asked(&self) -> u64 {
+        self.lists.borrow().asked
+    }
+
+    /// Waits until another list than this is asked for.
+    pub(crate) async fn asked_beyond(&self, list: u64) {
+        let _ = self.lists.subscribe().wait_for(|lists| lists.asked > list).await;
     }
 
     /// Calls back for each change from now on, beginning with all that is there.
@@ -135,7 +159,7 @@ impl<K: Kind> Store<K> {
     }
 
     /// A list is complete: what it did not show is gone, unless it is newer than the list.
-    pub(crate) fn settle(&self, shown: &HashSet<String>, version: Option<u64>) {
+    pub(crate) fn settle(&self, list: u64, shown: &HashSet<String>, version: Option<u64>) {
         let subscribers = self.subscribers();
         let gone = {
             let mut contents = self.write();
@@ -146,7 +170,7 @@ impl<K: Kind> Store<K> {
             subscribers.tell(&Change { key, old: Some(old), new: None });
         }
         drop(subscribers);
-        self.synced.send_replace(true);
+        self.lists.send_modify(|lists| lists.complete = Some(list));
     }
 
     /// The watch has come so far without a change.

@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use std::{sync::Mutex, time::Duration};
 
 use super::*;
 use crate::VolumeAttachment;
@@ -66,7 +66,7 @@ async fn a_list_takes_out_what_it_does_not_show_but_not_what_is_newer() {
     store.show(attachment("gone", 1, "x"));
     store.show(attachment("stays", 2, "x"));
     store.observe(attachment("newer", 9, "x"));
-    store.settle(&named(&["stays"]), Some(5));
+    store.settle(0, &named(&["stays"]), Some(5));
     assert_eq!(versions(&store, "x"), ["newer@9", "stays@2"]);
     store.synced().await;
 }
@@ -107,4 +107,21 @@ fn subscribers_see_all_that_is_there_and_each_change_until_they_go() {
     store.delete(&attachment("b", 5, "x"));
     let expected = ["a ->1 true", "a 1>2 true", "b ->3 true", "a 2>- false"];
     assert_eq!(*told.lock().unwrap(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_was_begun_before_another_was_asked_for_does_not_count() {
+    let store = Store::<VolumeAttachment>::new(|_| true);
+    let is_synced =
+        async || tokio::time::timeout(Duration::from_secs(1), store.synced()).await.is_ok();
+    assert!(!is_synced().await);
+    store.settle(store.asked(), &named(&[]), Some(1));
+    assert!(is_synced().await);
+    let before = store.asked();
+    store.renew();
+    store.asked_beyond(before).await;
+    store.settle(before, &named(&[]), Some(2));
+    assert!(!is_synced().await);
+    store.settle(store.asked(), &named(&[]), Some(3));
+    assert!(is_synced().await);
 }

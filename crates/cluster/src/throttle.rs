@@ -1,11 +1,19 @@
 use std::{
     pin::Pin,
-    task::{Context, Poll, ready},
+    sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
-use tokio::time::{Instant, Sleep, sleep_until};
-use tower::{Layer, Service};
+use http::Request;
+use kube::client::Body;
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep_until},
+};
+use tower::{BoxError, Layer, Service};
+
+use crate::{failure::turn, patience::send};
 
 /// A client's own limit on its requests, for operators who ask for one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,41 +30,60 @@ impl Throttle {
         let usable = per_second.is_finite() && per_second > 0.0 && burst > 0;
         usable.then_some(Self { per_second, burst })
     }
+
+    fn bucket(self) -> Bucket {
+        let interval = Duration::from_secs_f64(1.0 / self.per_second.max(1e-6));
+        Bucket { interval, burst: self.burst, full: Instant::now() }
+    }
 }
 
 impl<S> Layer<S> for Throttle {
     type Service = Throttled<S>;
 
     fn layer(&self, inner: S) -> Throttled<S> {
-        let interval = Duration::from_secs_f64(1.0 / self.per_second.max(1e-6));
-        let bucket = Bucket { interval, burst: self.burst, full: Instant::now() };
-        Throttled { inner, bucket, turn: None }
+        let inner = Arc::new(Mutex::new(inner));
+        Throttled { inner, work: self.bucket(), events: self.bucket() }
     }
 }
 
-/// A service that is ready when it is the next request's turn.
+/// A service whose requests wait for their turn. Events have turns of their own: work never waits for them.
 pub struct Throttled<S> {
-    inner: S,
-    bucket: Bucket,
-    turn: Option<Pin<Box<Sleep>>>,
+    /// Held only until it has taken a request.
+    inner: Arc<Mutex<S>>,
+    work: Bucket,
+    events: Bucket,
 }
 
-impl<S: Service<R>, R> Service<R> for Throttled<S> {
+impl<S> Service<Request<Body>> for Throttled<S>
+where
+    S: Service<Request<Body>, Error = BoxError> + Send + 'static,
+    S::Future: Send,
+{
     type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        let bucket = &mut self.bucket;
-        let turn = self.turn.get_or_insert_with(|| Box::pin(sleep_until(bucket.take())));
-        ready!(turn.as_mut().poll(context));
-        self.inner.poll_ready(context)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: R) -> S::Future {
-        self.turn = None;
-        self.inner.call(request)
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let bucket = match is_event(&request) {
+            true => &mut self.events,
+            false => &mut self.work,
+        };
+        let (inner, from) = (Arc::clone(&self.inner), bucket.take());
+        Box::pin(async move {
+            turn(sleep_until(from)).await;
+            send(&inner, request).await
+        })
     }
+}
+
+/// Whether a request is about events: `/api/v1/namespaces/<namespace>/events[/<name>]`.
+fn is_event<B>(request: &Request<B>) -> bool {
+    let mut parts = request.uri().path().split('/').skip_while(|part| *part != "namespaces");
+    parts.nth(2) == Some("events")
 }
 
 /// Tokens, one per request, that come back one per interval.
@@ -78,22 +105,30 @@ impl Bucket {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use tower::service_fn;
 
     use super::*;
+    use crate::{ApiFailure, REQUEST_TIMEOUT, bounded};
+
+    fn service() -> impl Service<Request<Body>, Response = Instant, Error = BoxError> {
+        let throttle = Throttle::new(5.0, 10).unwrap();
+        throttle.layer(service_fn(|_| async { Ok::<_, BoxError>(Instant::now()) }))
+    }
+
+    fn request(path: &str) -> Request<Body> {
+        Request::get(path).body(Body::empty()).unwrap()
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
-        let throttle = Throttle::new(5.0, 10).unwrap();
-        let mut service = throttle.layer(service_fn(|()| async { Ok::<_, Infallible>(()) }));
-        let began = Instant::now();
+        let (mut service, began) = (service(), Instant::now());
+        let calls: Vec<_> = (0..15).map(|_| service.call(request("/api"))).collect();
+        let events = "/api/v1/namespaces/n/events";
+        let event = service.call(request(events)).await.unwrap();
+        assert!(event.duration_since(began).is_zero(), "an event waited for work");
         let mut times = Vec::new();
-        for _ in 0..15 {
-            std::future::poll_fn(|context| service.poll_ready(context)).await.unwrap();
-            service.call(()).await.unwrap();
-            times.push(began.elapsed().as_millis());
+        for call in calls {
+            times.push(call.await.unwrap().duration_since(began).as_millis());
         }
         assert_eq!(times[..10], [0; 10]);
         for (nth, time) in times[10..].iter().enumerate() {
@@ -101,9 +136,41 @@ mod tests {
             assert!((due..due + 5).contains(time), "{times:?}");
         }
         // A rest fills the bucket, and not more than that.
+        let mut bucket = Throttle::new(5.0, 10).unwrap().bucket();
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert!(service.bucket.take() <= Instant::now());
-        assert_eq!(service.bucket.full, Instant::now() + service.bucket.interval);
+        assert!(bucket.take() <= Instant::now());
+        assert_eq!(bucket.full, Instant::now() + bucket.interval);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_a_turn_is_no_part_of_a_requests_time() {
+        let mut service = service();
+        let calls: Vec<_> = (0..300).map(|_| service.call(request("/api"))).collect();
+        for call in calls {
+            let call = async move { call.await.map_err(kube::Error::Service) };
+            bounded("it", call).await.unwrap();
+        }
+        // The time of a request that has its turn is bounded all the same.
+        let throttle = Throttle::new(1.0, 1).unwrap();
+        let mut silent = throttle.layer(service_fn(|_| std::future::pending()));
+        let [_, late] = [silent.call(request("/api")), silent.call(request("/api"))];
+        let began = Instant::now();
+        let late = async move { late.await.map_err(kube::Error::Service) };
+        let failed: Result<(), _> = bounded("it", late).await;
+        assert!(matches!(failed, Err(ApiFailure::Unreachable { .. })), "{failed:?}");
+        assert_eq!(began.elapsed(), REQUEST_TIMEOUT + Duration::from_secs(1));
+    }
+
+    #[test]
+    fn events_are_told_from_work() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/default/events", true),
+            ("/api/v1/namespaces/default/events/a.1", true),
+            ("/api/v1/namespaces/events/persistentvolumeclaims/events", false),
+            ("/api/v1/persistentvolumes/events", false),
+        ] {
+            assert_eq!(is_event(&request(path)), expected, "{path}");
+        }
     }
 
     #[test]

@@ -36,7 +36,9 @@ pub struct Watch<K: Kind> {
     scope: Scope,
     /// Whether the server streams its lists, as far as is known.
     streams: bool,
-    /// The version that the store has come to; `None` before a list is complete.
+    /// The list that it began with.
+    list: u64,
+    /// The version that the store has come to; `None` before that list is complete.
     position: Option<String>,
 }
 
@@ -56,7 +58,8 @@ enum Interruption {
 impl<K: Kind> Watch<K> {
     /// A watch that fills `store`.
     pub fn new(client: Client, store: Arc<Store<K>>) -> Self {
-        Self { client, store, scope: Scope::default(), streams: true, position: None }
+        let list = store.asked();
+        Self { client, store, scope: Scope::default(), streams: true, list, position: None }
     }
 
     /// The same for the objects of one namespace only.
@@ -76,38 +79,52 @@ impl<K: Kind> Watch<K> {
     /// Watches until it is told to stop. Failures are retried for as long as it takes.
     pub async fn run(mut self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
+            let store = Arc::clone(&self.store);
             let mut pause = Pause::default();
             loop {
-                let began = Instant::now();
-                let ended = self.advance().await;
-                if began.elapsed() >= STABLE {
-                    pause.reset();
-                }
-                match ended {
-                    Ok(()) => {}
-                    Err(Interruption::NoStreams) => {
-                        tracing::debug!(
-                            kind = K::KIND,
-                            "the server does not stream lists: listing by pages"
-                        );
-                        self.streams = false;
-                        continue;
-                    }
-                    Err(Interruption::Expired) => {
-                        tracing::debug!(
-                            kind = K::KIND,
-                            "listing anew: the server has no such version any more"
-                        );
-                        self.position = None;
-                    }
-                    Err(error) => {
-                        tracing::warn!(kind = K::KIND, %error, "watch failed and is resumed");
+                let list = self.list;
+                tokio::select! {
+                    () = self.attempt(&mut pause) => {}
+                    // At once, whatever the server did before.
+                    () = store.asked_beyond(list) => {
+                        (self.list, self.position) = (store.asked(), None);
+                        pause.reset();
                     }
                 }
-                pause.wait().await;
             }
         })
         .await;
+    }
+
+    /// Follows for as long as that goes well, and rests if it did not.
+    async fn attempt(&mut self, pause: &mut Pause) {
+        let began = Instant::now();
+        let ended = self.advance().await;
+        if began.elapsed() >= STABLE {
+            pause.reset();
+        }
+        match ended {
+            Ok(()) => {}
+            Err(Interruption::NoStreams) => {
+                tracing::debug!(
+                    kind = K::KIND,
+                    "the server does not stream lists: listing by pages"
+                );
+                self.streams = false;
+                return;
+            }
+            Err(Interruption::Expired) => {
+                tracing::debug!(
+                    kind = K::KIND,
+                    "listing anew: the server has no such version any more"
+                );
+                self.position = None;
+            }
+            Err(error) => {
+                tracing::warn!(kind = K::KIND, %error, "watch failed and is resumed");
+            }
+        }
+        pause.wait().await;
     }
 
     /// Follows from where the store is; lists first where it has to.
@@ -170,7 +187,7 @@ impl<K: Kind> Watch<K> {
                 let number = version.parse().ok();
                 let ended = bookmark.metadata.annotations.contains_key(INITIAL_END);
                 match shown.take_if(|_| ended) {
-                    Some(all) => self.store.settle(&all, number),
+                    Some(all) => self.store.settle(self.list, &all, number),
                     None => self.store.reach(number),
                 }
                 self.come_to(version, shown.is_some());
@@ -201,7 +218,7 @@ impl<K: Kind> Watch<K> {
                 self.store.show(object);
             }
         }
-        self.store.settle(&shown, pages.version().parse().ok());
+        self.store.settle(self.list, &shown, pages.version().parse().ok());
         self.position = Some(pages.version().to_owned());
         Ok(())
     }

@@ -1,7 +1,8 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use kube::Client;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{
     CsiNode, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Store,
@@ -37,7 +38,11 @@ pub struct Caches {
     pub contents: Arc<Store<VolumeSnapshotContent>>,
     /// The driver's classes of snapshots.
     pub snapshot_classes: Arc<Store<VolumeSnapshotClass>>,
+    /// The node whose snapshots alone are watched, if not those of all.
+    snapshots_of: Option<String>,
     wanted: watch::Sender<Vec<Watched>>,
+    /// When all objects were last asked for.
+    renewed: Arc<Mutex<Instant>>,
 }
 
 /// A kind that is watched once a controller wants it.
@@ -127,18 +132,16 @@ impl Caches {
             }),
             contents: of_driver(&is_own, |it: &VolumeSnapshotContent| &it.spec.driver),
             snapshot_classes: of_driver(&is_own, |it: &VolumeSnapshotClass| &it.driver),
+            snapshots_of: None,
             wanted: watch::Sender::default(),
+            renewed: Arc::new(Mutex::new(Instant::now())),
         }
     }
 
     /// The same without the snapshots that snapshotters of other nodes serve.
     #[must_use]
-    pub fn on_node(mut self, driver: &str, node: &str) -> Self {
-        let (driver, node) = (driver.to_owned(), node.to_owned());
-        self.contents = Store::new(move |content: &mut VolumeSnapshotContent| {
-            let served_by = content.metadata.labels.get(label::SNAPSHOT_MANAGED_BY);
-            content.spec.driver == driver && served_by == Some(&node)
-        });
+    pub fn on_node(mut self, node: &str) -> Self {
+        self.snapshots_of = Some(node.to_owned());
         self
     }
 
@@ -153,6 +156,27 @@ impl Caches {
             }
             wanted.len() > before
         });
+    }
+
+    /// Has everything listed anew, unless what there is was asked for within the time that counts as `new`. Whoever begins to
+    /// lead has to know what the leader before has done, and watches may not have noticed yet that they were cut off.
+    pub fn renew(&self, new: Duration) {
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        if renewed.elapsed() < new {
+            return;
+        }
+        *renewed = Instant::now();
+        self.attachments.renew();
+        self.volumes.renew();
+        self.csi_nodes.renew();
+        self.nodes.renew();
+        self.claims.renew();
+        self.pods.renew();
+        self.storage_classes.renew();
+        self.attributes_classes.renew();
+        self.snapshots.renew();
+        self.contents.renew();
+        self.snapshot_classes.renew();
     }
 
     /// Keeps them as the API is, with one watch for each kind that is wanted, until it is told to stop.
@@ -189,7 +213,10 @@ impl Caches {
             stop: &CancellationToken,
             watches: &mut JoinSet<()>,
         ) {
-            watches.spawn(Watch::new(client.clone(), Arc::clone(store)).run(stop.clone()));
+            watches.spawn(watch(store, client).run(stop.clone()));
+        }
+        fn watch<K: Kind>(store: &Arc<Store<K>>, client: &Client) -> Watch<K> {
+            Watch::new(client.clone(), Arc::clone(store))
         }
         match kind {
             Watched::Attachments => begin(&self.attachments, client, stop, watches),
@@ -201,7 +228,13 @@ impl Caches {
             Watched::StorageClasses => begin(&self.storage_classes, client, stop, watches),
             Watched::AttributesClasses => begin(&self.attributes_classes, client, stop, watches),
             Watched::Snapshots => begin(&self.snapshots, client, stop, watches),
-            Watched::Contents => begin(&self.contents, client, stop, watches),
+            Watched::Contents => {
+                let mut contents = watch(&self.contents, client);
+                if let Some(node) = &self.snapshots_of {
+                    contents = contents.labelled(label::SNAPSHOT_MANAGED_BY, node);
+                }
+                watches.spawn(contents.run(stop.clone()));
+            }
             Watched::SnapshotClasses => begin(&self.snapshot_classes, client, stop, watches),
         }
     }

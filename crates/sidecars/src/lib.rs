@@ -22,6 +22,7 @@ pub mod resizer;
 pub mod snapshot_controller;
 pub mod snapshotter;
 
+mod attributes_api;
 mod caches;
 mod capability;
 mod occasions;

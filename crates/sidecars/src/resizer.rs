@@ -38,7 +38,7 @@ use self::{
     notes::Notes,
     place::Place,
 };
-use crate::{Caches, caches::Watched};
+use crate::{Caches, attributes_api, caches::Watched};
 
 /// How a [`Resizer`] works; the defaults are upstream's.
 #[derive(Clone, Debug)]
@@ -152,7 +152,11 @@ impl Resizer {
             Some(node) => Some(Place::of(node, &driver).await?),
             None => None,
         };
-        abilities.modifies &= options.modify && modification::is_served(&client).await;
+        abilities.modifies &= options.modify;
+        if abilities.modifies && !attributes_api::is_served(&client).await {
+            tracing::info!("volumes are not modified: the API has no VolumeAttributesClass v1");
+            abilities.modifies = false;
+        }
         caches.want(&[Watched::Claims, Watched::Volumes]);
         if options.in_use {
             caches.want(&[Watched::Pods]);

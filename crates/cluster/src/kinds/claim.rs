@@ -128,6 +128,11 @@ impl PersistentVolumeClaim {
         self.spec.data_source.as_deref().or(self.spec.data_source_ref.as_deref())
     }
 
+    /// Whether it has a volume, or was given one that it is to have.
+    pub fn is_bound(&self) -> bool {
+        self.spec.volume_name.as_deref().is_some_and(|volume| !volume.is_empty())
+    }
+
     /// Its class.
     pub fn class(&self) -> Option<&str> {
         let older = self.metadata.annotations.get(annotation::STORAGE_CLASS_BETA);

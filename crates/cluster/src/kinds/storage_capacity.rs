@@ -4,10 +4,12 @@ use super::{Attributes, Index, IndexedBy, Kind, Meta, Size};
 
 /// How much a driver can still make of one class in one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(from = "Document")]
 pub struct CsiStorageCapacity {
     /// Its metadata.
     pub metadata: Meta,
+    /// Those with whom it goes.
+    pub owners: Vec<Owner>,
     /// The class.
     pub storage_class_name: String,
     /// The place; `None` is nowhere.
@@ -18,12 +20,54 @@ pub struct CsiStorageCapacity {
     pub maximum_volume_size: Option<Size>,
 }
 
+/// An object that another goes with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Owner {
+    /// Its UID.
+    pub uid: String,
+    /// Whether it is the one that manages the other.
+    pub controller: bool,
+}
+
 /// Labels that nodes have to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
     /// Each of them, with its value.
     pub match_labels: Attributes,
+}
+
+/// An object as it is in the API: owners are part of the metadata, but of no other kind do we read them.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Document {
+    metadata: OwnedMeta,
+    storage_class_name: String,
+    node_topology: Option<LabelSelector>,
+    capacity: Option<Size>,
+    maximum_volume_size: Option<Size>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct OwnedMeta {
+    #[serde(flatten)]
+    meta: Meta,
+    owner_references: Vec<Owner>,
+}
+
+impl From<Document> for CsiStorageCapacity {
+    fn from(document: Document) -> Self {
+        Self {
+            metadata: document.metadata.meta,
+            owners: document.metadata.owner_references,
+            storage_class_name: document.storage_class_name,
+            node_topology: document.node_topology,
+            capacity: document.capacity,
+            maximum_volume_size: document.maximum_volume_size,
+        }
+    }
 }
 
 impl CsiStorageCapacity {
@@ -49,5 +93,38 @@ impl Kind for CsiStorageCapacity {
 
     fn meta(&self) -> &Meta {
         &self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn it_is_read_with_its_owners() {
+        let read = |metadata| -> CsiStorageCapacity {
+            let document =
+                json!({ "metadata": metadata, "storageClassName": "fast", "capacity": "1Gi" });
+            serde_json::from_str(&document.to_string()).unwrap()
+        };
+        let object = read(json!({
+            "name": "csisc-1", "namespace": "ns", "uid": "u", "resourceVersion": "7",
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"], "labels": { "l": "1" },
+            "managedFields": [{ "manager": "m" }],
+            "ownerReferences": [
+                { "apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1", "controller": true },
+                { "apiVersion": "v1", "kind": "Pod", "name": "b", "uid": "2" },
+            ],
+        }));
+        let meta = &object.metadata;
+        assert_eq!((&*meta.key(), meta.version()), ("ns/csisc-1", Some(7)));
+        assert!(meta.deleting && meta.has_finalizer("f"));
+        assert_eq!(meta.labels.get("l"), Some("1"));
+        let owner = |uid: &str, controller| Owner { uid: uid.to_owned(), controller };
+        assert_eq!(object.owners, [owner("1", true), owner("2", false)]);
+        assert_eq!(object.capacity, Some(Size(1 << 30)));
+        assert_eq!(read(json!({ "name": "csisc-2" })).owners, []);
     }
 }

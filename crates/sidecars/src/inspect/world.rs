@@ -63,7 +63,6 @@ impl World {
     /// When the API refuses a list or cannot be reached. That it does not know snapshots is none.
     pub async fn read(client: &Client, namespace: Option<&str>) -> Result<Self, ApiFailure> {
         let all = None;
-        let warnings = "type=Warning";
         let (claims, volumes, attachments, storage_classes, csi_nodes, pods, warnings) = tokio::try_join!(
             objects(client, namespace),
             objects(client, all),
@@ -71,7 +70,7 @@ impl World {
             objects(client, all),
             objects(client, all),
             list(client, "Pod", "/api/v1", namespace, "pods", None),
-            list(client, "Event", "/api/v1", namespace, "events", Some(warnings)),
+            warnings(client, namespace),
         )?;
         let (snapshots, contents, snapshot_classes) = tokio::try_join!(
             optional(client, namespace),
@@ -215,6 +214,24 @@ async fn optional<K: Kind>(
         answer => answer,
     }
 }
+
+/// Warnings in a namespace, or in all. Those about objects of the cluster, such as volumes, are in a namespace of their own,
+/// which not everybody may look into.
+async fn warnings(client: &Client, namespace: Option<&str>) -> Result<Vec<Value>, ApiFailure> {
+    let of =
+        |namespace| list(client, "Event", "/api/v1", namespace, "events", Some("type=Warning"));
+    let mut found = of(namespace).await?;
+    if namespace.is_some_and(|it| it != CLUSTER_EVENTS) {
+        match of(Some(CLUSTER_EVENTS)).await {
+            Err(ApiFailure::Forbidden { .. }) => {}
+            more => found.extend(more?),
+        }
+    }
+    Ok(found)
+}
+
+/// Where events about objects are that have no namespace.
+const CLUSTER_EVENTS: &str = "default";
 
 async fn list(
     client: &Client,

@@ -45,7 +45,11 @@ impl Shared {
         if let Some(Begun { claim, began, made: Some(object), .. }) = &begun {
             return self.save(claim, object, *began).await;
         }
+        let is_begun = begun.is_some();
         let known = self.claims.store().get(&key.key).filter(|it| it.metadata.uid == *key.uid);
+        // One that was bound elsewhere meanwhile has done with this volume as one that is gone has: once the volume is
+        // known to the API, it is released and deleted.
+        let known = known.filter(|it| !is_begun || !it.is_bound());
         let Some(claim) = known.or(begun.map(|begun| begun.claim)) else {
             self.ledger.forget(&key.uid);
             return Outcome::Done;
@@ -55,7 +59,10 @@ impl Shared {
         match claim_need(&claim, class.as_deref(), driver, node) {
             Ok(ClaimNeed::Volume) => {}
             Ok(ClaimNeed::Nothing) => {
-                self.ledger.forget(&key.uid);
+                // What is in the making is finished when the claim has gone, or wants it again.
+                if !is_begun {
+                    self.ledger.forget(&key.uid);
+                }
                 return Outcome::Done;
             }
             Err(refusal) => return self.refuse(&claim, &refusal),

@@ -17,9 +17,8 @@ pub(super) enum ClaimNeed {
 /// Whether a claim asks this driver for a volume, all else aside.
 pub(super) fn concerns(claim: &PersistentVolumeClaim, driver: &str) -> bool {
     let annotations = &claim.metadata.annotations;
-    let bound = claim.spec.volume_name.as_deref().is_some_and(|volume| !volume.is_empty());
     let migrated = annotations.get(annotation::MIGRATED_TO) == Some(driver);
-    !bound && (migrated || provisioner(claim) == Some(driver))
+    !claim.is_bound() && (migrated || provisioner(claim) == Some(driver))
 }
 
 /// What a claim needs. `node` tells that only claims of this node are served.

@@ -28,6 +28,7 @@ pub struct ProvisionerMetrics {
     provisioned: Outcomes<ClaimLabels>,
     deleted: Outcomes<VolumeLabels>,
     leftovers: Gauge,
+    unknown: Gauge,
     capacities: CapacityMetrics,
 }
 
@@ -37,6 +38,7 @@ impl Default for ProvisionerMetrics {
             provisioned: Outcomes::new(),
             deleted: Outcomes::new(),
             leftovers: Gauge::default(),
+            unknown: Gauge::default(),
             capacities: CapacityMetrics::default(),
         }
     }
@@ -56,12 +58,19 @@ impl ProvisionerMetrics {
             "Number of volumes that the driver has and that no claim or PersistentVolume knows",
             self.leftovers.clone(),
         );
+        registry.register(
+            "csi_provisioner_unknown_volumes",
+            "Number of volumes that the driver has, that no PersistentVolume knows and whose ids name no claim",
+            self.unknown.clone(),
+        );
         registry.register_collector(Box::new(self.capacities.clone()));
     }
 
-    /// So many volumes are nobody's.
-    pub(super) fn left_over(&self, count: usize) {
-        self.leftovers.set(i64::try_from(count).unwrap_or(i64::MAX));
+    /// So many volumes of ours are nobody's, and of so many it is unknown whose they were.
+    pub(super) fn left_over(&self, ours: usize, unknown: usize) {
+        for (gauge, count) in [(&self.leftovers, ours), (&self.unknown, unknown)] {
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     /// The capacities that are told from now on, if any.

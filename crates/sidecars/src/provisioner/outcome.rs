@@ -52,6 +52,7 @@ impl Shared {
         self.events.tell(&**claim, EventType::Normal, "ProvisioningSucceeded", message);
         tracing::info!(claim = claim.title(), volume = name, "volume provisioned");
         self.release_snapshot_of(claim).await;
+        self.release_claim_of(claim).await;
         Outcome::Done
     }
 
@@ -83,6 +84,7 @@ impl Shared {
             State::Finished | State::Reschedule => {
                 self.ledger.end(uid);
                 self.ledger.forget_memory(uid);
+                self.release_claim_of(claim).await;
             }
         }
         if infeasible {

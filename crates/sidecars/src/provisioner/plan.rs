@@ -3,7 +3,7 @@
 use http::Request;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use wharf_cluster::{Attributes, Meta, PersistentVolumeClaim, StorageClass, bounded};
+use wharf_cluster::{ApiFailure, Attributes, Meta, PersistentVolumeClaim, StorageClass, bounded};
 use wharf_facts::finalizer::SNAPSHOT_RESTORE_PROTECTION;
 use wharf_proto::csi::{
     CreateVolumeRequest, VolumeContentSource,
@@ -21,7 +21,7 @@ use super::{
     source::{self, CLAIM, SNAPSHOT, Source, SourceRefusal},
     topology::{self, Wish},
 };
-use crate::secret;
+use crate::{attributes_api, secret};
 
 /// All that is known before the driver is asked.
 pub(super) struct Plan {
@@ -70,12 +70,16 @@ impl Shared {
                     topology::requirement(wish, self.options.topology, &self.places(), memory)
                 })?;
         }
-        if let Some(class) = attributes_class {
-            call.mutable_parameters = self.attributes(class).await?;
-        }
+        let attributes_class = match attributes_class {
+            Some(class) => self.attributes(class).await?.map(|attributes| (class, attributes)),
+            None => None,
+        };
         call.secrets = secret::read(&self.client, secrets.provisioner.as_ref()).await?;
         call.volume_content_source = self.content_source(claim, source).await?;
-        let attributes_class = attributes_class.map(str::to_owned);
+        let attributes_class = attributes_class.map(|(class, attributes)| {
+            call.mutable_parameters = attributes;
+            class.to_owned()
+        });
         Ok(Plan {
             call,
             fs_type,
@@ -91,9 +95,19 @@ impl Shared {
         named.filter(|name| !name.is_empty() && self.options.attributes_classes)
     }
 
-    async fn attributes(&self, class: &str) -> Result<BTreeMap<String, String>, Failure> {
+    /// The attributes of a class; `None` where the API has no such classes, and the claim's wish cannot be met.
+    async fn attributes(&self, class: &str) -> Result<Option<BTreeMap<String, String>>, Failure> {
         let of = Meta { name: class.to_owned(), ..Meta::default() };
-        let found = self.attributes_classes.get(&of).await.map_err(Failure::Read)?;
+        let found = match self.attributes_classes.get(&of).await {
+            Err(ApiFailure::NotFound { .. }) if !attributes_api::is_served(&self.client).await => {
+                tracing::info!(
+                    class,
+                    "the volume is made without it: the API has no VolumeAttributesClass v1"
+                );
+                return Ok(None);
+            }
+            found => found.map_err(Failure::Read)?,
+        };
         if found.driver_name != self.options.driver {
             return Err(Failure::Refused(Refusal::AttributesDriver {
                 class: class.to_owned(),
@@ -101,7 +115,7 @@ impl Shared {
                 driver: self.options.driver.clone(),
             }));
         }
-        Ok(found.parameters.to_map())
+        Ok(Some(found.parameters.to_map()))
     }
 
     /// All annotations of the claim, where names of secrets are made of them; caches do not keep them.

@@ -92,6 +92,14 @@ impl Shared {
         own || volume.is_some_and(|volume| volume.is_of(&self.options.driver))
     }
 
+    /// Lets the claim go that another was cloned from, now that the other's volume is not in the making any more.
+    pub(super) async fn release_claim_of(&self, claim: &PersistentVolumeClaim) {
+        if let Ok(Some(Source::Claim(name))) = Source::of(claim) {
+            // What fails is repeated by the resync.
+            self.release_claim(&beside(claim, name).key().into()).await;
+        }
+    }
+
     /// Once the last clone is made, which is when its claim is no longer pending, or gone.
     async fn release_claim(&self, key: &Key) -> Outcome {
         let Some(claim) = self.claims.store().get(key).filter(|claim| self.is_held(claim)) else {

@@ -1,7 +1,6 @@
 //! The operation for a claim whose volume is to have other attributes.
 
 mod decide;
-mod discovery;
 mod failure;
 mod reasons;
 mod status;
@@ -21,7 +20,6 @@ use wharf_facts::{annotation, context};
 use wharf_proto::csi::ControllerModifyVolumeRequest;
 use wharf_reconcile::{Attempt, Operation, Outcome, Reconciler};
 
-pub(super) use self::discovery::is_served;
 use self::{
     decide::{Step, is_same_wish, next},
     failure::Failure,

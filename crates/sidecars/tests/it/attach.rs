@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use http::Method;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -148,6 +149,23 @@ async fn what_cannot_be_attached_says_why() {
     bench.start();
     let message = "PersistentVolume \"attach-why\" is marked for deletion";
     bench.journal.expect([bench.attach_error_line(message, None)]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_is_unknown_is_waited_for_also_where_this_cannot_be_said() {
+    let Some(mut bench) = Bench::new("attach-unsaid", &[]).await else { return };
+    bench.journal.fail_once(Method::PATCH, "attach-unsaid/status", 500);
+    bench.node().await;
+    bench.attachment(|_| {}).await;
+    bench.start();
+    let error = bench.attach_error_line("persistentvolume \"attach-unsaid\" not found", None);
+    bench.journal.expect([format!("{error} -> 500"), error.clone()]).await;
+    bench.volume(|_| {}).await;
+    let [protect, prepare, publish, attached] = bench.attach_lines();
+    // It may be looked for some more times before it is there, which nobody has to be told again.
+    let lines = bench.journal.wait_for(6).await;
+    assert_eq!(lines[2..], [protect, prepare, publish, attached], "{lines:#?}");
     bench.stop().await;
 }
 

@@ -125,6 +125,27 @@ impl Bench {
         self.create(ATTACHMENTS, "VolumeAttachment", attachment).await;
     }
 
+    /// Both under another name, and what the changes make of them.
+    pub(crate) async fn pair(
+        &self,
+        name: &str,
+        change_volume: impl FnOnce(&mut Value),
+        change_attachment: impl FnOnce(&mut Value),
+    ) {
+        self.volume(|it| {
+            it["metadata"]["name"] = json!(name);
+            it["spec"]["csi"]["volumeHandle"] = json!(format!("{name}-handle"));
+            change_volume(it);
+        })
+        .await;
+        self.attachment(|it| {
+            it["metadata"]["name"] = json!(name);
+            it["spec"]["source"]["persistentVolumeName"] = json!(name);
+            change_attachment(it);
+        })
+        .await;
+    }
+
     /// All three, attached, and the journal empty.
     pub(crate) async fn attached(&mut self) {
         self.node().await;

@@ -1,6 +1,6 @@
 //! A driver that does nothing, as well or as badly as it is told.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ use wharf_uds::Routes;
 use crate::journal::Journal;
 use crate::provisioner::volumes::Volumes;
 pub(crate) use crate::scripted::Answer;
-use crate::scripted::{self, others};
+use crate::scripted::{self, Answers, others};
 
 /// Clones share everything.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub(crate) struct Driver(Arc<Inner>);
 struct Inner {
     journal: Journal,
     capabilities: Vec<rpc::Type>,
-    answers: Mutex<VecDeque<Answer>>,
+    answers: Answers<Answer>,
     /// What each volume was attached with, by its handle and the node's id.
     attached: Mutex<BTreeMap<(String, String), csi::ControllerPublishVolumeRequest>>,
     detached: Mutex<Vec<csi::ControllerUnpublishVolumeRequest>>,
@@ -41,7 +41,7 @@ impl Driver {
         Self(Arc::new(Inner {
             journal,
             capabilities: capabilities.to_vec(),
-            answers: Mutex::default(),
+            answers: Answers::default(),
             attached: Mutex::default(),
             detached: Mutex::default(),
             volumes: Volumes::default(),
@@ -55,7 +55,12 @@ impl Driver {
 
     /// Calls that change something are answered so, in this order; after that as they should.
     pub(crate) fn answer(&self, answer: Answer) {
-        self.0.answers.lock().unwrap().push_back(answer);
+        self.answer_about("", answer);
+    }
+
+    /// The same for the next call that is about `part`.
+    pub(crate) fn answer_about(&self, part: &str, answer: Answer) {
+        self.0.answers.push(part, answer);
     }
 
     pub(crate) fn attached(
@@ -65,6 +70,12 @@ impl Driver {
     ) -> Option<csi::ControllerPublishVolumeRequest> {
         let key = (volume.to_owned(), node.to_owned());
         self.0.attached.lock().unwrap().get(&key).cloned()
+    }
+
+    /// Behind everyone's back.
+    pub(crate) fn put(&self, volume: &str, node: &str) {
+        let request = csi::ControllerPublishVolumeRequest::default();
+        self.0.attached.lock().unwrap().insert((volume.to_owned(), node.to_owned()), request);
     }
 
     /// Behind everyone's back.
@@ -84,8 +95,7 @@ impl Driver {
     }
 
     async fn called(&self, line: String) -> Result<(), Status> {
-        let answer = self.0.answers.lock().unwrap().pop_front();
-        Answer::play(answer, &self.0.journal, line).await
+        Answer::play(&self.0.answers, &self.0.journal, line).await
     }
 }
 
@@ -143,7 +153,7 @@ impl Controller for Driver {
         &self,
         request: Request<csi::ListVolumesRequest>,
     ) -> Result<Response<csi::ListVolumesResponse>, Status> {
-        self.0.volumes.listed();
+        self.0.volumes.listed()?;
         let mut nodes = BTreeMap::<String, Vec<String>>::new();
         for (volume, node) in self.0.attached.lock().unwrap().keys() {
             nodes.entry(volume.clone()).or_default().push(node.clone());
@@ -190,11 +200,7 @@ impl Controller for Driver {
         &self,
         request: Request<csi::GetCapacityRequest>,
     ) -> Result<Response<csi::GetCapacityResponse>, Status> {
-        let available_capacity = self.0.volumes.capacity(&request.into_inner());
-        Ok(Response::new(csi::GetCapacityResponse {
-            available_capacity,
-            ..csi::GetCapacityResponse::default()
-        }))
+        self.0.volumes.capacity(request.into_inner()).map(Response::new)
     }
 
     others! {

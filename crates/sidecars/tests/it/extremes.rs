@@ -28,19 +28,7 @@ async fn a_volume_is_attached_whatever_it_is_called() {
     let Some(mut bench) = Bench::new("extreme-attach", &[]).await else { return };
     let name = longest("extreme-attach");
     bench.node().await;
-    bench
-        .volume(|it| {
-            it["metadata"]["name"] = json!(name);
-            fill(it);
-        })
-        .await;
-    bench
-        .attachment(|it| {
-            it["metadata"]["name"] = json!(name);
-            it["spec"]["source"]["persistentVolumeName"] = json!(name);
-            fill(it);
-        })
-        .await;
+    bench.pair(&name, fill, fill).await;
     bench.start();
     let lines = bench.journal.wait_for(4).await;
     assert!(lines[3].contains("\"attached\":true"), "{lines:?}");

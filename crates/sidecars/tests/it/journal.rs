@@ -1,6 +1,5 @@
 //! What was written to the API and asked of the driver, in one order.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ pub(crate) struct Journal {
     events: Arc<watch::Sender<Vec<String>>>,
     faults: Arc<Mutex<Vec<Fault>>>,
     held: Arc<Notify>,
-    lists: Arc<AtomicUsize>,
+    lists: Arc<Mutex<Vec<String>>>,
     /// Objects that are created are named and not shown, and events are kept apart.
     brief: bool,
 }
@@ -84,7 +83,12 @@ impl Journal {
 
     /// How often all objects of a kind were asked for.
     pub(crate) fn lists(&self) -> usize {
-        self.lists.load(Ordering::Relaxed)
+        self.lists.lock().unwrap().len()
+    }
+
+    /// Whether all objects were asked for at an address that contains `part`.
+    pub(crate) fn has_listed(&self, part: &str) -> bool {
+        self.lists.lock().unwrap().iter().any(|list| list.contains(part))
     }
 
     /// Waits until there are so many lines, and gives them.
@@ -99,6 +103,19 @@ impl Journal {
     /// Waits until the journal reads so, line by line.
     pub(crate) async fn expect<const N: usize>(&self, expected: [String; N]) {
         assert_eq!(self.wait_for(N).await, expected);
+    }
+
+    /// Waits until there are so many lines about an object, and gives them as if it were called `alias`.
+    pub(crate) async fn about(&self, name: &str, alias: &str, count: usize) -> Vec<String> {
+        let mut all = self.lines.subscribe();
+        let told =
+            |lines: &Vec<String>| lines.iter().filter(|it| it.contains(name)).count() >= count;
+        let waited = tokio::time::timeout(DEADLINE, all.wait_for(told)).await.is_ok();
+        let lines = self.lines();
+        let lines = lines.iter().filter(|it| it.contains(name)).map(|it| it.replace(name, alias));
+        let lines: Vec<String> = lines.collect();
+        assert!(waited, "{count} lines about {name} were expected, not {lines:#?}");
+        lines
     }
 
     /// Waits until there is this line, among others.
@@ -154,7 +171,7 @@ impl Journal {
         }
         let line = line(&request, &body, self.brief);
         if request.uri().query().is_some_and(|query| query.contains("sendInitialEvents")) {
-            self.lists.fetch_add(1, Ordering::Relaxed);
+            self.lists.lock().unwrap().push(request.uri().to_string());
         }
         let answer = match self.fault(&request) {
             Some(FaultKind::Hold(until)) => {

@@ -6,6 +6,7 @@
 mod attach;
 mod audit;
 mod bench;
+mod codes;
 mod detach;
 mod driver;
 mod extremes;

@@ -1,6 +1,7 @@
 //! What the drivers of these tests have in common.
 
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -14,6 +15,29 @@ use wharf_uds::{ListenOptions, Listener, Routes};
 
 use crate::journal::Journal;
 
+/// What is to be answered: in this order, and to whom.
+pub(crate) struct Answers<A>(Mutex<Vec<(String, A)>>);
+
+impl<A> Default for Answers<A> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<A> Answers<A> {
+    /// The next call that is about `part` is answered so; that of no text is any.
+    pub(crate) fn push(&self, part: &str, answer: A) {
+        self.0.lock().unwrap().push((part.to_owned(), answer));
+    }
+
+    /// The answer to a call, which is written down as `line`.
+    pub(crate) fn take(&self, line: &str) -> Option<A> {
+        let mut answers = self.0.lock().unwrap();
+        let at = answers.iter().position(|(part, _)| line.contains(part))?;
+        Some(answers.remove(at).1)
+    }
+}
+
 /// How the next call is answered.
 pub(crate) enum Answer {
     When(CancellationToken),
@@ -25,11 +49,11 @@ pub(crate) enum Answer {
 impl Answer {
     /// Notes a call, and answers it as was asked for.
     pub(crate) async fn play(
-        answer: Option<Answer>,
+        answers: &Answers<Answer>,
         journal: &Journal,
         line: String,
     ) -> Result<(), Status> {
-        match answer {
+        match answers.take(&line) {
             None => journal.note(line),
             Some(Answer::When(told)) => {
                 journal.note(line);

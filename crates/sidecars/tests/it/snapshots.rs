@@ -120,7 +120,7 @@ impl Bench {
         let client = self.journal.client(&self.admin, Some(role::SNAPSHOTTER));
         let mut caches = Caches::of_all_drivers();
         if let Some(node) = &self.snapshotter.node {
-            caches = caches.on_node(&self.snapshotter.driver, node);
+            caches = caches.on_node(node);
         }
         let options = DriverOptions { hold: true, timeout, ..DriverOptions::default() };
         let driver = wharf_csi::Driver::new(socket, options);
@@ -269,8 +269,12 @@ impl Bench {
 
     /// A merge patch by someone else.
     pub(crate) async fn patch(&self, path: &str, patch: Value) {
-        let request = Request::patch(format!("{path}/{}", self.name))
-            .header("content-type", "application/merge-patch+json");
+        self.patch_at(&format!("{path}/{}", self.name), patch).await;
+    }
+
+    /// The same for an object of another name, or for a part of one.
+    pub(crate) async fn patch_at(&self, path: &str, patch: Value) {
+        let request = Request::patch(path).header("content-type", "application/merge-patch+json");
         self.write(request, &patch).await;
     }
 
@@ -280,13 +284,14 @@ impl Bench {
     }
 
     pub(crate) async fn patch_status_of(&self, path: &str, name: &str, status: Value) {
-        let request = Request::patch(format!("{path}/{name}/status"))
-            .header("content-type", "application/merge-patch+json");
-        self.write(request, &json!({ "status": status })).await;
+        self.patch_at(&format!("{path}/{name}/status"), json!({ "status": status })).await;
     }
 
     pub(crate) async fn delete(&self, path: &str) {
-        let path = format!("{path}/{}", self.name);
+        self.delete_at(&format!("{path}/{}", self.name)).await;
+    }
+
+    pub(crate) async fn delete_at(&self, path: &str) {
         let request = Request::builder().method(Method::DELETE).uri(path).body(Vec::new()).unwrap();
         self.admin.request::<Value>(request).await.unwrap();
     }

@@ -1,7 +1,9 @@
 //! The snapshotter alone: someone else makes contents.
 
+mod codes;
 mod create;
 mod delete;
+mod extremes;
 mod given;
 mod lines;
 mod others;

@@ -83,7 +83,8 @@ impl Personality for Flags {
 
     fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<DriverSource>, FlagError> {
         let mut controller = Attachments(self.options(parsed, &common)?);
-        let driver = self.driver.options(parsed)?;
+        let mut driver = self.driver.options(parsed)?;
+        driver.node.place = controller.0.node.is_some();
         let make: MakeController = Box::new(move |registry, queues| {
             controller.0.metrics.register(registry);
             controller.0.queues = Some(queues.clone());

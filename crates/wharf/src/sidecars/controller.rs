@@ -47,11 +47,18 @@ pub(super) enum Scope {
 impl Scope {
     /// Empty caches with room for what all of these have to see.
     pub(super) fn caches(scopes: &[Self], driver: Option<&str>) -> Caches {
-        match (scopes, driver) {
-            (_, None) => Caches::of_all_drivers(),
-            (scopes, _) if scopes.contains(&Self::Cluster) => Caches::of_all_drivers(),
-            ([Self::Node(node)], Some(driver)) => Caches::of(driver).on_node(driver, node),
-            (_, Some(driver)) => Caches::of(driver),
+        let Some(driver) = driver.filter(|_| !scopes.contains(&Self::Cluster)) else {
+            return Caches::of_all_drivers();
+        };
+        let caches = Caches::of(driver);
+        let node = scopes.iter().find_map(|scope| match scope {
+            Self::Node(node) => Some(node),
+            Self::Driver | Self::Cluster => None,
+        });
+        match node {
+            // Of those that serve one driver only its snapshotter looks at snapshots.
+            Some(node) => caches.on_node(node),
+            None => caches,
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The driver as a sidecar sees it: waited for at the start, asked again whenever it comes back.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::{Context, ensure};
 use prometheus_client::registry::Registry;
 use tokio::time::sleep;
 use tonic::{Code, Status};
 use tracing::{info, warn};
-use wharf_csi::{Capabilities, Driver};
+use wharf_csi::{Capabilities, Driver, NodeCapabilities};
 use wharf_facts::validation::check_driver_name;
 use wharf_uds::{LinkState, RpcMetrics, code_name};
 
@@ -25,6 +25,24 @@ pub(super) struct DriverOptions {
     pub(super) socket: PathBuf,
     /// How long a call may take.
     pub(super) timeout: Duration,
+    /// What counts of the node that the driver is on.
+    pub(super) node: NodeFacts,
+}
+
+/// What of a node makes a driver another one, for those who work by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeFacts {
+    /// Where it stands: only that node is served.
+    pub(super) place: bool,
+    /// What the driver can do there.
+    pub(super) capabilities: bool,
+}
+
+/// What a driver says of its node, as far as that counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct NodeSide {
+    place: Option<BTreeMap<String, String>>,
+    capabilities: Option<NodeCapabilities>,
 }
 
 /// The driver that is at a socket, whichever it is.
@@ -39,6 +57,7 @@ pub(super) struct Connected {
     pub(super) driver: Driver,
     pub(super) name: String,
     pub(super) capabilities: Capabilities,
+    node: NodeSide,
     /// The connection that this was said on.
     generation: u64,
 }
@@ -58,18 +77,20 @@ impl Source for DriverSource {
         probe(&nameless).await?;
         let name = name(&nameless).await?;
         // From here on calls are counted under the driver's name.
-        let connected = identify(&self.named(&name)).await?;
+        let mut connected = identify(&self.named(&name)).await?;
         ensure!(
             connected.name == name,
             "the CSI driver at {} called itself {name} and {} within a moment",
             self.options.socket.display(),
             connected.name
         );
+        // One that does not say is asked again by whoever needs it.
+        connected.node = self.node_side(&connected.driver).await.unwrap_or_default();
         info!(driver = %name, "CSI driver is ready");
         Ok(connected)
     }
 
-    /// Waits until the driver has come back as another one, or with other capabilities. While it is away, and when it
+    /// Waits until the driver has come back as another one, with other capabilities or in another place. While it is away, and when it
     /// comes back as it was, nothing ends: calls fail, and are tried again.
     async fn changed(&self, known: &Connected) -> Connected {
         let mut generation = known.generation;
@@ -84,7 +105,7 @@ impl Source for DriverSource {
                     generation = found.generation;
                 }
                 Ok(found) => {
-                    warn!(driver = %found.name, was = %known.name, "CSI driver is back with another name or other capabilities");
+                    warn!(driver = %found.name, was = %known.name, "CSI driver is back with another name, other capabilities or in another place");
                     return found;
                 }
                 Err(error) => {
@@ -102,11 +123,31 @@ impl Source for DriverSource {
 
 impl DriverSource {
     async fn identify_again(&self, known: &Connected) -> anyhow::Result<Connected> {
-        let found = identify(&known.driver).await?;
-        if found.name == known.name {
-            return Ok(found);
+        let mut found = identify(&known.driver).await?;
+        if found.name != known.name {
+            found = identify(&self.named(&found.name)).await?;
         }
-        identify(&self.named(&found.name)).await
+        found.node = self.node_side(&found.driver).await?;
+        Ok(found)
+    }
+
+    /// What counts of the node that the driver is on.
+    async fn node_side(&self, driver: &Driver) -> anyhow::Result<NodeSide> {
+        let NodeFacts { place, capabilities } = self.options.node;
+        let mut side = NodeSide::default();
+        if place {
+            let info = driver.node_info().await.map_err(refused("NodeGetInfo"))?;
+            side.place = Some(info.topology);
+        }
+        if capabilities {
+            side.capabilities = match driver.node_capabilities().await {
+                Ok(capabilities) => Some(capabilities),
+                // A controller may be alone at its socket.
+                Err(status) if status.code() == Code::Unimplemented => None,
+                Err(status) => return Err(refused("NodeGetCapabilities")(status)),
+            };
+        }
+        Ok(side)
     }
 
     fn named(&self, name: &str) -> Driver {
@@ -139,7 +180,8 @@ impl DriverSource {
 
 impl Connected {
     fn is_same(&self, other: &Connected) -> bool {
-        self.name == other.name && self.capabilities == other.capabilities
+        let said = |it: &Connected| (it.name.clone(), it.capabilities.clone(), it.node.clone());
+        said(self) == said(other)
     }
 }
 
@@ -149,7 +191,8 @@ async fn identify(driver: &Driver) -> anyhow::Result<Connected> {
     let generation = generation(&driver.link().borrow());
     let name = name(driver).await?;
     let capabilities = driver.capabilities().await.map_err(refused("GetCapabilities"))?;
-    Ok(Connected { driver: driver.clone(), name, capabilities, generation })
+    let node = NodeSide::default();
+    Ok(Connected { driver: driver.clone(), name, capabilities, node, generation })
 }
 
 /// Asks until the driver is ready. One that does not answer is not ready yet; one that refuses never will be.
@@ -206,12 +249,14 @@ fn refused(call: &'static str) -> impl Fn(Status) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use tokio::time::Instant;
+    use wharf_proto::csi::Topology;
     use wharf_testkit::csi_driver::{Answer, DriverScript, ScriptedDriver};
 
     use super::*;
 
     fn source(socket: PathBuf) -> DriverSource {
-        let options = DriverOptions { socket, timeout: Duration::from_secs(15) };
+        let node = NodeFacts { place: true, capabilities: true };
+        let options = DriverOptions { socket, timeout: Duration::from_secs(15), node };
         DriverSource::new(options, &mut Registry::default())
     }
 
@@ -250,5 +295,39 @@ mod tests {
             assert!(error.contains(wanted), "{error}");
             driver.stop().await;
         }
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_comes_back_in_another_place_is_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("csi.sock");
+        let at = |zone: &str| {
+            let mut script = DriverScript::new("csi.example.com");
+            let segments = BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+            script.node.accessible_topology = Some(Topology { segments });
+            script
+        };
+        let driver = ScriptedDriver::serve(&socket, at("a"));
+        let source = source(socket.clone());
+        let known = source.connect().await.unwrap();
+        driver.stop().await;
+        let back = ScriptedDriver::serve(&socket, at("a"));
+        let changed = source.changed(&known);
+        tokio::pin!(changed);
+        let returned = async {
+            let mut link = known.driver.link();
+            link.wait_for(|state| ![NONE, known.generation].contains(&generation(state)))
+                .await
+                .map(drop)
+        };
+        tokio::select! {
+            _ = &mut changed => panic!("it is where it was"),
+            returned = returned => returned.unwrap(),
+        }
+        back.stop().await;
+        let elsewhere = ScriptedDriver::serve(&socket, at("b"));
+        let found = tokio::time::timeout(Duration::from_secs(10), changed).await.unwrap();
+        assert_eq!(found.node.place, Some(BTreeMap::from([("zone".to_owned(), "b".to_owned())])));
+        elsewhere.stop().await;
     }
 }

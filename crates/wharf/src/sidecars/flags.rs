@@ -11,7 +11,7 @@ use wharf_cluster::{Access, Throttle};
 
 pub(super) use self::work::{MasterFlag, NodeFlag, RetryFlags, variable, workers};
 use super::{
-    driver::DriverOptions,
+    driver::{DriverOptions, NodeFacts},
     election::{ElectionFlags, ElectionPlan},
 };
 
@@ -190,7 +190,7 @@ impl DriverFlags {
         }
         let socket = wharf_uds::socket_of(parsed.get::<String>(&self.address))
             .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))?;
-        Ok(DriverOptions { socket, timeout })
+        Ok(DriverOptions { socket, timeout, node: NodeFacts::default() })
     }
 }
 

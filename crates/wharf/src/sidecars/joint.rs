@@ -7,7 +7,7 @@ use wharf_cli::{Flag, FlagError, FlagSet, JointFlags, JointLine, LoggingFlags, P
 use super::{
     Attacher, Provisioner, Resizer, SnapshotController, Snapshotter,
     controller::WholeCluster,
-    driver::DriverSource,
+    driver::{DriverSource, NodeFacts},
     flags::{CommonFlags, WHOLE},
     shell::{Part, Personality, start},
 };
@@ -119,10 +119,24 @@ impl Joint {
                 _ => {}
             }
         }
+        // They have one driver, and what counts for one of them makes it another for all.
+        let node = NodeFacts {
+            place: parts.iter().any(|part| part.source.node.place),
+            capabilities: parts.iter().any(|part| part.source.node.capabilities),
+        };
+        parts.iter_mut().for_each(|part| part.source.node = node);
         let of_cluster = lines.iter().find(|(name, _)| *name == SnapshotController::NAME);
         if let (Some((_, parsed)), Some(first)) = (of_cluster, parts.first()) {
             let driver = first.source.clone();
-            parts.push(self.snapshot_controller.part(parsed)?.beside_driver(driver));
+            let controller = self.snapshot_controller.part(parsed)?;
+            if node.place && controller.common.election.is_none() {
+                return Err(parsed.usage_error(
+                    "snapshot-controller serves the whole cluster, and would do so on each node with --node-deployment: \
+                     leave it out with --controllers=*,-snapshot-controller, or give it \
+                     --snapshot-controller-leader-election",
+                ));
+            }
+            parts.push(controller.beside_driver(driver));
         }
         Ok(parts)
     }

@@ -50,6 +50,7 @@ pub(super) struct Flags {
     controller_publish_readonly: Flag<bool>,
     prevent_volume_mode_conversion: Flag<bool>,
     snapshot_orphan_sweep_interval: Flag<Duration>,
+    leftover_check_interval: Flag<Duration>,
     master: MasterFlag,
     capacity: CapacityFlags,
     node: NodeFlags,
@@ -128,6 +129,12 @@ impl Personality for Flags {
                 Duration::from_mins(5),
                 "How often snapshots are let go that nothing is restored from any more. 0: never.",
             ),
+            leftover_check_interval: set.duration(
+                "leftover-check-interval",
+                Duration::from_hours(1),
+                "How often the CSI driver's volumes are compared with the cluster's, where it lists them; those that nobody \
+                 knows are reported. 0: never.",
+            ),
             master: MasterFlag::register(set),
             capacity: CapacityFlags::register(set),
             node: NodeFlags::register(set),
@@ -163,7 +170,8 @@ impl Personality for Flags {
             capacity: self.capacity.plan(parsed)?,
             access: common.access.clone(),
         };
-        let driver = self.driver.options(parsed)?;
+        let mut driver = self.driver.options(parsed)?;
+        driver.node.place = controller.options.node.is_some();
         let make: MakeController = Box::new(move |registry, queues| {
             controller.options.metrics.register(registry);
             controller.options.queues = Some(queues.clone());
@@ -203,6 +211,7 @@ impl Flags {
             guards_volume_mode: *parsed.get(&self.prevent_volume_mode_conversion),
             attributes_classes: gates.enabled(&ATTRIBUTES_CLASS),
             sweep: *parsed.get(&self.snapshot_orphan_sweep_interval),
+            leftovers: *parsed.get(&self.leftover_check_interval),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             metrics: ProvisionerMetrics::default(),
             queues: None,

@@ -88,7 +88,9 @@ impl Personality for Flags {
     fn plan(&self, parsed: &Parsed, mut common: Common) -> Result<Part<DriverSource>, FlagError> {
         let mut controller = Claims(self.options(parsed, &common)?);
         common.access = self.master.access(parsed, common.access)?;
-        let driver = self.driver.options(parsed)?;
+        let mut driver = self.driver.options(parsed)?;
+        driver.node.place = controller.0.node.is_some();
+        driver.node.capabilities = true;
         let make: MakeController = Box::new(move |_, queues| {
             controller.0.queues = Some(queues.clone());
             Arc::new(controller)

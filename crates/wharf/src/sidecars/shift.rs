@@ -22,6 +22,9 @@ use super::{
 const FIRST_REST: Duration = Duration::from_secs(5);
 const LONGEST_REST: Duration = Duration::from_mins(5);
 
+/// What controllers that begin together have listed so short a time ago need not be listed for each of them.
+const NEW: Duration = Duration::from_secs(10);
+
 /// How long controllers may take to stop when their driver has changed.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -121,13 +124,18 @@ impl<For: Clone + Send + Sync + 'static> Post<For> {
             return self.supervise(caches, found, stop.clone(), alone).await;
         };
         let election = candidacy.election(found);
+        let mut new = NEW;
         // A lost Lease ends the work and not the process: it stands again.
         loop {
-            let supervised = |stop| self.supervise(caches, found, stop, alone);
+            let supervised = |stop| {
+                caches.renew(new);
+                self.supervise(caches, found, stop, alone)
+            };
             match election.run(stop, supervised).await {
                 Ok(outcome) => return outcome.unwrap_or(Ok(())),
                 Err(lost) => error!(err = %lost, "stopped leading"),
             }
+            new = Duration::ZERO;
         }
     }
 

@@ -102,7 +102,8 @@ impl Personality for Flags {
             ));
         }
         let mut controller = Snapshots(self.options(parsed, &common)?);
-        let driver = self.driver.options(parsed)?;
+        let mut driver = self.driver.options(parsed)?;
+        driver.node.place = controller.0.node.is_some();
         let make: MakeController = Box::new(move |_, queues| {
             if unsaid {
                 groups::warn();

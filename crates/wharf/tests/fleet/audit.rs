@@ -1,7 +1,9 @@
 //! Who wrote what, as the API server tells it.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::role::OLDER;
@@ -16,6 +18,18 @@ pub(crate) fn writes(site: &Site, from: Ipv4Addr) -> Vec<Value> {
     let mut told = told(site, &from);
     told.retain(|it| it["sourceIPs"][0] == from.as_str() && is_write(it));
     told
+}
+
+/// The kinds of which all objects were asked for from an address, at some time from `since` on.
+pub(crate) fn listed(site: &Site, from: Ipv4Addr, since: Timestamp) -> BTreeSet<String> {
+    let mut told = told(site, "sendInitialEvents=true");
+    told.retain(|it| {
+        let at = it["requestReceivedTimestamp"].as_str().and_then(|at| at.parse().ok());
+        it["sourceIPs"][0] == from.to_string().as_str()
+            && at.is_some_and(|at: Timestamp| at >= since)
+    });
+    let resource = |it: &Value| it["objectRef"]["resource"].as_str().map(str::to_owned);
+    told.iter().filter_map(resource).collect()
 }
 
 /// Sees to it that nobody who has the roles of deploy/ asked for more.

@@ -1,6 +1,7 @@
 //! A driver in memory: it counts what it is asked, and holds an answer back when told.
 
 mod hold;
+mod node;
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,10 @@ struct Entries {
     /// Names under which something was made, for the second time at least.
     doubles: BTreeSet<String>,
     names: BTreeSet<String>,
+    /// RPCs whose next call is refused, and what with.
+    refused: BTreeMap<&'static str, String>,
+    /// What each RPC was called with to prove who calls.
+    credentials: BTreeMap<&'static str, BTreeSet<String>>,
 }
 
 /// A call, as it came in.
@@ -55,22 +60,39 @@ struct Service {
     ledger: Arc<Ledger>,
     /// The name of the door, which is that of the socket.
     door: String,
+    /// The one place from which its volumes are reached; `None` for everywhere.
+    place: Option<Topology>,
 }
+
+/// The secret that tells who calls.
+pub(crate) const PASSWORD: &str = "password";
 
 impl Ledger {
     /// Serves on the socket until the door is dropped. All doors lead to the same volumes.
     pub(crate) fn open(self: &Arc<Self>, driver: &str, socket: &Path) -> Door {
+        self.serve(driver, socket, None)
+    }
+
+    /// The same as a driver of one node, which has its volumes to itself.
+    pub(crate) fn open_at(self: &Arc<Self>, driver: &str, socket: &Path, place: Topology) -> Door {
+        self.serve(driver, socket, Some(place))
+    }
+
+    fn serve(self: &Arc<Self>, driver: &str, socket: &Path, place: Option<Topology>) -> Door {
         let door = socket.file_stem().unwrap().to_str().unwrap().to_owned();
-        let service = Arc::new(Service { ledger: self.clone(), door });
-        let plugin = Plugin::builder(driver, "1.0.0")
+        let on_node = place.is_some();
+        let service = Arc::new(Service { ledger: self.clone(), door, place });
+        let mut builder = Plugin::builder(driver, "1.0.0")
             .volumes(service.clone())
             .attachments(service.clone())
             .expansion(service.clone())
             .modification(service.clone())
             .snapshots(service.clone())
-            .drain(Duration::ZERO)
-            .build()
-            .unwrap();
+            .drain(Duration::ZERO);
+        if on_node {
+            builder = builder.node(service.clone()).topology();
+        }
+        let plugin = builder.build().unwrap();
         let endpoint = socket.to_str().unwrap().parse().unwrap();
         let mut serving = JoinSet::new();
         serving.spawn(async move {
@@ -98,6 +120,17 @@ impl Ledger {
     /// Everything is answered again.
     pub(crate) fn release(&self) {
         self.hold.end();
+    }
+
+    /// The next call of an RPC is refused with this text.
+    pub(crate) fn refuse(&self, rpc: &'static str, text: &str) {
+        self.entries().refused.insert(rpc, text.to_owned());
+    }
+
+    /// The passwords that an RPC was called with.
+    pub(crate) fn passwords(&self, rpc: &str) -> Vec<String> {
+        let entries = self.entries();
+        entries.credentials.get(rpc).into_iter().flatten().cloned().collect()
     }
 
     /// How often an RPC was called, at all doors together.
@@ -158,7 +191,16 @@ impl Service {
         let (door, what) = (self.door.clone(), what.to_string());
         entries.calls.push(Call { at: Timestamp::now(), door, rpc, what });
         self.ledger.hold.admit(rpc, &self.door)?;
-        Ok(entries)
+        match entries.refused.remove(rpc) {
+            Some(text) => Err(Failure::Unauthenticated(text)),
+            None => Ok(entries),
+        }
+    }
+
+    fn proven(&self, rpc: &'static str, secrets: &Secrets) {
+        let mut entries = self.ledger.entries();
+        let password = secrets.get(PASSWORD).unwrap_or_default().to_owned();
+        entries.credentials.entry(rpc).or_default().insert(password);
     }
 
     async fn done(&self, rpc: &'static str) {

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use crate::program::Kind;
 use crate::site::Site;
 
-const VOLUMES: &str = "/api/v1/persistentvolumes";
+pub(crate) const VOLUMES: &str = "/api/v1/persistentvolumes";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
-const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
+pub(crate) const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
 const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
 
 /// A claim with its volume, which everything else is named after.
@@ -21,7 +21,16 @@ pub(crate) struct Life<'a> {
 impl<'a> Life<'a> {
     /// Claims a volume and binds it.
     pub(crate) async fn begin(site: &'a Site, name: &str) -> Self {
-        Self::claimed(site, name, Value::Null).await
+        Self::claimed(site, name, |_| {}).await
+    }
+
+    /// The same for a pod that the scheduler has put on a node.
+    pub(crate) async fn begin_on(site: &'a Site, name: &str, node: &str) -> Self {
+        let pick = |claim: &mut Value| {
+            let annotations = &mut claim["metadata"]["annotations"];
+            annotations["volume.kubernetes.io/selected-node"] = json!(node);
+        };
+        Self::claimed(site, name, pick).await.moved_to(node)
     }
 
     /// Begins, and takes the step that the controller has a part in.
@@ -40,7 +49,8 @@ impl<'a> Life<'a> {
     pub(crate) async fn restore(&self) -> Self {
         let source =
             json!({ "apiGroup": SNAPSHOT_GROUP, "kind": "VolumeSnapshot", "name": self.name });
-        Self::claimed(self.site, &format!("{}-restored", self.name), source).await
+        let name = format!("{}-restored", self.name);
+        Self::claimed(self.site, &name, |claim| claim["spec"]["dataSource"] = source).await
     }
 
     /// The same on another node.
@@ -170,7 +180,7 @@ impl<'a> Life<'a> {
         restored.end().await;
     }
 
-    async fn claimed(site: &'a Site, name: &str, source: Value) -> Self {
+    async fn claimed(site: &'a Site, name: &str, change: impl FnOnce(&mut Value)) -> Self {
         let claims = claims(site);
         let annotations = json!({ "volume.kubernetes.io/storage-provisioner": site.name });
         let mut claim = json!({
@@ -181,9 +191,7 @@ impl<'a> Life<'a> {
                 "resources": { "requests": { "storage": "1Gi" } },
             },
         });
-        if source.is_object() {
-            claim["spec"]["dataSource"] = source;
-        }
+        change(&mut claim);
         let claim = site.api.create(&claims, "PersistentVolumeClaim", claim).await;
         let volume = format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap());
         let life = Self { site, name: name.to_owned(), volume, node: site.name.clone() };

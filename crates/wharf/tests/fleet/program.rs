@@ -25,6 +25,8 @@ pub(crate) enum Program {
     One(Kind, Make),
     /// All controllers of ours.
     Joint,
+    /// Those of ours that a driver of one node has beside it.
+    OnNode,
 }
 
 impl Kind {
@@ -87,7 +89,7 @@ impl Program {
     pub(crate) fn make(self) -> Make {
         match self {
             Self::One(_, make) => make,
-            Self::Joint => Make::Ours,
+            Self::Joint | Self::OnNode => Make::Ours,
         }
     }
 
@@ -96,13 +98,14 @@ impl Program {
         match self {
             Self::One(kind, _) => vec![kind.lease(driver)],
             Self::Joint => Kind::ALL.map(|kind| kind.lease(driver)).into(),
+            Self::OnNode => Vec::new(),
         }
     }
 
     pub(crate) fn name(self) -> String {
         match self {
             Self::One(kind, make) => format!("{make:?}-{}", kind.program()),
-            Self::Joint => JOINT.to_owned(),
+            Self::Joint | Self::OnNode => JOINT.to_owned(),
         }
     }
 
@@ -110,7 +113,7 @@ impl Program {
     pub(crate) fn user(self) -> &'static str {
         match self {
             Self::One(kind, _) => kind.user(),
-            Self::Joint => JOINT,
+            Self::Joint | Self::OnNode => JOINT,
         }
     }
 
@@ -127,6 +130,7 @@ impl Program {
                 &["--feature-gates=CSIVolumeGroupSnapshot=false"]
             }
             Self::One(..) => &[],
+            Self::OnNode => &["--snapshotter-feature-gates=CSIVolumeGroupSnapshot=false"],
             Self::Joint => &[
                 "--snapshotter-feature-gates=CSIVolumeGroupSnapshot=false",
                 "--snapshot-controller-feature-gates=CSIVolumeGroupSnapshot=false",

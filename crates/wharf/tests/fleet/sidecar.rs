@@ -45,6 +45,10 @@ pub(crate) struct Order<'a> {
     pub(crate) host: Option<&'a str>,
     /// Where it finds the API server, if not where that is.
     pub(crate) server: Option<SocketAddr>,
+    /// The node that it serves, if it is not there for the whole cluster.
+    pub(crate) node: Option<&'a str>,
+    /// Flags besides.
+    pub(crate) more: &'a [&'a str],
 }
 
 /// A running sidecar. Where its test fails, it shows what it said.
@@ -58,12 +62,12 @@ pub(crate) struct Sidecar {
 impl Order<'_> {
     /// Starts it; `None` where there is no such program.
     pub(crate) fn start(&self) -> Option<Sidecar> {
-        let name = match self.host {
+        let name = match self.host.or(self.node) {
             Some(host) => format!("{}-{host}", self.program.name()),
             None => self.program.name(),
         };
         let mut command = self.command()?;
-        command.args(PACE).args(self.program.gates());
+        command.args(PACE).args(self.program.gates()).args(self.more);
         command.arg("--kubeconfig").arg(self.kubeconfig(&name));
         if self.program.has_driver() {
             command.arg("--csi-address").arg(&self.socket);
@@ -80,6 +84,10 @@ impl Order<'_> {
             Program::One(kind, Make::Go) => (peers::binary(kind.program())?, &[]),
             Program::One(kind, Make::Ours) => (link(self.folder, kind.program()), &[]),
             Program::Joint => (WHARF.into(), &["sidecars", "--controllers=*"]),
+            Program::OnNode => (
+                WHARF.into(),
+                &["sidecars", "--controllers=provisioner,resizer,snapshotter", "--node-deployment"],
+            ),
         };
         let mut command = match self.host {
             None => Command::new(path),
@@ -90,7 +98,7 @@ impl Order<'_> {
                 command
             }
         };
-        command.args(arguments);
+        command.args(arguments).envs(self.node.map(|node| ("NODE_NAME", node)));
         Some(command)
     }
 
@@ -151,7 +159,7 @@ impl Drop for Sidecar {
 }
 
 /// The binary under the name of the Go program.
-fn link(folder: &Path, program: &str) -> PathBuf {
+pub(crate) fn link(folder: &Path, program: &str) -> PathBuf {
     let link = folder.join(program);
     if !link.exists() {
         symlink(WHARF, &link).unwrap();

@@ -20,6 +20,9 @@ use crate::sidecar::{Order, Sidecar};
 /// Go's resizer reads classes of attributes in the version that was before the first.
 const OLD_CLASSES: &str = "storage.k8s.io/v1beta1";
 
+const STORAGE_CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
+const SNAPSHOT_CLASSES: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses";
+
 /// Tests keep apart by the name, which their driver, namespace, node and classes bear.
 pub(crate) struct Site {
     pub(crate) name: String,
@@ -95,6 +98,18 @@ impl Site {
         Term { holder: holder(&lease).unwrap(), since }
     }
 
+    /// The StorageClass and the VolumeSnapshotClass, made anew with changes that the API takes from nobody.
+    pub(crate) async fn remake_classes(
+        &self,
+        change: impl FnOnce(&mut Value),
+        change_snapshots: impl FnOnce(&mut Value),
+    ) {
+        for path in [STORAGE_CLASSES, SNAPSHOT_CLASSES] {
+            self.api.delete(&format!("{path}/{}", self.name)).await;
+        }
+        self.declare_classes(change, change_snapshots).await;
+    }
+
     /// A node on which the driver is.
     pub(crate) async fn add_node(&self, name: &str) {
         let driver = json!({ "name": self.name, "nodeID": format!("{name}-id") });
@@ -117,6 +132,8 @@ impl Site {
             socket: self.socket(),
             host,
             server: None,
+            node: None,
+            more: &[],
         }
     }
 
@@ -138,17 +155,27 @@ impl Site {
         let namespace = json!({ "metadata": metadata });
         api.create("/api/v1/namespaces", "Namespace", namespace).await;
         self.add_node(name).await;
-        let class =
-            json!({ "metadata": metadata, "provisioner": name, "allowVolumeExpansion": true });
-        api.create("/apis/storage.k8s.io/v1/storageclasses", "StorageClass", class).await;
         let attributes = json!({
             "metadata": metadata, "driverName": name, "parameters": { "iops": "100" },
         });
         let path = "/apis/storage.k8s.io/v1/volumeattributesclasses";
         api.create(path, "VolumeAttributesClass", attributes).await;
-        let class = json!({ "metadata": metadata, "driver": name, "deletionPolicy": "Delete" });
-        let path = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses";
-        api.create(path, "VolumeSnapshotClass", class).await;
+        self.declare_classes(|_| {}, |_| {}).await;
+    }
+
+    async fn declare_classes(
+        &self,
+        change: impl FnOnce(&mut Value),
+        change_snapshots: impl FnOnce(&mut Value),
+    ) {
+        let (name, metadata) = (&self.name, json!({ "name": self.name }));
+        let mut class =
+            json!({ "metadata": metadata, "provisioner": name, "allowVolumeExpansion": true });
+        change(&mut class);
+        self.api.create(STORAGE_CLASSES, "StorageClass", class).await;
+        let mut class = json!({ "metadata": metadata, "driver": name, "deletionPolicy": "Delete" });
+        change_snapshots(&mut class);
+        self.api.create(SNAPSHOT_CLASSES, "VolumeSnapshotClass", class).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! All controllers in one process, on a cluster of their own: a claim's way through each of them.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -54,6 +55,25 @@ fn mistakes_are_named() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(said.contains(wanted), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn what_serves_the_cluster_is_not_run_on_each_node() {
+    let said = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wharf"));
+        // Nothing is started: there is no such kubeconfig.
+        command.args(["sidecars", "--node-deployment", "--kubeconfig=/nonexistent"]).args(more);
+        let output = command.env("NODE_NAME", NODE).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let refused = said(&[]);
+    assert!(refused.contains("--controllers=*,-snapshot-controller"), "{refused}");
+    for accepted in
+        ["--controllers=*,-snapshot-controller", "--snapshot-controller-leader-election"]
+    {
+        let said = said(&[accepted]);
+        assert!(said.contains("kubeconfig /nonexistent"), "{said}");
     }
 }
 

@@ -57,3 +57,39 @@ async fn the_status_shows_what_waits() {
     assert!(ok, "{error}");
     assert!(table.lines().any(|line| line.starts_with("claim default/listed")), "{table}");
 }
+
+#[tokio::test]
+async fn a_volumes_last_error_is_told_in_any_namespace() {
+    let Some(cluster) = Cluster::shared().await.unwrap() else { return };
+    let name = "told-anywhere";
+    let volume = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": { "name": name, "finalizers": ["external-provisioner.volume.kubernetes.io/finalizer"] },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": { "storage": "1Gi" },
+            "csi": { "driver": "told.example.com", "volumeHandle": "v" },
+        },
+    });
+    cluster.apply(&volume).await.unwrap();
+    let uid = cluster.get(&["pv", name]).await.unwrap().unwrap()["metadata"]["uid"].clone();
+    let event = json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": { "name": name, "namespace": "default" },
+        "type": "Warning",
+        "reason": "VolumeFailedDelete",
+        "message": "still in use",
+        "involvedObject": { "kind": "PersistentVolume", "name": name, "uid": uid },
+    });
+    cluster.apply(&event).await.unwrap();
+    cluster.kubectl(&["delete", "pv", name, "--wait=false"]).await.unwrap();
+    let (ok, told, error) = output(cluster, &["status", "-n", "kube-system", "-o", "json"]);
+    let freed = r#"{"metadata":{"finalizers":null}}"#;
+    cluster.kubectl(&["patch", "pv", name, "--patch", freed]).await.unwrap();
+    assert!(ok, "{error}");
+    let findings: Vec<Value> = serde_json::from_str(&told).unwrap();
+    let own = findings.iter().find(|it| it["name"] == name).unwrap();
+    assert_eq!(own["lastError"], "VolumeFailedDelete: still in use");
+}

@@ -1,4 +1,4 @@
-//! A driver of one node as it is meant to be deployed: with its own provisioner beside it, and volumes that nobody attaches.
+//! A driver of one node as it is meant to be deployed: with its own sidecars beside it, and volumes that nobody attaches.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -8,7 +8,9 @@ use wharf_testkit::process::wait_for;
 use crate::node::Driver;
 use crate::objects::claim;
 use crate::rig::PATIENCE;
-use crate::world::{ATTACHMENT, CLAIM, CLASS, CSI_DRIVER, VOLUME, World};
+use crate::world::{
+    ATTACHMENT, CLAIM, CLASS, CONTENT, CSI_DRIVER, SNAPSHOT, SNAPSHOT_CLASS, VOLUME, World,
+};
 
 const APART: &str = "apart.csi.wharf";
 
@@ -26,7 +28,10 @@ async fn volumes_of_a_pod_are_made_and_deleted_with_it() -> Result<()> {
     world.create(CSI_DRIVER, APART, object(manifest("csidriver.yaml")?)).await?;
     let cluster = &world.rig.cluster;
     let driver = Driver::start(cluster, APART, "1Gi", &["--attach=false"]).await?;
-    let controllers = ["provisioner", "resizer"];
+    let mut snapshot_class = object(manifest("volumesnapshotclass.yaml")?);
+    snapshot_class["driver"] = json!(APART);
+    world.create(SNAPSHOT_CLASS, "apart", snapshot_class).await?;
+    let controllers = ["provisioner", "resizer", "snapshotter"];
     let sidecars = driver.sidecars(cluster, &controllers, &["--node-deployment"]).await?;
 
     let template = claim("apart", "320Mi");
@@ -51,6 +56,7 @@ async fn volumes_of_a_pod_are_made_and_deleted_with_it() -> Result<()> {
     let own = attachments.iter().find(|it| it["spec"]["source"]["persistentVolumeName"] == volume);
     ensure!(own.is_none(), "{own:?}");
 
+    snapshot(&world).await?;
     world.end_pod("user").await?;
     world.gone(CLAIM, "user-claimed").await?;
     world.gone(VOLUME, volume).await?;
@@ -60,6 +66,22 @@ async fn volumes_of_a_pod_are_made_and_deleted_with_it() -> Result<()> {
     .await?;
     ensure!(sidecars.stop(PATIENCE).await?.success());
     world.delete(CLASS, "apart").await?;
+    world.delete(SNAPSHOT_CLASS, "apart").await?;
     world.delete(CSI_DRIVER, APART).await?;
     world.end().await
+}
+
+/// A snapshot is taken by the snapshotter of the node that the volume is on, and goes again.
+async fn snapshot(world: &World) -> Result<()> {
+    let source = json!({ "persistentVolumeClaimName": "user-claimed" });
+    let wish = json!({ "spec": { "source": source, "volumeSnapshotClassName": "apart" } });
+    world.create(SNAPSHOT, "user", wish).await?;
+    let taken = world.ready("user").await?;
+    let content = world.get(CONTENT, &taken.name).await?.context("the snapshot's content")?;
+    let labels = &content["metadata"]["labels"];
+    let node = world.rig.cluster.node();
+    ensure!(labels["snapshot.storage.kubernetes.io/managed-by"] == node, "{content:#}");
+    world.delete(SNAPSHOT, "user").await?;
+    world.gone(SNAPSHOT, "user").await?;
+    world.gone(CONTENT, &taken.name).await
 }

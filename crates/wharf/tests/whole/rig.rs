@@ -52,10 +52,10 @@ impl Rig {
         wharf(&cluster, &["crds", "install"]).await?;
         deploy(&cluster).await?;
         let driver = Driver::start(&cluster, DRIVER, "4Gi", &["--attach=true"]).await?;
-        // Each controller has its Lease.
+        // Each controller has its Lease. Snapshots of drivers with a snapshotter on each node are left to that.
         let namespace = format!("--leader-election-namespace={NAMESPACE}");
-        let election = ["--leader-election", &namespace];
-        let mut sidecars = driver.sidecars(&cluster, &CONTROLLERS, &election).await?;
+        let flags = ["--leader-election", &namespace, "--enable-distributed-snapshotting"];
+        let mut sidecars = driver.sidecars(&cluster, &CONTROLLERS, &flags).await?;
         let led = || async { (leases(&cluster).await? == CONTROLLERS.len()).then_some(()) };
         sidecars.ready(PATIENCE, "every controller's Lease", led).await?;
         Ok(Some(Self { cluster, driver, _sidecars: sidecars }))

@@ -28,6 +28,7 @@ pub(crate) const ATTRIBUTES: Kind = global("storage.k8s.io", "VolumeAttributesCl
 pub(crate) const CSI_DRIVER: Kind = global("storage.k8s.io", "CSIDriver");
 pub(crate) const CSI_NODE: Kind = global("storage.k8s.io", "CSINode");
 pub(crate) const CONTENT: Kind = global("snapshot.storage.k8s.io", "VolumeSnapshotContent");
+pub(crate) const SNAPSHOT_CLASS: Kind = global("snapshot.storage.k8s.io", "VolumeSnapshotClass");
 const NAMESPACE: Kind = global("", "Namespace");
 
 const fn namespaced(group: &'static str, name: &'static str) -> Kind {

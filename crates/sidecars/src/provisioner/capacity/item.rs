@@ -82,37 +82,5 @@ fn fnv1a(text: &str) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn an_object_is_found_by_what_it_tells_of() {
-        let object: CsiStorageCapacity = serde_json::from_value(json!({
-            "metadata": { "name": "csisc-1" },
-            "storageClassName": "fast",
-            "nodeTopology": { "matchLabels": { "zone": "a", "rack": "1" } },
-            "capacity": "1Gi",
-        }))
-        .unwrap();
-        let item = Item::of(&object).unwrap();
-        assert_eq!(item.key(), "fast/rack=1,zone=a");
-        assert_eq!(Item::of(&CsiStorageCapacity::default()), None);
-    }
-
-    #[test]
-    fn a_manager_fits_into_a_label() {
-        assert_eq!(managed_by(None), "external-provisioner");
-        assert_eq!(managed_by(Some("n1")), "external-provisioner-n1");
-        let hash = |text| format!("{:08x}", fnv1a(text));
-        assert_eq!(hash("a"), "e40c292c");
-        let node = "x".repeat(43);
-        let expected = format!("external-p-{}-{node}", hash("external-provisioner"));
-        assert_eq!(managed_by(Some(&node)), expected);
-        let node = "x".repeat(60);
-        let expected =
-            format!("external-provisioner-{}", hash(&format!("external-provisioner-{node}")));
-        assert_eq!(managed_by(Some(&node)), expected);
-    }
-}
+#[path = "item_tests.rs"]
+mod tests;

@@ -62,12 +62,8 @@ impl Capacities {
         let capacity = self.ask(item, &class).await?;
         match objects.first() {
             None => drop(self.objects.create(&self.object(item, capacity)).await?),
-            Some(object) if told(object) == capacity => {}
             Some(object) => {
-                let patch = Patch::Merge(json!({
-                    "capacity": capacity.available.to_string(),
-                    "maximumVolumeSize": capacity.largest.map(|size| size.to_string()),
-                }));
+                let Some(patch) = self.correction(object, capacity) else { return Ok(()) };
                 match self.objects.patch(&object.metadata, Part::Main, &patch).await {
                     // The watch will show that it is gone, and that is a reason to make it.
                     Ok(_) | Err(ApiFailure::NotFound { .. }) => {}
@@ -76,6 +72,38 @@ impl Capacities {
             }
         }
         Ok(())
+    }
+
+    /// What has to change for an object to tell of `capacity`, and to go with its owner.
+    fn correction(&self, object: &CsiStorageCapacity, capacity: Capacity) -> Option<Patch> {
+        let owner = self.new_owner(object);
+        if told(object) == capacity && owner.is_none() {
+            return None;
+        }
+        let mut fields = json!({
+            "capacity": capacity.available.to_string(),
+            "maximumVolumeSize": capacity.largest.map(|size| size.to_string()),
+        });
+        Some(match owner {
+            None => Patch::Merge(fields),
+            Some(owner) => {
+                fields["metadata"] = json!({ "ownerReferences": [owner] });
+                Patch::Strategic(fields)
+            }
+        })
+    }
+
+    /// The owner that an object does not have yet: it was made by a provisioner that knew of none, or of another.
+    fn new_owner(&self, object: &CsiStorageCapacity) -> Option<Value> {
+        let mut owner = self.owner.get()?.clone()?;
+        if object.owners.iter().any(|own| owner["uid"] == *own.uid) {
+            return None;
+        }
+        // Only one may manage an object; it goes with the last of its owners all the same.
+        if object.owners.iter().any(|own| own.controller) {
+            owner["controller"] = json!(false);
+        }
+        Some(owner)
     }
 
     async fn ask(&self, item: &Item, class: &StorageClass) -> Result<Capacity, Failure> {

@@ -148,6 +148,22 @@ impl Bench {
         self.set_phase(volume, "Bound").await;
     }
 
+    /// A PersistentVolume of the driver that nobody claims any more, and what `change` makes of it.
+    pub(super) async fn released(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut volume = json!({
+            "metadata": { "name": name, "finalizers": [FINALIZER] },
+            "spec": {
+                "capacity": { "storage": "1Gi" },
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Delete",
+                "csi": { "driver": self.options.driver, "volumeHandle": name },
+            },
+        });
+        change(&mut volume);
+        self.create(VOLUMES, "PersistentVolume", volume).await;
+        self.set_phase(name, "Released").await;
+    }
+
     pub(super) async fn set_phase(&self, volume: &str, phase: &str) {
         let status = json!({ "status": { "phase": phase } });
         self.patch_at(&format!("{VOLUMES}/{volume}/status"), status).await;

@@ -8,9 +8,10 @@ use wharf_sidecars::provisioner::{CapacityOptions, OwnerOptions};
 
 use super::bench::{Bench, CLASSES, SELECTED_NODE, made};
 
-const CAPACITIES: &str = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities";
+pub(super) const CAPACITIES: &str =
+    "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities";
 
-fn options(pod: &str) -> CapacityOptions {
+pub(super) fn options(pod: &str) -> CapacityOptions {
     CapacityOptions {
         namespace: "default".to_owned(),
         owner: Some(OwnerOptions { pod: pod.to_owned(), level: 1 }),
@@ -21,7 +22,7 @@ fn options(pod: &str) -> CapacityOptions {
 }
 
 impl Bench {
-    async fn capacities(&self) -> Vec<Value> {
+    pub(super) async fn capacities(&self) -> Vec<Value> {
         let driver = &self.options.driver;
         let label = format!("labelSelector=csi.storage.k8s.io/drivername={driver}");
         let found = self.get_at(&format!("{CAPACITIES}?{label}")).await.unwrap();
@@ -105,5 +106,50 @@ async fn the_scheduler_is_told_what_is_left() {
     bench.delete(CLASSES).await;
     let gone = format!("DELETE namespaces/default/csistoragecapacities/{object}");
     bench.journal.expect([gone]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn an_object_of_an_earlier_provisioner_gets_its_owner() {
+    let name = "prov-capacity-owner";
+    let Some(mut bench) = Bench::new(name, &[rpc::Type::GetCapacity]).await else { return };
+    bench.capacity = Some(options(name));
+    bench.driver.volumes().stand_at(&bench.zone_key(), "a");
+    bench.driver.volumes().set_capacity(3 << 30);
+    bench.pod().await;
+    bench.node("prov-capacity-owner-1", "a").await;
+    bench.class(|it| it["volumeBindingMode"] = json!("WaitForFirstConsumer")).await;
+    // The capacity is right: it is only the owner that is missing.
+    let other = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "other", "uid": "other-uid", "controller": true,
+    });
+    let object = json!({
+        "metadata": {
+            "name": name,
+            "labels": {
+                "csi.storage.k8s.io/drivername": bench.options.driver,
+                "csi.storage.k8s.io/managed-by": "external-provisioner",
+            },
+            "ownerReferences": [other],
+        },
+        "storageClassName": name,
+        "nodeTopology": { "matchLabels": { bench.zone_key(): "a" } },
+        "capacity": "3Gi",
+    });
+    bench.create(CAPACITIES, "CSIStorageCapacity", object).await;
+    bench.start();
+    let own = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "set", "uid": "set-uid", "controller": false,
+    });
+    let correction = json!({
+        "capacity": "3Gi", "maximumVolumeSize": null, "metadata": { "ownerReferences": [own] },
+    });
+    let path = format!("namespaces/default/csistoragecapacities/{name}");
+    let pod = format!("GET namespaces/default/pods/{name}");
+    bench.journal.expect([pod, format!("PATCH {path} {correction}")]).await;
+    let [object] = &*bench.capacities().await else { panic!() };
+    let owners = object["metadata"]["ownerReferences"].as_array().unwrap();
+    assert!(owners.len() == 2 && owners.contains(&own) && owners.contains(&other), "{owners:?}");
+    bench.delete_at(&format!("{CAPACITIES}/{name}")).await;
     bench.stop().await;
 }

@@ -1,3 +1,4 @@
+use http::Method;
 use serde_json::json;
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_proto::csi::volume_capability::{AccessType, MountVolume, access_mode::Mode};
@@ -127,6 +128,30 @@ async fn a_volume_is_made_with_the_attributes_of_its_class() {
     let refused =
         "Warning ProvisioningFailed VAC prov-vac-foreign referenced in PVC is for driver other";
     bench.journal.event(refused).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn an_api_without_attributes_gives_volumes_without() {
+    let Some(mut bench) = Bench::new("prov-novac", &[rpc::Type::ModifyVolume]).await else {
+        return;
+    };
+    // What is watched is watched by then: the next to be asked for are the class, and which kinds there are.
+    bench.bound().await;
+    bench.journal.fail_once(Method::GET, "/volumeattributesclasses/", 404);
+    bench.journal.fail_once(Method::GET, "/apis/storage.k8s.io/v1", 404);
+    let name = bench
+        .claim(|it| {
+            it["metadata"]["name"] = json!("prov-novac-2");
+            it["spec"]["volumeAttributesClassName"] = json!("prov-novac");
+        })
+        .await;
+    let [create, post] = made(&name);
+    let class = "GET volumeattributesclasses/prov-novac -> 404".to_owned();
+    let kinds = "GET /apis/storage.k8s.io/v1 -> 404".to_owned();
+    bench.journal.expect([class, kinds, create, post]).await;
+    let volume = bench.persistent_volume(&name).await.unwrap();
+    assert!(volume["spec"]["volumeAttributesClassName"].is_null(), "{volume}");
     bench.stop().await;
 }
 

@@ -37,24 +37,42 @@ async fn a_volume_is_deleted_only_when_it_is_detached() {
     let capabilities = [rpc::Type::PublishUnpublishVolume];
     let Some(mut bench) = Bench::new("prov-attached", &capabilities).await else { return };
     bench.options.backoff.first = std::time::Duration::from_mins(1);
-    let name = bench.bound().await;
-    let attachment = json!({
-        "metadata": { "name": bench.name },
-        "spec": {
-            "attacher": bench.options.driver,
-            "nodeName": "prov-node",
-            "source": { "persistentVolumeName": name },
-        },
-    });
-    bench.create(ATTACHMENTS, "VolumeAttachment", attachment).await;
-    bench.set_phase(&name, "Released").await;
-    let event = format!(
-        "Warning VolumeFailedDelete persistentvolume {name} is still attached to node prov-node"
-    );
-    bench.journal.event(&event).await;
+    // Asked for, done, and about to be undone.
+    let states = ["prov-attached-wish", "prov-attached-done", "prov-attached-last"];
+    for name in states {
+        let attachment = json!({
+            "metadata": { "name": name, "finalizers": ["example.com/other"] },
+            "spec": {
+                "attacher": bench.options.driver,
+                "nodeName": "prov-node",
+                "source": { "persistentVolumeName": name },
+            },
+        });
+        bench.create(ATTACHMENTS, "VolumeAttachment", attachment).await;
+        bench.released(name, |_| {}).await;
+    }
+    let [_, done, last] = states.map(|name| format!("{ATTACHMENTS}/{name}"));
+    for path in [&done, &last] {
+        let attached = json!({ "status": { "attached": true } });
+        bench.patch_at(&format!("{path}/status"), attached).await;
+    }
+    bench.delete_at(&last).await;
+    bench.start();
+    for name in states {
+        let event = format!(
+            "Warning VolumeFailedDelete persistentvolume {name} is still attached to node prov-node"
+        );
+        bench.journal.event(&event).await;
+    }
     assert!(bench.journal.lines().is_empty());
-    bench.delete(ATTACHMENTS).await;
-    bench.journal.expect(deleted(&name)).await;
+    for name in states {
+        let path = format!("{ATTACHMENTS}/{name}");
+        bench.patch_at(&path, json!({ "metadata": { "finalizers": null } })).await;
+        if path != last {
+            bench.delete_at(&path).await;
+        }
+        assert_eq!(bench.journal.about(name, name, 3).await, deleted(name));
+    }
     bench.stop().await;
 }
 
@@ -89,31 +107,64 @@ async fn secrets_of_a_deletion_are_those_that_the_volume_names() {
     bench.create("/api/v1/namespaces/default/secrets", "Secret", secret).await;
     for (volume, named) in [("prov-delsecret", "prov-delsecret"), ("prov-delsecret-none", "gone")] {
         let prefix = "volume.kubernetes.io/provisioner-deletion-secret";
-        let volume = json!({
-            "metadata": {
-                "name": volume,
-                "annotations": { format!("{prefix}-name"): named, format!("{prefix}-namespace"): "default" },
-            },
-            "spec": {
-                "capacity": { "storage": "1Gi" },
-                "accessModes": ["ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Delete",
-                "csi": { "driver": bench.options.driver, "volumeHandle": volume },
-            },
-        });
-        bench.create(VOLUMES, "PersistentVolume", volume).await;
+        let annotations =
+            json!({ format!("{prefix}-name"): named, format!("{prefix}-namespace"): "default" });
+        bench
+            .released(volume, |it| {
+                it["metadata"]["annotations"] = annotations;
+                // One that was made by hand has no finalizer of ours.
+                it["metadata"]["finalizers"] = json!([]);
+            })
+            .await;
     }
     bench.start();
-    bench.set_phase("prov-delsecret", "Released").await;
     let read = "GET namespaces/default/secrets".to_owned();
-    // One that was made by hand has no finalizer of ours.
-    let [delete, object, _] = deleted("prov-delsecret");
-    bench.journal.expect([format!("{read}/prov-delsecret"), delete, object]).await;
-    assert_eq!(bench.driver.volumes().last_deleted().secrets["key"], "hush");
-    bench.journal.clear();
-    bench.set_phase("prov-delsecret-none", "Released").await;
-    let [delete, object, _] = deleted("prov-delsecret-none");
-    bench.journal.expect([format!("{read}/gone -> 404"), delete, object]).await;
-    assert!(bench.driver.volumes().last_deleted().secrets.is_empty());
+    for (volume, read, secret) in [
+        ("prov-delsecret", format!("{read}/prov-delsecret"), Some("hush")),
+        ("prov-delsecret-none", format!("{read}/gone -> 404"), None),
+    ] {
+        bench.journal.line(&read).await;
+        let [delete, object, _] = deleted(volume);
+        bench.journal.line(&delete).await;
+        bench.journal.line(&object).await;
+        let call = bench.driver.volumes().deletion_of(volume);
+        assert_eq!(call.secrets.get("key").map(String::as_str), secret);
+    }
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn secrets_of_a_deletion_are_else_those_that_the_class_names() {
+    let Some(mut bench) = Bench::new("prov-delclass", &[]).await else { return };
+    let secret =
+        json!({ "metadata": { "name": "prov-delclass" }, "stringData": { "key": "hush" } });
+    bench.create("/api/v1/namespaces/default/secrets", "Secret", secret).await;
+    let prefix = "csi.storage.k8s.io/provisioner-secret";
+    bench
+        .class(|it| {
+            it["parameters"] = json!({
+                format!("{prefix}-name"): "${pv.name}", format!("{prefix}-namespace"): "${pvc.namespace}",
+            });
+        })
+        .await;
+    bench.start();
+    let reference = json!({ "namespace": "default", "name": "claim", "uid": "1-2" });
+    // Of one the secret is there, of the other it is not, and that keeps nothing from going.
+    for (volume, code, secret) in
+        [("prov-delclass", "", Some("hush")), ("prov-delclass-none", " -> 404", None)]
+    {
+        bench
+            .released(volume, |it| {
+                it["spec"]["storageClassName"] = json!(bench.name);
+                it["spec"]["claimRef"] = reference.clone();
+            })
+            .await;
+        let read = format!("GET namespaces/default/secrets/{volume}{code}");
+        let [delete, object, release] = deleted(volume);
+        bench.journal.expect([read, delete, object, release]).await;
+        let call = bench.driver.volumes().deletion_of(volume);
+        assert_eq!(call.secrets.get("key").map(String::as_str), secret);
+        bench.journal.clear();
+    }
     bench.stop().await;
 }

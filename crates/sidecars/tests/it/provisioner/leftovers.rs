@@ -20,11 +20,13 @@ async fn a_volume_that_nobody_asks_for_is_reported_and_stays() {
     // What is listed from now on is listed for a pass that knows of all this.
     let volumes = bench.driver.volumes();
     let listed = volumes.lists();
-    // One volume per page, and so three for a pass: one may be under way, one is whole, and the next has begun.
-    volumes.listed_times(listed + 7).await;
+    // One volume per page, and so three for a pass: one may be under way, two are whole, since a volume whose id tells
+    // nothing has to be seen twice, and the next has begun.
+    volumes.listed_times(listed + 10).await;
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     assert!(text.contains("csi_provisioner_leftover_volumes 1"), "{text}");
+    assert!(text.contains("csi_provisioner_unknown_volumes 1"), "{text}");
     assert_eq!(volumes.made().len(), 3);
     bench.stop().await;
 }

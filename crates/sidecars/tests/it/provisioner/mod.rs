@@ -3,9 +3,11 @@
 mod bench;
 mod capacity;
 mod claims;
+mod codes;
 mod deletion;
 mod faults;
 mod leftovers;
+mod levels;
 mod local;
 mod sources;
 mod states;

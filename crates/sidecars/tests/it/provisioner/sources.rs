@@ -2,10 +2,13 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_proto::csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
 
 use super::bench::{Bench, CLAIMS, made};
+use crate::driver::Answer;
 use crate::snapshots::installed;
 
 const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io/v1/namespaces/default/volumesnapshots";
@@ -193,5 +196,39 @@ async fn a_claim_is_cloned_and_stays_meanwhile() {
     bench.journal.expect(update).await;
     let finalizers = bench.get(CLAIMS).await.unwrap()["metadata"]["finalizers"].clone();
     assert_eq!(finalizers, json!(["kubernetes.io/pvc-protection"]));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_is_let_go_with_the_last_clone_even_if_that_one_has_no_claim() {
+    let name = "prov-orphan";
+    let Some(mut bench) = Bench::new(name, &[rpc::Type::CloneVolume]).await else { return };
+    bench.bound().await;
+    let (told, then) = (CancellationToken::new(), CancellationToken::new());
+    bench.driver.answer(Answer::ErrorWhen(told.clone(), Status::aborted("still at it")));
+    bench.driver.answer(Answer::When(then.clone()));
+    let clone = bench
+        .claim(|claim| {
+            claim["metadata"]["name"] = json!("prov-orphan-2");
+            claim["spec"]["dataSource"] = json!({ "kind": "PersistentVolumeClaim", "name": name });
+        })
+        .await;
+    let [create, post] = made(&clone);
+    let claim = format!("namespaces/default/persistentvolumeclaims/{name}");
+    let update = [format!("GET {claim}"), format!("PUT {claim}")];
+    let [read, hold] = update.clone();
+    bench.journal.expect([read, hold, format!("{create} -> Aborted")]).await;
+    let path = format!("{CLAIMS}/prov-orphan-2");
+    bench.patch_at(&path, json!({ "metadata": { "finalizers": null } })).await;
+    bench.delete_at(&path).await;
+    told.cancel();
+    bench.journal.line(&create).await;
+
+    // It is finished without its claim, and until then its source stays.
+    bench.journal.clear();
+    bench.delete(CLAIMS).await;
+    then.cancel();
+    let [read, release] = update;
+    bench.journal.expect([post, read, release]).await;
     bench.stop().await;
 }

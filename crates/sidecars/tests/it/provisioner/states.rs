@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::bench::{Bench, CLASSES, made};
+use super::bench::{Bench, CLAIMS, CLASSES, SELECTED_NODE, made};
 use crate::driver::Answer;
 
 #[tokio::test]
@@ -23,6 +23,53 @@ async fn a_volume_that_may_be_in_the_making_is_finished_without_its_claim() {
     bench.journal.expect([format!("{create} -> Aborted"), create, post]).await;
     let failed = "Warning ProvisioningFailed rpc error: code = Aborted desc = still at it";
     bench.journal.event(failed).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_in_the_making_is_remembered_while_its_claim_waits_for_a_node() {
+    let Some(mut bench) = Bench::new("prov-homeless", &[]).await else { return };
+    let told = CancellationToken::new();
+    let pending = Status::aborted("still at it");
+    bench.driver.answer(Answer::ErrorWhen(told.clone(), pending));
+    bench.class(|it| it["volumeBindingMode"] = json!("WaitForFirstConsumer")).await;
+    let select = |it: &mut Value| it["metadata"]["annotations"][SELECTED_NODE] = json!("n");
+    let name = bench.claim(select).await;
+    bench.start();
+    bench.journal.wait_for(1).await;
+    // The node is gone, and the claim is to wait for another.
+    bench.patch(CLAIMS, json!({ "metadata": { "annotations": { SELECTED_NODE: null } } })).await;
+    told.cancel();
+    // What is seen later is served later.
+    let next = bench
+        .claim(|it| {
+            select(it);
+            it["metadata"]["name"] = json!("prov-homeless-next");
+        })
+        .await;
+    let ([create, post], [other, other_post]) = (made(&name), made(&next));
+    let first = [format!("{create} -> Aborted"), other, other_post];
+    bench.journal.expect(first.clone()).await;
+    bench.delete_claim().await;
+    let [failed, other, other_post] = first;
+    bench.journal.expect([failed, other, other_post, create, post]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_in_the_making_is_finished_for_a_claim_that_was_bound_elsewhere() {
+    let Some(mut bench) = Bench::new("prov-elsewhere", &[]).await else { return };
+    let told = CancellationToken::new();
+    let pending = Status::deadline_exceeded("still at it");
+    bench.driver.answer(Answer::ErrorWhen(told.clone(), pending));
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    bench.journal.wait_for(1).await;
+    bench.patch(CLAIMS, json!({ "spec": { "volumeName": "another" } })).await;
+    told.cancel();
+    let [create, post] = made(&name);
+    bench.journal.expect([format!("{create} -> DeadlineExceeded"), create, post]).await;
     bench.stop().await;
 }
 

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
 use tokio::sync::watch;
+use tonic::Status;
 use wharf_proto::csi::{
-    CreateVolumeRequest, DeleteVolumeRequest, GetCapacityRequest, Topology, Volume,
+    CreateVolumeRequest, DeleteVolumeRequest, GetCapacityRequest, GetCapacityResponse, Topology,
+    Volume,
 };
 
 use crate::journal::DEADLINE;
@@ -18,9 +20,11 @@ pub(crate) struct Volumes {
     deleted: Mutex<Vec<DeleteVolumeRequest>>,
     changes: Mutex<VecDeque<fn(&mut Volume)>>,
     place: Mutex<Option<Topology>>,
-    capacity: Mutex<i64>,
+    capacity: Mutex<GetCapacityResponse>,
+    capacity_errors: Mutex<VecDeque<Status>>,
     capacities_asked: Mutex<Vec<GetCapacityRequest>>,
     lists: watch::Sender<usize>,
+    list_errors: Mutex<VecDeque<Status>>,
 }
 
 impl Volumes {
@@ -44,8 +48,10 @@ impl Volumes {
         self.asked.lock().unwrap().last().unwrap().clone()
     }
 
-    pub(crate) fn last_deleted(&self) -> DeleteVolumeRequest {
-        self.deleted.lock().unwrap().last().unwrap().clone()
+    /// How a volume was deleted.
+    pub(crate) fn deletion_of(&self, volume: &str) -> DeleteVolumeRequest {
+        let deleted = self.deleted.lock().unwrap();
+        deleted.iter().find(|it| it.volume_id == volume).unwrap().clone()
     }
 
     pub(crate) fn made(&self) -> Vec<String> {
@@ -59,7 +65,17 @@ impl Volumes {
     }
 
     pub(crate) fn set_capacity(&self, bytes: i64) {
-        *self.capacity.lock().unwrap() = bytes;
+        self.capacity.lock().unwrap().available_capacity = bytes;
+    }
+
+    /// How large one volume can be.
+    pub(crate) fn set_largest(&self, bytes: Option<i64>) {
+        self.capacity.lock().unwrap().maximum_volume_size = bytes;
+    }
+
+    /// The next question about capacity is answered so.
+    pub(crate) fn refuse_capacity(&self, status: Status) {
+        self.capacity_errors.lock().unwrap().push_back(status);
     }
 
     pub(crate) fn capacities_asked(&self) -> Vec<GetCapacityRequest> {
@@ -78,8 +94,14 @@ impl Volumes {
         *self.lists.borrow()
     }
 
-    pub(crate) fn listed(&self) {
+    /// The next question for volumes is answered so.
+    pub(crate) fn refuse_list(&self, status: Status) {
+        self.list_errors.lock().unwrap().push_back(status);
+    }
+
+    pub(crate) fn listed(&self) -> Result<(), Status> {
         self.lists.send_modify(|lists| *lists += 1);
+        self.list_errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
     }
 
     pub(crate) fn asked(&self, request: &CreateVolumeRequest) {
@@ -106,8 +128,14 @@ impl Volumes {
         self.deleted.lock().unwrap().push(request);
     }
 
-    pub(crate) fn capacity(&self, request: &GetCapacityRequest) -> i64 {
-        self.capacities_asked.lock().unwrap().push(request.clone());
-        *self.capacity.lock().unwrap()
+    pub(crate) fn capacity(
+        &self,
+        request: GetCapacityRequest,
+    ) -> Result<GetCapacityResponse, Status> {
+        self.capacities_asked.lock().unwrap().push(request);
+        match self.capacity_errors.lock().unwrap().pop_front() {
+            Some(status) => Err(status),
+            None => Ok(*self.capacity.lock().unwrap()),
+        }
     }
 }

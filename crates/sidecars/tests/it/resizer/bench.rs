@@ -178,33 +178,45 @@ impl Bench {
         change_volume: impl FnOnce(&mut Value),
         status: Value,
     ) {
+        self.bound_as(self.name, change_claim, change_volume, status).await;
+    }
+
+    /// The same under another name.
+    pub(crate) async fn bound_as(
+        &self,
+        name: &str,
+        change_claim: impl FnOnce(&mut Value),
+        change_volume: impl FnOnce(&mut Value),
+        status: Value,
+    ) {
         let mut claim = json!({
-            "metadata": { "name": self.name },
+            "metadata": { "name": name },
             "spec": {
                 "accessModes": ["ReadWriteOnce"],
                 "resources": { "requests": { "storage": "2Gi" } },
                 "storageClassName": self.name,
-                "volumeName": self.name,
+                "volumeName": name,
             },
         });
         change_claim(&mut claim);
-        self.create(CLAIMS, "PersistentVolumeClaim", claim).await;
-        let uid = self.get(CLAIMS).await.unwrap()["metadata"]["uid"].clone();
+        let claim = self.create(CLAIMS, "PersistentVolumeClaim", claim).await;
+        let uid = &claim["metadata"]["uid"];
         let mut volume = json!({
-            "metadata": { "name": self.name },
+            "metadata": { "name": name },
             "spec": {
                 "capacity": { "storage": "1Gi" },
                 "accessModes": ["ReadWriteOnce"],
                 "storageClassName": self.name,
-                "claimRef": { "namespace": "default", "name": self.name, "uid": uid },
-                "csi": { "driver": self.options.driver, "volumeHandle": format!("{}-handle", self.name) },
+                "claimRef": { "namespace": "default", "name": name, "uid": uid },
+                "csi": { "driver": self.options.driver, "volumeHandle": format!("{name}-handle") },
             },
         });
         change_volume(&mut volume);
         self.create(VOLUMES, "PersistentVolume", volume).await;
-        self.patch_status(json!({ "phase": "Bound", "capacity": { "storage": "1Gi" } })).await;
+        let bound = json!({ "phase": "Bound", "capacity": { "storage": "1Gi" } });
+        self.patch_status_of(name, bound).await;
         if status != json!({}) {
-            self.patch_status(status).await;
+            self.patch_status_of(name, status).await;
         }
     }
 
@@ -236,6 +248,21 @@ impl Bench {
         assert_eq!(lines, expected);
     }
 
+    /// Waits until there are so many lines about an object, and gives them as if it bore the name of the test, but for
+    /// times.
+    pub(crate) async fn about(&self, name: &str, count: usize) -> Vec<String> {
+        let lines = self.journal.about(name, self.name, count).await;
+        lines.iter().map(|line| untimed(line)).collect()
+    }
+
+    /// Waits until this event was written, among others.
+    pub(crate) async fn event(&self, reason: &str, message: &str) {
+        let mut lines = self.events.lines();
+        while !told(&lines).contains(&owned((reason, message))) {
+            lines = self.events.wait_for(lines.len() + 1).await;
+        }
+    }
+
     /// Waits until these events and no others were written, each as its reason and its message.
     pub(crate) async fn expect_events<const N: usize>(&self, expected: [(&str, &str); N]) {
         let lines = self.events.wait_for(N).await;
@@ -255,11 +282,11 @@ impl Bench {
         status
     }
 
-    pub(crate) async fn create(&self, path: &str, kind: &str, mut object: Value) {
+    pub(crate) async fn create(&self, path: &str, kind: &str, mut object: Value) -> Value {
         object["kind"] = json!(kind);
         object["apiVersion"] =
             json!(if path.starts_with("/apis") { "storage.k8s.io/v1" } else { "v1" });
-        self.write(Request::post(path), &object).await;
+        self.write(Request::post(path), &object).await
     }
 
     /// A merge patch by someone else.
@@ -271,7 +298,11 @@ impl Bench {
 
     /// The claim's status, by someone else.
     pub(crate) async fn patch_status(&self, status: Value) {
-        let request = Request::patch(format!("{CLAIMS}/{}/status", self.name))
+        self.patch_status_of(self.name, status).await;
+    }
+
+    async fn patch_status_of(&self, name: &str, status: Value) {
+        let request = Request::patch(format!("{CLAIMS}/{name}/status"))
             .header("content-type", "application/merge-patch+json");
         self.write(request, &json!({ "status": status })).await;
     }
@@ -282,16 +313,20 @@ impl Bench {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Option<Value> {
-        let request = Request::get(format!("{path}/{}", self.name)).body(Vec::new()).unwrap();
+        self.get_at(&format!("{path}/{}", self.name)).await
+    }
+
+    pub(crate) async fn get_at(&self, path: &str) -> Option<Value> {
+        let request = Request::get(path).body(Vec::new()).unwrap();
         match self.admin.request(request).await {
             Err(kube::Error::Api(status)) if status.code == 404 => None,
             found => Some(found.unwrap()),
         }
     }
 
-    async fn write(&self, request: http::request::Builder, object: &Value) {
+    async fn write(&self, request: http::request::Builder, object: &Value) -> Value {
         let request = request.body(object.to_string().into_bytes()).unwrap();
-        self.admin.request::<Value>(request).await.unwrap();
+        self.admin.request(request).await.unwrap()
     }
 }
 

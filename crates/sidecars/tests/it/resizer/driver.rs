@@ -1,6 +1,6 @@
 //! A driver that grows and modifies nothing, as well or as badly as it is told.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ use wharf_proto::csi::{
 use wharf_uds::Routes;
 
 use crate::journal::Journal;
-use crate::scripted::{self, Answer, others};
+use crate::scripted::{self, Answer, Answers, others};
 
 /// Clones share everything.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub(crate) struct Driver(Arc<Inner>);
 struct Inner {
     journal: Journal,
     abilities: Abilities,
-    answers: Mutex<VecDeque<Answer>>,
+    answers: Answers<Answer>,
     expanded: Mutex<Option<csi::ControllerExpandVolumeRequest>>,
     modified: Mutex<Option<csi::ControllerModifyVolumeRequest>>,
 }
@@ -46,7 +46,7 @@ impl Driver {
         Self(Arc::new(Inner {
             journal,
             abilities,
-            answers: Mutex::default(),
+            answers: Answers::default(),
             expanded: Mutex::default(),
             modified: Mutex::default(),
         }))
@@ -54,7 +54,12 @@ impl Driver {
 
     /// Calls that grow or modify are answered so, in this order; after that as they should.
     pub(crate) fn answer(&self, answer: Answer) {
-        self.0.answers.lock().unwrap().push_back(answer);
+        self.answer_about("", answer);
+    }
+
+    /// The same for the next call that is about `part`.
+    pub(crate) fn answer_about(&self, part: &str, answer: Answer) {
+        self.0.answers.push(part, answer);
     }
 
     pub(crate) fn expanded(&self) -> csi::ControllerExpandVolumeRequest {
@@ -73,8 +78,7 @@ impl Driver {
     }
 
     async fn called(&self, line: String) -> Result<(), Status> {
-        let answer = self.0.answers.lock().unwrap().pop_front();
-        Answer::play(answer, &self.0.journal, line).await
+        Answer::play(&self.0.answers, &self.0.journal, line).await
     }
 }
 

@@ -40,7 +40,7 @@ fn begin_after_refusal_line(bench: &Bench, size: i64) -> String {
 }
 
 /// The end of a growth that was refused before.
-fn finish_after_refusal_line(bench: &Bench, size: i64) -> String {
+pub(super) fn finish_after_refusal_line(bench: &Bench, size: i64) -> String {
     let gone = |kind: &str| json!({ "$patch": "delete", "type": kind });
     bench.claim_line(&json!({
         "metadata": { "annotations": { NOT_REQUIRED: "true" }, "resourceVersion": "*" },

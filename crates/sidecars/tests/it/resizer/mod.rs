@@ -1,8 +1,10 @@
 //! The resizer.
 
 mod bench;
+mod codes;
 mod driver;
 mod expand;
+mod extremes;
 mod faults;
 mod in_use;
 mod lines;

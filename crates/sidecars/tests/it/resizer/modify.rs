@@ -9,13 +9,13 @@ use super::bench::{Bench, CLAIMS, CLASSES, VOLUMES};
 use super::driver::Abilities;
 use crate::driver::Answer;
 
-async fn modifier(name: &'static str) -> Option<Bench> {
+pub(super) async fn modifier(name: &'static str) -> Option<Bench> {
     let controller = vec![rpc::Type::ModifyVolume];
     Bench::with(name, Abilities { controller, ..Abilities::default() }).await
 }
 
 /// A class of the driver, whose name begins with the test's.
-async fn class(bench: &Bench, suffix: &str) {
+pub(super) async fn class(bench: &Bench, suffix: &str) {
     let class = json!({
         "metadata": { "name": format!("{}-{suffix}", bench.name) },
         "driverName": bench.options.driver,
@@ -45,7 +45,7 @@ fn condition(kind: &str, reason: Option<&str>, message: &str, new: bool) -> Valu
     condition
 }
 
-fn begin_line(bench: &Bench, suffix: &str, new: bool) -> String {
+pub(super) fn begin_line(bench: &Bench, suffix: &str, new: bool) -> String {
     let class = format!("{}-{suffix}", bench.name);
     let message = format!("Modifying volume to {class:?} is in progress.");
     bench.claim_line(&json!({
@@ -57,16 +57,16 @@ fn begin_line(bench: &Bench, suffix: &str, new: bool) -> String {
     }))
 }
 
-fn call_line(bench: &Bench, suffix: &str) -> String {
+pub(super) fn call_line(bench: &Bench, suffix: &str) -> String {
     format!("ControllerModifyVolume {}-handle tier={suffix}", bench.name)
 }
 
-fn volume_line(bench: &Bench, suffix: &str) -> String {
+pub(super) fn volume_line(bench: &Bench, suffix: &str) -> String {
     let class = format!("{}-{suffix}", bench.name);
     bench.volume_line(&json!({ "spec": { "volumeAttributesClassName": class } }))
 }
 
-fn complete_line(bench: &Bench, suffix: &str, conditions: &[&str]) -> String {
+pub(super) fn complete_line(bench: &Bench, suffix: &str, conditions: &[&str]) -> String {
     let gone: Vec<Value> =
         conditions.iter().map(|kind| json!({ "$patch": "delete", "type": kind })).collect();
     bench.claim_line(&json!({ "status": {
@@ -76,7 +76,13 @@ fn complete_line(bench: &Bench, suffix: &str, conditions: &[&str]) -> String {
     }}))
 }
 
-fn failed_line(bench: &Bench, suffix: &str, code: &str, state: &str, text: &str) -> String {
+pub(super) fn failed_line(
+    bench: &Bench,
+    suffix: &str,
+    code: &str,
+    state: &str,
+    text: &str,
+) -> String {
     let class = format!("{}-{suffix}", bench.name);
     let message = format!("Modifying volume to {class:?} {text}");
     bench.claim_line(&json!({
@@ -91,9 +97,9 @@ fn failed_line(bench: &Bench, suffix: &str, code: &str, state: &str, text: &str)
     }))
 }
 
-const FAILED: &str = "failed. Waiting for retry.";
-const GOES_ON: &str = "is still in progress.";
-const BOTH: &[&str] = &["ModifyingVolume", "ModifyVolumeError"];
+pub(super) const FAILED: &str = "failed. Waiting for retry.";
+pub(super) const GOES_ON: &str = "is still in progress.";
+pub(super) const BOTH: &[&str] = &["ModifyingVolume", "ModifyVolumeError"];
 
 #[tokio::test]
 async fn a_volume_is_modified_step_by_step() {

@@ -1,6 +1,6 @@
 //! A driver that takes no snapshots, as well or as badly as it is told.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use wharf_proto::csi::{
 use wharf_uds::Routes;
 
 use crate::journal::Journal;
-use crate::scripted::{self, others};
+use crate::scripted::{self, Answers, others};
 
 /// How the next call is answered.
 pub(crate) enum Answer {
@@ -34,7 +34,7 @@ pub(crate) struct SnapshotDriver(Arc<Inner>);
 struct Inner {
     journal: Journal,
     capabilities: Vec<rpc::Type>,
-    answers: Mutex<VecDeque<Answer>>,
+    answers: Answers<Answer>,
     /// What each snapshot was taken with, by its name.
     taken: Mutex<BTreeMap<String, csi::CreateSnapshotRequest>>,
     /// Handles of snapshots that were there before.
@@ -48,7 +48,7 @@ impl SnapshotDriver {
         Self(Arc::new(Inner {
             journal,
             capabilities: capabilities.to_vec(),
-            answers: Mutex::default(),
+            answers: Answers::default(),
             taken: Mutex::default(),
             there: Mutex::default(),
             last_list: Mutex::default(),
@@ -58,7 +58,12 @@ impl SnapshotDriver {
 
     /// Calls about snapshots are answered so, in this order; after that as they should.
     pub(crate) fn answer(&self, answer: Answer) {
-        self.0.answers.lock().unwrap().push_back(answer);
+        self.answer_about("", answer);
+    }
+
+    /// The same for the next call that is about `part`.
+    pub(crate) fn answer_about(&self, part: &str, answer: Answer) {
+        self.0.answers.push(part, answer);
     }
 
     /// A snapshot is there, whoever took it.
@@ -86,7 +91,7 @@ impl SnapshotDriver {
 
     /// Whether the answer is that of a snapshot that is ready.
     async fn called(&self, line: String) -> Result<bool, Status> {
-        let answer = self.0.answers.lock().unwrap().pop_front();
+        let answer = self.0.answers.take(&line);
         if let Some(Answer::Error(status)) = answer {
             self.0.journal.note(format!("{line} -> {:?}", status.code()));
             return Err(status);

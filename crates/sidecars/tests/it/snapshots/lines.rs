@@ -16,6 +16,15 @@ impl Bench {
         self.wait(|(lines, _)| lines.len() >= count).await.0
     }
 
+    /// Waits until there are so many writes and calls about an object, and gives them as if it bore the name of the test.
+    pub(crate) async fn about(&self, name: &str, count: usize) -> Vec<String> {
+        let about = |lines: &[String]| -> Vec<String> {
+            let lines = lines.iter().filter(|line| line.contains(name));
+            lines.map(|line| line.replace(name, self.name)).collect()
+        };
+        about(&self.wait(|(lines, _)| about(lines).len() >= count).await.0)
+    }
+
     /// Waits until events were told for these reasons, in this order.
     pub(crate) async fn expect_events<const N: usize>(&self, expected: [&str; N]) {
         let events = self.wait(|(_, events)| events.len() >= N).await.1;

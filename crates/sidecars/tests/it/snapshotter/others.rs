@@ -45,5 +45,7 @@ async fn a_snapshotter_on_a_node_serves_that_node() {
     bench.start_snapshotter();
     let taken = bench.taken_line(true);
     bench.expect([bench.mark_line(), bench.create_line(), taken, bench.unmark_line()]).await;
+    let selector = "labelSelector=snapshot%2Estorage%2Ekubernetes%2Eio%2Fmanaged%2Dby%3Dhere";
+    assert!(bench.journal.has_listed(selector), "snapshots of other nodes were asked for");
     bench.stop().await;
 }

@@ -21,6 +21,7 @@ impl Volumes for Service {
     }
 
     async fn create(&self, request: CreateVolume) -> Result<Volume, CreateVolumeError> {
+        self.proven("CreateVolume", &request.secrets);
         let volume = {
             let mut entries = self.ledger.entries();
             if let Some(ContentSource::Snapshot(id)) = &request.source
@@ -29,7 +30,8 @@ impl Volumes for Service {
                 return Err(CreateVolumeError::SourceNotFound(id.to_string()));
             }
             let capacity = request.capacity.fit(MIB, MIB, TIB)?;
-            let volume = Volume::new(entries.id(&request.name), capacity);
+            let topology = self.place.iter().cloned().collect();
+            let volume = Volume { topology, ..Volume::new(entries.id(&request.name), capacity) };
             let made = Existing { fingerprint: request.fingerprint, object: volume.clone() };
             entries.volumes.insert(volume.id.clone(), (request.name, made));
             volume
@@ -39,6 +41,7 @@ impl Volumes for Service {
     }
 
     async fn delete(&self, request: DeleteVolume) -> Result<(), DeleteVolumeError> {
+        self.proven("DeleteVolume", &request.secrets);
         let id = request.volume;
         {
             let mut entries = self.called("DeleteVolume", &id)?;
@@ -68,6 +71,7 @@ impl Attachments for Service {
         &self,
         request: ControllerPublishVolume,
     ) -> Result<Parameters, ControllerPublishVolumeError> {
+        self.proven("ControllerPublishVolume", &request.secrets);
         let ControllerPublishVolume { volume, node, .. } = request;
         {
             let what = format!("{volume} {node}");
@@ -90,6 +94,7 @@ impl Attachments for Service {
         &self,
         request: ControllerUnpublishVolume,
     ) -> Result<(), ControllerUnpublishVolumeError> {
+        self.proven("ControllerUnpublishVolume", &request.secrets);
         let ControllerUnpublishVolume { volume, node, .. } = request;
         let leaves = |it: &(VolumeId, NodeId)| {
             it.0 == volume && node.as_ref().is_none_or(|node| it.1 == *node)
@@ -112,6 +117,7 @@ impl Expansion for Service {
         &self,
         request: ControllerExpandVolume,
     ) -> Result<Expanded, ControllerExpandVolumeError> {
+        self.proven("ControllerExpandVolume", &request.secrets);
         let capacity = {
             let mut entries = self.called("ControllerExpandVolume", &request.volume)?;
             let Some((_, volume)) = entries.volumes.get_mut(&request.volume) else {
@@ -132,6 +138,7 @@ impl Modification for Service {
         &self,
         request: ControllerModifyVolume,
     ) -> Result<(), ControllerModifyVolumeError> {
+        self.proven("ControllerModifyVolume", &request.secrets);
         {
             let entries = self.called("ControllerModifyVolume", &request.volume)?;
             if !entries.volumes.contains_key(&request.volume) {
@@ -151,6 +158,7 @@ impl Snapshots for Service {
     }
 
     async fn create(&self, request: CreateSnapshot) -> Result<Snapshot, CreateSnapshotError> {
+        self.proven("CreateSnapshot", &request.secrets);
         let snapshot = {
             let mut entries = self.ledger.entries();
             let Some((_, source)) = entries.volumes.get(&request.source) else {
@@ -175,6 +183,7 @@ impl Snapshots for Service {
     }
 
     async fn delete(&self, request: DeleteSnapshot) -> Result<(), DeleteSnapshotError> {
+        self.proven("DeleteSnapshot", &request.secrets);
         self.called("DeleteSnapshot", &request.snapshot)?.snapshots.remove(&request.snapshot);
         self.done("DeleteSnapshot").await;
         Ok(())

@@ -69,8 +69,18 @@ impl<'a> Pair<'a> {
             first.sidecar.start_again();
         }
         second.sidecar.stop().await;
-        first.terms(site, terms).await;
+        let led = first.terms(site, terms).await;
         let again = Life::up_to(site, kind, "again").await;
+        if first.program.make() == Make::Ours {
+            // What it knew is not what is, after another has led.
+            let since = led.iter().map(|term| term.since).min().unwrap();
+            let listed = audit::listed(site, first.address, since);
+            let wanted = match kind {
+                Kind::Snapshotter => "volumesnapshotcontents",
+                _ => "persistentvolumes",
+            };
+            assert!(listed.contains(wanted), "only {listed:?} were listed anew");
+        }
         assert!(first.wrote(site, &again).await, "not written by the one that leads again");
         [apart, mended, again]
     }
