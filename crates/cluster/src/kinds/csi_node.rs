@@ -17,6 +17,7 @@ pub struct CsiNode {
 #[serde(default)]
 pub struct CsiNodeSpec {
     /// Each driver once.
+    #[serde(deserialize_with = "super::meta::list")]
     pub drivers: Vec<CsiNodeDriver>,
 }
 
@@ -57,5 +58,22 @@ impl Kind for CsiNode {
 
     fn meta(&self) -> &Meta {
         &self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_without_drivers_is_one() {
+        let node = json!({ "metadata": { "name": "n" }, "spec": { "drivers": null } });
+        let node: CsiNode = serde_json::from_value(node).unwrap();
+        assert_eq!((node.metadata.name.as_str(), node.spec.drivers.len()), ("n", 0));
+        let keyless = json!({ "drivers": [{ "name": "d", "nodeID": "i", "topologyKeys": null }] });
+        let spec: CsiNodeSpec = serde_json::from_value(keyless).unwrap();
+        assert_eq!(spec.drivers[0].topology_keys, None);
     }
 }

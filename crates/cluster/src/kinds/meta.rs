@@ -81,6 +81,15 @@ pub(super) fn presence<'de, D: Deserializer<'de>>(source: D) -> Result<bool, D::
     Ok(Option::<IgnoredAny>::deserialize(source)?.is_some())
 }
 
+/// A list that Go writes as null where it is empty.
+pub(super) fn list<'de, D, T>(source: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Ok(Option::deserialize(source)?.unwrap_or_default())
+}
+
 fn read_annotations<'de, D: Deserializer<'de>>(source: D) -> Result<Attributes, D::Error> {
     source.deserialize_any(ReadAnnotations)
 }

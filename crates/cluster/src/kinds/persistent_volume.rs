@@ -73,6 +73,7 @@ pub struct NodeAffinity {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
     /// One of them has to hold.
+    #[serde(deserialize_with = "super::meta::list")]
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 

@@ -37,6 +37,7 @@ pub struct TopologyRequirement {
     /// The label.
     pub key: String,
     /// The values.
+    #[serde(deserialize_with = "super::meta::list")]
     pub values: Vec<String>,
 }
 

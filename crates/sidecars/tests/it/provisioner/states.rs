@@ -83,12 +83,17 @@ async fn a_volume_that_is_certainly_not_made_is_forgotten_with_its_claim() {
     bench.start();
     bench.journal.wait_for(1).await;
     bench.delete_claim().await;
+    // Once a later claim is served, it is known that this one has gone.
+    let later = bench.claim(|it| it["metadata"]["name"] = json!("prov-final-later")).await;
+    let ([create, _], [other, post]) = (made(&name), made(&later));
+    let before = [format!("{create} -> Internal"), other, post];
+    bench.journal.expect(before.clone()).await;
     gone.cancel();
     bench.journal.event("Warning ProvisioningFailed rpc error: code = Internal").await;
     // Its back-off is long over when the next claim is served.
     let next = bench.claim(|it| it["metadata"]["name"] = json!("prov-final-next")).await;
-    let ([create, _], [other, post]) = (made(&name), made(&next));
-    bench.journal.expect([format!("{create} -> Internal"), other, post]).await;
+    let ([failed, other, post], [next, last]) = (before, made(&next));
+    bench.journal.expect([failed, other, post, next, last]).await;
     bench.stop().await;
 }
 
