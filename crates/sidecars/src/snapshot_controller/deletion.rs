@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use wharf_cluster::{
-    ApiFailure, DataSource, Part, PersistentVolumeClaim, VolumeSnapshot, VolumeSnapshotContent,
+    ApiFailure, DataSource, Meta, Part, PersistentVolumeClaim, VolumeSnapshot,
+    VolumeSnapshotContent,
 };
 
 use super::{
@@ -22,7 +23,7 @@ impl Shared {
             return Ok(());
         }
         self.options.metrics.begin(Timed::Delete, snapshot, self.driver_of(snapshot));
-        let content = self.content_of_deleted(snapshot);
+        let content = self.content_of_deleted(snapshot).await?;
         let mut waits = false;
         if let Some(content) = content {
             if self.is_restored_from(snapshot) {
@@ -42,15 +43,37 @@ impl Shared {
     }
 
     /// The content that goes with a snapshot. The binding has to be from both sides: what belongs to another stays.
-    fn content_of_deleted(&self, snapshot: &VolumeSnapshot) -> Option<Arc<VolumeSnapshotContent>> {
+    async fn content_of_deleted(
+        &self,
+        snapshot: &VolumeSnapshot,
+    ) -> Result<Option<Arc<VolumeSnapshotContent>>, Failure> {
         let of_claim = snapshot.spec.source.persistent_volume_claim_name.is_some();
-        let name = match snapshot.bound_content() {
-            Some(name) => name.to_owned(),
-            // Made and not written down yet.
-            None if of_claim => content_name(snapshot),
-            None => return None,
+        let known = |name: &str| self.contents.store().get(name);
+        let content = match snapshot.bound_content() {
+            Some(name) => known(name),
+            // It may be made and not written down yet, and that we made it may have remained unsaid.
+            None if of_claim => {
+                let name = content_name(snapshot);
+                match known(&name) {
+                    None => self.read_content(name).await?,
+                    known => known,
+                }
+            }
+            None => None,
         };
-        self.contents.store().get(&name).filter(|content| is_bound(content, snapshot))
+        Ok(content.filter(|content| is_bound(content, snapshot)))
+    }
+
+    async fn read_content(
+        &self,
+        name: String,
+    ) -> Result<Option<Arc<VolumeSnapshotContent>>, Failure> {
+        let of = Meta { name, ..Meta::default() };
+        match self.contents.get(&of).await {
+            Ok(content) => Ok(Some(content)),
+            Err(ApiFailure::NotFound { .. }) => Ok(None),
+            Err(failure) => Err(Failure::Write(failure)),
+        }
     }
 
     fn is_restored_from(&self, snapshot: &VolumeSnapshot) -> bool {
