@@ -2,8 +2,8 @@
 //! that wanted to change what another one had changed.
 //!
 //! The events have a target of their own, `wharf::audit`, so that they can be kept apart from other
-//! logs. They are bounded, whatever a server answers, and values of environment variables are not in
-//! them.
+//! logs. They are bounded, whatever a server answers, and values of environment variables and annotations, which may be
+//! secrets, are not in them.
 
 use std::fmt;
 
@@ -28,6 +28,20 @@ pub(crate) fn changed(server: &str, point: HookPoint, about: &About, edits: &[Ed
         id = about.id,
         changes = %Listed(edits, change),
         "changed by a hook server"
+    );
+}
+
+/// What servers changed of a pod before it was run is written into a container of it. Nobody knows any more who did, if
+/// that was before the proxy's start.
+pub(crate) fn carried(servers: Option<&str>, about: &About, edits: &[Edit]) {
+    tracing::info!(
+        target: "wharf::audit",
+        server = servers.unwrap_or("unknown, from before the start"),
+        hook = HookPoint::PreRunPodSandbox.name(),
+        pod = about.pod,
+        container = about.container,
+        changes = %Listed(edits, change),
+        "carried from the pod into its container"
     );
 }
 
@@ -92,7 +106,9 @@ fn value(f: &mut fmt::Formatter<'_>, field: &Field, value: &Value) -> fmt::Resul
     match (field, value) {
         (_, Value::Absent) => f.write_str("absent"),
         (_, Value::Number(number)) => write!(f, "{number}"),
-        (Field::Env(_), Value::Text(text)) => write!(f, "({} bytes)", text.len()),
+        (Field::Env(_) | Field::Annotation(_), Value::Text(text)) => {
+            write!(f, "({} bytes)", text.len())
+        }
         (_, Value::Text(text)) => write!(f, "{:?}", cut(text, LONGEST_VALUE)),
     }
 }
@@ -114,6 +130,10 @@ mod tests {
     fn a_secret_is_told_by_its_length_only() {
         let edits = [edit(Field::Env("TOKEN".into()), Value::Text("old one".into()), "s3cret")];
         assert_eq!(listed(&edits), "envs[TOKEN]: (7 bytes) -> (6 bytes)");
+        let edits = [edit(Field::Annotation("key".into()), Value::Absent, "s3cret")];
+        assert_eq!(listed(&edits), "annotations[key]: absent -> (6 bytes)");
+        let edits = [edit(Field::Label("tier".into()), Value::Absent, "web")];
+        assert_eq!(listed(&edits), "labels[tier]: absent -> \"web\"");
     }
 
     #[test]

@@ -93,15 +93,20 @@ pub(crate) struct Creation {
     pub(crate) carried: Arc<[Edit]>,
 }
 
-/// Reads a CreateContainer for a pod.
-pub(crate) fn creation(create: &Bytes, pod: &record::Pod) -> Result<Creation, WireError> {
+/// Reads a CreateContainer for a pod. What hooks changed of a pod and nobody remembers is guessed if `guessing`.
+pub(crate) fn creation(
+    create: &Bytes,
+    pod: &record::Pod,
+    guessing: bool,
+) -> Result<Creation, WireError> {
     let mut create = Message::parse(create.clone())?;
     let sandbox = create.open(SANDBOX_CONFIG)?;
     let carried = match pod.carried() {
         Carried::Known(edits) => edits.clone(),
-        Carried::Forgotten(guess) => {
+        Carried::Forgotten(guess) if guessing => {
             guess.by(&sandbox.encode(), || pod::lacking(sandbox, &pod.question()))?
         }
+        Carried::Forgotten(_) => Arc::default(),
     };
     let pod_cgroup_parent = match pod::new_cgroup_parent(&carried) {
         Some(parent) => parent.to_owned(),
@@ -158,15 +163,15 @@ pub(crate) fn update_asked(
     Ok(asked)
 }
 
-/// An UpdateContainerResources as hooks left it. If one answered, all that is remembered takes the
+/// An UpdateContainerResources as hooks left it. If one said something, all that is remembered takes the
 /// place of what the request names, as servers of koord-runtime-proxy expect; what hooks have no
-/// say in stays as it came.
+/// say in stays as it came. Answers without a word leave all of it as it came.
 pub(crate) fn updated(
     update: Bytes,
     finally: &ContainerResourceHookRequest,
-    answered: bool,
+    said: bool,
 ) -> Result<Bytes, WireError> {
-    if !answered {
+    if !said {
         return Ok(update);
     }
     let mut update = Message::parse(update)?;

@@ -82,10 +82,10 @@ impl From<Option<&String>> for Value {
 }
 
 impl fmt::Debug for Edit {
-    /// Values of the environment may be secrets: only whether there is one is told.
+    /// Values of the environment and of annotations may be secrets: only whether there is one is told.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |value: &Value| match (&self.field, value) {
-            (Field::Env(_), Value::Text(_)) => Value::Text("***".to_owned()),
+            (Field::Env(_) | Field::Annotation(_), Value::Text(_)) => Value::Text("***".to_owned()),
             _ => value.clone(),
         };
         write!(f, "{}: {:?} -> {:?}", self.field, shown(&self.from), shown(&self.to))

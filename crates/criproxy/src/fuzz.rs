@@ -63,7 +63,8 @@ pub fn create_container(request: &[u8]) {
         Reading::default(),
     );
     for pod in [record::Pod::new(&made, changes), record::Pod::rebuilt(&made, false)] {
-        let Ok(Creation { mut question, carried }) = container::creation(&request, &pod) else {
+        let Ok(Creation { mut question, carried }) = container::creation(&request, &pod, true)
+        else {
             continue;
         };
         assert_eq!(container::edited(request.clone(), &[], &[]), Ok(request.clone()));
@@ -75,7 +76,7 @@ pub fn create_container(request: &[u8]) {
         let paths = [&[][..], &[2], &[2, 1], &[2, 15], &[2, 15, 1], &[3], &[3, 8]];
         kept(&request, &edited, &paths);
         Container::apply(&mut question, &edits);
-        assert_eq!(container::creation(&edited, &pod).map(|it| it.question), Ok(question));
+        assert_eq!(container::creation(&edited, &pod, true).map(|it| it.question), Ok(question));
     }
 }
 

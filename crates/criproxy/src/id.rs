@@ -1,9 +1,7 @@
 //! Which pod or container a message is about.
 
 use bytes::Bytes;
-use wharf_wire::{Message, WireError};
-
-use crate::map::text;
+use wharf_wire::{WireError, last_bytes};
 
 /// The id is the first field of every request that names a pod sandbox or a container, of
 /// CreateContainer's for its pod, and of the answers to RunPodSandbox and CreateContainer.
@@ -11,7 +9,8 @@ const ID: u32 = 1;
 
 /// The id in a request or an answer; empty if it has none.
 pub(crate) fn of(message: &Bytes) -> Result<String, WireError> {
-    text(&Message::parse(message.clone())?, ID)
+    let [id] = last_bytes(message, [ID])?;
+    Ok(String::from_utf8_lossy(&id.unwrap_or_default()).into_owned())
 }
 
 #[cfg(test)]
@@ -46,5 +45,7 @@ mod tests {
         }
         assert_eq!(of(&Bytes::new()), Ok(String::new()));
         assert!(of(&Bytes::from_static(&[0x0a, 9])).is_err());
+        let many = [&[0x12, 0].repeat(1 << 20)[..], b"\x0a\x04id-1"].concat();
+        assert_eq!(of(&many.into()), Ok(id()), "it is found among any number of others");
     }
 }

@@ -40,7 +40,7 @@ mod vigil;
 pub use chain::Conflict;
 pub use config::{
     Config, ConfigError, FailurePolicy, FileError, FileWarning, Finding, FolderError, Report,
-    Server, Servers, check,
+    Server, Servers, check, trust_file,
 };
 pub use hook_metrics::HookMetrics;
 pub use intercept::Skip;

@@ -93,6 +93,7 @@ impl Proxy {
             records: Records::default(),
             skip,
             turns: Default::default(),
+            overlooked: Default::default(),
             vigil: Vigil::new(if is_alone() { Duration::ZERO } else { busy_poll }, at_rest),
         };
         let (metrics, interceptor) = (CallMetrics::default(), Arc::new(interceptor));
@@ -186,7 +187,7 @@ async fn remember(interceptor: Arc<Interceptor>) {
                     incomplete = rebuilt.bare,
                     "records are as the runtime tells"
                 );
-                if link.changed().await.is_err() {
+                if look_after(&interceptor, &mut link).await.is_err() {
                     return;
                 }
             }
@@ -201,6 +202,26 @@ async fn remember(interceptor: Arc<Interceptor>) {
                 }
                 tokio::time::sleep(ASK_AGAIN).await;
             }
+        }
+    }
+}
+
+/// Learns of what was overlooked, until the connection to the runtime changes.
+async fn look_after(
+    interceptor: &Interceptor,
+    link: &mut watch::Receiver<LinkState>,
+) -> Result<(), watch::error::RecvError> {
+    let Interceptor { recovery, records, overlooked, .. } = interceptor;
+    loop {
+        for id in overlooked.take() {
+            // What the runtime cannot tell now is asked for when a call needs it.
+            if let Err(error) = rebuild::container(recovery, records, &id).await {
+                tracing::debug!(id, code = ?error.code(), "the runtime does not tell of it yet");
+            }
+        }
+        tokio::select! {
+            changed = link.changed() => return changed,
+            () = overlooked.noted() => {}
         }
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Pod {
     /// What its own question holds beside that.
     rest: Box<[u8]>,
     carried: Carried,
+    /// The servers whose changes are carried; nobody, if that is not known.
+    changed_by: Box<str>,
     stopped: bool,
     skipped: OnceLock<bool>,
 }
@@ -87,9 +89,20 @@ impl Pod {
             half: half.encode_to_vec().into(),
             rest: rest.encode_to_vec().into(),
             carried,
+            changed_by: Box::default(),
             stopped,
             skipped: OnceLock::new(),
         }
+    }
+
+    /// The same, with the names of those who changed it.
+    pub(crate) fn changed_by(self, servers: String) -> Pod {
+        Pod { changed_by: servers.into(), ..self }
+    }
+
+    /// Those who changed it, unless nobody did or it is not known.
+    pub(crate) fn who_changed_it(&self) -> Option<&str> {
+        Some(&*self.changed_by).filter(|servers| !servers.is_empty())
     }
 
     /// The same, its post-stop hook done.
@@ -99,7 +112,8 @@ impl Pod {
             Carried::Forgotten(_) => Carried::Forgotten(Guess::default()),
         };
         let (name, half, rest) = (self.name.clone(), self.half.clone(), self.rest.clone());
-        Pod { name, half, rest, carried, stopped: true, skipped: self.skipped.clone() }
+        let (changed_by, skipped) = (self.changed_by.clone(), self.skipped.clone());
+        Pod { name, half, rest, carried, changed_by, stopped: true, skipped }
     }
 
     /// Whether its post-stop hook is done.

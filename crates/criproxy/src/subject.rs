@@ -16,7 +16,7 @@ pub(crate) trait Subject: 'static {
     /// What a server is told.
     type Request: prost::Message + Clone + Default + 'static;
     /// What it answers.
-    type Response: prost::Message + Default + 'static;
+    type Response: prost::Message + Default + PartialEq + 'static;
 
     /// The changes that `answer` asks for at `point`, against what was sent. What stays as it was is no change.
     fn edits(

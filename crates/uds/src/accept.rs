@@ -56,10 +56,13 @@ impl Listener {
             while let Some(ended) = connections.join_next().await {
                 report(ended);
             }
+            // A call may have more to do than to answer, and its caller may have left.
+            streams.finished().await;
         });
         if drained.await.is_err() {
-            let open = connections.len();
-            tracing::warn!(path = %path.display(), ?drain, open, "closing connections in use");
+            let (open, calls) = (connections.len(), streams.len());
+            let path = path.display();
+            tracing::warn!(%path, ?drain, open, calls, "closing connections in use");
             connections.shutdown().await;
         }
         streams.end().await;

@@ -23,11 +23,21 @@ impl Tasks {
         self.cancelled.is_cancelled()
     }
 
+    /// How many tasks there are.
+    pub(crate) fn len(&self) -> usize {
+        self.tracker.len()
+    }
+
+    /// Waits until every task has ended by itself. There must be none to come.
+    pub(crate) async fn finished(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+
     /// Drops every task and waits until the last one is gone.
     pub(crate) async fn end(&self) {
         self.cancelled.cancel();
-        self.tracker.close();
-        self.tracker.wait().await;
+        self.finished().await;
     }
 }
 

@@ -9,6 +9,10 @@ use bytes::Bytes;
 use crate::field::{Field, Value, WireError, fields};
 use crate::varint;
 
+/// The most fields that a message may have at one level. Each takes some 80 bytes here and perhaps two on the wire, so that
+/// a message of a few megabytes could fill a machine's memory. A container has some thousands at most.
+const MOST_FIELDS: usize = 1 << 17;
+
 /// A message, its fields in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
@@ -38,11 +42,15 @@ impl Message {
     /// Takes a message apart, one level deep.
     ///
     /// # Errors
-    /// When the bytes are no message.
+    /// When the bytes are no message, or one of more fields than anybody sends.
     pub fn parse(original: Bytes) -> Result<Self, WireError> {
-        let pieces = fields(&original)
-            .map(|field| Ok(Piece::of(&original, &field?)))
-            .collect::<Result<_, _>>()?;
+        let mut pieces = Vec::new();
+        for field in fields(&original) {
+            if pieces.len() == MOST_FIELDS {
+                return Err(WireError::Fields { most: MOST_FIELDS });
+            }
+            pieces.push(Piece::of(&original, &field?));
+        }
         Ok(Self { original, pieces, changed: false })
     }
 
@@ -182,7 +190,7 @@ impl Message {
     /// # Errors
     /// When the field is no such map.
     pub fn map(&self, number: u32) -> Result<Vec<(Bytes, Bytes)>, WireError> {
-        self.all(number)?.into_iter().map(entry).collect()
+        self.all(number)?.iter().map(entry).collect()
     }
 
     fn last(&self, number: u32) -> Option<&Content> {
@@ -272,9 +280,35 @@ fn bytes_field(number: u32, value: &[u8], to: &mut Vec<u8>) {
 }
 
 /// A map's entry: key 1, value 2, each empty where absent.
-fn entry(bytes: Bytes) -> Result<(Bytes, Bytes), WireError> {
-    let entry = Message::parse(bytes)?;
-    Ok((entry.bytes(1)?.unwrap_or_default(), entry.bytes(2)?.unwrap_or_default()))
+fn entry(bytes: &Bytes) -> Result<(Bytes, Bytes), WireError> {
+    let [key, value] = last_bytes(bytes, [1, 2])?;
+    Ok((key.unwrap_or_default(), value.unwrap_or_default()))
+}
+
+/// A few strings of a message, the last occurrence of each, without taking it apart: it may have any number of fields.
+///
+/// # Errors
+/// When the bytes are no message, or one of these fields has another type.
+pub fn last_bytes<const N: usize>(
+    message: &Bytes,
+    numbers: [u32; N],
+) -> Result<[Option<Bytes>; N], WireError> {
+    let mut found = [const { None }; N];
+    for field in fields(message) {
+        let field = field?;
+        if let Some(at) = numbers.iter().position(|number| *number == field.number) {
+            found[at] = Some(field.value);
+        }
+    }
+    let mut read = [const { None }; N];
+    for ((to, value), number) in read.iter_mut().zip(found).zip(numbers) {
+        *to = match value {
+            None => None,
+            Some(Value::Bytes(value)) => Some(message.slice_ref(value)),
+            Some(_) => return Err(WireError::Type { number, expected: "bytes" }),
+        };
+    }
+    Ok(read)
 }
 
 #[cfg(test)]

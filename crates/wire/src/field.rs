@@ -28,6 +28,12 @@ pub enum WireError {
         /// Where it begins.
         at: usize,
     },
+    /// More fields than any sender has, each of which would take memory.
+    #[error("the message has more than {most} fields")]
+    Fields {
+        /// How many it may have.
+        most: usize,
+    },
     /// A field that has another type than it must have.
     #[error("field {number} has the wrong type: expected {expected}")]
     Type {

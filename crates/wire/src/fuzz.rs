@@ -7,7 +7,7 @@ use prost::Message as _;
 
 use crate::field::{Value, WireError, fields};
 use crate::frame::{Frame, FrameError, Frames};
-use crate::{Field, Message};
+use crate::{Field, Message, last_bytes};
 
 /// How deep messages are looked into: every byte may be the start of another one.
 const DEEPEST: usize = 8;
@@ -26,6 +26,7 @@ pub fn edit(bytes: &[u8]) {
     let Ok(mut message) = Message::parse(original.clone()) else { return };
     let numbers: BTreeSet<u32> = well_formed(bytes).map(|field| field.number).collect();
     for number in &numbers {
+        assert_eq!(last_bytes(&original, [*number]).map(|[text]| text), message.bytes(*number));
         look_into(&mut message, *number, DEEPEST);
     }
     assert!(!message.is_changed());

@@ -17,6 +17,6 @@ pub mod frame;
 pub mod fuzz;
 mod varint;
 
-pub use edit::Message;
+pub use edit::{Message, last_bytes};
 pub use field::{Field, Fields, Value, WireError, fields};
 pub use frame::{Frame, FrameError, Frames};

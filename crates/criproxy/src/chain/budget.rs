@@ -16,9 +16,7 @@ pub(super) struct Budget {
 impl Budget {
     /// At most `most`, of a call whose caller waits until it `ends`.
     pub(super) fn start(most: Duration, ends: Option<Instant>) -> Budget {
-        let now = Instant::now();
-        let share = |ends: Instant| ends.saturating_duration_since(now) / SHARE;
-        Budget { ends: now + ends.map_or(most, |ends| most.min(share(ends))) }
+        Budget { ends: Instant::now() + total(most, ends) }
     }
 
     /// The time of the next server, of which there are still `servers`. What one of them does not
@@ -28,6 +26,12 @@ impl Budget {
         let servers = u32::try_from(servers).unwrap_or(u32::MAX).max(1);
         timeout.map_or(left / servers, |timeout| timeout.min(left))
     }
+}
+
+/// All the time there is: at most `most`, of a call whose caller waits until it `ends`.
+pub(super) fn total(most: Duration, ends: Option<Instant>) -> Duration {
+    let share = |ends: Instant| ends.saturating_duration_since(Instant::now()) / SHARE;
+    ends.map_or(most, |ends| most.min(share(ends)))
 }
 
 #[cfg(test)]

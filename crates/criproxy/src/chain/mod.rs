@@ -29,11 +29,13 @@ mod round;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tonic::Status;
 
@@ -45,7 +47,7 @@ pub(crate) use self::ledger::Dispute;
 use self::ledger::Ledger;
 use self::line::Lines;
 use self::round::{Round, Turn};
-use crate::config::{FailurePolicy, Servers};
+use crate::config::{FailurePolicy, Server, Servers};
 use crate::edit::Edit;
 use crate::hook_metrics::HookMetrics;
 use crate::subject::{Reading, Subject};
@@ -90,6 +92,19 @@ pub(crate) struct Asked<S: Subject> {
     pub(crate) edits: Vec<Edit>,
     /// Whether any server answered.
     pub(crate) answered: bool,
+    /// Whether an answer said something, be it what was so already.
+    pub(crate) said: bool,
+    /// Those whose changes count.
+    pub(crate) by: Vec<Arc<Server>>,
+}
+
+/// What came of telling.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// The servers that know now, by name.
+    pub(crate) servers: BTreeSet<String>,
+    /// The first failure of a server whose policy is to fail.
+    pub(crate) all: Result<(), Status>,
 }
 
 impl<S: Subject> fmt::Debug for Asked<S> {
@@ -142,15 +157,16 @@ impl Chain {
         let metadata = about.trace.metadata();
         let mut ledger = Ledger::default();
         let mut changes = Vec::new();
-        let mut answered = false;
+        let (mut answered, mut said) = (false, false);
         for turn in round.turns() {
             let called = turn.call::<S>(&request, &metadata).await;
             let admitted = called.and_then(|answer| {
                 let edits = S::edits(point, &request, &answer, self.options.reading);
-                self.admit(&turn, &ledger, edits)
+                Ok((answer != S::Response::default(), self.admit(&turn, &ledger, edits)?))
             });
-            let Some(edits) = turn.conclude(admitted)? else { continue };
+            let Some((speaks, edits)) = turn.conclude(admitted)? else { continue };
             answered = true;
+            said |= speaks;
             if !edits.is_empty() {
                 S::apply(&mut request, &edits);
                 ledger.enter(&turn.line.server, &edits);
@@ -158,39 +174,49 @@ impl Chain {
             }
         }
         // Only now: a change that a later failure undoes was none.
+        let mut by = Vec::with_capacity(changes.len());
         for (line, edits) in changes {
             audit::changed(&line.server.name, point, about, &edits);
             edits.iter().for_each(|edit| self.metrics.changed(&line.server.name, &edit.field));
+            by.push(line.server.clone());
         }
-        Ok(Asked { request, edits: ledger.net(), answered })
+        Ok(Asked { request, edits: ledger.net(), answered, said, by })
     }
 
-    /// Tells the servers of `point` what became of a call. Their answers mean nothing.
-    ///
-    /// # Errors
-    ///
-    /// The first failure of a server whose policy is to fail, once all servers were told.
+    /// How long a call may wait for what its servers need, as it may for themselves; its caller waits until it `ends`.
+    pub(crate) fn patience(&self, ends: Option<Instant>) -> Duration {
+        budget::total(self.options.budget, ends)
+    }
+
+    /// Tells the servers of `point` what became of a call, but for those that `know` it. Their answers mean nothing.
     pub(crate) async fn tell<S: Subject>(
         &self,
         point: HookPoint,
         about: &About,
         request: S::Request,
         outcome: &Outcome,
-    ) -> Result<(), Status> {
-        let round = self.round(point, about);
+        know: &BTreeSet<String>,
+    ) -> Told {
+        let round = Round { know, ..self.round(point, about) };
         let mut metadata = about.trace.metadata();
         outcome.add_to(&mut metadata);
-        let mut told = Ok(());
+        let mut told = Told { servers: know.clone(), all: Ok(()) };
         for turn in round.turns() {
             let called = turn.call::<S>(&request, &metadata).await;
-            told = told.and(turn.conclude(called.map(drop)).map(drop));
+            match turn.conclude(called.map(drop)) {
+                Ok(None) => {}
+                Ok(Some(())) => drop(told.servers.insert(turn.line.server.name.clone())),
+                Err(status) => told.all = told.all.and(Err(status)),
+            }
         }
         told
     }
 
     fn round<'a>(&'a self, point: HookPoint, about: &'a About) -> Round<'a> {
+        static NOBODY: BTreeSet<String> = BTreeSet::new();
         let budget = Budget::start(self.options.budget, about.ends);
-        Round { lines: self.lines.current(), metrics: &self.metrics, point, about, budget }
+        let (lines, metrics) = (self.lines.current(), &self.metrics);
+        Round { lines, metrics, point, about, budget, know: &NOBODY }
     }
 
     /// Decides which of a server's edits count.

@@ -1,5 +1,6 @@
 //! One call's way through the servers, and the policy for each.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -24,11 +25,16 @@ pub(super) struct Round<'a> {
     pub(super) point: HookPoint,
     pub(super) about: &'a About,
     pub(super) budget: Budget,
+    /// Servers that need not be told again.
+    pub(super) know: &'a BTreeSet<String>,
 }
 
 impl Round<'_> {
     pub(super) fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
-        let policy = |line: &Line| line.server.hooks.get(&self.point).copied();
+        let policy = |line: &Line| {
+            let policy = line.server.hooks.get(&self.point).copied();
+            policy.filter(|_| !self.know.contains(&line.server.name))
+        };
         let mut to_come = self.lines.iter().filter(|line| policy(line).is_some()).count();
         self.lines.iter().filter_map(move |line| {
             let turn = Turn { round: self, line, policy: policy(line)?, to_come };

@@ -105,13 +105,45 @@ fn read_file(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     if !metadata.is_file() {
         return Ok(None);
     }
-    trust(&metadata).map_err(FileError::Untrusted)?;
+    trust(&metadata).and_then(|()| trust_target(path)).map_err(FileError::Untrusted)?;
     let mut text = Vec::new();
     file.take(LIMIT + 1).read_to_end(&mut text).map_err(unreadable)?;
     if text.len() as u64 > LIMIT {
         return Err(FileError::TooBig { limit: LIMIT });
     }
     Ok(Some(text))
+}
+
+/// Whether nobody but root and ourselves can change what a file says that decides about every pod: by the file that it
+/// leads to, and by the folder of that, in which another could be put in its place. Blocks.
+///
+/// # Errors
+/// Who could, and what to do about it.
+pub fn trust_file(path: &Path) -> Result<(), String> {
+    let metadata = fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
+    trust(&metadata)?;
+    trust_folder_of(path)
+}
+
+/// Of a link, the folder that it leads into counts like our own.
+fn trust_target(path: &Path) -> Result<(), String> {
+    if fs::symlink_metadata(path).is_ok_and(|own| own.is_symlink()) {
+        trust_folder_of(path)?;
+    }
+    Ok(())
+}
+
+fn trust_folder_of(path: &Path) -> Result<(), String> {
+    let unreadable = |error: io::Error| format!("its folder cannot be read: {error}");
+    let target = fs::canonicalize(path).map_err(unreadable)?;
+    let Some(folder) = target.parent() else { return Ok(()) };
+    let metadata = fs::metadata(folder).map_err(unreadable)?;
+    // Where only owners may replace their files, as in /tmp, it is the file that counts.
+    let sticky = metadata.mode() & 0o1000 != 0 && metadata.uid() == 0;
+    match trust(&metadata) {
+        Err(why) if !sticky => Err(format!("its folder {}: {why}", folder.display())),
+        _ => Ok(()),
+    }
 }
 
 /// Whether nobody but root and ourselves can write to it.

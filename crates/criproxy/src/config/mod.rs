@@ -30,7 +30,7 @@ mod watch;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use file::parse;
-pub use folder::FolderError;
+pub use folder::{FolderError, trust_file};
 pub use problem::{FileError, FileWarning};
 pub use report::{Finding, Report, check};
 pub use server::{Server, Servers};

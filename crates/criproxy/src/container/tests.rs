@@ -79,7 +79,10 @@ fn a_hook_is_told_of_the_container() {
         pod_cgroup_parent: "/asked".into(),
         ..Default::default()
     };
-    assert_eq!(creation(&create(Some(config), Some(sandbox)), &pod()).unwrap().question, expected);
+    assert_eq!(
+        creation(&create(Some(config), Some(sandbox)), &pod(), true).unwrap().question,
+        expected
+    );
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn annotations_resources_and_parent_of_an_answer_reach_the_request() {
         pod_cgroup_parent: "/offline".into(),
         container_envs: map(&[]),
     };
-    let edits = create_edits(&creation(&bytes, &pod()).unwrap().question, &answer);
+    let edits = create_edits(&creation(&bytes, &pod(), true).unwrap().question, &answer);
     let result = created(edited(bytes, &[], &edits).unwrap());
     let config = result.config.unwrap();
     assert_eq!(config.annotations, map(&[("A", "a"), ("B", "b")]));
@@ -127,7 +130,7 @@ fn annotations_resources_and_parent_of_an_answer_reach_the_request() {
 #[test]
 fn what_the_request_lacks_appears_only_if_it_is_needed() {
     let bytes = create(None, None);
-    let sent = creation(&bytes, &pod()).unwrap().question;
+    let sent = creation(&bytes, &pod(), true).unwrap().question;
     assert_eq!(sent.container_resources, Some(Resources::default()));
     let empty = ContainerResourceHookResponse {
         container_resources: Some(Resources::default()),
@@ -156,9 +159,9 @@ fn changes_of_the_pod_are_carried_into_its_containers() {
     let pod = record::Pod::new(&pod_question(), changes);
     let sandbox = cri::PodSandboxConfig { labels: map(&[("l", "asked")]), ..Default::default() };
     let bytes = create(None, Some(sandbox));
-    let sent = creation(&bytes, &pod).unwrap().question;
+    let sent = creation(&bytes, &pod, true).unwrap().question;
     assert_eq!(sent.pod_cgroup_parent, "/offline");
-    let carried = creation(&bytes, &pod).unwrap().carried;
+    let carried = creation(&bytes, &pod, true).unwrap().carried;
     let result = created(edited(bytes.clone(), &carried, &[]).unwrap());
     let sandbox = result.sandbox_config.unwrap();
     assert_eq!(sandbox.linux.unwrap().cgroup_parent, "/offline");
@@ -193,8 +196,8 @@ fn changes_that_nobody_remembers_are_found_in_the_sandbox() {
         ..Default::default()
     };
     let bytes = create(None, Some(config));
-    assert_eq!(creation(&bytes, &pod).unwrap().question.pod_cgroup_parent, "/offline");
-    let carried = creation(&bytes, &pod).unwrap().carried;
+    assert_eq!(creation(&bytes, &pod, true).unwrap().question.pod_cgroup_parent, "/offline");
+    let carried = creation(&bytes, &pod, true).unwrap().carried;
     let result = created(edited(bytes, &carried, &[]).unwrap()).sandbox_config.unwrap();
     assert_eq!(result.labels, map(&[("added", "1"), ("kept", "changed by kubelet")]));
     assert_eq!(result.annotations, map(&[("added", "2")]));
@@ -202,7 +205,7 @@ fn changes_that_nobody_remembers_are_found_in_the_sandbox() {
 
     // Another config is looked at anew, whatever the first one came to.
     let config = cri::PodSandboxConfig { labels: map(&[("added", "3")]), ..Default::default() };
-    let other = creation(&create(None, Some(config)), &pod).unwrap().carried;
+    let other = creation(&create(None, Some(config)), &pod, true).unwrap().carried;
     assert!(carried.iter().any(|edit| edit.field == Field::Label("added".into())));
     assert!(!other.iter().any(|edit| edit.field == Field::Label("added".into())));
 }

@@ -151,7 +151,7 @@ fn sound_requests_are_read_and_hold_what_nobody_knows() {
     let [run, create, update] = requests().map(Bytes::from);
     let pod = record::Pod::rebuilt(&PodSandboxHookRequest::default(), false);
     let known = record::Container::new("pod", "id", Default::default());
-    assert!(pod::asked(&run).is_ok() && container::creation(&create, &pod).is_ok());
+    assert!(pod::asked(&run).is_ok() && container::creation(&create, &pod, true).is_ok());
     assert!(container::update_asked(&update, &known).is_ok());
     assert_eq!(unknown(&create, &[2, 15, 1]).len(), 2);
 }

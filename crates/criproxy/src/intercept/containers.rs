@@ -1,5 +1,7 @@
 //! Containers: made, started, changed, stopped and removed.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use tonic::{Code, Status};
 use wharf_uds::RawAnswer;
@@ -8,12 +10,10 @@ use super::lookup::Known;
 use super::turns::Turn;
 use super::visit::{End, Visit};
 use super::{Interceptor, Method, made};
-use crate::HookPoint;
-use crate::chain::{Asked, Outcome};
+use crate::chain::{Asked, Outcome, Told};
 use crate::container::{self, Container, Creation};
-use crate::id;
 use crate::rebuild::Found;
-use crate::record;
+use crate::{HookPoint, audit, id, record};
 
 impl Interceptor {
     pub(super) async fn create_container(
@@ -25,14 +25,21 @@ impl Interceptor {
         let Some(Found { id: pod_id, record: pod }) =
             self.pod(visit, method, &id::of(&message)?).await?
         else {
-            return visit.forward(&self.runtime, &message, None).await;
+            let answer = visit.forward(&self.runtime, &message, None).await?;
+            made(&answer).into_iter().for_each(|id| self.overlooked.note(id));
+            return Ok(answer);
         };
-        let Creation { question, carried } = container::creation(&message, &pod)?;
+        let skipped = pod.is_skipped(&self.skip);
+        // Without a server that could have changed the pod, what its sandbox has beyond the request is what kubelet took back.
+        let guessing = !skipped && self.chain.wants(HookPoint::PreRunPodSandbox);
+        let Creation { question, carried } = container::creation(&message, &pod, guessing)?;
         let about = visit.about_container(&pod, &question);
         let turn = self.turn(visit, &pod_id).await?;
-        let skipped = pod.is_skipped(&self.skip);
         let Asked { request, edits, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
+        if !carried.is_empty() {
+            audit::carried(pod.who_changed_it(), &about, &carried);
+        }
         let message = container::edited(message, &carried, &edits)?;
         let answer = visit.forward(&self.runtime, &message, turn).await?;
         if let Some(id) = made(&answer) {
@@ -66,10 +73,12 @@ impl Interceptor {
         }
         drop(last);
         if !skipped {
-            let told = self.chain.tell::<Container>(after, &about, request, &outcome).await;
+            let nobody = BTreeSet::new();
+            let told =
+                self.chain.tell::<Container>(after, &about, request, &outcome, &nobody).await;
             // That the runtime failed comes before that somebody could not be told of it.
             if outcome.code == Code::Ok {
-                told?;
+                told.all?;
             }
         }
         Ok(answer)
@@ -85,15 +94,21 @@ impl Interceptor {
         let id = id::of(&message)?;
         let _last = self.last_change(visit, &id).await?;
         let Some(Known { id, container, pod }) = self.container(visit, method, &id).await? else {
-            return visit.forward(&self.runtime, &message, None).await;
+            let answer = visit.forward(&self.runtime, &message, None).await?;
+            if answer.status().code() == Code::Ok {
+                // What was read of it meanwhile, or is known under its whole id, may be from before.
+                self.records.forget_container(&id);
+                self.overlooked.note(id);
+            }
+            return Ok(answer);
         };
         let question = container::update_asked(&message, &container)?;
         let about = visit.about_container(&pod, &question);
         let turn = self.turn(visit, container.pod()).await?;
         let skipped = pod.is_skipped(&self.skip);
-        let Asked { request, answered, .. } =
+        let Asked { request, said, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
-        let message = container::updated(message, &request, answered)?;
+        let message = container::updated(message, &request, said)?;
         let answer = visit.forward(&self.runtime, &message, turn).await?;
         if answer.status().code() == Code::Ok {
             self.records.update_container(&id, |known| known.now(request));
@@ -106,7 +121,8 @@ impl Interceptor {
         visit: &mut Visit,
         message: Bytes,
     ) -> Result<RawAnswer, End> {
-        let (answer, end) = self.end_container(visit, Method::StopContainer, &message).await?;
+        let id = id::of(&message)?;
+        let (answer, end) = self.end_container(visit, Method::StopContainer, &id, &message).await?;
         if let Some((id, outcome)) = end {
             let told = self.tell_container_stopped(visit, &id, &outcome).await;
             if outcome.code == Code::Ok {
@@ -122,11 +138,19 @@ impl Interceptor {
         visit: &mut Visit,
         message: Bytes,
     ) -> Result<RawAnswer, End> {
-        let (answer, end) = self.end_container(visit, Method::RemoveContainer, &message).await?;
-        if let Some((id, outcome)) = end.filter(|(_, outcome)| outcome.code == Code::Ok) {
-            // Nobody would call again for a container that is gone, whatever a server says now.
-            let _ = self.tell_container_stopped(visit, &id, &outcome).await;
-            self.records.remove_container(&id);
+        let id = id::of(&message)?;
+        let (answer, end) =
+            self.end_container(visit, Method::RemoveContainer, &id, &message).await?;
+        if answer.status().code() != Code::Ok {
+            return Ok(answer);
+        }
+        match end {
+            Some((id, outcome)) => {
+                // Nobody would call again for a container that is gone, whatever a server says now.
+                let _ = self.tell_container_stopped(visit, &id, &outcome).await;
+                self.records.remove_container(&id);
+            }
+            None => self.records.forget_container(&id),
         }
         Ok(answer)
     }
@@ -141,9 +165,10 @@ impl Interceptor {
         &self,
         visit: &mut Visit,
         method: Method,
+        id: &str,
         message: &Bytes,
     ) -> Result<(RawAnswer, Option<(String, Outcome)>), End> {
-        let known = self.container(visit, method, &id::of(message)?).await?;
+        let known = self.container(visit, method, id).await?;
         let Some(Known { id, container, .. }) = known else {
             return Ok((visit.forward(&self.runtime, message, None).await?, None));
         };
@@ -166,12 +191,26 @@ impl Interceptor {
         if let Some(pod) = pod.filter(|pod| !pod.is_skipped(&self.skip)) {
             let question = container.question();
             let about = visit.about_container(&pod, &question);
-            let point = HookPoint::PostStopContainer;
-            self.chain.tell::<Container>(point, &about, question, outcome).await?;
+            let (point, known) = (HookPoint::PostStopContainer, self.records.told(id));
+            let told = self.chain.tell::<Container>(point, &about, question, outcome, &known).await;
+            self.remember_told(id, outcome, told)?;
         }
         if outcome.code == Code::Ok {
-            self.records.update_container(id, record::Container::stopped);
+            self.records.stop_container(id);
         }
         Ok(())
+    }
+
+    /// Of an end that not all know, those who do are not told again. That a stop failed is no end.
+    pub(super) fn remember_told(
+        &self,
+        id: &str,
+        outcome: &Outcome,
+        Told { servers, all }: Told,
+    ) -> Result<(), Status> {
+        if all.is_err() && outcome.code == Code::Ok {
+            self.records.tell(id, servers);
+        }
+        all
     }
 }

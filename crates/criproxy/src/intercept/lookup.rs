@@ -1,8 +1,9 @@
 //! What is known of the pod or container that a call is about.
 
-use std::fmt::Debug;
+use std::future::Future;
 use std::sync::Arc;
 
+use tokio::time::timeout;
 use tonic::Status;
 
 use super::visit::{End, Visit};
@@ -19,15 +20,17 @@ pub(super) struct Known {
 
 impl Interceptor {
     /// The pod of this id, of which callers may give the beginning only. One that we do not know the
-    /// runtime may.
+    /// runtime may, and is asked if a server wants to hear of the call.
     pub(super) async fn pod(
         &self,
         visit: &mut Visit,
         method: Method,
         id: &str,
     ) -> Result<Option<Found<Pod>>, End> {
-        let found = visit.while_wanted(rebuild::pod(&self.recovery, &self.records, id)).await?;
-        self.settle(method, id, found)
+        if let Some(record) = self.records.pod(id) {
+            return Ok(Some(Found { id: id.to_owned(), record }));
+        }
+        self.look(visit, method, id, rebuild::pod(&self.recovery, &self.records, id)).await
     }
 
     /// The container of this id and its pod, likewise.
@@ -37,18 +40,44 @@ impl Interceptor {
         method: Method,
         id: &str,
     ) -> Result<Option<Known>, End> {
-        let found =
-            visit.while_wanted(rebuild::container(&self.recovery, &self.records, id)).await?;
-        let Some(Found { id, record: container }) = self.settle(method, id, found)? else {
-            return Ok(None);
+        if let Some(container) = self.records.container(id)
+            && let Some(pod) = self.records.pod(container.pod())
+        {
+            return Ok(Some(Known { id: id.to_owned(), container, pod }));
+        }
+        let lookup = async {
+            let found = rebuild::container(&self.recovery, &self.records, id).await?;
+            let Some(Found { id, record: container }) = found else { return Ok(None) };
+            let pod = rebuild::pod(&self.recovery, &self.records, container.pod()).await?;
+            Ok(pod.map(|pod| Known { id, container, pod: pod.record }))
         };
-        let pod = self.pod(visit, method, container.pod()).await?;
-        Ok(pod.map(|pod| Known { id, container, pod: pod.record }))
+        self.look(visit, method, id, lookup).await
+    }
+
+    /// Waits for what the runtime tells, for as long as hook servers might take. A call that nobody wants to hear of
+    /// does not wait.
+    async fn look<T>(
+        &self,
+        visit: &mut Visit,
+        method: Method,
+        id: &str,
+        lookup: impl Future<Output = Result<Option<T>, Status>>,
+    ) -> Result<Option<T>, End> {
+        if !method.reasons().iter().any(|point| self.chain.wants(*point)) {
+            return Ok(None);
+        }
+        let limit = self.chain.patience(visit.ends());
+        let found = visit.while_wanted(timeout(limit, lookup)).await?;
+        let late = |_| {
+            let text = format!("the runtime did not tell of {id:?} within {limit:?}");
+            Err(Status::deadline_exceeded(text))
+        };
+        self.settle(method, id, found.unwrap_or_else(late))
     }
 
     /// A runtime that cannot tell is no reason to refuse a call, unless hooks that must be asked
     /// before it would be left out. What is to be stopped is stopped.
-    fn settle<T: Debug>(
+    fn settle<T>(
         &self,
         method: Method,
         id: &str,

@@ -32,6 +32,17 @@ impl Method {
         }
     }
 
+    /// The hooks for which it has to be known what it is about: besides its own, the one whose changes of a pod are
+    /// carried into its containers.
+    pub(crate) fn reasons(self) -> &'static [HookPoint] {
+        match self {
+            Method::CreateContainer => {
+                &[HookPoint::PreCreateContainer, HookPoint::PreRunPodSandbox]
+            }
+            _ => self.points(),
+        }
+    }
+
     /// By its path. The messages of both versions of CRI have the same numbers, so one way serves both.
     pub(crate) fn of(path: &str) -> Option<Method> {
         let name = path

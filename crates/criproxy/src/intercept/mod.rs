@@ -8,6 +8,7 @@
 mod containers;
 mod lookup;
 mod method;
+mod overlooked;
 mod pods;
 mod skip;
 mod turns;
@@ -22,6 +23,7 @@ use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
 pub(crate) use self::method::Method;
+pub(crate) use self::overlooked::Overlooked;
 pub use self::skip::Skip;
 use self::turns::{Turn, Turns};
 use self::visit::{End, Visit};
@@ -41,6 +43,7 @@ pub(crate) struct Interceptor {
     pub(crate) recovery: Client,
     pub(crate) skip: Skip,
     pub(crate) turns: Turns,
+    pub(crate) overlooked: Overlooked,
     pub(crate) vigil: Vigil,
 }
 
@@ -87,7 +90,8 @@ impl Interceptor {
         skipped: bool,
     ) -> Result<Asked<S>, End> {
         if skipped || !self.chain.wants(point) {
-            return Ok(Asked { request, edits: Vec::new(), answered: false });
+            let (edits, by) = (Vec::new(), Vec::new());
+            return Ok(Asked { request, edits, answered: false, said: false, by });
         }
         let asked = visit.while_wanted(self.chain.ask::<S>(point, about, request)).await??;
         // The runtime is next.

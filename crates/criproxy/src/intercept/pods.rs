@@ -25,12 +25,13 @@ impl Interceptor {
         let turn = self.turn(visit, &about.pod).await?;
         let skipped = self.skip.applies(&question.labels, &question.annotations);
         let point = HookPoint::PreRunPodSandbox;
-        let Asked { request, edits, .. } =
+        let Asked { request, edits, by, .. } =
             self.ask::<PodSandbox>(visit, point, &about, question, skipped).await?;
         let message = pod::edited(message, &edits)?;
         let answer = visit.forward(&self.runtime, &message, turn).await?;
         if let Some(id) = made(&answer) {
-            self.records.commit_pod(&id, Pod::new(&request, edits));
+            let by: Vec<_> = by.iter().map(|server| server.name.as_str()).collect();
+            self.records.commit_pod(&id, Pod::new(&request, edits).changed_by(by.join(", ")));
         }
         Ok(answer)
     }
@@ -41,7 +42,8 @@ impl Interceptor {
         visit: &mut Visit,
         message: Bytes,
     ) -> Result<RawAnswer, End> {
-        let (answer, end) = self.end_pod(visit, Method::StopPodSandbox, &message).await?;
+        let id = id::of(&message)?;
+        let (answer, end) = self.end_pod(visit, Method::StopPodSandbox, &id, &message).await?;
         if let Some((id, outcome)) = end {
             let told = self.tell_pod_stopped(visit, &id, &outcome).await;
             if outcome.code == Code::Ok {
@@ -56,11 +58,18 @@ impl Interceptor {
         visit: &mut Visit,
         message: Bytes,
     ) -> Result<RawAnswer, End> {
-        let (answer, end) = self.end_pod(visit, Method::RemovePodSandbox, &message).await?;
-        if let Some((id, outcome)) = end.filter(|(_, outcome)| outcome.code == Code::Ok) {
-            // Nobody would call again for a pod that is gone, whatever a server says now.
-            let _ = self.tell_pod_stopped(visit, &id, &outcome).await;
-            self.records.remove_pod(&id);
+        let id = id::of(&message)?;
+        let (answer, end) = self.end_pod(visit, Method::RemovePodSandbox, &id, &message).await?;
+        if answer.status().code() != Code::Ok {
+            return Ok(answer);
+        }
+        match end {
+            Some((id, outcome)) => {
+                // Nobody would call again for a pod that is gone, whatever a server says now.
+                let _ = self.tell_pod_stopped(visit, &id, &outcome).await;
+                self.records.remove_pod(&id);
+            }
+            None => self.records.forget_pod(&id),
         }
         Ok(answer)
     }
@@ -70,9 +79,10 @@ impl Interceptor {
         &self,
         visit: &mut Visit,
         method: Method,
+        id: &str,
         message: &Bytes,
     ) -> Result<(RawAnswer, Option<(String, Outcome)>), End> {
-        let Some(Found { id, .. }) = self.pod(visit, method, &id::of(message)?).await? else {
+        let Some(Found { id, .. }) = self.pod(visit, method, id).await? else {
             return Ok((visit.forward(&self.runtime, message, None).await?, None));
         };
         let turn = self.turn(visit, &id).await?;
@@ -100,11 +110,13 @@ impl Interceptor {
         if !pod.is_skipped(&self.skip) {
             let question = pod.question();
             let about = visit.about_pod(&question, Some(id));
-            let point = HookPoint::PostStopPodSandbox;
-            self.chain.tell::<PodSandbox>(point, &about, question, outcome).await?;
+            let (point, known) = (HookPoint::PostStopPodSandbox, self.records.told(id));
+            let told =
+                self.chain.tell::<PodSandbox>(point, &about, question, outcome, &known).await;
+            self.remember_told(id, outcome, told)?;
         }
         if outcome.code == Code::Ok {
-            self.records.update_pod(id, Pod::stopped);
+            self.records.stop_pod(id);
         }
         Ok(())
     }

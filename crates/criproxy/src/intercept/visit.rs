@@ -73,13 +73,13 @@ impl Visit {
         }
     }
 
+    /// When the caller stops waiting.
+    pub(super) fn ends(&self) -> Option<Instant> {
+        self.call.timeout().and_then(|patience| self.arrived.checked_add(patience))
+    }
+
     fn about(&self, pod: String) -> About {
-        About {
-            pod,
-            ends: self.call.timeout().and_then(|patience| self.arrived.checked_add(patience)),
-            trace: Trace::of(self.call.metadata()),
-            ..About::default()
-        }
+        About { pod, ends: self.ends(), trace: Trace::of(self.call.metadata()), ..About::default() }
     }
 
     /// Waits for `work`, unless the caller gives up.

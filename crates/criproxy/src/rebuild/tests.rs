@@ -179,7 +179,7 @@ async fn all_that_the_runtime_tells_is_remembered() {
     assert!(records.container("id-3").is_none());
     // What was carried is found again, in a request that knows nothing of it.
     let create = cri::CreateContainerRequest::default().encode_to_vec().into();
-    assert_eq!(creation(&create, &pod).unwrap().question.pod_cgroup_parent, "/pods");
+    assert_eq!(creation(&create, &pod, true).unwrap().question.pod_cgroup_parent, "/pods");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! All records of a proxy.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +21,8 @@ struct State {
     containers: HashMap<Arc<str>, Arc<Container>>,
     /// The containers of each pod.
     members: HashMap<Arc<str>, Vec<Arc<str>>>,
+    /// The servers that know of the end of a pod or container of which others have yet to be told.
+    told: HashMap<Box<str>, BTreeSet<String>>,
     rebuilds: usize,
     /// What was removed while a rebuild is at work.
     removed: HashSet<Box<str>>,
@@ -50,9 +52,13 @@ impl Records {
         state.pods.insert(id, pod.into());
     }
 
-    /// Records a container that was made, in place of what was known of it.
+    /// Records a container that was made, in place of what was known of it; unless its pod was forgotten meanwhile,
+    /// with which it went.
     pub(crate) fn commit_container(&self, container: Container) {
         let mut state = self.state();
+        if !state.pods.contains_key(container.pod()) {
+            return;
+        }
         state.removed.remove(&*container.id);
         state.insert(container);
     }
@@ -70,6 +76,32 @@ impl Records {
         if let Some(known) = self.state().containers.get_mut(id) {
             *known = change(known).into();
         }
+    }
+
+    /// The servers that were told of the end of a pod or container, while others were not.
+    pub(crate) fn told(&self, id: &str) -> BTreeSet<String> {
+        self.state().told.get(id).cloned().unwrap_or_default()
+    }
+
+    /// Remembers who was told of an end of which others have yet to be told.
+    pub(crate) fn tell(&self, id: &str, servers: BTreeSet<String>) {
+        let mut state = self.state();
+        let known = state.pods.contains_key(id) || state.containers.contains_key(id);
+        if known && !servers.is_empty() {
+            state.told.insert(id.into(), servers);
+        }
+    }
+
+    /// The post-stop hook of a pod is done.
+    pub(crate) fn stop_pod(&self, id: &str) {
+        self.state().told.remove(id);
+        self.update_pod(id, Pod::stopped);
+    }
+
+    /// The post-stop hook of a container is done.
+    pub(crate) fn stop_container(&self, id: &str) {
+        self.state().told.remove(id);
+        self.update_container(id, Container::stopped);
     }
 
     /// Forgets a pod, and its containers: they go with it.
@@ -90,6 +122,18 @@ impl Records {
         if let Some(container) = state.containers.remove(id) {
             state.leave(id, container.pod());
         }
+    }
+
+    /// Forgets the pod of this id, or of this beginning of one, which is all that some callers give.
+    pub(crate) fn forget_pod(&self, id: &str) {
+        let whole = only(&self.state().pods, id);
+        self.remove_pod(whole.as_deref().unwrap_or(id));
+    }
+
+    /// Forgets the container of this id, or of this beginning of one.
+    pub(crate) fn forget_container(&self, id: &str) {
+        let whole = only(&self.state().containers, id);
+        self.remove_container(whole.as_deref().unwrap_or(id));
     }
 
     /// The ids of all pods and containers.
@@ -114,6 +158,16 @@ impl Records {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The one id that begins like this, which a runtime takes for the whole.
+fn only<T>(known: &HashMap<Arc<str>, T>, beginning: &str) -> Option<Arc<str>> {
+    if beginning.is_empty() || known.contains_key(beginning) {
+        return None;
+    }
+    let mut found = known.keys().filter(|id| id.starts_with(beginning));
+    let first = found.next().cloned();
+    first.filter(|_| found.next().is_none())
 }
 
 impl fmt::Debug for Records {
@@ -159,6 +213,7 @@ impl State {
     }
 
     fn note_removal(&mut self, id: &str) {
+        self.told.remove(id);
         if self.rebuilds > 0 {
             self.removed.insert(id.into());
         }

@@ -81,6 +81,7 @@ fn what_is_committed_is_there_until_it_is_removed() {
 #[test]
 fn what_others_recorded_meanwhile_stays() {
     let records = Records::default();
+    records.commit_pod("pod-1", Pod::new(&pod("p"), Vec::new()));
     records.commit_container(Container::new("pod-1", "id-1", container("c")));
     let updated =
         ContainerResourceHookRequest { pod_cgroup_parent: "/new".into(), ..container("c") };
@@ -149,4 +150,54 @@ fn a_container_is_small_at_rest() {
     let record = Container::new("pod-1", &"0".repeat(64), question);
     assert!(record.question.len() < 1630, "{} bytes", record.question.len());
     assert!(size_of::<Container>() <= 56);
+}
+
+/// The runtime may have made it before it removed its pod, and its answer come last.
+#[test]
+fn a_container_of_a_pod_that_is_gone_is_not_recorded() {
+    let records = Records::default();
+    records.commit_pod("pod-1", Pod::new(&pod("p"), Vec::new()));
+    records.remove_pod("pod-1");
+    records.commit_container(Container::new("pod-1", "id-1", container("late")));
+    assert!(records.container("id-1").is_none() && ids(&records, "pod-1").is_empty());
+}
+
+#[test]
+fn who_was_told_is_remembered_until_all_are() {
+    let records = Records::default();
+    let who = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    records.commit_pod("pod-1", Pod::new(&pod("p"), Vec::new()));
+    records.commit_container(Container::new("pod-1", "id-1", container("c")));
+    for (id, stop) in
+        [("pod-1", Records::stop_pod as fn(&_, &_)), ("id-1", Records::stop_container)]
+    {
+        assert_eq!(records.told(id), who(&[]));
+        records.tell(id, who(&["a", "b"]));
+        assert_eq!(records.told(id), who(&["a", "b"]));
+        stop(&records, id);
+        assert_eq!(records.told(id), who(&[]));
+        records.tell(id, who(&["a"]));
+    }
+    records.remove_pod("pod-1");
+    records.tell("id-1", who(&["a"]));
+    assert_eq!((records.told("pod-1"), records.told("id-1")), (who(&[]), who(&[])));
+}
+
+#[test]
+fn the_beginning_of_an_id_is_enough_to_forget_it() {
+    let records = Records::default();
+    for id in ["abc1", "abc2", "abd1"] {
+        records.commit_pod(id, Pod::new(&pod("p"), Vec::new()));
+        records.commit_container(Container::new(id, &format!("c-{id}"), container("c")));
+    }
+    for nothing in ["", "ab", "abc", "x"] {
+        records.forget_pod(nothing);
+        records.forget_container(nothing);
+    }
+    assert_eq!(records.ids().len(), 6, "none, or more than one");
+    records.forget_container("c-abc1");
+    records.forget_container("c-abd");
+    records.forget_pod("abd");
+    assert!(records.container("c-abc1").is_none() && records.container("c-abd1").is_none());
+    assert!(records.pod("abd1").is_none() && records.pod("abc1").is_some());
 }

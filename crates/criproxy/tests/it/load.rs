@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use wharf_testkit::runtime::{Reply, Then, message};
 
 use crate::bench::{Bench, soon};
-use crate::client::{USUAL, VERSION, next, send};
+use crate::client::{Client, USUAL, VERSION, next, send};
 
 const STREAMS: usize = 1000;
 
@@ -87,4 +87,31 @@ async fn a_reader_that_stops_stops_its_writer() {
     }
     assert_eq!(length, PIECE * PIECES);
     assert_eq!(soon(body.trailers()).await.unwrap().unwrap()["grpc-status"], "0");
+}
+
+/// All clients share one connection to the runtime. Those that stall must not use up what it lets in.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_that_stop_stop_nobody_else() {
+    const STALLED: usize = 16;
+    /// The window of a stream, here and at the proxy.
+    const WINDOW: usize = 1 << 20;
+    let (bench, runtime, client) = Bench::with_runtime().await;
+    runtime.answer(|_| Reply::of(vec![Bytes::from(vec![7; WINDOW]); 4]));
+    let mut stalled = Vec::new();
+    for _ in 0..STALLED {
+        let reader = Client::dial(&bench.socket()).await;
+        let (response, mut sink) = reader.open("/runtime.v1.RuntimeService/Flood", USUAL).await;
+        send(&mut sink, message(b""), true).await.unwrap();
+        let mut body = soon(response).await.unwrap().into_body();
+        // Its window is never given back: the proxy has no room left once all of it came.
+        let mut length = 0;
+        while length < WINDOW {
+            length += soon(body.data()).await.unwrap().unwrap().len();
+        }
+        stalled.push((reader, sink, body));
+    }
+    for _ in 0..8 {
+        let answer = client.call(VERSION, message(b"")).await.unwrap();
+        assert_eq!((answer.status(), answer.data.len()), ("0", 4 * WINDOW));
+    }
 }

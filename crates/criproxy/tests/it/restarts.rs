@@ -1,11 +1,9 @@
 //! A runtime that comes late, goes, and comes back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wharf_testkit::runtime::{End, Reply, Then, message};
 
@@ -26,9 +24,7 @@ async fn a_runtime_that_is_not_there_yet() {
         assert!(text.contains(socket.to_str().unwrap()), "{text}");
     }
     // It is found without a call.
-    let started = Instant::now();
     let runtime = bench.runtime().await;
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     assert_eq!(client.call(VERSION, message(b"")).await.unwrap().status(), "0");
     assert_eq!(runtime.calls().len(), 1);
 }

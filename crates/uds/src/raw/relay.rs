@@ -186,7 +186,7 @@ impl Sender for SendRequest<Bytes> {
             .max_pending_accept_reset_streams(limits::PENDING_RESETS)
             .max_local_error_reset_streams(Some(limits::PENDING_RESETS))
             .initial_window_size(limits::STREAM_WINDOW)
-            .initial_connection_window_size(limits::CONNECTION_WINDOW)
+            .initial_connection_window_size(limits::SHARED_WINDOW)
             .handshake(Bulk::new(stream))
             .await
             .ok()?;

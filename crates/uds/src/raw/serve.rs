@@ -60,9 +60,15 @@ where
         .initial_window_size(limits::STREAM_WINDOW)
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
         .handshake(Bulk::new(stream));
+    // Whoever connects and says nothing would hold a descriptor and a task for ever.
+    let handshake = tokio::time::timeout(limits::HANDSHAKE, handshake);
     let ended = match closing.run_until_cancelled(handshake).await {
-        Some(Ok(connection)) => take_calls(connection, handler, streams, closing).await,
-        Some(Err(error)) => Err(error),
+        Some(Ok(Ok(connection))) => take_calls(connection, handler, streams, closing).await,
+        Some(Ok(Err(error))) => Err(error),
+        Some(Err(_)) => {
+            tracing::debug!(limit = ?limits::HANDSHAKE, "a client said nothing: hung up");
+            Ok(())
+        }
         None => Ok(()),
     };
     if let Err(error) = ended {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};
-use wharf_uds::{ListenOptions, timed};
+use wharf_uds::{ListenOptions, Listener, timed};
 
 use crate::echo::{DEADLINE, Event, Folder, Message, Server, call, channel, soon};
 use crate::raw;
@@ -204,4 +205,20 @@ async fn a_silent_client_is_cut_after_the_drain() {
     server.stopped().await;
     let mut rest = Vec::new();
     soon(silent.read_to_end(&mut rest)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raw_client_that_says_nothing_is_hung_up_on() {
+    let folder = Folder::new();
+    let listener = Listener::bind(&folder.socket(), &ListenOptions::default()).unwrap();
+    let stop = CancellationToken::new();
+    let mut serving = JoinSet::new();
+    serving.spawn(listener.serve_raw(|_| async {}, DEADLINE, stop.clone()));
+    let mut silent = UnixStream::connect(folder.socket()).await.unwrap();
+    // The clock stands still for as long as anybody has something to do.
+    let mut said = Vec::new();
+    let hung_up = tokio::time::timeout(Duration::from_secs(60), silent.read_to_end(&mut said));
+    hung_up.await.expect("within a minute").unwrap();
+    stop.cancel();
+    serving.join_next().await.unwrap().unwrap().unwrap();
 }

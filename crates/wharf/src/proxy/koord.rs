@@ -8,7 +8,7 @@ use wharf_criproxy::{ProxyOptions, Skip};
 use wharf_facts::hook;
 use wharf_uds::socket_of;
 
-use super::run::Plan;
+use super::run::{DRAIN, Plan};
 use crate::running::{Threads, run, usage};
 
 struct Flags {
@@ -82,6 +82,7 @@ impl Flags {
         Ok(Plan {
             listen: socket(&self.listen)?,
             http: None,
+            drain: DRAIN,
             options: ProxyOptions {
                 skip: Skip {
                     key: parsed.get(&self.skip_key).clone(),

@@ -48,7 +48,7 @@ struct Serve {
     #[arg(long, value_name = "DIR", default_value = hook::FOLDER)]
     hooks_dir: PathBuf,
     /// How long all hook servers together may take for one call, at most a fifth of the caller's own patience
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = running::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = hook_budget)]
     hook_budget: Duration,
     /// What happens to a server's change of a field that another has changed before
     #[arg(long, value_enum, default_value = "refuse")]
@@ -63,6 +63,9 @@ struct Serve {
     /// calls are made. 0s: not at all, as with a single processor
     #[arg(long, value_name = "DURATION", default_value = "200us", value_parser = busy_poll)]
     busy_poll: Duration,
+    /// How long calls in flight, and the hooks that follow them, may take once the proxy is told to stop
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = running::duration)]
+    drain: Duration,
     /// Serve /healthz, /readyz and /metrics at this address, such as 127.0.0.1:9090
     #[arg(long, value_name = "ADDRESS")]
     http_endpoint: Option<String>,
@@ -96,6 +99,7 @@ impl Serve {
         let plan = Plan {
             listen: socket(self.listen),
             http: self.http_endpoint,
+            drain: self.drain,
             options: ProxyOptions {
                 runtime: socket(self.runtime),
                 hooks: self.hooks_dir,
@@ -115,6 +119,16 @@ impl Serve {
         drop(guard);
         code
     }
+}
+
+fn hook_budget(text: &str) -> Result<Duration, String> {
+    let given = running::duration(text)?;
+    if given.is_zero() {
+        return Err("with no time every hook would fail: expected a time such as 2s; to have no \
+                    hooks, have no files in --hooks-dir"
+            .to_owned());
+    }
+    Ok(given)
 }
 
 /// More than this would be a processor that does nothing else.

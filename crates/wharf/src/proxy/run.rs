@@ -11,19 +11,21 @@ use wharf_cli::{Admin, CheckFailure, process_metrics};
 use wharf_criproxy::{Proxy, ProxyOptions};
 use wharf_uds::{LinkState, ListenOptions, Listener};
 
-/// How long calls in flight may take once the proxy is told to stop.
-const DRAIN: Duration = Duration::from_secs(10);
+/// How long calls in flight may take once the proxy is told to stop, unless a flag says otherwise.
+pub(super) const DRAIN: Duration = Duration::from_secs(10);
 
 /// What to run.
 pub(super) struct Plan {
     pub(super) listen: PathBuf,
     pub(super) http: Option<String>,
+    /// How long calls in flight may take once it is told to stop.
+    pub(super) drain: Duration,
     pub(super) options: ProxyOptions,
 }
 
 impl Plan {
     pub(super) async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode> {
-        let Plan { listen, http, options } = self;
+        let Plan { listen, http, drain, options } = self;
         let (runtime, hooks) = (options.runtime.clone(), options.hooks.clone());
         ensure!(
             listen != runtime,
@@ -53,7 +55,7 @@ impl Plan {
             info!(address = %bound.local_addr(), "serving /healthz, /readyz and /metrics");
             serving.spawn(bound.serve(stop.clone()));
         }
-        proxy.serve(listener, DRAIN, stop).await?;
+        proxy.serve(listener, drain, stop).await?;
         serving.join_all().await;
         Ok(ExitCode::SUCCESS)
     }

@@ -1,6 +1,10 @@
 //! `wharf hooks static` and `wharf hooks log`, asked as a proxy asks them.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Value, json};
 use tonic::Request;
@@ -152,6 +156,29 @@ fn rules_are_checked_without_serving() {
     assert!(!output.status.success() && text.contains("--socket"), "{text}");
 }
 
+/// Who writes the rules decides about every container.
+#[test]
+fn rules_that_others_may_write_are_refused() {
+    let bench = Bench::new();
+    let folder = bench.path("rules.d");
+    let rules = folder.join("rules.yaml");
+    fs::create_dir(&folder).unwrap();
+    fs::write(&rules, "rules: [{ name: a, set: { cgroupParent: /a } }]").unwrap();
+    let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let check = || {
+        let output = wharf(&["hooks", "static", "--check", "--rules", rules.to_str().unwrap()]);
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    mode(&folder, 0o755);
+    for (file, why) in [(&rules, "its mode 0666"), (&folder, "rules.d: its mode 0777")] {
+        mode(file, if file == &rules { 0o666 } else { 0o777 });
+        let (ok, text) = check();
+        assert!(!ok && text.contains(why) && text.contains("chmod go-w"), "{text}");
+        mode(file, if file == &rules { 0o644 } else { 0o755 });
+        assert_eq!(check(), (true, String::new()));
+    }
+}
+
 #[tokio::test]
 async fn the_log_shows_everything_but_secrets() {
     for output in ["text", "json"] {
@@ -159,6 +186,9 @@ async fn the_log_shows_everything_but_secrets() {
         let (mut server, mut proxy) = start(&bench, "log", &["--output", output]).await;
         assert_eq!(config(&bench, "log")["runtime-hooks"].as_array().unwrap().len(), 7);
         assert_eq!(created(&mut proxy).await, ContainerResourceHookResponse::default());
+        // Any other answer to this one would make the update a full one.
+        let update = proxy.pre_update_container_resources_hook(container()).await.unwrap();
+        assert_eq!(update.into_inner(), ContainerResourceHookResponse::default());
         let mut stopped = Request::new(container());
         for (key, value) in [
             ("wharf-outcome-code", "5"),

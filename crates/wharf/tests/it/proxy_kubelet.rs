@@ -43,13 +43,27 @@ async fn pods_of_the_api_get_what_hooks_give_them() -> Result<()> {
     // A proxy that is killed takes no pod with it, and the next one knows what it knew.
     proxy.signal(Signal::KILL)?;
     proxy.wait(PATIENCE).await?;
-    let (proxy, _) = start(&bench, &node.cluster.runtime_socket()).await;
+    let (mut proxy, _) = start(&bench, &node.cluster.runtime_socket()).await;
     node.run("late", "yes").await?;
     let late = node.running("late").await?;
     ensure!(node.seen(&late).await? == ("inside".to_owned(), "0".to_owned()));
     ensure!(node.running("hooked").await? == hooked && node.running("plain").await? == plain);
     ensure!(node.is_ready().await?, "the node is not ready");
     ensure!(witness.calls().is_empty(), "{:?}", witness.hooks());
+
+    // Nor does one that is killed while a pod is being started: the kubelet does again what it has no answer to.
+    for stage in [Stage::Asked, Stage::Sandbox, Stage::Container] {
+        let name = stage.name();
+        node.run(name, "yes").await?;
+        node.reached(stage).await?;
+        proxy.signal(Signal::KILL)?;
+        proxy.wait(PATIENCE).await?;
+        (proxy, _) = start(&bench, &node.cluster.runtime_socket()).await;
+        let id = node.running(name).await.with_context(|| format!("killed at {stage:?}"))?;
+        ensure!(node.seen(&id).await? == ("inside".to_owned(), "0".to_owned()));
+        node.is_once(name, &id).await.with_context(|| format!("killed at {stage:?}"))?;
+    }
+    ensure!(node.running("hooked").await? == hooked && node.running("plain").await? == plain);
 
     node.delete("hooked").await?;
     node.collect("hooked").await?;
@@ -70,6 +84,25 @@ async fn pods_of_the_api_get_what_hooks_give_them() -> Result<()> {
 /// A hook's container.
 fn id(call: &HookCall) -> &str {
     call.container().container_meta.as_ref().map_or("", |container| &container.id)
+}
+
+/// How far a pod is.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Asked,
+    Sandbox,
+    Container,
+}
+
+impl Stage {
+    /// The name of the pod that gets so far.
+    fn name(self) -> &'static str {
+        match self {
+            Stage::Asked => "asked",
+            Stage::Sandbox => "sandboxed",
+            Stage::Container => "contained",
+        }
+    }
 }
 
 struct Node {
@@ -110,6 +143,38 @@ impl Node {
             Ok(id) => Ok(id),
             Err(error) => Err(error.context(self.events().await)),
         }
+    }
+
+    /// Asks containerd itself for what it has of a pod.
+    async fn listed(&self, what: &str, pod: &str) -> Result<Vec<String>> {
+        let (binary, socket) = (self.crictl.binary.clone(), self.cluster.runtime_socket());
+        let line = format!("{what} --quiet --label io.kubernetes.pod.name={pod}");
+        let ids = Crictl { binary, socket }.run(&line).await?;
+        Ok(ids.lines().map(str::to_owned).collect())
+    }
+
+    /// Waits until the pod of a stage has come so far.
+    async fn reached(&self, stage: Stage) -> Result<()> {
+        let what = match stage {
+            Stage::Asked => return Ok(()),
+            Stage::Sandbox => "pods",
+            Stage::Container => "ps --all",
+        };
+        wait_for(POD, &format!("{stage:?}"), || async {
+            let found = self.listed(what, stage.name()).await.ok()?;
+            (!found.is_empty()).then_some(())
+        })
+        .await
+    }
+
+    /// Waits until a pod has one sandbox and this container, and nothing else of it runs.
+    async fn is_once(&self, name: &str, id: &str) -> Result<()> {
+        wait_for(POD, &format!("one sandbox and one container of {name}"), || async {
+            let sandboxes = self.listed("pods --state ready", name).await.ok()?;
+            let containers = self.listed("ps", name).await.ok()?;
+            (sandboxes.len() == 1 && containers == [id]).then_some(())
+        })
+        .await
     }
 
     /// What a container found: its variable, and the processors that it may use.

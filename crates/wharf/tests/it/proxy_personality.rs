@@ -119,6 +119,8 @@ fn bad_flags_of_our_own_are_named() {
         (&given[..2], "--runtime <SOCKET>"),
         (&[&given[..], &["--hook-budget=-1s"]].concat(), "must not be negative"),
         (&[&given[..], &["--hook-budget=soon"]].concat(), "--hook-budget"),
+        (&[&given[..], &["--hook-budget=0s"]].concat(), "every hook would fail"),
+        (&[&given[..], &["--drain=-1s"]].concat(), "--drain"),
         (&[&given[..], &["--on-conflict=fight"]].concat(), "refuse, first, last"),
         (&[&given[..], &["--skip=alone"]].concat(), "expected KEY=VALUE"),
         (&[&given[..], &["--backend-runtime-mode=Docker"]].concat(), "--backend-runtime-mode"),

@@ -146,3 +146,24 @@ fn a_field_of_another_type_is_named() {
     assert_eq!(message.bytes(1), Err(WireError::Type { number: 1, expected: "bytes" }));
     assert!(message.open(1).is_err());
 }
+
+/// Two bytes each, and far more in memory.
+#[test]
+fn a_message_of_too_many_fields_is_refused() {
+    let most = Message::parse([0x08, 1].repeat(MOST_FIELDS).into()).expect("as many as may be");
+    assert_eq!(most.varint(1), Ok(Some(1)));
+    let more = Bytes::from([0x08, 1].repeat(MOST_FIELDS + 1));
+    let refused = Message::parse(more.clone()).map(drop);
+    assert_eq!(refused, Err(WireError::Fields { most: MOST_FIELDS }));
+    assert_eq!(last_bytes(&more, [2]), Ok([None]));
+}
+
+#[test]
+fn a_few_texts_are_read_without_the_rest() {
+    let bytes = Bytes::from_static(b"\x0a\x01a\x10\x07\x0a\x01b\x1a\x00");
+    let (b, empty) = (Bytes::from_static(b"b"), Bytes::new());
+    assert_eq!(last_bytes(&bytes, [3, 1, 9]), Ok([Some(empty), Some(b), None]));
+    let wrong = WireError::Type { number: 2, expected: "bytes" };
+    assert_eq!(last_bytes(&bytes, [1, 2]), Err(wrong));
+    assert!(last_bytes(&Bytes::from_static(b"\x0a\x09"), [2]).is_err());
+}

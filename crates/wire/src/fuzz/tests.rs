@@ -91,15 +91,15 @@ fn messages_cut_at_every_byte() {
     }
 }
 
-/// Or this would take an hour.
+/// As many as may be. Or this would take minutes.
 #[test]
-fn a_message_in_a_million_pieces_is_written_in_one_go() {
+fn a_message_in_very_many_pieces_is_written_in_one_go() {
     let (other, piece) = ([0x10, 1], [0x1a, 2, 0x08, 1]);
-    let bytes = [other.repeat(1 << 19), piece.repeat(1 << 19)].concat();
+    let bytes = [other.repeat(1 << 16), piece.repeat(1 << 16)].concat();
     let mut message = Message::parse(bytes.into()).unwrap();
     message.open(3).unwrap().set_varint(2, 7);
     let inner = Message::parse(message.encode()).unwrap().open(3).unwrap().encode();
-    assert_eq!(fields(&inner).count(), (1 << 19) + 1);
+    assert_eq!(fields(&inner).count(), (1 << 16) + 1);
 }
 
 #[test]

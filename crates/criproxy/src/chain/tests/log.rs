@@ -48,7 +48,7 @@ async fn changes_have_authors_and_secrets_do_not_show() {
             ),
             format!(
                 "message=changed by a hook server server=\"audit-a\" {common} \
-                 changes=annotations[audit-a]: absent -> \"seen\", envs[TOKEN]: (7 bytes) -> (18 bytes) "
+                 changes=annotations[audit-a]: absent -> (4 bytes), envs[TOKEN]: (7 bytes) -> (18 bytes) "
             ),
         ]
     );

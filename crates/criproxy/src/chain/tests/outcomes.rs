@@ -10,7 +10,7 @@ use super::bench::{Bench, about, soon};
 use super::server::HookServer;
 use super::subject::Container;
 use crate::HookPoint;
-use crate::chain::Outcome;
+use crate::chain::{Outcome, Told};
 use crate::config::{FailurePolicy, Server};
 
 const POINT: HookPoint = HookPoint::PostStopContainer;
@@ -20,13 +20,18 @@ fn told(bench: &Bench, name: &str, policy: FailurePolicy) -> Server {
 }
 
 async fn tell(bench: &Bench) -> Result<(), tonic::Status> {
+    tell_those_who_do_not(bench, &[]).await.all
+}
+
+async fn tell_those_who_do_not(bench: &Bench, know: &[&str]) -> Told {
     let outcome = Outcome {
         code: Code::NotFound,
         message: "no such container: ä".to_owned(),
         duration: Duration::from_millis(1234),
     };
     let request = ContainerResourceHookRequest::default();
-    soon(bench.chain.tell::<Container>(POINT, &about(), request, &outcome)).await
+    let know = know.iter().map(|&name| name.to_owned()).collect();
+    soon(bench.chain.tell::<Container>(POINT, &about(), request, &outcome, &know)).await
 }
 
 #[tokio::test]
@@ -65,4 +70,23 @@ async fn a_failure_counts_once_all_are_told() {
     assert_eq!(last.asked().len(), 1);
     bench.serve([told(&bench, "a", FailurePolicy::Ignore)]);
     tell(&bench).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_knows_is_not_told_again() {
+    let bench = Bench::new();
+    let known = HookServer::idle(&bench.socket("a"));
+    let _down = HookServer::failing(&bench.socket("b"), Code::Internal, "not now");
+    let ignored = HookServer::failing(&bench.socket("c"), Code::Internal, "never mind");
+    let other = HookServer::idle(&bench.socket("d"));
+    bench.serve([
+        told(&bench, "a", FailurePolicy::Fail),
+        told(&bench, "b", FailurePolicy::Fail),
+        told(&bench, "c", FailurePolicy::Ignore),
+        told(&bench, "d", FailurePolicy::Ignore),
+    ]);
+    let Told { servers, all } = tell_those_who_do_not(&bench, &["a"]).await;
+    assert!(all.is_err());
+    assert_eq!(servers.iter().collect::<Vec<_>>(), ["a", "d"]);
+    assert_eq!((known.asked().len(), ignored.asked().len(), other.asked().len()), (0, 1, 1));
 }

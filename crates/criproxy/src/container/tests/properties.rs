@@ -72,7 +72,7 @@ proptest! {
         message.set_all(CONFIG, &[raw]);
         let bytes = message.encode();
 
-        let mut sent = creation(&bytes, &pod()).unwrap().question;
+        let mut sent = creation(&bytes, &pod(), true).unwrap().question;
         let edits = create_edits(&sent, &answer);
         let edited = edited(bytes.clone(), &[], &edits).unwrap();
         prop_assert_eq!(edits.is_empty(), edited == bytes);
@@ -115,7 +115,7 @@ proptest! {
         prop_assert_eq!(result.sandbox_config.unwrap(), expected);
         // The next server sees what the runtime would get.
         Container::apply(&mut sent, &edits);
-        prop_assert_eq!(sent, creation(&edited, &pod()).unwrap().question);
+        prop_assert_eq!(sent, creation(&edited, &pod(), true).unwrap().question);
     }
 
     #[test]
@@ -165,7 +165,7 @@ proptest! {
     fn hostile_bytes_are_an_error_at_most(bytes: Vec<u8>) {
         let bytes = Bytes::from(bytes);
         let forgotten = record::Pod::rebuilt(&pod_question(), false);
-        let _ = creation(&bytes, &forgotten);
+        let _ = creation(&bytes, &forgotten, true);
         let edits = [pod::moved("", "/p").unwrap()];
         let _ = edited(bytes.clone(), &edits, &edits);
         let record = record::Container::new("pod-1", "id-1", Default::default());

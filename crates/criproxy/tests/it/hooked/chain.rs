@@ -13,7 +13,7 @@ use wharf_testkit::hook_server::{Answer, HookScript, HookServer, echo};
 
 use super::node::{FAIL, IGNORE, Node, Plan, file};
 use super::samples::{create, env, map, run};
-use crate::bench::soon;
+use crate::bench::{DEADLINE, soon};
 use crate::client::USUAL;
 
 /// Answers with what it was told, one variable more and a share of its own.
@@ -99,7 +99,7 @@ async fn two_servers_that_fight_over_a_field() {
 /// koord-runtime-proxy waits until the caller's time is up, and then the runtime has none.
 #[tokio::test]
 async fn a_server_that_hangs_and_is_ignored_leaves_the_runtime_its_time() {
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const PATIENCE: Duration = Duration::from_secs(30);
     let plan = Plan::new();
     let hanging = HookScript { answer: Answer::Never, ..HookScript::default() };
     let server = plan.server("a.json", IGNORE, hanging);
@@ -107,7 +107,7 @@ async fn a_server_that_hangs_and_is_ignored_leaves_the_runtime_its_time() {
     let node = plan.start().await;
     let mut fields = USUAL.to_vec();
     fields.retain(|(name, _)| *name != "grpc-timeout");
-    fields.push(("grpc-timeout", b"2S"));
+    fields.push(("grpc-timeout", b"30S"));
     let begun = Instant::now();
     let sent = prost::Message::encode_to_vec(&run());
     node.kubelet.send("RunPodSandbox", sent, &fields).await.unwrap();
@@ -127,11 +127,12 @@ async fn a_server_that_flaps_is_asked_whenever_it_is_there() {
     for round in 0..5 {
         node.pod().await;
         let server = HookServer::serve(&socket, HookScript::echo());
-        let begun = Instant::now();
-        while server.calls().is_empty() {
-            node.pod().await;
-            assert!(begun.elapsed() < Duration::from_secs(3), "round {round}");
-        }
+        let asked = async {
+            while server.calls().is_empty() {
+                node.pod().await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, asked).await.unwrap_or_else(|_| panic!("round {round}"));
         server.kill().await;
     }
     let lost = "wharf_proxy_hook_calls_total{server=\"a.json\",hook=\"PreRunPodSandbox\",outcome=\"Unavailable\"} 5";
@@ -167,12 +168,10 @@ async fn a_server_whose_file_is_removed_is_asked_no_more_and_loses_its_connectio
     let other = UnixListener::bind(plan.socket("b.json")).unwrap();
     let node = plan.start().await;
     let (mut connection, _) = soon(other.accept()).await.unwrap();
-    let begun = Instant::now();
     node.remove("a.json");
     node.remove("b.json");
     // It is over once the proxy has hung up, with whatever it sent before.
     soon(connection.read_to_end(&mut Vec::new())).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     node.bench.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 0").await;
     node.pod().await;
     assert_eq!(server.calls(), []);

@@ -2,12 +2,15 @@
 //! nobody wants to be asked.
 
 use bytes::Bytes;
+use prost::Message;
 use tonic::Code;
+use wharf_proto::cri;
 use wharf_testkit::hook_server::HookScript;
 use wharf_testkit::runtime::message;
 
 use super::kubelet::{V1, answered};
 use super::node::{IGNORE, Node, Plan};
+use super::samples::create;
 use crate::client::{USUAL, send, whole};
 
 const METHODS: [&str; 8] = [
@@ -62,6 +65,36 @@ async fn what_cannot_be_read_is_passed_on_where_no_hooks_are_wanted() {
         }
     }
     node.has_records(0, 0).await;
+}
+
+/// Two bytes each on the wire, and far more in memory.
+#[tokio::test]
+async fn more_fields_than_anybody_sends() {
+    for hooked in [true, false] {
+        let plan = Plan::new();
+        let server = hooked.then(|| plan.server("a.json", IGNORE, HookScript::echo()));
+        let node = plan.start().await;
+        let (pod, container) = node.container().await;
+        let with_many = |message: Vec<u8>| [message, [0x78, 0].repeat(1 << 20)].concat();
+        let start =
+            with_many(cri::StartContainerRequest { container_id: container }.encode_to_vec());
+        node.kubelet.send("StartContainer", start.clone(), USUAL).await.unwrap();
+        assert_eq!(node.last_bytes("StartContainer"), start, "only its id is of interest");
+        let create = with_many(create(&pod).encode_to_vec());
+        let created = node.kubelet.send("CreateContainer", create.clone(), USUAL).await;
+        match &server {
+            Some(server) => {
+                let error = created.unwrap_err();
+                assert_eq!(error.code(), Code::InvalidArgument);
+                assert!(error.message().ends_with("more than 131072 fields"), "{error}");
+                assert_eq!(server.hooks().pop(), Some("PostStartContainer"));
+            }
+            None => {
+                created.unwrap();
+                assert_eq!(node.last_bytes("CreateContainer"), create);
+            }
+        }
+    }
 }
 
 /// Deeper than any message of the interface, and none of the proxy's business.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prost::Message;
 use tonic::Code;
 use wharf_criproxy::Reading;
 use wharf_proto::cri;
@@ -13,6 +14,7 @@ use wharf_testkit::hook_server::{HookScript, echo};
 
 use super::node::{FAIL, Plan};
 use super::samples::{as_hooks_see, create, map, resources, run, update};
+use crate::client::USUAL;
 
 /// Answers every question about containers with these resources, and says nothing else.
 fn answering(resources: LinuxContainerResources) -> HookScript {
@@ -159,6 +161,25 @@ async fn an_answered_update_carries_all_that_is_remembered() {
     node.kubelet.update(&request).await.unwrap();
     let updated: cri::UpdateContainerResourcesRequest = node.last("UpdateContainerResources");
     assert_eq!(updated, request);
+}
+
+/// koord-runtime-proxy makes a full update of it, of what it remembers. Whoever only watches must not do that.
+#[tokio::test]
+async fn an_answer_without_a_word_leaves_an_update_as_it_came() {
+    let plan = Plan::new();
+    let server = plan.server("a.json", FAIL, HookScript::default());
+    let node = plan.start().await;
+    let (_, container) = node.container().await;
+    let mut request = update(&container, "cpu.weight");
+    request.annotations = map(&[("of the request", "1")]);
+    let sent = [request.encode_to_vec(), b"\xfa\x01\x02hi".to_vec()].concat();
+    node.kubelet.send("UpdateContainerResources", sent.clone(), USUAL).await.unwrap();
+    assert_eq!(node.last_bytes("UpdateContainerResources"), sent);
+    // What it comes to is remembered all the same.
+    node.kubelet.stop(&container).await.unwrap();
+    let asked = server.calls().pop().unwrap();
+    let own = asked.container().container_resources.as_ref().unwrap();
+    assert_eq!((own.cpu_shares, &own.unified), (512, &map(&[("cpu.weight", "1")])));
 }
 
 /// What a server answers before a start reaches the runtime with the next update.

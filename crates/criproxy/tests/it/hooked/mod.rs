@@ -6,6 +6,7 @@ mod chain;
 mod faults;
 mod hostile;
 mod kubelet;
+mod lookups;
 mod lossless;
 mod merge;
 mod node;

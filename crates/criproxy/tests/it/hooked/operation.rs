@@ -2,16 +2,18 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tonic::Status;
 use wharf_criproxy::{ConfigError, Proxy, ProxyOptions};
 use wharf_proto::cri;
-use wharf_testkit::hook_server::{Answer, HookScript};
+use wharf_testkit::hook_server::{Answer, HookScript, echo};
 use wharf_testkit::runtime::Reply;
 
 use super::kubelet::answered;
-use super::node::{IGNORE, Plan, file};
+use super::node::{IGNORE, Node, Plan, file};
 use super::samples::{create, run, update};
 use crate::bench::soon;
 use crate::client::{USUAL, whole};
@@ -80,7 +82,7 @@ async fn what_hooks_did_is_counted() {
     let plan = Plan::new();
     let script = HookScript {
         container: Arc::new(|_, asked| {
-            let mut answer = wharf_testkit::hook_server::echo(asked);
+            let mut answer = echo(asked);
             answer.container_envs.insert("NEW".into(), "1".into());
             answer.container_resources.as_mut().unwrap().cpu_shares = 7;
             answer
@@ -110,6 +112,35 @@ async fn what_hooks_did_is_counted() {
         node.bench.counts(line).await;
     }
     node.has_records(1, 2).await;
+}
+
+/// A node that shuts down stops kubelet and proxy together.
+#[tokio::test]
+async fn a_hook_in_flight_finishes_though_its_caller_has_left() {
+    let plan = Plan::new();
+    let finished = Arc::new(AtomicBool::new(false));
+    let flag = finished.clone();
+    let script = HookScript {
+        // It is called when the answer is due, and never if the call was cut before.
+        container: Arc::new(move |hook, asked| {
+            flag.store(hook == "PostStopContainer", Ordering::SeqCst);
+            echo(asked)
+        }),
+        ..HookScript::default()
+    };
+    let server = plan.server("a.json", IGNORE, script);
+    let node = plan.start().await;
+    let (_, container) = node.container().await;
+    server.change(|script| script.answer = Answer::After(Duration::from_millis(200)));
+    let named = cri::StopContainerRequest { container_id: container, timeout: 0 };
+    let call = node.kubelet.begin("StopContainer", &named).await;
+    server.seen(|calls| calls.iter().any(|call| call.hook == "PostStopContainer")).await;
+    let Node { mut bench, kubelet, .. } = node;
+    drop(call);
+    kubelet.client.vanish().await;
+    bench.stop.cancel();
+    soon(bench.serving.join_next()).await.unwrap().unwrap().unwrap();
+    assert!(finished.load(Ordering::SeqCst), "the server's answer was waited for");
 }
 
 /// koord-runtime-proxy ends at once.

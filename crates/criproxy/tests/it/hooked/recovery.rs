@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use prost::Message;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::Code;
+use wharf_facts::hook;
 use wharf_proto::cri;
-use wharf_testkit::hook_server::{HookScript, echo};
+use wharf_testkit::hook_server::{HookScript, HookServer, echo};
 
 use super::kubelet::{Kubelet, V1, V1ALPHA2};
 use super::node::{FAIL, Plan};
 use super::past::{CONTAINER, HOOKED_PARENT, POD, Past};
 use super::samples::{as_hooks_see, create, map, resources, run, update};
 use crate::bench::{Bench, DRAIN, soon};
+use crate::client::USUAL;
 
 /// After a restart koord-runtime-proxy knows no resources, and drops every answer about them.
 #[tokio::test]
@@ -60,6 +64,39 @@ async fn a_cgroup_parent_of_the_pod_reaches_containers_that_are_made_after_a_res
     assert_eq!(server.calls().pop().unwrap().container().pod_cgroup_parent, HOOKED_PARENT);
     let created: cri::CreateContainerRequest = node.last("CreateContainer");
     assert_eq!(created.sandbox_config.unwrap().linux.unwrap().cgroup_parent, HOOKED_PARENT);
+}
+
+/// What a sandbox has beyond a request was taken back by kubelet, unless a hook may have put it there.
+#[tokio::test]
+async fn without_a_server_for_pods_nothing_is_carried_after_a_restart() {
+    let skip = || (hook::SKIP_LABEL.to_owned(), hook::SKIP_VALUE.to_owned());
+    for (hooks, skipped) in [
+        (&[][..], false),
+        (&["PreCreateContainer", "PostStopPodSandbox"], false),
+        (&["PreRunPodSandbox", "PreCreateContainer"], true),
+    ] {
+        let plan = Plan::new();
+        let socket = plan.socket("a.json");
+        let keys =
+            json!({"remote-endpoint": socket, "failure-policy": FAIL, "runtime-hooks": hooks});
+        plan.file("a.json", &keys.to_string());
+        let server = HookServer::serve(&socket, HookScript::echo());
+        let mut request = create(POD);
+        let mut past = Past::one();
+        let pod = past.pod.as_mut().unwrap();
+        if skipped {
+            pod.labels.extend([skip()]);
+            request.sandbox_config.as_mut().unwrap().labels.extend([skip()]);
+        }
+        pod.annotations.insert("foo".to_owned(), "of yesterday".to_owned());
+        let node = plan.start_before(past).await;
+        node.has_records(1, 1).await;
+        let sent = request.encode_to_vec();
+        node.kubelet.send("CreateContainer", sent.clone(), USUAL).await.unwrap();
+        assert_eq!(node.last_bytes("CreateContainer"), sent, "{hooks:?}");
+        let asked = usize::from(!skipped && hooks.contains(&"PreCreateContainer"));
+        assert_eq!(server.calls().len(), asked);
+    }
 }
 
 /// koord-runtime-proxy decodes the list of containers as one of pods, which ends it on a node without any.

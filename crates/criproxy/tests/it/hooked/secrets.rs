@@ -1,4 +1,4 @@
-//! Values of the environment are in no line of the log, at any level.
+//! Values of the environment and of annotations are in no line of the log, at any level.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -9,6 +9,7 @@ use tonic::Status;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use wharf_proto::hooks::PodSandboxHookResponse;
 use wharf_testkit::hook_server::{Answer, HookScript, Transport, echo};
 
 use super::node::{IGNORE, Plan};
@@ -20,7 +21,7 @@ const SECRET: &str = "hunter2-correct-horse";
 const NAMESPACE: &str = "namespace-of-secrets";
 
 #[tokio::test]
-async fn values_of_variables_are_never_logged() {
+async fn values_of_variables_and_annotations_are_never_logged() {
     let log = Log::of_process();
     let plan = Plan::new();
     let script = HookScript {
@@ -28,7 +29,12 @@ async fn values_of_variables_are_never_logged() {
             let mut answer = echo(asked);
             answer.container_envs.insert("TOKEN".into(), format!("{SECRET}, changed"));
             answer.container_envs.insert("OTHER".into(), SECRET.into());
+            answer.container_annotations.insert("vault".into(), SECRET.into());
             answer
+        }),
+        pod: Arc::new(|_, _| PodSandboxHookResponse {
+            annotations: [("vault".to_owned(), format!("{SECRET}, too"))].into(),
+            ..Default::default()
         }),
         ..HookScript::default()
     };
@@ -74,6 +80,9 @@ async fn values_of_variables_are_never_logged() {
 
     assert!(log.any(&format!("pod=\"{NAMESPACE}/web-0\"")), "this log hears of it");
     assert!(log.any("envs[TOKEN]: (21 bytes) -> (30 bytes)"), "and of what was changed");
+    assert!(log.any("annotations[vault]: absent -> (21 bytes)"));
+    let carried = ["carried from the pod", "server=\"a.json\"", "[vault]: absent -> (26 bytes)"];
+    assert!(log.any_with(&carried), "{:?}", log.0.lock().unwrap());
     assert!(!log.any(SECRET), "{:?}", log.0.lock().unwrap());
     assert!(!node.bench.metrics().contains(SECRET));
 }
@@ -94,7 +103,13 @@ impl Log {
     }
 
     fn any(&self, text: &str) -> bool {
-        self.0.lock().unwrap().iter().any(|line| line.contains(text))
+        self.any_with(&[text])
+    }
+
+    /// Whether there is a line with all of these.
+    fn any_with(&self, texts: &[&str]) -> bool {
+        let lines = self.0.lock().unwrap();
+        lines.iter().any(|line| texts.iter().all(|text| line.contains(text)))
     }
 }
 

@@ -160,6 +160,41 @@ async fn a_server_that_must_be_told_and_was_not_fails_the_call() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_was_told_is_not_told_again_for_one_that_was_not() {
+    let plan = Plan::new();
+    let first = plan.server("a.json", IGNORE, HookScript::echo());
+    let second = plan.server("b.json", FAIL, HookScript::echo());
+    let node = plan.start().await;
+    let (pod, container) = node.container().await;
+    let breaks = || second.change(|script| script.answer = Answer::Error(Status::internal("down")));
+    let heals = || second.change(|script| script.answer = Answer::AtOnce);
+    breaks();
+    for _ in 0..3 {
+        node.kubelet.stop(&container).await.unwrap_err();
+    }
+    // Who knows that it ended is not told that it did not.
+    node.fail("StopContainer", Code::DeadlineExceeded, "it does not want to");
+    node.kubelet.stop(&container).await.unwrap_err();
+    node.heal();
+    heals();
+    for _ in 0..2 {
+        node.kubelet.stop(&container).await.unwrap();
+    }
+    breaks();
+    for _ in 0..2 {
+        node.kubelet.stop_pod(&pod).await.unwrap_err();
+    }
+    heals();
+    for _ in 0..2 {
+        node.kubelet.stop_pod(&pod).await.unwrap();
+    }
+    assert_eq!(told(&first), ends(&[("PostStopContainer", "0"), ("PostStopPodSandbox", "0")]));
+    let stops = ["0", "0", "0", "4", "0"].map(|code| ("PostStopContainer", code));
+    let all = [&stops[..], &[("PostStopPodSandbox", "0"); 3]].concat();
+    assert_eq!(told(&second), ends(&all));
+}
+
 /// crictl's users type the beginning of an id.
 #[tokio::test]
 async fn the_beginning_of_an_id_names_what_it_names_to_the_runtime() {

@@ -8,6 +8,7 @@ use std::{
 
 use serde::Deserialize;
 use serde_saphyr::Options;
+use wharf_criproxy::trust_file;
 use wharf_hooks::{
     Container, HookPoint, PodSandbox,
     adjustment::{ContainerAdjustment, PodAdjustment, ResourceAdjustment},
@@ -23,6 +24,8 @@ pub(super) struct Rules(Vec<Rule>);
 pub(super) enum RulesError {
     #[error("cannot read the rules {}", .0.display())]
     Read(PathBuf, #[source] io::Error),
+    #[error("the rules {}: {}", .0.display(), .1)]
+    Untrusted(PathBuf, String),
     #[error("{}: {}", .0.display(), .1.join("; "))]
     Unsound(PathBuf, Vec<String>),
 }
@@ -30,9 +33,9 @@ pub(super) enum RulesError {
 impl Rules {
     pub(super) async fn load(path: &Path) -> Result<Rules, RulesError> {
         let own = path.to_owned();
-        let text = tokio::task::spawn_blocking(move || std::fs::read_to_string(own)).await;
-        let text = text.map_err(io::Error::from).flatten();
-        Rules::parse(path, &text.map_err(|error| RulesError::Read(path.to_owned(), error))?)
+        let text = tokio::task::spawn_blocking(move || text(own)).await;
+        let failed = |error| RulesError::Read(path.to_owned(), io::Error::from(error));
+        Rules::parse(path, &text.map_err(failed).flatten()?)
     }
 
     fn parse(path: &Path, text: &str) -> Result<Rules, RulesError> {
@@ -97,6 +100,17 @@ impl Rules {
     fn matching<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a Rule> {
         let (pod, qos) = (&container.pod, container.qos());
         self.0.iter().filter(move |rule| rule.is_for_container(pod, qos, &container.name))
+    }
+}
+
+/// The file's text, if others than root and ourselves had no hand in it. Blocks.
+fn text(path: PathBuf) -> Result<String, RulesError> {
+    match std::fs::read_to_string(&path) {
+        Ok(text) => match trust_file(&path) {
+            Ok(()) => Ok(text),
+            Err(why) => Err(RulesError::Untrusted(path, why)),
+        },
+        Err(error) => Err(RulesError::Read(path, error)),
     }
 }
 

@@ -1,76 +1,122 @@
 //! Where ours is deliberately unlike koord-runtime-proxy. docs/differences.md tells users the same.
 
+use super::lane::Server;
+
 /// A set of fields, what arrives there from either proxy, and why. In each, `*` stands for any text.
 #[derive(Debug)]
 pub(super) struct Difference {
-    pub(super) path: &'static str,
+    /// The number of the defect that ours does without, in the survey of koord-runtime-proxy.
+    defect: &'static str,
+    path: &'static str,
     theirs: &'static str,
     ours: &'static str,
-    #[expect(dead_code, reason = "shown when a row is not met")]
-    why: &'static str,
+    /// What docs/differences.md says of it.
+    told: &'static str,
+    /// The only hook server with which it is met, if there is only one.
+    with: Option<Server>,
 }
 
 impl Difference {
-    pub(super) fn explains(&self, path: &str, theirs: &str, ours: &str) -> bool {
-        matches(self.path, path) && matches(self.theirs, theirs) && matches(self.ours, ours)
+    pub(super) fn explains(&self, server: Server, path: &str, theirs: &str, ours: &str) -> bool {
+        self.with.is_none_or(|only| only == server)
+            && matches(self.path, path)
+            && matches(self.theirs, theirs)
+            && matches(self.ours, ours)
+    }
+
+    const fn with(self, server: Server) -> Difference {
+        Difference { with: Some(server), ..self }
     }
 }
 
 const fn row(
+    defect: &'static str,
     path: &'static str,
     theirs: &'static str,
     ours: &'static str,
-    why: &'static str,
+    told: &'static str,
 ) -> Difference {
-    Difference { path, theirs, ours, why }
+    Difference { defect, path, theirs, ours, told, with: None }
 }
+
+const DROPPED: &str = "drops every newer field";
+const CARRIED: &str = "that PreRunPodSandbox set reach the sandbox only";
+const NO_RESOURCES: &str = "a container without resources gets an empty message of them";
+const KEPT: &str = "an update that the runtime refused stays in the record";
+const FORGOTTEN: &str = "forgets a container or pod when it is stopped, even if that failed";
+const BY_ITSELF: &str = "PostStopContainer is not called for containers that end by themselves";
+const HUGE_PAGES: &str = "carries the huge page limits of the container's creation";
+const OUTCOME: &str = "told the outcome";
+const NO_WORD: &str = "an update that a hook server answered without a word";
+
+const RUN: &str = "\"PreRunPodSandbox\"";
+const CREATE: &str = "\"PreCreateContainer\"";
+const START: &str = "\"PreStartContainer\"";
+const UPDATE: &str = "\"PreUpdateContainerResources\"";
+const TWO_MB: &str = "\"2000000\"";
 
 /// The first that explains a difference counts.
 pub(super) const DIFFERENCES: &[Difference] = &[
-    row("*: runtime */unknown", "", "kept", "fields that its types do not have are dropped"),
-    row("*: runtime */CDI_devices/0/name", "", "*", "the same"),
-    row("*: runtime */recursive_read_only", "", "true", "the same"),
-    row("*: runtime */userns_options/mode", "", "*", "the same"),
-    row("*: runtime */metadata", "", "kept", "request metadata is dropped"),
+    row("D6", "*: runtime */unknown", "", "kept", DROPPED),
+    row("D6", "*: runtime */CDI_devices/0/name", "", "\"vendor.example/gpu=0\"", DROPPED),
+    row("D6", "*: runtime */recursive_read_only", "", "true", DROPPED),
+    row("D6", "*: runtime */userns_options/mode", "", "\"NODE\"", DROPPED),
+    row("D25", "*: runtime */metadata", "", "kept", "request metadata is dropped"),
+    row("D3", "create failing: runtime */linux", "", "{}", NO_RESOURCES),
+    row("D3", "create failing: runtime */linux/resources", "{}", "", NO_RESOURCES),
+    row("D3", "create ls without*: runtime */linux/resources", "{}", "", NO_RESOURCES),
+    row("D15", "*/oom_score_adj", "", "\"500\"", "an answer without `oom_score_adj` sets it to 0"),
     row(
-        "create failing: runtime */linux",
-        "",
-        "{}",
-        "an empty message is made of absent resources",
-    ),
-    row("create failing: runtime */linux/resources", "{}", "", "the same"),
-    row("create ls without*: runtime */linux/resources", "{}", "", "the same"),
-    row("*/oom_score_adj", "", "\"500\"", "an answer that does not mention it sets it to 0"),
-    row(
+        "D18",
         "create *: hook PreCreateContainer/pod_cgroup_parent",
         "\"/kubepods/*\"",
         "\"/hooked/pod\"",
-        "what a hook changed of a pod is not carried to its containers",
+        CARRIED,
     ),
-    row("create *: runtime */sandbox_config/labels/hooked", "", "*", "the same"),
-    row("create *: runtime */sandbox_config/annotations/note", "*", "\"PreRun*\"", "the same"),
+    row("D18", "create *: runtime */sandbox_config/labels/hooked", "", RUN, CARRIED),
+    row("D18", "create *: runtime */sandbox_config/annotations/note", "", RUN, CARRIED),
     row(
-        "update *: runtime */linux/hugepage_limits/0/*",
-        "*",
-        "*",
-        "limits of huge pages that no hook can change are replaced by those at creation",
+        "D18",
+        "create plain: runtime */sandbox_config/annotations/note",
+        "\"from kubelet\"",
+        RUN,
+        CARRIED,
     ),
-    row("update *failing: hook */hooked", "*", "\"PreCreate*\"", "a failed call is kept"),
-    row("update *failing: hook */HOOKED", "*", "\"PreCreate*\"", "the same"),
-    row("update after failing: hook */container_resources/*", "*", "*", "the same"),
-    row("update after failing: runtime */linux/*", "*", "*", "the same"),
-    row("stop failing: hook */container_resources/*", "*", "*", "the same"),
-    row("start plain again: hook *", "", "*", "a stop deletes the record"),
-    row("stop after failing: hook PostStopContainer/*", "", "*", "so does a failed one"),
-    row("stop pod after failing: hook PostStopPodSandbox/*", "", "*", "the same"),
-    row("remove ls: hook PostStopContainer/*", "", "*", "who ends by itself is not told of"),
-    row("stop pod ls: hook PostStopContainer/*", "", "*", "the same"),
-    row("*: hook Post*/outcome", "", "*", "post hooks are not told how the call ended"),
+    row("D17", "update *: runtime */hugepage_limits/0/limit", TWO_MB, "\"1000000000\"", HUGE_PAGES),
+    row("D17", "update *: runtime */hugepage_limits/0/limit", TWO_MB, "", HUGE_PAGES),
+    row("D17", "update *: runtime */hugepage_limits/0/page_size", "\"2MB\"", "\"1GB\"", HUGE_PAGES),
+    row("D17", "update *: runtime */hugepage_limits/0/page_size", "\"2MB\"", "", HUGE_PAGES),
+    row("D19", "update failing: hook */hooked", START, CREATE, KEPT),
+    row("D19", "update failing: hook */HOOKED", START, CREATE, KEPT),
+    row("D19", "update after failing: hook */hooked", UPDATE, CREATE, KEPT),
+    row("D19", "update after failing: hook */HOOKED", UPDATE, CREATE, KEPT),
+    row("D19", "*failing: */cpu_quota", "\"-1\"", "\"40000\"", KEPT),
+    row("D19", "*failing: */cpu_quota", "\"30000\"", "\"40000\"", KEPT).with(Server::Terse),
+    row("D19", "*failing: */cpu_shares", "\"300\"", "\"204\"", KEPT),
+    row("D19", "*failing: */cpu_shares", "\"300\"", "\"1001\"", KEPT).with(Server::Terse),
+    row("D19", "*failing: */cpuset_cpus", "\"0\"", "\"0-1\"", KEPT),
+    row("D19", "*failing: */cpuset_cpus", "", "\"1\"", KEPT).with(Server::Terse),
+    row("D19", "*failing: */cpuset_mems", "\"1\"", "\"0\"", KEPT),
+    row("D19", "*failing: */memory_limit_in_bytes", "\"3000000\"", "\"1000000\"", KEPT),
+    row("D19", "*failing: */memory_swap_limit_in_bytes", "\"3500000\"", "\"1500000\"", KEPT),
+    row("D19", "*failing: */unified/cpu.weight", "\"50\"", "", KEPT),
+    row("D19", "*failing: */unified/memory.low", "\"2\"", "\"1\"", KEPT),
+    row("D10", "start plain again: hook *", "", "*", FORGOTTEN),
+    row("D10", "stop after failing: hook PostStopContainer/*", "", "*", FORGOTTEN),
+    row("D10", "stop pod after failing: hook PostStopPodSandbox/*", "", "*", FORGOTTEN),
+    row("D9", "remove ls: hook PostStopContainer/*", "", "*", BY_ITSELF),
+    row("D9", "stop pod ls: hook PostStopContainer/*", "", "*", BY_ITSELF),
+    row("D11", "*failing: hook Post*/outcome", "", "9", OUTCOME),
+    row("D11", "*: hook Post*/outcome", "", "0", OUTCOME),
+    // That ours are the request's own is seen by its bytes.
+    row("D19", "update *: runtime */linux/*", "*", "*", NO_WORD).with(Server::Empty),
+    row("D19", "update *: runtime */annotations/*", "*", "*", NO_WORD).with(Server::Empty),
     row(
+        "D26",
         "run plain: answer",
         "Unknown: hook server err: *",
         "ResourceExhausted: hook server err: recorder.json at *, PreRunPodSandbox: no more",
-        "a hook server's error loses its code",
+        "a hook server's error is Unknown to the caller",
     ),
 ];
 
@@ -94,5 +140,18 @@ fn a_star_is_any_text() {
         ("a*c*e", "abcd", false),
     ] {
         assert_eq!(matches(pattern, text), wanted, "{pattern} {text}");
+    }
+}
+
+/// A difference that users are not told of is a bug.
+#[test]
+fn users_are_told_of_each() {
+    let page = include_str!("../../../../../docs/differences.md");
+    let (_, page) = page.split_once("## CRI proxy").unwrap();
+    for Difference { defect, path, told, .. } in DIFFERENCES {
+        let rows: Vec<_> = page.lines().filter(|line| line.contains(told)).collect();
+        assert_eq!(rows.len(), 1, "{defect} {path}: {told:?} is in {rows:#?}");
+        let number = defect.strip_prefix('D').and_then(|number| number.parse().ok());
+        assert!(number.is_some_and(|number: u8| (1..=33).contains(&number)), "{path}: {defect}");
     }
 }

@@ -90,10 +90,11 @@ impl Lane {
             self.fails.store(step.fails, Ordering::SeqCst);
             let (calls, asked) = (self.runtime.calls().len(), self.hooks.calls().len());
             let method = format!("/{version}.RuntimeService/{}", step.method);
-            let answer = self.client.call(&method, encoded(step)).await;
+            let sent = encoded(step);
+            let answer = self.client.call(&method, sent.clone()).await;
             seen.answer(step, &answer);
             for call in &self.runtime.calls()[calls..] {
-                seen.runtime(step, call);
+                seen.runtime(step, &sent, call);
             }
             for call in &self.hooks.calls()[asked..] {
                 seen.hook(step, call);

@@ -26,6 +26,8 @@ pub(super) struct Seen {
     fields: BTreeMap<String, String>,
     /// The environment of created containers, in its order.
     pub(super) envs: BTreeMap<&'static str, Vec<String>>,
+    /// Steps that reached the runtime byte for byte.
+    pub(super) untouched: BTreeSet<&'static str>,
 }
 
 impl Seen {
@@ -38,10 +40,13 @@ impl Seen {
         self.put(path, text);
     }
 
-    pub(super) fn runtime(&mut self, step: &Step, call: &Received) {
+    pub(super) fn runtime(&mut self, step: &Step, sent: &Bytes, call: &Received) {
         let (_, method) = call.method.rsplit_once('/').unwrap();
         let path = self.next(format!("{}: runtime {method}", step.name));
         let message = decoded(&input(method), &call.data[FRAME..]);
+        if call.data[FRAME..] == **sent {
+            self.untouched.insert(step.name);
+        }
         let mut document = json(&message);
         if let Some(envs) = document.pointer_mut("/config/envs") {
             let list = std::mem::take(envs);
