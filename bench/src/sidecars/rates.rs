@@ -121,7 +121,8 @@ impl Rates {
         }
     }
 
-    /// All sides but Go at its defaults, one after the other. Without a model the bare client has to wait for one.
+    /// All sides but Go at its defaults, one after the other. Ours and the bare client take turns at being the first, since
+    /// what was deleted before is not quite forgotten by then. Without a model the bare client has to wait for one.
     async fn round(
         &mut self,
         programs: &Programs,
@@ -129,12 +130,16 @@ impl Rates {
         round: usize,
         model: Option<&Arc<Model>>,
     ) -> Result<()> {
+        let (first, second) = if round % 2 == 0 { (None, model) } else { (model, None) };
+        if let Some(model) = first {
+            self.bare(rig, round, model).await?;
+        }
         let batch = self.batch(Side::Ours, round);
         let done = sidecars(programs, rig, self.operation, &batch).await.context("ours")?;
         self.ours.push(rate(&batch, done.outcome));
         self.our_time.push(each(&batch, done.processor));
         self.our_servers.push(each(&batch, done.servers));
-        if let Some(model) = model {
+        if let Some(model) = second {
             self.bare(rig, round, model).await?;
         }
         if programs.missing(self.operation).is_none() {
