@@ -130,7 +130,7 @@ impl Rates {
         round: usize,
         model: Option<&Arc<Model>>,
     ) -> Result<()> {
-        let (first, second) = if round % 2 == 0 { (None, model) } else { (model, None) };
+        let (first, second) = if round.is_multiple_of(2) { (None, model) } else { (model, None) };
         if let Some(model) = first {
             self.bare(rig, round, model).await?;
         }
