@@ -4,6 +4,7 @@
 mod bench;
 mod fuzz;
 mod go;
+mod packages;
 mod peers;
 mod shell;
 mod test;
@@ -40,7 +41,9 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Test(options) => Ok(test::run(&options)),
-        Task::Peers { names } => peers::build(&names).map(|()| ExitCode::SUCCESS),
+        Task::Peers { names } => {
+            packages::install().and_then(|()| peers::build(&names)).map(|()| ExitCode::SUCCESS)
+        }
         Task::Bench(options) => bench::run(&options),
         Task::Fuzz(options) => fuzz::run(&options).map(|()| ExitCode::SUCCESS),
         Task::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),

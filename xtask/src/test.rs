@@ -1,7 +1,6 @@
 //! `cargo xtask test`: every check and every test, all of them even after a failure, and one closing line.
 
 mod libtest;
-mod packages;
 mod space;
 mod tools;
 
@@ -13,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use wharf_testkit::{peers as bench, skip};
 
 use self::libtest::Tally;
-use crate::{peers, shell, tidy};
+use crate::{packages, peers, shell, tidy};
 
 /// What to run.
 #[derive(clap::Args)]

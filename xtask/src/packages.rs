@@ -1,4 +1,4 @@
-//! Debian packages that the bench uses.
+//! Debian packages that tests use, and that peers are built with.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,7 +25,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 ];
 
 /// Installs what is missing, where this is Debian and we are root; else says what to do.
-pub(super) fn install() -> Result<()> {
+pub(crate) fn install() -> Result<()> {
     let missing = missing(|program| shell::find(program).is_some() || Path::new(program).is_file());
     if missing.is_empty() {
         return Ok(());
