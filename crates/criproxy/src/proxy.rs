@@ -24,7 +24,7 @@ use crate::vigil::Vigil;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Longer than most answers of a runtime take to come, and than its caller takes for the next call.
-const BUSY_POLL: Duration = Duration::from_micros(200);
+const BUSY_POLL: Duration = Duration::from_micros(400);
 
 /// What a proxy is to do.
 #[derive(Clone, Debug)]

@@ -14,6 +14,9 @@ use tonic::{Code, Status};
 
 use crate::metrics::{RpcMetrics, code_name};
 
+/// The header or trailer with a call's code.
+pub(crate) const GRPC_STATUS: &str = "grpc-status";
+
 /// How often a request that never left is offered to another connection.
 pub(crate) const RESENDS: usize = 2;
 
@@ -145,7 +148,7 @@ pub(crate) fn reset_status(reason: Reason) -> Code {
 
 /// The code that headers or trailers carry, if any.
 pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<Code> {
-    headers.get("grpc-status").map(|value| Code::from_bytes(value.as_bytes()))
+    headers.get(GRPC_STATUS).map(|value| Code::from_bytes(value.as_bytes()))
 }
 
 /// Adds what HTTP/2 needs of a request and its caller may have left out.

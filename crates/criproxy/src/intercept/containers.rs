@@ -95,7 +95,7 @@ impl Interceptor {
         let _last = self.last_change(visit, &id).await?;
         let Some(Known { id, container, pod }) = self.container(visit, method, &id).await? else {
             let answer = visit.forward(&self.runtime, &message, None).await?;
-            if answer.status().code() == Code::Ok {
+            if answer.code() == Code::Ok {
                 // What was read of it meanwhile, or is known under its whole id, may be from before.
                 self.records.forget_container(&id);
                 self.overlooked.note(id);
@@ -110,7 +110,7 @@ impl Interceptor {
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
         let message = container::updated(message, &request, said)?;
         let answer = visit.forward(&self.runtime, &message, turn).await?;
-        if answer.status().code() == Code::Ok {
+        if answer.code() == Code::Ok {
             self.records.update_container(&id, |known| known.now(request));
         }
         Ok(answer)
@@ -141,7 +141,7 @@ impl Interceptor {
         let id = id::of(&message)?;
         let (answer, end) =
             self.end_container(visit, Method::RemoveContainer, &id, &message).await?;
-        if answer.status().code() != Code::Ok {
+        if answer.code() != Code::Ok {
             return Ok(answer);
         }
         match end {

@@ -143,7 +143,7 @@ impl Interceptor {
 
 /// The id of what the runtime made.
 fn made(answer: &RawAnswer) -> Option<String> {
-    if answer.status().code() != Code::Ok {
+    if answer.code() != Code::Ok {
         return None;
     }
     id::of(&answer.message()?).ok().filter(|id| !id.is_empty())

@@ -60,7 +60,7 @@ impl Interceptor {
     ) -> Result<RawAnswer, End> {
         let id = id::of(&message)?;
         let (answer, end) = self.end_pod(visit, Method::RemovePodSandbox, &id, &message).await?;
-        if answer.status().code() != Code::Ok {
+        if answer.code() != Code::Ok {
             return Ok(answer);
         }
         match end {

@@ -109,7 +109,7 @@ impl Visit {
     pub(super) fn end(self, end: Result<RawAnswer, End>) -> Code {
         match end {
             Ok(answer) => {
-                let code = answer.status().code();
+                let code = answer.code();
                 self.call.answer(answer);
                 code
             }

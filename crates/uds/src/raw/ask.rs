@@ -15,7 +15,7 @@ use wharf_wire::{Frame, Frames};
 use super::RawCall;
 use super::call::refuse;
 use super::loss::Loss;
-use crate::call::{complete, reset_status};
+use crate::call::{GRPC_STATUS, complete, grpc_status, reset_status};
 
 /// The largest answer that is collected: CRI's limit of 16 MiB, with room for what follows it.
 const LARGEST: usize = 64 << 20;
@@ -35,14 +35,22 @@ impl RawAnswer {
         RawAnswer(Answer::Cut(Loss::Status(Status::unavailable(text))))
     }
 
-    /// How the call ended.
+    /// The code that the call ended with.
+    pub fn code(&self) -> Code {
+        match &self.0 {
+            Answer::Whole { head, trailers, .. } => headers_with_status(head, trailers)
+                .and_then(grpc_status)
+                .unwrap_or_else(|| code_without_status(head.status)),
+            Answer::Cut(Loss::Status(status)) => status.code(),
+            Answer::Cut(Loss::Reset(reason)) => reset_status(*reason),
+        }
+    }
+
+    /// How the call ended, in full.
     pub fn status(&self) -> Status {
         match &self.0 {
-            Answer::Whole { head, trailers, .. } => trailers
-                .as_ref()
+            Answer::Whole { head, trailers, .. } => headers_with_status(head, trailers)
                 .and_then(Status::from_header_map)
-                // An answer without a message has its status in the headers.
-                .or_else(|| Status::from_header_map(&head.headers))
                 .unwrap_or_else(|| without_status(head.status)),
             Answer::Cut(Loss::Status(status)) => status.clone(),
             Answer::Cut(Loss::Reset(reason)) => {
@@ -64,9 +72,8 @@ impl RawAnswer {
     /// # Errors
     /// The status that it ended with, or INTERNAL where all went well and there is no message.
     pub fn into_message(self) -> Result<Bytes, Status> {
-        let status = self.status();
-        if status.code() != Code::Ok {
-            return Err(status);
+        if self.code() != Code::Ok {
+            return Err(self.status());
         }
         self.message().ok_or_else(|| Status::internal("the answer holds no message in one piece"))
     }
@@ -183,9 +190,22 @@ fn too_large(limit: usize) -> Loss {
     ))
 }
 
-/// What an answer without a status of gRPC means, as the protocol maps those of HTTP.
+/// Where the status of gRPC is: in the trailers, or, of an answer without a message, in the headers.
+fn headers_with_status<'a>(
+    head: &'a Parts,
+    trailers: &'a Option<HeaderMap>,
+) -> Option<&'a HeaderMap> {
+    trailers.iter().chain([&head.headers]).find(|headers| headers.contains_key(GRPC_STATUS))
+}
+
 fn without_status(http: StatusCode) -> Status {
-    let code = match http {
+    let text = format!("the server gave no status, and HTTP status {}", http.as_u16());
+    Status::new(code_without_status(http), text)
+}
+
+/// What an answer without a status of gRPC means, as the protocol maps those of HTTP.
+fn code_without_status(http: StatusCode) -> Code {
+    match http {
         StatusCode::BAD_REQUEST => Code::Internal,
         StatusCode::UNAUTHORIZED => Code::Unauthenticated,
         StatusCode::FORBIDDEN => Code::PermissionDenied,
@@ -195,11 +215,50 @@ fn without_status(http: StatusCode) -> Status {
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
         _ => Code::Unknown,
-    };
-    Status::new(code, format!("the server gave no status, and HTTP status {}", http.as_u16()))
+    }
 }
 
 /// It fails for a stream that was reset since, which the next read tells.
 fn release(source: &mut RecvStream, size: usize) {
     let _ = source.flow_control().release_capacity(size);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(http: u16, headers: &[(&str, &str)], trailers: Option<&[(&str, &str)]>) -> RawAnswer {
+        let map = |pairs: &[(&str, &str)]| {
+            let pair =
+                |(name, value): &(&str, &str)| (name.parse().unwrap(), value.parse().unwrap());
+            pairs.iter().map(pair).collect::<HeaderMap>()
+        };
+        let (mut head, ()) = Response::builder().status(http).body(()).unwrap().into_parts();
+        head.headers = map(headers);
+        RawAnswer(Answer::Whole {
+            head: Box::new(head),
+            body: Vec::new(),
+            trailers: trailers.map(map),
+        })
+    }
+
+    #[test]
+    fn the_code_is_that_of_the_status() {
+        let status = |code: &'static str| [("grpc-status", code), ("grpc-message", "why")];
+        let ok = status("0");
+        for (answer, code) in [
+            (whole(200, &[], Some(&ok)), Code::Ok),
+            (whole(200, &ok, Some(&status("5"))), Code::NotFound),
+            (whole(200, &status("5"), Some(&[])), Code::NotFound),
+            (whole(200, &status("7"), None), Code::PermissionDenied),
+            (whole(200, &status("nonsense"), None), Code::Unknown),
+            (whole(404, &[], None), Code::Unimplemented),
+            (whole(503, &[], Some(&[])), Code::Unavailable),
+            (RawAnswer::unavailable("gone".to_owned()), Code::Unavailable),
+            (RawAnswer(Answer::Cut(UNSENT)), Code::Unavailable),
+            (RawAnswer(Answer::Cut(Loss::Reset(Reason::CANCEL))), Code::Cancelled),
+        ] {
+            assert_eq!((answer.code(), answer.status().code()), (code, code), "{answer:?}");
+        }
+    }
 }

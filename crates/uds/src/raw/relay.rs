@@ -101,7 +101,7 @@ impl Relay {
             }
             Err(error) => RawAnswer::unavailable(error.to_string()),
         };
-        record.finish(answer.status().code());
+        record.finish(answer.code());
         Some(answer)
     }
 
@@ -132,7 +132,7 @@ impl Relay {
             }
             resends += 1;
         };
-        record.finish(answer.status().code());
+        record.finish(answer.code());
         answer
     }
 

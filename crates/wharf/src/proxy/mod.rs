@@ -61,7 +61,7 @@ struct Serve {
     zero_oom_score_adj: bool,
     /// How long to stay awake for the next step of a call before sleeping: less latency for some processor time while
     /// calls are made. 0s: not at all, as with a single processor
-    #[arg(long, value_name = "DURATION", default_value = "200us", value_parser = busy_poll)]
+    #[arg(long, value_name = "DURATION", default_value = "400us", value_parser = busy_poll)]
     busy_poll: Duration,
     /// How long calls in flight, and the hooks that follow them, may take once the proxy is told to stop
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = running::duration)]
@@ -138,7 +138,7 @@ fn busy_poll(text: &str) -> Result<Duration, String> {
     let given = running::duration(text)?;
     if given > LONGEST_BUSY_POLL {
         return Err(format!(
-            "must be at most {LONGEST_BUSY_POLL:?}, expected a time such as 200us"
+            "must be at most {LONGEST_BUSY_POLL:?}, expected a time such as 400us"
         ));
     }
     Ok(given)
