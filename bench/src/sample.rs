@@ -30,11 +30,12 @@ impl Sample {
     }
 }
 
-/// The middle one; not a number of none.
+/// The middle one, or what is halfway between the two in the middle; not a number of none.
 pub(crate) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+    let Some(last) = figures.len().checked_sub(1) else { return f64::NAN };
+    f64::midpoint(figures[last / 2], figures[last.div_ceil(2)])
 }
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod tests {
     #[test]
     fn the_median_is_the_middle_one() {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 9.0]), 3.0);
         assert!(median([]).is_nan());
     }
 

@@ -46,7 +46,7 @@ impl Counts {
         rounds: 5,
         unary: 5000,
         hooked: 2000,
-        large: 24,
+        large: 72,
         load: Duration::from_secs(60),
         containers: [500, 10_000],
         changes: 20,

@@ -60,11 +60,12 @@ pub(super) async fn measure(
         return Ok(());
     };
     let rates = |operation, title, count| Rates::new(operation, title, count);
-    let mut provision = rates(Operation::Provision, "claims", counts.claims);
-    let mut attach = rates(Operation::Attach, "attachments", counts.others);
-    let mut detach = rates(Operation::Detach, "detachments", counts.others);
-    let mut expand = rates(Operation::Expand, "expansions", counts.others);
-    let mut snapshot = rates(Operation::Snapshot, "snapshots through both halves", counts.others);
+    let mut provision = rates(Operation::Provision, "claims", counts.many);
+    let mut attach = rates(Operation::Attach, "attachments", counts.many);
+    let mut detach = rates(Operation::Detach, "detachments", counts.many);
+    let mut expand = rates(Operation::Expand, "expansions", counts.many);
+    let mut snapshot =
+        rates(Operation::Snapshot, "snapshots through both halves", counts.snapshots);
 
     let first = provision.batch(Side::Ours, 0);
     let mut model = None;
