@@ -63,9 +63,8 @@ pub(super) async fn measure(
     let mut provision = rates(Operation::Provision, "claims", counts.many);
     let mut attach = rates(Operation::Attach, "attachments", counts.many);
     let mut detach = rates(Operation::Detach, "detachments", counts.many);
-    let mut expand = rates(Operation::Expand, "expansions", counts.many);
-    let mut snapshot =
-        rates(Operation::Snapshot, "snapshots through both halves", counts.snapshots);
+    let mut expand = rates(Operation::Expand, "expansions", counts.few);
+    let mut snapshot = rates(Operation::Snapshot, "snapshots through both halves", counts.few);
 
     let first = provision.batch(Side::Ours, 0);
     let mut model = None;
