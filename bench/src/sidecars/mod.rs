@@ -31,7 +31,7 @@ use crate::report::Report;
 
 /// How often each thing is done.
 struct Counts {
-    /// As many with ours first as with the bare client: attachments went faster by a quarter for whoever came second.
+    /// Even, so that ours comes first as often as the bare client does.
     rounds: usize,
     /// Of claims and attachments.
     many: usize,
