@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
@@ -59,7 +59,6 @@ pub(crate) fn transport(config: &Config) -> Result<Transport, ConnectError> {
                 return watches.request(request).await.map_err(BoxError::from);
             }
             let _permit = free.acquire().await?;
-            let request = unvalidated(request)?;
             let answer = timeout(ANSWER, requests.request(request)).await;
             Ok(answer.map_err(|_| format!("the API server gave no answer in {ANSWER:?}"))??)
         }
@@ -75,16 +74,6 @@ pub(crate) fn transport(config: &Config) -> Result<Transport, ConnectError> {
 fn is_watch(request: &Request<Body>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
-}
-
-/// Has the API server leave out the search for unknown and doubled fields, which it would tell of in warnings that nobody reads:
-/// it reads each written object twice for that.
-fn unvalidated(mut request: Request<Body>) -> Result<Request<Body>, http::uri::InvalidUri> {
-    if matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH) {
-        let mark = if request.uri().query().is_some() { '&' } else { '?' };
-        *request.uri_mut() = format!("{}{mark}fieldValidation=Ignore", request.uri()).parse()?;
-    }
-    Ok(request)
 }
 
 #[derive(Clone, Copy)]
@@ -125,24 +114,4 @@ fn client(config: &Config, carries: Carries) -> Result<Client<Connector, Body>, 
         .http2_keep_alive_timeout(PING)
         .http2_keep_alive_while_idle(true)
         .build(connector))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_is_not_read_twice() {
-        let sent = |method: Method, uri: &str| {
-            let request = Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
-            unvalidated(request).unwrap().uri().to_string()
-        };
-        let ignore = "fieldValidation=Ignore";
-        assert_eq!(sent(Method::GET, "https://a/b?c=d"), "https://a/b?c=d");
-        assert_eq!(sent(Method::DELETE, "https://a/b"), "https://a/b");
-        for method in [Method::POST, Method::PUT, Method::PATCH] {
-            assert_eq!(sent(method.clone(), "https://a/b"), format!("https://a/b?{ignore}"));
-            assert_eq!(sent(method, "https://a/b?c=d"), format!("https://a/b?c=d&{ignore}"));
-        }
-    }
 }
