@@ -35,7 +35,7 @@ struct Counts {
     rounds: usize,
     /// Of claims and attachments.
     many: usize,
-    /// Of expansions and snapshots: of more of them, Go drops the events, and so does less than others.
+    /// Of expansions, of which Go drops events where there are 1000, and of snapshots, which take long.
     few: usize,
     /// Claims, expansions and snapshots for Go at its defaults.
     slow: [usize; 3],
