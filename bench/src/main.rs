@@ -47,26 +47,30 @@ enum Bench {
     /// The plugin manager beside a real kubelet, and the registrar
     Registration,
     /// The CSI sidecars in one process beside a bare client, and beside the Go sidecars
-    Sidecars,
+    Sidecars(sidecars::Options),
     /// A process that the measurement of the sidecars needs around it
     #[command(subcommand, hide = true)]
     SidecarsPart(sidecars::Part),
 }
 
-type Run = fn(&Arguments, &mut Report) -> anyhow::Result<()>;
+type Run<'a> = Box<dyn FnOnce(&mut Report) -> anyhow::Result<()> + 'a>;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let (name, run): (_, Run) = match &arguments.bench {
-        Bench::Driver => ("driver", driver::run),
-        Bench::Proxy => ("proxy", proxy::run),
+    let arguments = &Arguments::parse();
+    let (name, run): (_, Run<'_>) = match &arguments.bench {
+        Bench::Driver => ("driver", Box::new(|report| driver::run(arguments, report))),
+        Bench::Proxy => ("proxy", Box::new(|report| proxy::run(arguments, report))),
         Bench::ProxyPart(part) => return part.run(),
-        Bench::Registration => ("registration", registration::run),
-        Bench::Sidecars => ("sidecars", sidecars::run),
+        Bench::Registration => {
+            ("registration", Box::new(|report| registration::run(arguments, report)))
+        }
+        Bench::Sidecars(options) => {
+            ("sidecars", Box::new(|report| sidecars::run(arguments, options, report)))
+        }
         Bench::SidecarsPart(part) => return part.run(),
     };
     let mut report = Report::start(name);
-    match run(&arguments, &mut report) {
+    match run(&mut report) {
         Ok(()) => report.close(),
         Err(error) => {
             eprintln!("error: {error:#}");

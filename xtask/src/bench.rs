@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// Few repetitions: shows that the bench works, the figures are worth little
     #[arg(long)]
     quick: bool,
+    /// Options of this measurement alone, such as `-- --only claims`; `-- --help` lists them
+    #[arg(last = true, value_name = "OPTIONS")]
+    own: Vec<String>,
 }
 
 struct Bench {
@@ -80,6 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             folder.canonicalize().with_context(|| format!("--peers {}", folder.display()))?;
         measure.arg("--peers").arg(&folder).env(cache::PEERS, &folder);
     }
+    measure.args(&options.own);
     let status = measure.status().context("cargo run --package wharf-bench")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -23,15 +23,45 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::Subcommand;
+use clap::{Args, Subcommand, ValueEnum};
 
 use self::side::Programs;
 use crate::Arguments;
 use crate::report::Report;
 
+/// What to measure of the sidecars; everything unless told otherwise.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Measure this alone; may be given more than once
+    #[arg(long, value_name = "TOPIC")]
+    only: Vec<Topic>,
+    /// How often rates are measured; even, so that ours comes first as often as the bare client does
+    #[arg(long, value_name = "COUNT")]
+    rounds: Option<usize>,
+}
+
+/// What can be measured alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Topic {
+    Idle,
+    Calls,
+    Failover,
+    Claims,
+    Attachments,
+    Expansions,
+    Snapshots,
+    Latency,
+    Memory,
+}
+
+impl Options {
+    fn wants(&self, topic: Topic) -> bool {
+        self.only.is_empty() || self.only.contains(&topic)
+    }
+}
+
 /// How often each thing is done.
 struct Counts {
-    /// Even, so that ours comes first as often as the bare client does.
     rounds: usize,
     /// Of claims and attachments.
     many: usize,
@@ -93,19 +123,37 @@ impl Part {
     }
 }
 
-/// Measures everything about the sidecars.
-pub(crate) fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+/// Measures what is asked for about the sidecars.
+pub(crate) fn run(arguments: &Arguments, options: &Options, report: &mut Report) -> Result<()> {
     let counts = if arguments.quick { Counts::QUICK } else { Counts::FULL };
+    let counts = Counts { rounds: options.rounds.unwrap_or(counts.rounds), ..counts };
     let programs = Programs::find(arguments)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(measure(&programs, &counts, report))
+    runtime.block_on(measure(&programs, &counts, options, report))
 }
 
-async fn measure(programs: &Programs, counts: &Counts, report: &mut Report) -> Result<()> {
-    memory::measure_idle(programs, report).await.context("idle")?;
-    calls::measure(programs, counts.audited, report).await.context("calls")?;
-    failover::measure(programs, report).await.context("failover")?;
-    rates::measure(programs, counts, report).await.context("rates")?;
-    latency::measure(programs, counts.paced, report).await.context("latency")?;
-    memory::measure_loaded(programs, counts.objects, report).await.context("memory")
+async fn measure(
+    programs: &Programs,
+    counts: &Counts,
+    options: &Options,
+    report: &mut Report,
+) -> Result<()> {
+    if options.wants(Topic::Idle) {
+        memory::measure_idle(programs, report).await.context("idle")?;
+    }
+    if options.wants(Topic::Calls) {
+        calls::measure(programs, counts.audited, report).await.context("calls")?;
+    }
+    if options.wants(Topic::Failover) {
+        failover::measure(programs, report).await.context("failover")?;
+    }
+    let is_wanted = |topic| options.wants(topic);
+    rates::measure(programs, counts, is_wanted, report).await.context("rates")?;
+    if options.wants(Topic::Latency) {
+        latency::measure(programs, counts.paced, report).await.context("latency")?;
+    }
+    if options.wants(Topic::Memory) {
+        memory::measure_loaded(programs, counts.objects, report).await.context("memory")?;
+    }
+    Ok(())
 }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use futures_util::future::try_join_all;
 use wharf_testkit::process::Process;
 
-use super::Counts;
 use super::bare::{self, Model};
 use super::observation::{Observation, Outcome};
 use super::operation::{self, Batch, Operation};
 use super::rig::Rig;
 use super::side::{Programs, Side};
+use super::{Counts, Topic};
 use crate::report::Report;
 use crate::sample::median;
 use crate::usage::Usage;
@@ -47,58 +48,64 @@ struct Rates {
     lacking: usize,
 }
 
-/// Measures all operations.
+/// Measures the operations that are wanted.
 pub(super) async fn measure(
     programs: &Programs,
     counts: &Counts,
+    is_wanted: impl Fn(Topic) -> bool,
     report: &mut Report,
 ) -> Result<()> {
+    let all = [
+        (Topic::Claims, Operation::Provision, "claims", counts.many),
+        (Topic::Attachments, Operation::Attach, "attachments", counts.many),
+        (Topic::Attachments, Operation::Detach, "detachments", counts.many),
+        (Topic::Expansions, Operation::Expand, "expansions", counts.few),
+        (Topic::Snapshots, Operation::Snapshot, "snapshots through both halves", counts.few),
+    ];
+    let wanted = all.into_iter().filter(|(topic, ..)| is_wanted(*topic));
+    let mut wanted: Vec<Rates> =
+        wanted.map(|(_, operation, title, count)| Rates::new(operation, title, count)).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
     let Some(rig) = Rig::start(programs, &[Side::Ours, Side::Go, Side::FastGo], false).await?
     else {
         report.section("claims, attachments, expansions and snapshots");
         report.not_measured("rates", "no kube-apiserver");
         return Ok(());
     };
-    let rates = |operation, title, count| Rates::new(operation, title, count);
-    let mut provision = rates(Operation::Provision, "claims", counts.many);
-    let mut attach = rates(Operation::Attach, "attachments", counts.many);
-    let mut detach = rates(Operation::Detach, "detachments", counts.many);
-    let mut expand = rates(Operation::Expand, "expansions", counts.few);
-    let mut snapshot = rates(Operation::Snapshot, "snapshots through both halves", counts.few);
-
-    let first = provision.batch(Side::Ours, 0);
-    let mut model = None;
+    let model = Arc::new(model(programs, &rig).await.context("a first claim")?);
     for round in 0..counts.rounds {
-        provision.round(programs, &rig, round, model.as_ref()).await.context("claims")?;
-        let model = match &model {
-            Some(model) => Arc::clone(model),
-            None => model.insert(Arc::new(Model::of(&rig.api, &first).await?)).clone(),
-        };
-        if round == 0 {
-            provision.bare(&rig, round, &model).await.context("claims")?;
+        for rates in &mut wanted {
+            rates.round(programs, &rig, round, &model).await.context(rates.title)?;
+            // To list what others left is no part of what follows; what was attached is to be detached.
+            if rates.operation != Operation::Attach {
+                operation::clear(&rig.api).await?;
+            }
         }
-        // To list what others left is no part of what follows.
-        operation::clear(&rig.api).await?;
-        attach.round(programs, &rig, round, Some(&model)).await.context("attachments")?;
-        detach.round(programs, &rig, round, Some(&model)).await.context("detachments")?;
-        operation::clear(&rig.api).await?;
-        expand.round(programs, &rig, round, Some(&model)).await.context("expansions")?;
-        operation::clear(&rig.api).await?;
-        snapshot.round(programs, &rig, round, Some(&model)).await.context("snapshots")?;
-        operation::clear(&rig.api).await?;
     }
-    let [claims, expansions, snapshots] = counts.slow;
-    // Each waits for its own limit nearly all of the time, so they may wait side by side.
-    let (provisioned, expanded, taken) = tokio::join!(
-        provision.slow(programs, &rig, claims),
-        expand.slow(programs, &rig, expansions),
-        snapshot.slow(programs, &rig, snapshots),
-    );
-    provisioned.and(expanded).and(taken).context("Go at its defaults")?;
-    for rates in [&provision, &attach, &detach, &expand, &snapshot] {
+    // Each waits for its own limit nearly all of the time, so they may wait side by side. What is detached was attached.
+    let slow =
+        wanted.chunk_by_mut(|rates, _| rates.operation == Operation::Attach).map(|group| async {
+            for rates in group {
+                rates.slow(programs, &rig, counts).await?;
+            }
+            anyhow::Ok(())
+        });
+    try_join_all(slow).await.context("Go at its defaults")?;
+    for rates in &wanted {
         rates.tell(programs, counts.rounds, report);
     }
     rig.stop().await
+}
+
+/// What our provisioner writes for a claim.
+async fn model(programs: &Programs, rig: &Rig) -> Result<Model> {
+    let batch = Batch { side: Side::Ours, prefix: "model-".to_owned(), count: 1 };
+    sidecars(programs, rig, Operation::Provision, &batch).await?;
+    let model = Model::of(&rig.api, &batch).await?;
+    operation::clear(&rig.api).await?;
+    Ok(model)
 }
 
 impl Rates {
@@ -122,25 +129,20 @@ impl Rates {
     }
 
     /// All sides but Go at its defaults, one after the other. Ours and the bare client take turns at being the first, since
-    /// what was deleted before is not quite forgotten by then. Without a model the bare client has to wait for one.
+    /// what was deleted before is not quite forgotten by then.
     async fn round(
         &mut self,
         programs: &Programs,
         rig: &Rig,
         round: usize,
-        model: Option<&Arc<Model>>,
+        model: &Arc<Model>,
     ) -> Result<()> {
-        let (first, second) = if round.is_multiple_of(2) { (None, model) } else { (model, None) };
-        if let Some(model) = first {
+        if round.is_multiple_of(2) {
+            self.ours(programs, rig, round).await?;
             self.bare(rig, round, model).await?;
-        }
-        let batch = self.batch(Side::Ours, round);
-        let done = sidecars(programs, rig, self.operation, &batch).await.context("ours")?;
-        self.ours.push(rate(&batch, done.outcome));
-        self.our_time.push(each(&batch, done.processor));
-        self.our_servers.push(each(&batch, done.servers));
-        if let Some(model) = second {
+        } else {
             self.bare(rig, round, model).await?;
+            self.ours(programs, rig, round).await?;
         }
         if programs.missing(self.operation).is_none() {
             let batch = self.batch(Side::FastGo, round);
@@ -153,6 +155,15 @@ impl Rates {
             self.fast_without_events.push(batch.count as f64 / work);
             self.lacking += outcome.lacking;
         }
+        Ok(())
+    }
+
+    async fn ours(&mut self, programs: &Programs, rig: &Rig, round: usize) -> Result<()> {
+        let batch = self.batch(Side::Ours, round);
+        let done = sidecars(programs, rig, self.operation, &batch).await.context("ours")?;
+        self.ours.push(rate(&batch, done.outcome));
+        self.our_time.push(each(&batch, done.processor));
+        self.our_servers.push(each(&batch, done.servers));
         Ok(())
     }
 
@@ -169,7 +180,13 @@ impl Rates {
         Ok(())
     }
 
-    async fn slow(&mut self, programs: &Programs, rig: &Rig, count: usize) -> Result<()> {
+    async fn slow(&mut self, programs: &Programs, rig: &Rig, counts: &Counts) -> Result<()> {
+        let [claims, expansions, snapshots] = counts.slow;
+        let count = match self.operation {
+            Operation::Expand => expansions,
+            Operation::Snapshot => snapshots,
+            _ => claims,
+        };
         if programs.missing(self.operation).is_none() {
             let batch = Batch { count, ..self.batch(Side::Go, 0) };
             let done = sidecars(programs, rig, self.operation, &batch).await?;
