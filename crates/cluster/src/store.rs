@@ -3,7 +3,7 @@
 mod contents;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak},
 };
@@ -139,9 +139,9 @@ impl<K: Kind> Store<K> {
         self.put(object, Source::Answer);
     }
 
-    /// Takes in an object that a list or a watch showed.
-    pub(crate) fn show(&self, object: K) {
-        self.put(object, Source::Watch);
+    /// Takes in an object that a list or a watch showed. Gives it back where a newer state of it is known.
+    pub(crate) fn show(&self, object: K) -> Option<K> {
+        self.put(object, Source::Watch)
     }
 
     /// Takes out an object that a watch showed as deleted.
@@ -158,18 +158,23 @@ impl<K: Kind> Store<K> {
         }
     }
 
-    /// A list is complete: what it did not show is gone, unless it is newer than the list.
-    pub(crate) fn settle(&self, list: u64, shown: &HashSet<String>, version: Option<u64>) {
+    /// A list is complete: what it did not show is gone, and what it showed is so, unless what is known is newer than the
+    /// list.
+    pub(crate) fn settle(&self, list: u64, listing: Listing<K>, version: Option<u64>) {
+        let Listing { shown, outdated } = listing;
         let subscribers = self.subscribers();
-        let gone = {
+        let (gone, newest) = {
             let mut contents = self.write();
-            contents.reach(version);
-            contents.remove_unshown(shown, version)
+            let newest = contents.arrive(version);
+            (contents.remove_unshown(&shown, newest), newest)
         };
         for (key, old) in &gone {
             subscribers.tell(&Change { key, old: Some(old), new: None });
         }
         drop(subscribers);
+        for object in outdated.into_values() {
+            self.put(object, Source::List { newest });
+        }
         self.lists.send_modify(|lists| lists.complete = Some(list));
     }
 
@@ -178,7 +183,7 @@ impl<K: Kind> Store<K> {
         self.write().reach(version);
     }
 
-    fn put(&self, mut object: K, source: Source) {
+    fn put(&self, mut object: K, source: Source) -> Option<K> {
         let kept = (self.keep)(&mut object);
         let name = object.meta().key();
         let subscribers = self.subscribers();
@@ -189,18 +194,19 @@ impl<K: Kind> Store<K> {
                 contents.reach(object.meta().version());
             }
             if late {
-                return;
+                return Some(object);
             }
             if kept {
                 let new = Arc::new(object);
                 let (key, old) = contents.insert(name, Arc::clone(&new));
                 (key, old, Some(new))
             } else {
-                let Some((key, old)) = contents.remove(&name) else { return };
+                let (key, old) = contents.remove(&name)?;
                 (key, Some(old), None)
             }
         };
         subscribers.tell(&Change { key: &key, old: old.as_ref(), new: new.as_ref() });
+        None
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Contents<K>> {
@@ -225,6 +231,40 @@ enum Source {
     Watch,
     /// From an answer, which may be older or newer than the stream is.
     Answer,
+    /// From a complete list, which knows better than what was seen before it: an etcd that was restored from a backup has
+    /// earlier states of its objects at a later version. States up to `newest` are older than the list.
+    List { newest: Option<u64> },
+}
+
+/// What a list has shown so far.
+pub(crate) struct Listing<K> {
+    /// Keys of objects.
+    shown: HashSet<String>,
+    /// Objects of which newer states are known. Whether those are right, only the version of the list can tell.
+    outdated: HashMap<String, K>,
+}
+
+impl<K: Kind> Listing<K> {
+    pub(crate) fn new() -> Self {
+        Self { shown: HashSet::new(), outdated: HashMap::new() }
+    }
+
+    /// The list shows an object, which `store` takes in.
+    pub(crate) fn add(&mut self, object: K, store: &Store<K>) {
+        let key = object.meta().key();
+        match store.show(object) {
+            Some(outdated) => self.outdated.insert(key.clone(), outdated),
+            None => self.outdated.remove(&key),
+        };
+        self.shown.insert(key);
+    }
+
+    /// An object was deleted while the list came in.
+    pub(crate) fn remove(&mut self, object: &K) {
+        let key = object.meta().key();
+        self.outdated.remove(&key);
+        self.shown.remove(&key);
+    }
 }
 
 impl<K> Subscribers<K> {

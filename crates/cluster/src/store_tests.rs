@@ -21,8 +21,14 @@ fn versions(store: &Store<VolumeAttachment>, volume: &str) -> Vec<String> {
     found
 }
 
-fn named(names: &[&str]) -> HashSet<String> {
-    names.iter().map(|&name| name.to_owned()).collect()
+/// A list that shows these to the store.
+fn listing<const N: usize>(
+    store: &Store<VolumeAttachment>,
+    objects: [VolumeAttachment; N],
+) -> Listing<VolumeAttachment> {
+    let mut listing = Listing::new();
+    objects.into_iter().for_each(|object| listing.add(object, store));
+    listing
 }
 
 #[test]
@@ -66,9 +72,40 @@ async fn a_list_takes_out_what_it_does_not_show_but_not_what_is_newer() {
     store.show(attachment("gone", 1, "x"));
     store.show(attachment("stays", 2, "x"));
     store.observe(attachment("newer", 9, "x"));
-    store.settle(0, &named(&["stays"]), Some(5));
+    store.settle(0, listing(&store, [attachment("stays", 2, "x")]), Some(5));
     assert_eq!(versions(&store, "x"), ["newer@9", "stays@2"]);
     store.synced().await;
+}
+
+#[test]
+fn a_list_knows_better_than_what_was_seen_before_it() {
+    let store = Store::new(|_| true);
+    for name in ["undone", "written", "changed", "gone", "deleted"] {
+        store.show(attachment(name, 7, "x"));
+    }
+    // Restored from a backup of version 4, from where on etcd was told to go on at 10.
+    let states = [("undone", 3), ("written", 4), ("changed", 1), ("deleted", 2), ("changed", 10)];
+    let mut restored =
+        listing(&store, states.map(|(name, version)| attachment(name, version, "x")));
+    let deleted = attachment("deleted", 11, "x");
+    restored.remove(&deleted);
+    store.delete(&deleted);
+    store.observe(attachment("written", 12, "x"));
+    store.settle(0, restored, Some(11));
+    assert_eq!(versions(&store, "x"), ["changed@10", "undone@3", "written@12"]);
+}
+
+#[test]
+fn where_versions_went_back_a_list_is_all_there_is() {
+    let store = Store::new(|_| true);
+    store.show(attachment("undone", 7, "x"));
+    store.show(attachment("gone", 8, "x"));
+    store.settle(0, listing(&store, [attachment("undone", 3, "x")]), Some(5));
+    assert_eq!(versions(&store, "x"), ["undone@3"]);
+    store.observe(attachment("gone", 5, "x"));
+    assert_eq!(versions(&store, "x"), ["undone@3"], "the list is as new as that, and without it");
+    store.observe(attachment("new", 6, "x"));
+    assert_eq!(versions(&store, "x"), ["new@6", "undone@3"]);
 }
 
 #[test]
@@ -115,13 +152,13 @@ async fn a_list_that_was_begun_before_another_was_asked_for_does_not_count() {
     let is_synced =
         async || tokio::time::timeout(Duration::from_secs(1), store.synced()).await.is_ok();
     assert!(!is_synced().await);
-    store.settle(store.asked(), &named(&[]), Some(1));
+    store.settle(store.asked(), Listing::new(), Some(1));
     assert!(is_synced().await);
     let before = store.asked();
     store.renew();
     store.asked_beyond(before).await;
-    store.settle(before, &named(&[]), Some(2));
+    store.settle(before, Listing::new(), Some(2));
     assert!(!is_synced().await);
-    store.settle(store.asked(), &named(&[]), Some(3));
+    store.settle(store.asked(), Listing::new(), Some(3));
     assert!(is_synced().await);
 }

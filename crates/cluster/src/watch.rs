@@ -7,7 +7,7 @@
 mod pause;
 mod request;
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use kube::{Client, core::WatchEvent};
@@ -18,7 +18,7 @@ use self::{
     pause::{Pause, spread},
     request::{Scope, follow, initial_stream},
 };
-use crate::{ApiFailure, Kind, Pages, Store, bounded};
+use crate::{ApiFailure, Kind, Pages, Store, bounded, store::Listing};
 
 /// After this long the server ends a watch, so that watches spread over its replicas; up to twice as long.
 const LENGTH: Duration = Duration::from_mins(5);
@@ -144,7 +144,7 @@ impl<K: Kind> Watch<K> {
             failure => expired_or(failure),
         })?;
         let mut events = std::pin::pin!(events);
-        let mut shown = listing.then(HashSet::new);
+        let mut listing = listing.then(Listing::new);
         let deadline = Instant::now() + length + GRACE;
         loop {
             let event = match timeout_at(deadline, events.next()).await {
@@ -158,27 +158,27 @@ impl<K: Kind> Watch<K> {
                 }
                 Ok(Some(Err(error))) => return Err(expired_or(ApiFailure::of(K::KIND, &error))),
             };
-            self.take(event, &mut shown)?;
+            self.take(event, &mut listing)?;
         }
     }
 
     fn take(
         &mut self,
         event: WatchEvent<K>,
-        shown: &mut Option<HashSet<String>>,
+        listing: &mut Option<Listing<K>>,
     ) -> Result<(), Interruption> {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                self.come_to(object.meta().resource_version.clone(), shown.is_some());
-                if let Some(shown) = shown {
-                    shown.insert(object.meta().key());
+                self.come_to(object.meta().resource_version.clone(), listing.is_some());
+                match listing {
+                    Some(listing) => listing.add(object, &self.store),
+                    None => drop(self.store.show(object)),
                 }
-                self.store.show(object);
             }
             WatchEvent::Deleted(object) => {
-                self.come_to(object.meta().resource_version.clone(), shown.is_some());
-                if let Some(shown) = shown {
-                    shown.remove(&object.meta().key());
+                self.come_to(object.meta().resource_version.clone(), listing.is_some());
+                if let Some(listing) = listing {
+                    listing.remove(&object);
                 }
                 self.store.delete(&object);
             }
@@ -186,11 +186,11 @@ impl<K: Kind> Watch<K> {
                 let version = bookmark.metadata.resource_version;
                 let number = version.parse().ok();
                 let ended = bookmark.metadata.annotations.contains_key(INITIAL_END);
-                match shown.take_if(|_| ended) {
-                    Some(all) => self.store.settle(self.list, &all, number),
+                match listing.take_if(|_| ended) {
+                    Some(complete) => self.store.settle(self.list, complete, number),
                     None => self.store.reach(number),
                 }
-                self.come_to(version, shown.is_some());
+                self.come_to(version, listing.is_some());
             }
             WatchEvent::Error(status) => {
                 return Err(expired_or(ApiFailure::of(K::KIND, &kube::Error::Api(status))));
@@ -207,18 +207,17 @@ impl<K: Kind> Watch<K> {
     }
 
     async fn list(&mut self) -> Result<(), Interruption> {
-        let mut shown = HashSet::new();
+        let mut listing = Listing::new();
         let mut pages = Pages::<K>::new(&self.client, K::KIND, &self.scope.collection::<K>());
         if let Some(labels) = self.scope.selector() {
             pages = pages.selected("labelSelector", &labels);
         }
         while let Some(page) = pages.next().await.map_err(expired_or)? {
             for object in page {
-                shown.insert(object.meta().key());
-                self.store.show(object);
+                listing.add(object, &self.store);
             }
         }
-        self.store.settle(self.list, &shown, pages.version().parse().ok());
+        self.store.settle(self.list, listing, pages.version().parse().ok());
         self.position = Some(pages.version().to_owned());
         Ok(())
     }

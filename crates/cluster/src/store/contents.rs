@@ -46,10 +46,21 @@ impl<K: Kind> Contents<K> {
         self.reached = self.reached.max(version.unwrap_or_default());
     }
 
+    /// A list of this version is complete. Gives the newest version that can be older than the list: where versions went
+    /// back, as they do in an etcd that was restored from a backup, all that was seen before.
+    pub(super) fn arrive(&mut self, version: Option<u64>) -> Option<u64> {
+        let listed = version?;
+        let went_back = listed < self.reached;
+        self.reached = listed;
+        Some(if went_back { u64::MAX } else { listed })
+    }
+
     /// Whether something newer than this state of an object is known.
     pub(super) fn is_late(&self, key: &str, state: &Meta, source: Source) -> bool {
         let Some(version) = state.version() else { return false };
         match (self.objects.get(key), source) {
+            (Some(known), Source::List { newest }) => is_newer(&**known, newest),
+            (None, Source::List { .. }) => false,
             (Some(known), _) => known.meta().version().is_some_and(|known| known > version),
             // The watch has passed this state, and the object is not there: it was deleted.
             (None, Source::Answer) => version <= self.reached,
@@ -88,20 +99,20 @@ impl<K: Kind> Contents<K> {
     pub(super) fn remove_unshown(
         &mut self,
         shown: &HashSet<String>,
-        version: Option<u64>,
+        newest: Option<u64>,
     ) -> Vec<(Key, Arc<K>)> {
-        let newer = |object: &K| match (object.meta().version(), version) {
-            (Some(own), Some(listed)) => own > listed,
-            _ => false,
-        };
         let gone: Vec<Key> = self
             .objects
             .iter()
-            .filter(|(key, object)| !shown.contains(&***key) && !newer(object))
+            .filter(|(key, object)| !shown.contains(&***key) && !is_newer(&***object, newest))
             .map(|(key, _)| Arc::clone(key))
             .collect();
         gone.iter().filter_map(|key| self.remove(key)).collect()
     }
+}
+
+fn is_newer<K: Kind>(object: &K, than: Option<u64>) -> bool {
+    object.meta().version().zip(than).is_some_and(|(own, than)| own > than)
 }
 
 /// The objects under one value of an index. Most often it is one, and a set would take more than the object's name.
