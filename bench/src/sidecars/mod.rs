@@ -76,7 +76,7 @@ struct Counts {
 
 impl Counts {
     const FULL: Self = Self {
-        rounds: 4,
+        rounds: 6,
         many: 1000,
         few: 300,
         slow: [60, 30, 12],

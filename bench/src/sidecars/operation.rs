@@ -58,12 +58,17 @@ impl Operation {
         if self == Self::Delete {
             return release(api, batch).await;
         }
-        let (api, batch) = (api.clone(), batch.clone());
-        each(batch.count, AT_A_TIME, move |number| {
-            let (api, name, driver) = (api.clone(), batch.name(number), batch.side.driver());
-            async move { self.prepare_one(&api, &name, driver).await }
-        })
-        .await
+        if self == Self::Attach {
+            // Volumes are older than their attachments, and nobody finds one without the other.
+            let volume = |api: Api, name: String, driver| async move {
+                api.post(VOLUMES, &objects::volume(&name, driver, None)).await.map(drop)
+            };
+            for_each(api, batch, volume).await?;
+        }
+        let one = move |api: Api, name: String, driver| async move {
+            self.prepare_one(&api, &name, driver).await
+        };
+        for_each(api, batch, one).await
     }
 
     /// What is there once it is done, events included.
@@ -114,10 +119,7 @@ impl Operation {
             Self::Provision => api.post(CLAIMS, &objects::claim(name, driver)).await?,
             // All of them at once.
             Self::Delete => return Ok(()),
-            Self::Attach => {
-                api.post(VOLUMES, &objects::volume(name, driver, None)).await?;
-                api.post(ATTACHMENTS, &objects::attachment(name, driver)).await?
-            }
+            Self::Attach => api.post(ATTACHMENTS, &objects::attachment(name, driver)).await?,
             Self::Detach => api.delete(&format!("{ATTACHMENTS}/{name}")).await?,
             Self::Expand => {
                 bound(api, name, driver).await?;
@@ -132,6 +134,22 @@ impl Operation {
         };
         Ok(())
     }
+}
+
+/// Does something with the name and the driver of each object of a batch.
+async fn for_each<F>(
+    api: &Api,
+    batch: &Batch,
+    work: impl Fn(Api, String, &'static str) -> F + Send + Sync + 'static,
+) -> Result<()>
+where
+    F: Future<Output = Result<()>> + Send,
+{
+    let (api, batch) = (api.clone(), batch.clone());
+    each(batch.count, AT_A_TIME, move |number| {
+        work(api.clone(), batch.name(number), batch.side.driver())
+    })
+    .await
 }
 
 /// Whether an object, the claim of a volume or what an event is about, is of the batch.

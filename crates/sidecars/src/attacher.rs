@@ -40,6 +40,9 @@ pub use self::metrics::AttacherMetrics;
 use self::{attachment::AttachmentOperation, lane::Lane, metrics::Lanes, volume::VolumeOperation};
 use crate::{Caches, caches::Watched};
 
+/// How many attachments are written to for each that the driver may attach at a time: it does not wait for the API.
+const AHEAD: usize = 4;
+
 /// How an [`Attacher`] works; the defaults are upstream's.
 #[derive(Clone, Debug)]
 pub struct AttacherOptions {
@@ -47,7 +50,7 @@ pub struct AttacherOptions {
     pub driver: String,
     /// Only attachments of this node are worked on, for a driver whose controller runs on each node.
     pub node: Option<String>,
-    /// How many volumes are attached at a time, and how many are detached.
+    /// How many volumes the driver attaches at a time, and how many it detaches.
     pub workers: usize,
     /// The waits after failures of one attachment or volume.
     pub backoff: Backoff,
@@ -106,6 +109,8 @@ struct Shared {
     volumes: Objects<PersistentVolume>,
     nodes: Arc<Store<CsiNode>>,
     attaching: Arc<Lane>,
+    /// The part of attaching that is the driver's.
+    publishing: Arc<Lane>,
     detaching: Arc<Lane>,
     /// Attachments that are worked on once more although they look finished.
     forced: Mutex<HashSet<Key>>,
@@ -115,8 +120,12 @@ impl Attacher {
     /// An attacher for `driver`, whose calls end after the timeout that it was made with.
     pub fn new(options: AttacherOptions, client: Client, driver: Driver, caches: Caches) -> Self {
         caches.want(&[Watched::Attachments, Watched::Volumes, Watched::CsiNodes]);
-        let lane = || Arc::new(Lane::new(options.workers));
-        let lanes = Lanes { attach: lane(), detach: lane() };
+        let lane = |turns| Arc::new(Lane::new(turns));
+        let lanes = Lanes {
+            attach: lane(options.workers.saturating_mul(AHEAD)),
+            publish: lane(options.workers),
+            detach: lane(options.workers),
+        };
         options.metrics.tell_of(lanes.clone());
         Self(Arc::new(Shared {
             finalizer: finalizer::attacher(&options.driver),
@@ -124,6 +133,7 @@ impl Attacher {
             volumes: Objects::new(client.clone(), caches.volumes),
             nodes: caches.csi_nodes,
             attaching: lanes.attach,
+            publishing: lanes.publish,
             detaching: lanes.detach,
             forced: Mutex::default(),
             client,

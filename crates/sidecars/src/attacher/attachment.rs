@@ -52,7 +52,7 @@ impl Shared {
             self.forced().remove(key);
             // Apart from those that wait: at a start that is every attachment there is, and all of this would be kept for
             // each of them.
-            return Box::pin(self.try_step(step, &attachment, abilities, turn)).await;
+            return Box::pin(self.try_step(step, &attachment, abilities, turn, superseded)).await;
         }
     }
 
@@ -62,8 +62,9 @@ impl Shared {
         attachment: &Arc<VolumeAttachment>,
         abilities: Result<Abilities, Status>,
         turn: Turn,
+        superseded: &CancellationToken,
     ) -> Outcome {
-        match self.perform(step, attachment, abilities, turn).await {
+        match self.perform(step, attachment, abilities, turn, superseded).await {
             Ok(()) => Outcome::Done,
             Err(failure) => {
                 self.tell(step, attachment, &failure).await;
@@ -103,12 +104,13 @@ impl Shared {
         attachment: &Arc<VolumeAttachment>,
         abilities: Result<Abilities, Status>,
         turn: Turn,
+        superseded: &CancellationToken,
     ) -> Result<(), Failure> {
         let abilities = abilities?;
         match step {
             Step::Nothing => Ok(()),
             Step::MarkAttached => self.mark_attached(attachment, &BTreeMap::new()).await,
-            Step::Attach => self.attach(attachment, abilities, turn).await,
+            Step::Attach => self.attach(attachment, abilities, turn, superseded).await,
             Step::Detach => self.detach(attachment, turn).await,
         }
     }
@@ -119,6 +121,7 @@ impl Shared {
         attachment: &Arc<VolumeAttachment>,
         abilities: Abilities,
         turn: Turn,
+        superseded: &CancellationToken,
     ) -> Result<(), Failure> {
         let volume;
         let (spec, csi) = match Source::of(attachment)? {
@@ -143,9 +146,17 @@ impl Shared {
         if prepared.metadata.deleting {
             return Ok(());
         }
+        // The driver may be busy with others for long.
+        let call_turn = tokio::select! {
+            turn = self.publishing.enter(prepared.spec.node_name.as_str().into()) => turn,
+            () = superseded.cancelled() => return Ok(()),
+        };
+        if !self.is_wanted(&prepared) {
+            return Ok(());
+        }
         let published = self.publish(call).await?;
         // The driver is free for the next one.
-        drop(turn);
+        drop((call_turn, turn));
         self.mark_attached(&prepared, &published).await?;
         tracing::info!(
             attachment = prepared.metadata.name,
@@ -153,6 +164,12 @@ impl Shared {
             "volume attached"
         );
         Ok(())
+    }
+
+    /// Whether an attachment is still to be made; a change that says no has it looked at again.
+    fn is_wanted(&self, attachment: &VolumeAttachment) -> bool {
+        let now = self.attachments.store().get(&attachment.metadata.name);
+        now.is_some_and(|now| now.metadata.uid == attachment.metadata.uid && !now.metadata.deleting)
     }
 
     async fn detach(&self, attachment: &Arc<VolumeAttachment>, turn: Turn) -> Result<(), Failure> {

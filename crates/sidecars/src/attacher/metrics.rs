@@ -20,6 +20,8 @@ pub struct AttacherMetrics(Arc<Mutex<Option<Lanes>>>);
 #[derive(Clone, Debug)]
 pub(super) struct Lanes {
     pub(super) attach: Arc<Lane>,
+    /// Behind that one.
+    pub(super) publish: Arc<Lane>,
     pub(super) detach: Arc<Lane>,
 }
 
@@ -37,12 +39,12 @@ impl AttacherMetrics {
 impl Collector for AttacherMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let lanes = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let waiting =
-            |lane: Option<&Arc<Lane>>| lane.map(|lane| lane.waiting()).unwrap_or_default();
-        let lanes = [
-            ("attach", waiting(lanes.as_ref().map(|lanes| &lanes.attach))),
-            ("detach", waiting(lanes.as_ref().map(|lanes| &lanes.detach))),
-        ];
+        let [attach, publish, detach] = match &lanes {
+            Some(lanes) => [&lanes.attach, &lanes.publish, &lanes.detach].map(|it| it.waiting()),
+            None => Default::default(),
+        };
+        let attach = (attach.0 + publish.0, attach.1.max(publish.1));
+        let lanes = [("attach", attach), ("detach", detach)];
         let mut depth = encoder.encode_descriptor(
             "csi_attacher_waiting",
             "Number of VolumeAttachments that wait for their turn",
@@ -74,12 +76,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_lane_tells_its_line() {
-        let lanes = Lanes { attach: Arc::new(Lane::new(1)), detach: Arc::new(Lane::new(1)) };
-        let attach = Arc::clone(&lanes.attach);
-        let _turn = attach.enter("a".into()).await;
-        let mut waiting = Box::pin(attach.enter("a".into()));
-        assert!(is_pending(&mut waiting));
+        let lane = || Arc::new(Lane::new(1));
+        let lanes = Lanes { attach: lane(), publish: lane(), detach: lane() };
+        let (attach, publish) = (Arc::clone(&lanes.attach), Arc::clone(&lanes.publish));
+        let _turns = (attach.enter("a".into()).await, publish.enter("a".into()).await);
+        let mut first = Box::pin(attach.enter("a".into()));
+        assert!(is_pending(&mut first));
         tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        let mut second = Box::pin(publish.enter("a".into()));
+        assert!(is_pending(&mut second));
         let mut registry = Registry::default();
         let metrics = AttacherMetrics::default();
         metrics.register(&mut registry);
@@ -87,7 +92,7 @@ mod tests {
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         for line in [
-            "csi_attacher_waiting{lane=\"attach\"} 1",
+            "csi_attacher_waiting{lane=\"attach\"} 2",
             "csi_attacher_waiting{lane=\"detach\"} 0",
             "csi_attacher_oldest_waiting_seconds{lane=\"attach\"} 2.0",
         ] {

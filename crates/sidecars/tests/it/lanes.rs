@@ -21,6 +21,29 @@ async fn a_detach_does_not_wait_for_attaches_that_hang() {
 }
 
 #[tokio::test]
+async fn the_driver_is_called_so_many_times_at_once_and_others_are_prepared_meanwhile() {
+    let Some(mut bench) = Bench::new("lane-ahead", &[]).await else { return };
+    bench.options.workers = 1;
+    bench.node().await;
+    bench.volume(|_| {}).await;
+    bench.driver.answer(Answer::Never);
+    bench.attachment(|_| {}).await;
+    bench.start();
+    let [protect, prepare, publish, _] = bench.attach_lines();
+    bench.journal.expect([protect, prepare, publish + " -> never"]).await;
+    bench.journal.clear();
+    // The driver is busy: one more is prepared, and goes when it is deleted, without ever having been attached.
+    bench.attachment(|it| it["metadata"]["name"] = json!("lane-ahead-2")).await;
+    let next = bench.journal.wait_for(1).await;
+    assert!(next[0].starts_with("PATCH volumeattachments/lane-ahead-2 "), "{next:?}");
+    bench.delete_at(&format!("{ATTACHMENTS}/lane-ahead-2")).await;
+    let lines = bench.journal.wait_for(3).await;
+    assert_eq!(lines[1], bench.unpublish_line());
+    assert!(lines[2].starts_with("PATCH volumeattachments/lane-ahead-2 "), "{lines:?}");
+    bench.stop().await;
+}
+
+#[tokio::test]
 async fn an_attacher_of_one_node_leaves_the_others_alone() {
     let Some(mut bench) = Bench::new("lane-node", &[rpc::Type::PublishReadonly]).await else {
         return;
