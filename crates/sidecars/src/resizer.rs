@@ -22,6 +22,7 @@ mod status;
 use std::{sync::Arc, time::Duration};
 
 use kube::Client;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use wharf_cluster::{
@@ -40,6 +41,9 @@ use self::{
 };
 use crate::{Caches, attributes_api, caches::Watched};
 
+/// How many claims are written to for each volume that the driver may grow at a time: it does not wait for the API.
+const AHEAD: usize = 4;
+
 /// How a [`Resizer`] works; the defaults are upstream's.
 #[derive(Clone, Debug)]
 pub struct ResizerOptions {
@@ -47,7 +51,7 @@ pub struct ResizerOptions {
     pub driver: String,
     /// Only volumes of this node are worked on, for a driver whose controller runs on each node.
     pub node: Option<String>,
-    /// How many volumes are grown at a time, and how many are changed.
+    /// How many volumes the driver grows at a time, and how many it changes.
     pub workers: usize,
     /// The waits after failures of one claim. What the driver calls infeasible waits for the longest.
     pub backoff: Backoff,
@@ -134,6 +138,8 @@ struct Shared {
     classes: Arc<Store<VolumeAttributesClass>>,
     pods: Arc<Store<Pod>>,
     events: Events,
+    /// The driver's part of a growth.
+    growing: Semaphore,
     growths: Notes<Growth>,
     changes: Notes<Verdict>,
 }
@@ -172,6 +178,7 @@ impl Resizer {
             classes: caches.attributes_classes,
             pods: caches.pods,
             events,
+            growing: Semaphore::new(options.workers.max(1)),
             growths: Notes::default(),
             changes: Notes::default(),
             client,
@@ -212,11 +219,11 @@ impl Shared {
     }
 
     /// The configuration of a queue. Both have the name that upstream gives to both of its own.
-    fn config(&self, name: &'static str) -> Config {
+    fn config(&self, name: &'static str, parallelism: usize) -> Config {
         let queue = format!("{}-pvc", self.options.driver);
         Config {
             name,
-            parallelism: self.options.workers,
+            parallelism,
             backoff: self.options.backoff,
             metrics: self.options.queues.as_ref().map(|queues| queues.queue(queue)),
         }

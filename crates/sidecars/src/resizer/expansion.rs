@@ -22,7 +22,7 @@ use self::{
     failure::{Failure, Refusal},
     target::{grows, is_complete, target},
 };
-use super::{Expansion, Shared, notes::rest};
+use super::{AHEAD, Expansion, Shared, notes::rest};
 use crate::{capability, secret};
 
 /// How often a growth is decided anew because the claim was written to meanwhile.
@@ -72,7 +72,8 @@ impl Shared {
             return;
         }
         let operation = ExpansionOperation { shared: Arc::clone(self), stop: stop.clone() };
-        let claims = Reconciler::start(self.config("expansions"), operation);
+        let parallelism = self.options.workers.saturating_mul(AHEAD);
+        let claims = Reconciler::start(self.config("expansions", parallelism), operation);
         let queue = claims.handle();
         let changes = self.subscribe_expansions(&queue);
         stop.run_until_cancelled(self.look_again(&queue, |claim| self.is_expansion_due(claim)))
@@ -146,9 +147,13 @@ impl Shared {
             let driver = self.options.driver.clone();
             return Err(Failure::InUse { claim: key.to_string(), driver });
         }
+        let turn = self.growing.acquire().await;
         let text = format!("External resizer is resizing volume {}", volume.metadata.name);
         self.events.tell(&*claim, EventType::Normal, "Resizing", text);
-        match self.grow(volume, target).await {
+        let answer = self.grow(volume, target).await;
+        // The driver is free for the next one.
+        drop(turn);
+        match answer {
             Ok(grown) => {
                 self.growths.note(key, Growth::default());
                 self.finish(&claim, volume, &grown).await?;

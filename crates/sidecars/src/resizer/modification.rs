@@ -63,7 +63,8 @@ impl Shared {
             return;
         }
         let operation = ModificationOperation { shared: Arc::clone(self), stop: stop.clone() };
-        let claims = Reconciler::start(self.config("modifications"), operation);
+        let claims =
+            Reconciler::start(self.config("modifications", self.options.workers), operation);
         let queue = claims.handle();
         let changes = self.subscribe_modifications(&queue);
         stop.run_until_cancelled(self.look_again(&queue, |claim| self.is_modification_due(claim)))

@@ -41,6 +41,29 @@ async fn a_claim_that_has_changed_meanwhile_is_marked_all_the_same() {
 }
 
 #[tokio::test]
+async fn claims_are_begun_while_the_driver_is_busy_and_wait_for_their_turn() {
+    let Some(mut bench) = Bench::new("fault-busy").await else { return };
+    bench.options.workers = 1;
+    let told = CancellationToken::new();
+    bench.driver.answer(Answer::When(told.clone()));
+    bench.claim().await;
+    bench.start().await;
+    bench.journal.wait_for(2).await;
+    let others = ["busy-second", "busy-third"];
+    for name in others {
+        bench.bound_as(name, |_| {}, |_| {}, json!({})).await;
+        assert_eq!(bench.about(name, 1).await, [bench.begin_line(2)]);
+    }
+    let calls = bench.journal.lines().into_iter().filter(|it| it.starts_with("Controller"));
+    assert_eq!(calls.collect::<Vec<_>>(), [bench.expand_line(2)]);
+    told.cancel();
+    for name in others {
+        assert_eq!(bench.about(name, 4).await, bench.grow_lines(2));
+    }
+    bench.stop().await;
+}
+
+#[tokio::test]
 async fn a_size_that_cannot_be_written_down_is_asked_for_again() {
     let Some(mut bench) = Bench::new("fault-volume").await else { return };
     bench.claim().await;
