@@ -50,7 +50,11 @@ pub(super) async fn write(
     batch: &Batch,
     model: Arc<Model>,
 ) -> Result<()> {
-    let at_a_time = if operation == Operation::Provision { 100 } else { 10 };
+    let at_a_time = match operation {
+        Operation::Provision => 100,
+        Operation::Attach | Operation::Expand => 40,
+        Operation::Detach | Operation::Snapshot | Operation::Delete => 10,
+    };
     let (api, batch) = (api.clone(), batch.clone());
     each(batch.count, at_a_time, move |number| {
         let (api, model, name) = (api.clone(), model.clone(), batch.name(number));
