@@ -36,8 +36,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TOPIC")]
     only: Vec<Topic>,
     /// How often rates are measured; even, so that ours comes first as often as the bare client does
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = even)]
     rounds: Option<usize>,
+}
+
+fn even(text: &str) -> Result<usize, &'static str> {
+    let number = text.parse().ok().filter(|number: &usize| *number > 0 && number.is_multiple_of(2));
+    number.ok_or("expected an even number such as 6")
 }
 
 /// What can be measured alone.
