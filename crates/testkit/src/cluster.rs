@@ -7,6 +7,7 @@
 mod containerd;
 mod control_plane;
 mod controllers;
+mod etcd;
 mod exclusive;
 mod guard;
 mod image;
@@ -207,6 +208,17 @@ impl Cluster {
     pub async fn start_apiserver(&mut self) -> Result<()> {
         self.plane.start_apiserver().await?;
         self.ready().await
+    }
+
+    /// Writes a backup of all objects to a new file.
+    pub async fn back_up(&self, file: &Path) -> Result<()> {
+        self.plane.back_up(file).await
+    }
+
+    /// Goes back to a backup: etcd and kube-apiserver end, and serve then what was at the time of the backup.
+    pub async fn restore(&mut self, backup: &Path) -> Result<()> {
+        self.plane.restore(backup, STOP).await?;
+        self.start_apiserver().await
     }
 
     /// Starts the kubelet of a cluster with a containerd, and waits until it has registered its node. Its runtime is at

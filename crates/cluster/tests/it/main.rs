@@ -4,3 +4,4 @@
 
 mod election;
 mod events;
+mod restore;

@@ -1,4 +1,4 @@
-//! etcd and kube-apiserver.
+//! kube-apiserver, and etcd behind it.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use tokio::net::TcpStream;
 
+use super::etcd::Etcd;
 use crate::process::{self, Process};
 
 const START: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ pub(super) const SCHEDULER: &str = "scheduler";
 #[derive(Debug)]
 pub(super) struct ControlPlane {
     apiserver: Option<Process>,
-    etcd: Process,
+    etcd: Etcd,
     folder: PathBuf,
     command: Command,
     admin: PathBuf,
@@ -53,7 +53,8 @@ impl ControlPlane {
         extras: Extras<'_>,
     ) -> Result<Self> {
         let [client, peer, secure] = free_ports()?;
-        let mut etcd = Process::start("etcd", &etcd_command(etcd, folder, client, peer), folder)?;
+        let mut etcd = Etcd::new(etcd, folder, [client, peer]);
+        etcd.start()?;
         service_account_key(folder).await?;
         let node = format!("system:node:{node}");
         let users = [
@@ -69,13 +70,14 @@ impl ControlPlane {
             tokens += &format!("{token},{user},{name},{groups}\n");
         }
         std::fs::write(folder.join("tokens.csv"), tokens)?;
-        let mut command = apiserver_command(apiserver, folder, client, secure, extras.gates);
+        let mut command = apiserver_command(apiserver, folder, &etcd.url(), secure, extras.gates);
         if extras.audited {
             command.args(audit_flags(folder)?);
         }
         if let Some(version) = extras.removed {
             command.env(SERVE_REMOVED, "true").arg(format!("--runtime-config={version}=true"));
         }
+        etcd.listening().await?;
         let mut plane = Self {
             command,
             admin: path(folder, "admin"),
@@ -83,12 +85,7 @@ impl ControlPlane {
             secure,
             folder: folder.to_owned(),
             apiserver: None,
-            etcd: {
-                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, client));
-                let listening = || async move { TcpStream::connect(address).await.ok() };
-                etcd.ready(START, "etcd to listen", listening).await?;
-                etcd
-            },
+            etcd,
         };
         plane.start_apiserver().await?;
         Ok(plane)
@@ -127,7 +124,7 @@ impl ControlPlane {
     }
 
     pub(super) fn ids(&self) -> Vec<u32> {
-        self.apiserver.iter().chain([&self.etcd]).map(Process::id).collect()
+        self.apiserver.iter().map(Process::id).chain(self.etcd.id()).collect()
     }
 
     pub(super) async fn stop_apiserver(&mut self, deadline: Duration) -> Result<()> {
@@ -148,7 +145,22 @@ impl ControlPlane {
 
     pub(super) async fn stop(mut self, deadline: Duration) -> Result<()> {
         self.stop_apiserver(deadline).await?;
-        self.etcd.stop(deadline).await.map(drop)
+        self.etcd.stop(deadline).await
+    }
+
+    /// Writes a backup of all objects to a new file.
+    pub(super) async fn back_up(&self, file: &Path) -> Result<()> {
+        self.etcd.back_up(file).await
+    }
+
+    /// Goes back to a backup. The kube-apiserver is gone then.
+    pub(super) async fn restore(&mut self, backup: &Path, deadline: Duration) -> Result<()> {
+        // Killed: asked to end, it would wait for those who watch.
+        self.apiserver = None;
+        self.etcd.stop(deadline).await?;
+        self.etcd.restore(backup).await?;
+        self.etcd.start()?;
+        self.etcd.listening().await
     }
 }
 
@@ -164,21 +176,6 @@ pub(super) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     Ok(ports)
 }
 
-fn etcd_command(binary: &Path, folder: &Path, client: u16, peer: u16) -> Command {
-    let client = format!("http://127.0.0.1:{client}");
-    let peer = format!("http://127.0.0.1:{peer}");
-    let mut command = Command::new(binary);
-    command
-        .args(["--name=etcd", "--unsafe-no-fsync", "--log-level=warn"])
-        .arg(format!("--data-dir={}", folder.join("etcd").display()))
-        .arg(format!("--listen-client-urls={client}"))
-        .arg(format!("--advertise-client-urls={client}"))
-        .arg(format!("--listen-peer-urls={peer}"))
-        .arg(format!("--initial-advertise-peer-urls={peer}"))
-        .arg(format!("--initial-cluster=etcd={peer}"));
-    command
-}
-
 /// The flag that switches feature gates on.
 fn gates_flag(gates: &[String]) -> Option<String> {
     let on: Vec<_> = gates.iter().map(|gate| format!("{gate}=true")).collect();
@@ -188,7 +185,7 @@ fn gates_flag(gates: &[String]) -> Option<String> {
 fn apiserver_command(
     binary: &Path,
     folder: &Path,
-    etcd: u16,
+    etcd: &str,
     secure: u16,
     gates: &[String],
 ) -> Command {
@@ -207,7 +204,7 @@ fn apiserver_command(
             "--allow-privileged",
         ])
         .arg(format!("--secure-port={secure}"))
-        .arg(format!("--etcd-servers=http://127.0.0.1:{etcd}"))
+        .arg(format!("--etcd-servers={etcd}"))
         // It makes a certificate for its address here, and finds it again when it is restarted.
         .arg(format!("--cert-dir={}", certificates(folder).display()))
         .arg(format!("--token-auth-file={}", folder.join("tokens.csv").display()))
