@@ -14,7 +14,9 @@ const PAGE: usize = 500;
 pub struct Pages<T> {
     client: Client,
     what: String,
-    first: String,
+    collection: String,
+    size: usize,
+    selection: String,
     next: Next,
     version: String,
     items: PhantomData<fn() -> T>,
@@ -48,7 +50,9 @@ impl<T: DeserializeOwned> Pages<T> {
         Self {
             client: client.clone(),
             what: what.into(),
-            first: format!("{collection}?limit={PAGE}"),
+            collection: collection.to_owned(),
+            size: PAGE,
+            selection: String::new(),
             next: Next::First,
             version: String::new(),
             items: PhantomData,
@@ -58,15 +62,23 @@ impl<T: DeserializeOwned> Pages<T> {
     /// Only those that a parameter of the query selects.
     #[must_use]
     pub fn selected(mut self, parameter: &str, value: &str) -> Self {
-        self.first = format!("{}&{parameter}={}", self.first, escaped(value));
+        self.selection += &format!("&{parameter}={}", escaped(value));
+        self
+    }
+
+    /// So many on a page.
+    #[must_use]
+    pub(crate) fn of(mut self, size: usize) -> Self {
+        self.size = size;
         self
     }
 
     /// The next page; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Vec<T>>, ApiFailure> {
+        let first = format!("{}?limit={}{}", self.collection, self.size, self.selection);
         let uri = match &self.next {
-            Next::First => self.first.clone(),
-            Next::After(token) => format!("{}&continue={}", self.first, escaped(token)),
+            Next::First => first,
+            Next::After(token) => format!("{first}&continue={}", escaped(token)),
             Next::None => return Ok(None),
         };
         let request = Request::get(uri).body(Vec::new()).expect("all that is foreign is escaped");
@@ -79,7 +91,7 @@ impl<T: DeserializeOwned> Pages<T> {
         Ok(Some(items))
     }
 
-    /// The version that the list shows, once its last page has come.
+    /// The version that the list shows, once a page has come.
     pub fn version(&self) -> &str {
         &self.version
     }

@@ -2,7 +2,7 @@
 //!
 //! The first list comes as a stream, object by object, so that no list ever stands in memory as a whole; a server that
 //! cannot do this is asked for pages. From then on the watch is resumed at the last version that it has come to, and
-//! only a server that no longer has that version makes it list again.
+//! only a server that no longer has that version, or does not have it yet, makes it list again.
 
 mod pause;
 mod request;
@@ -11,6 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use kube::{Client, core::WatchEvent};
+use serde::de::IgnoredAny;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +41,8 @@ pub struct Watch<K: Kind> {
     list: u64,
     /// The version that the store has come to; `None` before that list is complete.
     position: Option<String>,
+    /// Whether the server has failed since, and may be another when it is back.
+    failed: bool,
 }
 
 /// Why a watch ended before its time.
@@ -49,6 +52,8 @@ enum Interruption {
     Expired,
     #[error("the server does not stream lists")]
     NoStreams,
+    #[error("the server is at version {version}, before the one to resume at")]
+    WentBack { version: String },
     #[error("the server did not end the watch in time")]
     Overdue,
     #[error(transparent)]
@@ -59,7 +64,8 @@ impl<K: Kind> Watch<K> {
     /// A watch that fills `store`.
     pub fn new(client: Client, store: Arc<Store<K>>) -> Self {
         let list = store.asked();
-        Self { client, store, scope: Scope::default(), streams: true, list, position: None }
+        let scope = Scope::default();
+        Self { client, store, scope, streams: true, list, position: None, failed: false }
     }
 
     /// The same for the objects of one namespace only.
@@ -120,8 +126,13 @@ impl<K: Kind> Watch<K> {
                 );
                 self.position = None;
             }
+            Err(error @ Interruption::WentBack { .. }) => {
+                tracing::warn!(kind = K::KIND, %error, "listing anew: has the API been restored from a backup?");
+                self.position = None;
+            }
             Err(error) => {
                 tracing::warn!(kind = K::KIND, %error, "watch failed and is resumed");
+                self.failed = true;
             }
         }
         pause.wait().await;
@@ -131,6 +142,9 @@ impl<K: Kind> Watch<K> {
     async fn advance(&mut self) -> Result<(), Interruption> {
         if self.position.is_none() && !self.streams {
             self.list().await?;
+        }
+        if std::mem::take(&mut self.failed) {
+            self.check_version().await?;
         }
         let length = spread(LENGTH);
         let request = match &self.position {
@@ -203,6 +217,23 @@ impl<K: Kind> Watch<K> {
     fn come_to(&mut self, version: String, listing: bool) {
         if !listing {
             self.position = Some(version);
+        }
+    }
+
+    /// A server whose versions have gone back would let a watch of a later one wait in silence until it gets there.
+    async fn check_version(&self) -> Result<(), Interruption> {
+        let Some(own) = self.position.as_ref().and_then(|version| version.parse::<u64>().ok())
+        else {
+            return Ok(());
+        };
+        let collection = self.scope.collection::<K>();
+        let mut page = Pages::<IgnoredAny>::new(&self.client, K::KIND, &collection).of(1);
+        page.next().await?;
+        match page.version().parse::<u64>() {
+            Ok(version) if version < own => {
+                Err(Interruption::WentBack { version: page.version().to_owned() })
+            }
+            _ => Ok(()),
         }
     }
 

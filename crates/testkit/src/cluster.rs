@@ -25,6 +25,7 @@ use tokio::sync::OnceCell;
 use self::containerd::Containerd;
 use self::control_plane::{ControlPlane, Extras};
 use self::controllers::Controllers;
+pub use self::etcd::Versions;
 use self::exclusive::Exclusive;
 use self::guard::Guard;
 use self::kubelet::Kubelet;
@@ -216,8 +217,8 @@ impl Cluster {
     }
 
     /// Goes back to a backup: etcd and kube-apiserver end, and serve then what was at the time of the backup.
-    pub async fn restore(&mut self, backup: &Path) -> Result<()> {
-        self.plane.restore(backup, STOP).await?;
+    pub async fn restore(&mut self, backup: &Path, versions: Versions) -> Result<()> {
+        self.plane.restore(backup, versions, STOP).await?;
         self.start_apiserver().await
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::etcd::Etcd;
+use super::etcd::{Etcd, Versions};
 use crate::process::{self, Process};
 
 const START: Duration = Duration::from_secs(60);
@@ -154,11 +154,16 @@ impl ControlPlane {
     }
 
     /// Goes back to a backup. The kube-apiserver is gone then.
-    pub(super) async fn restore(&mut self, backup: &Path, deadline: Duration) -> Result<()> {
+    pub(super) async fn restore(
+        &mut self,
+        backup: &Path,
+        versions: Versions,
+        deadline: Duration,
+    ) -> Result<()> {
         // Killed: asked to end, it would wait for those who watch.
         self.apiserver = None;
         self.etcd.stop(deadline).await?;
-        self.etcd.restore(backup).await?;
+        self.etcd.restore(backup, versions).await?;
         self.etcd.start()?;
         self.etcd.listening().await
     }

@@ -14,6 +14,15 @@ use crate::process::{self, Process};
 const NAME: &str = "etcd";
 const START: Duration = Duration::from_secs(60);
 
+/// The versions of what is written after a backup was restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Versions {
+    /// None that there was before, as Kubernetes asks for, and none from before can be watched from.
+    New,
+    /// Those that follow the backup, which others have had before.
+    Again,
+}
+
 /// A server, or one that is stopped and can be started again.
 #[derive(Debug)]
 pub(super) struct Etcd {
@@ -75,18 +84,19 @@ impl Etcd {
         process::run(&command, START).await.map(drop)
     }
 
-    /// Puts the data of a backup in the place of its own, in the way that Kubernetes asks for: no version of the API that
-    /// was given out since the backup comes again, and none from before can be watched from. It has to be stopped.
-    pub(super) async fn restore(&self, backup: &Path) -> Result<()> {
+    /// Puts the data of a backup in the place of its own. It has to be stopped.
+    pub(super) async fn restore(&self, backup: &Path, versions: Versions) -> Result<()> {
         ensure!(self.process.is_none(), "an etcd that runs cannot be restored");
         std::fs::remove_dir_all(self.data())?;
         let mut command = tool("etcdutl")?;
         command
             .args(["snapshot", "restore"])
             .arg(backup)
-            .args(["--bump-revision=1000000000", "--mark-compacted"])
             .arg(format!("--data-dir={}", self.data().display()))
             .args(self.membership());
+        if versions == Versions::New {
+            command.args(["--bump-revision=1000000000", "--mark-compacted"]);
+        }
         process::run(&command, START).await.map(drop)
     }
 
