@@ -11,7 +11,7 @@ use super::{
     Shared,
     decide::{ClaimNeed, claim_need},
     failure::Refusal,
-    ledger::Begun,
+    ledger::{Begun, Stage},
     source::Source,
 };
 
@@ -42,7 +42,7 @@ impl Operation<ClaimKey> for ClaimOperation {
 impl Shared {
     async fn serve(&self, key: &ClaimKey, attempt: &Attempt) -> Outcome {
         let begun = self.ledger.begun(&key.uid);
-        if let Some(Begun { claim, began, made: Some(object), .. }) = &begun {
+        if let Some(Begun { claim, stage: Stage::Made { object, began } }) = &begun {
             return self.save(claim, object, *began).await;
         }
         let is_begun = begun.is_some();
@@ -50,11 +50,19 @@ impl Shared {
         // One that was bound elsewhere meanwhile has done with this volume as one that is gone has: once the volume is
         // known to the API, it is released and deleted.
         let known = known.filter(|it| !is_begun || !it.is_bound());
-        let Some(claim) = known.or(begun.map(|begun| begun.claim)) else {
-            self.ledger.forget(&key.uid);
-            return Outcome::Done;
+        let (claim, class, asked) = match (known, begun) {
+            (Some(claim), _) => {
+                let class = claim.class().and_then(|name| self.classes.get(name));
+                (claim, class, None)
+            }
+            (None, Some(Begun { claim, stage: Stage::Asked(asked) })) => {
+                (claim, Some(Arc::clone(&asked.class)), Some(asked.plan))
+            }
+            (None, _) => {
+                self.ledger.forget(&key.uid);
+                return Outcome::Done;
+            }
         };
-        let class = claim.class().and_then(|name| self.classes.get(name));
         let (driver, node) = (&self.options.driver, self.options.node.as_deref());
         match claim_need(&claim, class.as_deref(), driver, node) {
             Ok(ClaimNeed::Volume) => {}
@@ -88,7 +96,7 @@ impl Shared {
             return Outcome::Done;
         }
         let began = Instant::now();
-        match self.provision(&claim, &class).await {
+        match self.provision(&claim, &class, asked).await {
             Ok(object) => self.save(&claim, &Arc::new(object), began).await,
             Err(failure) => self.fail(&claim, &class, &failure).await,
         }

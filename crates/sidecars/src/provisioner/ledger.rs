@@ -8,11 +8,11 @@ use std::{
 
 use serde_json::Value;
 use tokio::time::Instant;
-use wharf_cluster::{Attributes, PersistentVolumeClaim};
+use wharf_cluster::{PersistentVolumeClaim, StorageClass};
 
-use super::topology::Memory;
+use super::{plan::Plan, topology::Memory};
 
-/// The claims that something is remembered of, by their UID. Most never get here: their first attempt succeeds.
+/// The claims that something is remembered of, by their UID. Most are here for the time of one call.
 #[derive(Default)]
 pub(super) struct Ledger(Mutex<HashMap<String, Entry>>);
 
@@ -29,12 +29,23 @@ struct Entry {
 pub(super) struct Begun {
     /// The claim as it was.
     pub(super) claim: Arc<PersistentVolumeClaim>,
-    /// Those of its annotations that its secrets are named by.
-    pub(super) annotations: Attributes,
-    /// When the attempt began that this is the outcome of.
-    pub(super) began: Instant,
-    /// The PersistentVolume, once the driver has made the volume and nothing but the API is left to be told.
-    pub(super) made: Option<Arc<Value>>,
+    pub(super) stage: Stage,
+}
+
+/// How far a volume has come.
+#[derive(Clone)]
+pub(super) enum Stage {
+    /// The driver may be at it.
+    Asked(Asked),
+    /// It is made by an attempt that began then, and nothing but the API is left to be told of it.
+    Made { object: Arc<Value>, began: Instant },
+}
+
+/// What a driver was asked for. The same is asked again when the claim has gone, and with it what the plan was made of.
+#[derive(Clone)]
+pub(super) struct Asked {
+    pub(super) class: Arc<StorageClass>,
+    pub(super) plan: Arc<Plan>,
 }
 
 /// The driver said that no retry can help.
@@ -47,6 +58,14 @@ struct Slow {
 impl Ledger {
     pub(super) fn begun(&self, uid: &str) -> Option<Begun> {
         self.entries().get(uid)?.begun.clone()
+    }
+
+    /// What the driver was asked for, if it may be at it.
+    pub(super) fn asked(&self, uid: &str) -> Option<Asked> {
+        match self.begun(uid)?.stage {
+            Stage::Asked(asked) => Some(asked),
+            Stage::Made { .. } => None,
+        }
     }
 
     /// Whether a volume was begun for such a claim.
@@ -128,9 +147,7 @@ mod tests {
         let ledger = Ledger::default();
         let begun = Begun {
             claim: Arc::default(),
-            annotations: Attributes::default(),
-            began: Instant::now(),
-            made: None,
+            stage: Stage::Made { object: Arc::default(), began: Instant::now() },
         };
         ledger.begin(begun);
         assert!(ledger.begun("").is_some());

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::time::Instant;
 use tonic::Status;
 use wharf_cluster::{PersistentVolumeClaim, StorageClass};
 use wharf_proto::csi::{CreateVolumeRequest, DeleteVolumeRequest, Volume};
@@ -11,32 +10,33 @@ use wharf_proto::csi::{CreateVolumeRequest, DeleteVolumeRequest, Volume};
 use super::{
     Shared,
     failure::{Failure, Mismatch},
-    ledger::Begun,
+    ledger::{Asked, Begun, Stage},
     persistent_volume::{Made, persistent_volume},
     plan::Plan,
     request::is_for_readers,
-    state::State,
 };
 
 /// How often a volume that is not what was asked for is tried to be deleted at once.
 const CLEANUPS: usize = 5;
 
 impl Shared {
-    /// Has the driver make the volume, and describes it.
+    /// Has the driver make the volume, and describes it. That of a claim which is gone was `asked` for before.
     pub(super) async fn provision(
         &self,
         claim: &Arc<PersistentVolumeClaim>,
-        class: &StorageClass,
+        class: &Arc<StorageClass>,
+        asked: Option<Arc<Plan>>,
     ) -> Result<Value, Failure> {
-        let plan = self.plan(claim, class).await?;
-        let volume = self.make(&plan).await.inspect_err(|failure| {
-            // Whatever else fails, the driver may be at it from here on.
-            if failure.state(false) == State::InBackground {
-                let (claim, annotations) = (Arc::clone(claim), plan.annotations.clone());
-                let begun = Begun { claim, annotations, began: Instant::now(), made: None };
-                self.ledger.begin(begun);
-            }
-        })?;
+        let plan = match (self.plan(claim, class).await, asked) {
+            (Ok(plan), _) => Arc::new(plan),
+            // What it is planned with may have gone with the claim, and only the driver can tell how the volume stands.
+            (Err(_), Some(asked)) => asked,
+            (Err(failure), None) => return Err(failure),
+        };
+        // Whatever fails, the driver may be at it from here on, until it says that it is not.
+        let asked = Asked { class: Arc::clone(class), plan: Arc::clone(&plan) };
+        self.ledger.begin(Begun { claim: Arc::clone(claim), stage: Stage::Asked(asked) });
+        let volume = self.make(&plan).await?;
         let asked = plan.call.capacity_range.map_or(0, |range| range.required_bytes);
         let size = if volume.capacity_bytes == 0 { asked } else { volume.capacity_bytes };
         Ok(persistent_volume(&Made {

@@ -15,7 +15,9 @@ use super::{
     Shared,
     decide::selected_node,
     failure::Failure,
-    ledger::Begun,
+    ledger::{Begun, Stage},
+    plan::beside,
+    source::Source,
     state::{State, is_infeasible},
 };
 
@@ -39,9 +41,8 @@ impl Shared {
                     %error,
                     "the volume is made, and its PersistentVolume is not yet: trying again"
                 );
-                let (claim, made) = (Arc::clone(claim), Some(Arc::clone(object)));
-                let begun = Begun { claim, annotations: Default::default(), began, made };
-                self.ledger.begin(begun);
+                let stage = Stage::Made { object: Arc::clone(object), began };
+                self.ledger.begin(Begun { claim: Arc::clone(claim), stage });
                 return Outcome::Retry;
             }
         }
@@ -85,6 +86,9 @@ impl Shared {
                 self.ledger.end(uid);
                 self.ledger.forget_memory(uid);
                 self.release_claim_of(claim).await;
+                if let Ok(Some(Source::Snapshot(name))) = Source::of(claim) {
+                    self.held.let_go(&beside(claim, name));
+                }
             }
         }
         if infeasible {

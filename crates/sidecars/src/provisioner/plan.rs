@@ -127,8 +127,8 @@ impl Shared {
         if !wants_annotations(&class.parameters) {
             return Ok(Attributes::default());
         }
-        if let Some(begun) = self.ledger.begun(&claim.metadata.uid) {
-            return Ok(begun.annotations);
+        if let Some(before) = self.ledger.asked(&claim.metadata.uid) {
+            return Ok(before.plan.annotations.clone());
         }
         let Meta { name, namespace, .. } = &claim.metadata;
         let namespace = namespace.as_deref().unwrap_or_default();
@@ -141,12 +141,16 @@ impl Shared {
         Ok(found.metadata.annotations)
     }
 
-    /// The source in the driver's words, protected from now on.
+    /// The source in the driver's words, protected from now on. What a volume was begun of it is finished of: the source
+    /// is held for that, and to wait for one that is being deleted would be to wait for each other.
     async fn content_source(
         &self,
         claim: &PersistentVolumeClaim,
         source: Option<Source<'_>>,
     ) -> Result<Option<VolumeContentSource>, Failure> {
+        if let Some(before) = self.ledger.asked(&claim.metadata.uid) {
+            return Ok(before.plan.call.volume_content_source.clone());
+        }
         let refused = |kind: &str, name: &str, refusal| Failure::Source {
             kind: kind.to_owned(),
             name: name.to_owned(),

@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{ApiFailure, Key, Kind, Meta, PersistentVolumeClaim};
 use wharf_facts::{
@@ -24,7 +25,11 @@ use super::{
 
 /// The snapshots that hold our finalizer, as far as is known.
 #[derive(Default)]
-pub(super) struct Held(Mutex<HashSet<(String, String)>>);
+pub(super) struct Held {
+    names: Mutex<HashSet<(String, String)>>,
+    /// Rung when one of them may have lost its last user.
+    bell: Notify,
+}
 
 impl Held {
     pub(super) fn insert(&self, of: &Meta) {
@@ -33,6 +38,18 @@ impl Held {
 
     pub(super) fn remove(&self, of: &Meta) {
         self.names().remove(&name(of));
+    }
+
+    /// The snapshot has one user less, if it is held at all.
+    pub(super) fn let_go(&self, of: &Meta) {
+        if self.names().contains(&name(of)) {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Waits until one has a user less.
+    pub(super) async fn has_changed(&self) {
+        self.bell.notified().await;
     }
 
     pub(super) fn all(&self) -> Vec<Meta> {
@@ -45,7 +62,7 @@ impl Held {
     }
 
     fn names(&self) -> MutexGuard<'_, HashSet<(String, String)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,15 +171,16 @@ impl Shared {
         }
     }
 
+    /// What fails is tried again by the sweep.
     pub(super) async fn release_snapshot(&self, of: &Meta) {
         let release = |document: &mut Value| release(document, SNAPSHOT_RESTORE_PROTECTION);
         match self.snapshots.update(of, release).await {
             Ok(_) | Err(ApiFailure::NotFound { .. } | ApiFailure::Forbidden { .. }) => {
                 self.held.remove(of);
             }
-            // The sweep tries again.
             Err(error) => {
                 tracing::warn!(snapshot = of.key(), %error, "the snapshot could not be let go yet");
+                self.held.let_go(of);
             }
         }
     }

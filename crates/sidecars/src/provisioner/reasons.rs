@@ -11,6 +11,7 @@ use super::{
     Queues, Shared,
     claim::ClaimKey,
     decide::{Reaction, VolumeNeed, concerns, reaction},
+    plan::beside,
     source::{CLAIM, Source},
 };
 use crate::occasions::{Connections, Resync, told};
@@ -59,8 +60,12 @@ impl Shared {
     /// Who waits to be cloned from the claim, and whom the claim holds as its source.
     fn source_changed(&self, claim: &PersistentVolumeClaim, queues: &Queues) {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-        if let Ok(Some(Source::Claim(source))) = Source::of(claim) {
-            queues.protections.wake(format!("{namespace}/{source}").into());
+        match Source::of(claim) {
+            Ok(Some(Source::Claim(source))) => {
+                queues.protections.wake(format!("{namespace}/{source}").into());
+            }
+            Ok(Some(Source::Snapshot(source))) => self.held.let_go(&beside(claim, source)),
+            _ => {}
         }
         if claim.status.phase == "Bound" {
             let source = format!("{CLAIM}/{}", claim.metadata.key());

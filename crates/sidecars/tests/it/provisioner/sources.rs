@@ -7,8 +7,11 @@ use tonic::Status;
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_proto::csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
 
-use super::bench::{Bench, CLAIMS, made};
+use wharf_testkit::process::wait_for;
+
+use super::bench::{Bench, CLAIMS, CLASSES, made};
 use crate::driver::Answer;
+use crate::journal::DEADLINE;
 use crate::snapshots::installed;
 
 const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io/v1/namespaces/default/volumesnapshots";
@@ -16,7 +19,22 @@ const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"
 const RESTORING: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
 const CLONING: &str = "provisioner.storage.kubernetes.io/cloning-protection";
 
+/// How often a driver that is busy says so after it was told to answer.
+const BUSY: usize = 6;
+
 impl Bench {
+    /// The driver is busy with the first call until it is told to answer, and says so then, and more than once: so what is
+    /// done meanwhile has been seen by the last.
+    fn busy(&self) -> CancellationToken {
+        let told = CancellationToken::new();
+        let aborted = || Status::aborted("still at it");
+        self.driver.answer(Answer::ErrorWhen(told.clone(), aborted()));
+        for _ in 0..BUSY {
+            self.driver.answer(Answer::Error(aborted()));
+        }
+        told
+    }
+
     /// A snapshot that can be used, and its content.
     async fn snapshot(&self, driver: &str, finalizers: Value) {
         let place = json!({ "name": self.name, "namespace": "default" });
@@ -230,5 +248,103 @@ async fn a_claim_is_let_go_with_the_last_clone_even_if_that_one_has_no_claim() {
     then.cancel();
     let [read, release] = update;
     bench.journal.expect([post, read, release]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_clone_that_was_begun_is_finished_although_its_claim_source_and_class_go() {
+    let name = "prov-begun-clone";
+    let Some(mut bench) = Bench::new(name, &[rpc::Type::CloneVolume]).await else { return };
+    let source = bench.bound().await;
+    let told = bench.busy();
+    let clone = bench
+        .claim(|claim| {
+            claim["metadata"]["name"] = json!("prov-begun-clone-2");
+            claim["spec"]["dataSource"] = json!({ "kind": "PersistentVolumeClaim", "name": name });
+        })
+        .await;
+    let [create, post] = made(&clone);
+    let claim = format!("namespaces/default/persistentvolumeclaims/{name}");
+    let [read, write] = [format!("GET {claim}"), format!("PUT {claim}")];
+    let refused = format!("{create} -> Aborted");
+    bench.journal.expect([read.clone(), write.clone(), refused.clone()]).await;
+    let path = format!("{CLAIMS}/prov-begun-clone-2");
+    bench.patch_at(&path, json!({ "metadata": { "finalizers": null } })).await;
+    bench.delete_at(&path).await;
+    bench.delete(CLAIMS).await;
+    bench.delete(CLASSES).await;
+
+    bench.journal.clear();
+    told.cancel();
+    let mut lines = vec![refused; BUSY];
+    lines.extend([create, post, read, write]);
+    assert_eq!(bench.journal.wait_for(lines.len()).await, lines);
+    let asked = bench.driver.volumes().last_asked().volume_content_source.unwrap();
+    assert_eq!(asked.r#type, Some(Type::Volume(VolumeSource { volume_id: source })));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_restore_that_was_begun_is_asked_for_although_its_claim_and_source_go() {
+    let name = "prov-begun-restore";
+    let capabilities = [rpc::Type::CreateDeleteSnapshot];
+    let Some(mut bench) = Bench::new(name, &capabilities).await else { return };
+    installed().await;
+    bench.options.sweep = Duration::ZERO;
+    bench.class(|_| {}).await;
+    let driver = bench.options.driver.clone();
+    bench.snapshot(&driver, json!(null)).await;
+    let volume = bench.claim(restored(name)).await;
+    let told = bench.busy();
+    bench.driver.answer(Answer::Error(Status::not_found("no such snapshot")));
+    bench.start();
+    let [create, _] = made(&volume);
+    let refused = format!("{create} -> Aborted");
+    bench.journal.line(&refused).await;
+    bench.delete_claim().await;
+    bench.delete(SNAPSHOTS).await;
+    bench.delete(CONTENTS).await;
+
+    // The driver has the last word, and nobody is held after that.
+    bench.journal.clear();
+    told.cancel();
+    let snapshot = format!("{SNAPSHOTS}/{name}");
+    let mut lines = vec![refused; BUSY];
+    lines.push(format!("{create} -> NotFound"));
+    lines.extend([format!("GET {snapshot}"), format!("PUT {snapshot}")]);
+    assert_eq!(bench.journal.wait_for(lines.len()).await, lines);
+    assert_eq!(bench.get(SNAPSHOTS).await, None);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_is_let_go_with_the_last_of_many_restores() {
+    let name = "prov-restores";
+    let capabilities = [rpc::Type::CreateDeleteSnapshot];
+    let Some(mut bench) = Bench::new(name, &capabilities).await else { return };
+    installed().await;
+    bench.options.sweep = Duration::ZERO;
+    bench.class(|_| {}).await;
+    let driver = bench.options.driver.clone();
+    bench.snapshot(&driver, json!(null)).await;
+    let first = bench.claim(restored(name)).await;
+    let second = bench
+        .claim(|claim| {
+            restored(name)(claim);
+            claim["metadata"]["name"] = json!("prov-restores-2");
+        })
+        .await;
+    bench.start();
+    for volume in [&first, &second] {
+        bench.journal.line(&made(volume)[1]).await;
+    }
+    // When the volume of each was made, the other was not bound yet.
+    bench.bind(name, &first).await;
+    bench.bind("prov-restores-2", &second).await;
+    let is_let_go = async || {
+        let snapshot = bench.get(SNAPSHOTS).await.unwrap();
+        (snapshot["metadata"]["finalizers"] != json!([RESTORING])).then_some(())
+    };
+    wait_for(DEADLINE, "the snapshot to be let go", is_let_go).await.unwrap();
     bench.stop().await;
 }
