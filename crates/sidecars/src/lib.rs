@@ -29,5 +29,6 @@ mod occasions;
 mod secret;
 mod snapshot_class;
 mod template;
+mod turns;
 
 pub use caches::{Caches, Watched};

@@ -76,7 +76,7 @@ pub use self::{
     options::ProvisionerOptions,
     topology::TopologyOptions,
 };
-use crate::{Caches, caches::Watched};
+use crate::{Caches, caches::Watched, turns::Turns};
 
 /// Between two questions to a driver that does not say what it can do.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -119,6 +119,7 @@ struct Shared {
     place: Option<Segment>,
     ledger: Ledger,
     held: Held,
+    turns: Turns,
     capacities: Option<Arc<Capacities>>,
     events: Events,
 }
@@ -149,6 +150,7 @@ impl Provisioner {
             return;
         };
         let shared = Arc::new(shared);
+        let _term = shared.options.metrics.term(shared.capacities.clone());
         let ProvisionerOptions { workers, protection_workers, .. } = shared.options;
         let config = |name, parallelism| shared.options.queue(name, parallelism);
         let parts = || (Arc::clone(&shared), stop.clone());
@@ -226,7 +228,6 @@ impl Provisioner {
             };
             Arc::new(Capacities::new(settings, client, inputs))
         });
-        options.metrics.tell_of(capacities.clone());
         let recorder = EventRecorder::new(client.clone(), COMPONENT, options.host.clone());
         let (events, writer) = Events::new(recorder);
         let shared = Shared {
@@ -243,6 +244,7 @@ impl Provisioner {
             place,
             ledger: Ledger::default(),
             held: Held::default(),
+            turns: Turns::default(),
             capacities,
             events,
             client,

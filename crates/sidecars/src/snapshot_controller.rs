@@ -40,7 +40,7 @@ use wharf_reconcile::{Backoff, Config, Handle, Reconciler, WorkqueueMetrics};
 
 pub use self::metrics::SnapshotMetrics;
 use self::{content::ContentOperation, snapshot::SnapshotOperation};
-use crate::{Caches, Watched};
+use crate::{Caches, Watched, turns::Turns};
 
 /// How a [`SnapshotController`] works; the defaults are upstream's.
 #[derive(Clone, Debug)]
@@ -97,6 +97,7 @@ struct Shared {
     classes: Arc<Store<VolumeSnapshotClass>>,
     volumes: Arc<Store<PersistentVolume>>,
     nodes: Arc<Store<Node>>,
+    turns: Turns,
     events: Events,
 }
 
@@ -122,6 +123,7 @@ impl SnapshotController {
             classes: caches.snapshot_classes,
             volumes: caches.volumes,
             nodes: caches.nodes,
+            turns: Turns::default(),
             events,
             options,
         };
@@ -140,6 +142,7 @@ impl Shared {
         if stop.run_until_cancelled(self.synced()).await.is_none() {
             return;
         }
+        let _term = self.options.metrics.term();
         let SnapshotControllerOptions { workers, backoff, ref queues, .. } = self.options;
         let config = |name| {
             let metrics = queues.as_ref().map(|queues| queues.queue(name));

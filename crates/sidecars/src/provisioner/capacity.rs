@@ -38,6 +38,7 @@ use self::{
     operation::CapacityOperation,
 };
 use super::topology::{Segment, segments_of};
+use crate::occasions::Connections;
 
 /// How capacities are told.
 #[derive(Clone, Debug)]
@@ -166,14 +167,19 @@ impl Capacities {
         let poll = self.options.poll;
         let mut polls = interval_at(Instant::now() + poll, poll);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut connections = Connections::of(&self.driver);
         loop {
             tokio::select! {
-                () = changed.notified() => self.rethink(queue),
-                _ = polls.tick() => {
-                    let all: Vec<Item> = self.desired().iter().cloned().collect();
-                    all.into_iter().for_each(|item| queue.wake(item));
+                () = changed.notified() => {
+                    self.rethink(queue);
+                    continue;
                 }
+                _ = polls.tick() => {}
+                // A driver that is back has all that it can give, whatever it could not say before.
+                () = connections.next() => {}
             }
+            let all: Vec<Item> = self.desired().iter().cloned().collect();
+            all.into_iter().for_each(|item| queue.renew(item));
         }
     }
 

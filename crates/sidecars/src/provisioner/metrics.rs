@@ -73,8 +73,13 @@ impl ProvisionerMetrics {
         }
     }
 
-    /// The capacities that are told from now on, if any.
-    pub(super) fn tell_of(&self, capacities: Option<Arc<Capacities>>) {
+    /// The capacities that are told for a time of work, if any.
+    pub(super) fn term(&self, capacities: Option<Arc<Capacities>>) -> Term {
+        self.tell_of(capacities);
+        Term(self.clone())
+    }
+
+    fn tell_of(&self, capacities: Option<Arc<Capacities>>) {
         *self.capacities.0.lock().unwrap_or_else(PoisonError::into_inner) = capacities;
     }
 
@@ -91,6 +96,17 @@ impl ProvisionerMetrics {
     pub(super) fn deleted(&self, volume: &PersistentVolume, took: Option<Duration>) {
         let labels = VolumeLabels { class: volume.spec.storage_class_name.clone().into() };
         self.deleted.count(&labels, took);
+    }
+}
+
+/// While it lasts this process tells how things are; after it, whoever works then does. It ends when it is dropped.
+#[must_use = "a term ends when it is dropped"]
+pub(super) struct Term(ProvisionerMetrics);
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        self.0.left_over(0, 0);
+        self.0.tell_of(None);
     }
 }
 

@@ -88,6 +88,7 @@ impl Shared {
         source: &str,
     ) -> Result<(), ApiFailure> {
         let of = beside(claim, source);
+        let _turn = self.turns.take(&user_key(CLAIM, &of)).await;
         let known = self.claims.store().get(&of.key());
         if known.is_some_and(|known| known.metadata.has_finalizer(CLONING_PROTECTION)) {
             return Ok(());
@@ -122,6 +123,7 @@ impl Shared {
         let Some(claim) = self.claims.store().get(key).filter(|claim| self.is_held(claim)) else {
             return Outcome::Done;
         };
+        let _turn = self.turns.take(&user_key(CLAIM, &claim.metadata)).await;
         if self.is_used(CLAIM, &claim.metadata, None) {
             return Outcome::Done;
         }
@@ -147,6 +149,7 @@ impl Shared {
         snapshot: &str,
     ) -> Result<(), ApiFailure> {
         let of = beside(claim, snapshot);
+        let _turn = self.turns.take(&user_key(SNAPSHOT, &of)).await;
         let hold = |document: &mut Value| hold(document, SNAPSHOT_RESTORE_PROTECTION);
         match self.snapshots.update(&of, hold).await {
             Ok(_) => self.held.insert(&of),
@@ -164,15 +167,17 @@ impl Shared {
     /// Lets the snapshot go that a claim was restored from, unless others are still.
     pub(super) async fn release_snapshot_of(&self, claim: &PersistentVolumeClaim) {
         if let Ok(Some(Source::Snapshot(name))) = Source::of(claim) {
-            let of = beside(claim, name);
-            if !self.is_used(SNAPSHOT, &of, Some(&claim.metadata.uid)) {
-                self.release_snapshot(&of).await;
-            }
+            self.release_snapshot(&beside(claim, name), Some(&claim.metadata.uid)).await;
         }
     }
 
-    /// What fails is tried again by the sweep.
-    pub(super) async fn release_snapshot(&self, of: &Meta) {
+    /// Lets a snapshot go, unless a claim other than that of `but` is restored from it. What fails is tried again by the
+    /// sweep.
+    pub(super) async fn release_snapshot(&self, of: &Meta, but: Option<&str>) {
+        let _turn = self.turns.take(&user_key(SNAPSHOT, of)).await;
+        if self.is_used(SNAPSHOT, of, but) {
+            return;
+        }
         let release = |document: &mut Value| release(document, SNAPSHOT_RESTORE_PROTECTION);
         match self.snapshots.update(of, release).await {
             Ok(_) | Err(ApiFailure::NotFound { .. } | ApiFailure::Forbidden { .. }) => {
@@ -186,8 +191,8 @@ impl Shared {
     }
 
     /// Whether a claim, other than that of `but`, waits for a volume that is made of this.
-    pub(super) fn is_used(&self, kind: &str, source: &Meta, but: Option<&str>) -> bool {
-        let source = format!("{kind}/{}", source.key());
+    fn is_used(&self, kind: &str, source: &Meta, but: Option<&str>) -> bool {
+        let source = user_key(kind, source);
         let waits = |claim: &PersistentVolumeClaim| {
             ["", "Pending"].contains(&claim.status.phase.as_str())
                 && but.is_none_or(|uid| claim.metadata.uid != uid)
@@ -200,6 +205,11 @@ impl Shared {
         };
         users.iter().any(|claim| waits(claim)) || self.ledger.is_begun(is_begun)
     }
+}
+
+/// What claims are found by that are made of a source.
+fn user_key(kind: &str, source: &Meta) -> String {
+    format!("{kind}/{}", source.key())
 }
 
 fn hold(document: &mut Value, finalizer: &str) {

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use wharf_cluster::{ApiFailure, Kind, Meta, Pages, VolumeSnapshot};
 use wharf_facts::finalizer::SNAPSHOT_RESTORE_PROTECTION;
 
-use super::{Shared, source::SNAPSHOT};
+use super::Shared;
 use crate::occasions::Resync;
 
 /// Between two looks, so that a server which refuses to let go is not asked without a pause.
@@ -46,13 +46,7 @@ impl Shared {
 
     async fn sweep(&self) {
         for held in self.held.all() {
-            if !self.is_used(SNAPSHOT, &held, None) {
-                tracing::info!(
-                    snapshot = held.key(),
-                    "no claim is restored from the snapshot any more"
-                );
-                self.release_snapshot(&held).await;
-            }
+            self.release_snapshot(&held, None).await;
         }
     }
 

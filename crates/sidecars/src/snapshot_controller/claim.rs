@@ -5,7 +5,12 @@ use std::sync::Arc;
 use wharf_cluster::{ApiFailure, PersistentVolumeClaim, VolumeSnapshot};
 use wharf_facts::finalizer;
 
-use super::{Shared, document, failure::Refusal};
+use super::{
+    Shared,
+    decide::{content_name, is_taken},
+    document,
+    failure::Refusal,
+};
 
 const FINALIZER: &str = finalizer::PVC_SNAPSHOT_PROTECTION;
 
@@ -22,7 +27,13 @@ impl Shared {
     /// Has a claim stay.
     pub(super) async fn protect_claim(&self, claim: &PersistentVolumeClaim) -> Result<(), Refusal> {
         let metadata = &claim.metadata;
-        if metadata.has_finalizer(FINALIZER) {
+        let key = metadata.key();
+        let _turn = self.turns.take(&key).await;
+        // As it is now, which may be after another let it go.
+        let known = self.claims.store().get(&key);
+        if known.is_some_and(|known| {
+            known.metadata.uid == metadata.uid && known.metadata.has_finalizer(FINALIZER)
+        }) {
             return Ok(());
         }
         let name = || metadata.name.clone();
@@ -45,27 +56,28 @@ impl Shared {
         leaving: bool,
     ) -> Result<(), ApiFailure> {
         let Some(name) = &snapshot.spec.source.persistent_volume_claim_name else { return Ok(()) };
-        let held = self.claim(snapshot, name).filter(|it| it.metadata.has_finalizer(FINALIZER));
-        let Some(claim) = held else { return Ok(()) };
+        let is_held = |claim: &Arc<PersistentVolumeClaim>| claim.metadata.has_finalizer(FINALIZER);
+        let Some(claim) = self.claim(snapshot, name).filter(is_held) else { return Ok(()) };
+        let _turn = self.turns.take(&claim.metadata.key()).await;
         let is_used = || {
             let others = self.snapshots.store();
             let others = others.indexed(VolumeSnapshot::BY_CLAIM, &beside(snapshot, name));
             let counts = |it: &VolumeSnapshot| !leaving || it.metadata.uid != snapshot.metadata.uid;
-            others.iter().any(|it| !it.is_ready() && counts(it))
+            others.iter().any(|it| !it.is_ready() && !self.is_lost(it) && counts(it))
         };
         if is_used() {
             return Ok(());
         }
-        let release = |it: &mut _| {
-            // Asked once more: one that came meanwhile may rely on the finalizer that it has seen.
-            if !is_used() {
-                document::release_claim(it, &claim.metadata.uid);
-            }
-        };
+        let release = |it: &mut _| document::release_claim(it, &claim.metadata.uid);
         match self.claims.update(&claim.metadata, release).await {
             Ok(_) | Err(ApiFailure::NotFound { .. }) => Ok(()),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Whether nothing is left of a snapshot, and it needs its claim no more.
+    fn is_lost(&self, snapshot: &VolumeSnapshot) -> bool {
+        is_taken(snapshot) && self.contents.store().get(&content_name(snapshot)).is_none()
     }
 }
 

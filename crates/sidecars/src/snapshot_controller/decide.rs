@@ -64,6 +64,12 @@ pub(super) fn content_name(snapshot: &VolumeSnapshot) -> String {
     format!("snapcontent-{}", snapshot.metadata.uid)
 }
 
+/// Whether the snapshot is of a moment that has passed: a content that is taken now would be another's.
+pub(super) fn is_taken(snapshot: &VolumeSnapshot) -> bool {
+    let other = snapshot.bound_content().is_some_and(|bound| bound != content_name(snapshot));
+    other || snapshot.status.as_ref().is_some_and(|status| status.creation_time.is_some())
+}
+
 /// Whether a content is bound to the snapshot.
 pub(super) fn is_bound(content: &VolumeSnapshotContent, snapshot: &VolumeSnapshot) -> bool {
     refers(content, snapshot) && content.spec.volume_snapshot_ref.uid == snapshot.metadata.uid

@@ -115,6 +115,11 @@ impl SnapshotMetrics {
         self.show(&begun);
     }
 
+    /// A time of work; what is under way at its end is counted by whoever finishes it.
+    pub(super) fn term(&self) -> Term {
+        Term(self.clone())
+    }
+
     fn count(&self, timed: Timed, it: &Begun, driver: Option<&str>, outcome: &'static str) {
         let labels = Labels {
             driver_name: driver.or(it.driver.as_deref()).unwrap_or("unknown").to_owned(),
@@ -138,6 +143,18 @@ impl SnapshotMetrics {
     }
 }
 
+/// Ends when it is dropped.
+#[must_use = "a term ends when it is dropped"]
+pub(super) struct Term(SnapshotMetrics);
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        let mut begun = self.0.begun();
+        begun.clear();
+        self.0.show(&begun);
+    }
+}
+
 impl fmt::Debug for SnapshotMetrics {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("SnapshotMetrics").finish_non_exhaustive()
@@ -153,6 +170,16 @@ mod tests {
     use prometheus_client::encoding::text::encode;
 
     use super::*;
+
+    #[test]
+    fn nothing_is_in_flight_between_terms() {
+        let metrics = SnapshotMetrics::default();
+        let term = metrics.term();
+        metrics.begin_creation(&VolumeSnapshot::default(), None);
+        assert_eq!(metrics.in_flight.get(), 2);
+        drop(term);
+        assert_eq!(metrics.in_flight.get(), 0);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_snapshot_is_timed_until_its_end() {

@@ -53,6 +53,9 @@ impl Shared {
             (Some(old), Some(new)) => (old, new),
         };
         let (before, after) = (&old.metadata, &new.metadata);
+        if before.uid != after.uid {
+            self.options.metrics.gone(&before.uid);
+        }
         if before.uid != after.uid || before.deleting != after.deleting || old.spec != new.spec {
             queues.snapshots.renew(Arc::clone(key));
         } else if old.status != new.status || before.finalizers != after.finalizers {

@@ -9,7 +9,7 @@ use wharf_reconcile::{Attempt, Operation, Outcome};
 
 use super::{
     Shared,
-    decide::{Source, is_bound, is_in_group},
+    decide::{Source, is_bound, is_in_group, is_taken},
     document,
     failure::{Failure, Refusal, Told},
     metrics::Timed,
@@ -34,14 +34,17 @@ impl Shared {
     async fn bring(&self, key: &Key) -> Outcome {
         let snapshot = self.snapshots.store().get(key).filter(|it| !is_in_group(it));
         let Some(snapshot) = snapshot else { return Outcome::Done };
-        if let Err(failure) = self.release_claim(&snapshot, false).await {
-            self.tell(&snapshot, &Failure::ReleaseClaim(failure)).await;
+        let released = self.release_claim(&snapshot, false).await;
+        let released = released.map_err(Failure::ReleaseClaim);
+        if let Err(failure) = &released {
+            self.tell(&snapshot, failure).await;
         }
         let done = match snapshot.metadata.deleting {
             true => self.delete(&snapshot).await,
             false => self.bind(&snapshot).await,
         };
         match done {
+            Ok(()) if released.is_err() => Outcome::Retry,
             Ok(()) => Outcome::Done,
             Err(failure) => {
                 self.tell(&snapshot, &failure).await;
@@ -59,10 +62,11 @@ impl Shared {
                 source.check(snapshot, &content)?;
                 Start::Content(content)
             }
-            (None, Source::Claim(claim)) if !is_settled(snapshot) => {
+            (None, Source::Claim(_)) if is_taken(snapshot) => Start::Lost,
+            (None, Source::Claim(claim)) => {
                 Start::Claim(self.intake(snapshot, claim, class.clone()))
             }
-            (None, _) => Start::Nothing,
+            (None, Source::Content(_)) => Start::Nothing,
         };
         let prepare = |it: &VolumeSnapshot| {
             let class = class.as_ref().map(|class| class.metadata.name.as_str());
@@ -77,6 +81,9 @@ impl Shared {
         if is_settled(&snapshot) {
             return self.verify(&snapshot);
         }
+        if matches!(start, Start::Lost) {
+            return Err(Failure::ContentLost);
+        }
         self.options.metrics.begin_creation(&snapshot, self.driver_of(&snapshot));
         let content = match start {
             Start::Content(content) => {
@@ -85,7 +92,7 @@ impl Shared {
                 bound.map_err(Failure::Bind)?
             }
             Start::Claim(intake) => self.take(&snapshot, &intake?).await?,
-            Start::Nothing => return Err(Failure::ContentMissing),
+            Start::Nothing | Start::Lost => return Err(Failure::ContentMissing),
         };
         // Another may have been faster.
         source.check(&snapshot, &content)?;
@@ -123,7 +130,14 @@ impl Shared {
     fn verify(&self, snapshot: &VolumeSnapshot) -> Result<(), Failure> {
         let name = snapshot.bound_content().unwrap_or_default();
         let content = self.contents.store().get(name).ok_or(Failure::ContentLost)?;
-        if is_bound(&content, snapshot) { Ok(()) } else { Err(Failure::Misbound) }
+        if !is_bound(&content, snapshot) {
+            return Err(Failure::Misbound);
+        }
+        // The answer to the write that said so may have been lost.
+        for timed in [Timed::Create, Timed::CreateAndReady] {
+            self.options.metrics.end(timed, &snapshot.metadata.uid, &content.spec.driver);
+        }
+        Ok(())
     }
 
     /// The driver of a snapshot, as far as it is known.
@@ -166,6 +180,8 @@ enum Start {
     Content(Arc<VolumeSnapshotContent>),
     /// What one is to be taken of, or why it cannot be.
     Claim(Result<Intake, Refusal>),
+    /// Its content was there and is gone.
+    Lost,
     Nothing,
 }
 
@@ -175,7 +191,7 @@ impl Start {
         let policy = match self {
             Self::Content(content) => &content.spec.deletion_policy,
             Self::Claim(Ok(intake)) => &intake.class.deletion_policy,
-            Self::Claim(Err(_)) | Self::Nothing => return false,
+            Self::Claim(Err(_)) | Self::Lost | Self::Nothing => return false,
         };
         policy == "Delete"
     }

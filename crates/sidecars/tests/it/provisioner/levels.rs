@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tonic::Code;
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_sidecars::provisioner::CapacityOptions;
 
 use super::bench::Bench;
 use super::capacity::{CAPACITIES, options};
 use crate::codes::{each, error};
+use crate::journal::DEADLINE;
 use crate::stage::NODES;
 
 const CREATED: &str = "POST namespaces/default/csistoragecapacities csisc-";
@@ -56,6 +58,17 @@ async fn a_driver_that_does_not_say_what_is_left_is_asked_again_whatever_it_says
     assert_eq!(bench.driver.volumes().capacities_asked().len(), codes.len() + 1);
     let [object] = &*bench.capacities().await else { panic!() };
     assert_eq!(object["capacity"], "3Gi");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_poll_does_not_wait_for_the_end_of_a_back_off() {
+    let Some(mut bench) = level("level-poll").await else { return };
+    bench.options.backoff.first = DEADLINE * 2;
+    bench.capacity.as_mut().unwrap().poll = Duration::from_millis(20);
+    bench.driver.volumes().refuse_capacity(error(Code::Unavailable));
+    bench.start();
+    bench.journal.expect([CREATED.to_owned()]).await;
     bench.stop().await;
 }
 

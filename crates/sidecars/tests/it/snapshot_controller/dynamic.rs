@@ -27,6 +27,45 @@ async fn a_snapshot_of_a_claim_becomes_ready() {
 }
 
 #[tokio::test]
+async fn a_snapshot_whose_content_is_taken_away_is_not_taken_again() {
+    let Some(mut bench) = Bench::new("vs-stolen").await else { return };
+    bench.class(|_| {}).await;
+    bench.bound_claim(|_| {}).await;
+    bench.snapshot(|_| {}).await;
+    bench.start_controller();
+    bench.lines(5).await;
+    bench.fulfil().await;
+    bench.lines(8).await;
+    let content = format!("{CONTENTS}/{}", bench.content_name().await);
+    bench.delete_at(&content).await;
+    bench.patch_at(&content, json!({ "metadata": { "finalizers": null } })).await;
+    // What would be taken now is of another day than the snapshot says.
+    let lines = bench.lines(9).await;
+    assert_eq!(lines[8], bench.told_line("VolumeSnapshotContent is missing", true));
+    bench.delete(&bench.snapshots()).await;
+    let lines = bench.lines(10).await;
+    assert_eq!(lines[9], bench.patched_metadata(SNAPSHOTS, json!({ "finalizers": null })));
+    assert_eq!(bench.get(&bench.snapshots(), bench.name).await, None);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_could_not_be_let_go_is_let_go_later() {
+    let Some(mut bench) = Bench::new("vs-kept").await else { return };
+    bench.class(|_| {}).await;
+    bench.bound_claim(|_| {}).await;
+    bench.snapshot(|_| {}).await;
+    bench.start_controller();
+    bench.lines(5).await;
+    bench.journal.fail_once(Method::PUT, "persistentvolumeclaims/vs-kept", 500);
+    bench.fulfil().await;
+    let [get, release] = bench.claim_lines(&[IN_USE]);
+    let lines = bench.lines(10).await;
+    assert_eq!(lines[6..], [get.clone(), format!("{release} -> 500"), get, release]);
+    bench.stop().await;
+}
+
+#[tokio::test]
 async fn a_content_names_secret_node_and_no_mode() {
     let Some(mut bench) = Bench::new("vs-options").await else { return };
     bench
