@@ -44,6 +44,7 @@ pub struct Driver {
     channel: Channel,
     timeout: Duration,
     cache: Arc<Mutex<Cache>>,
+    known: Option<watch::Receiver<u64>>,
 }
 
 /// What a driver says about the node that it runs on.
@@ -76,7 +77,7 @@ impl Driver {
             Some(metrics) => channel.with_metrics(metrics),
             None => channel,
         };
-        Self { channel, timeout: options.timeout, cache: Arc::default() }
+        Self { channel, timeout: options.timeout, cache: Arc::default(), known: None }
     }
 
     /// The same driver on the same connection, whose calls end after another time.
@@ -84,6 +85,20 @@ impl Driver {
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
+    }
+
+    /// The same driver on the same connection, which is asked on the connection of this generation only: behind another
+    /// one may be another driver. Calls wait, for as long as they may, until the connection that there is is known.
+    #[must_use]
+    pub fn only_on(mut self, known: watch::Receiver<u64>) -> Self {
+        self.channel = self.channel.only_on(known.clone());
+        self.known = Some(known);
+        self
+    }
+
+    /// The generation of the connection that calls are made on, now and as it changes, if it is one only.
+    pub fn known(&self) -> Option<watch::Receiver<u64>> {
+        self.known.clone()
     }
 
     /// The socket of the driver.

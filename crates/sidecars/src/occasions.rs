@@ -52,28 +52,39 @@ impl Resync {
     }
 }
 
-/// The connections to a driver, one after the other.
+/// The connections to a driver that it can be asked on, one after the other.
 pub(crate) struct Connections {
-    link: watch::Receiver<LinkState>,
+    told: Told,
     last: Option<u64>,
+}
+
+enum Told {
+    /// By the connection itself.
+    Link(watch::Receiver<LinkState>),
+    /// By whoever makes sure that the driver is still the same.
+    Known(watch::Receiver<u64>),
 }
 
 impl Connections {
     /// Those after the present one.
     pub(crate) fn of(driver: &Driver) -> Self {
-        let mut link = driver.link();
-        let last = generation(&link.borrow_and_update());
-        Self { link, last }
+        let mut told = driver.known().map_or_else(|| Told::Link(driver.link()), Told::Known);
+        let last = told.generation();
+        Self { told, last }
     }
 
     /// Waits until the driver is connected anew: it may do what it could not before.
     pub(crate) async fn next(&mut self) {
         loop {
-            if self.link.changed().await.is_err() {
+            let changed = match &mut self.told {
+                Told::Link(link) => link.changed().await,
+                Told::Known(known) => known.changed().await,
+            };
+            if changed.is_err() {
                 // Nobody will tell, and nothing but this waits for it.
                 return std::future::pending().await;
             }
-            let now = generation(&self.link.borrow_and_update());
+            let now = self.told.generation();
             if now.is_some() && now != self.last {
                 self.last = now;
                 return;
@@ -82,9 +93,14 @@ impl Connections {
     }
 }
 
-fn generation(state: &LinkState) -> Option<u64> {
-    match *state {
-        LinkState::Connected { generation } => Some(generation),
-        _ => None,
+impl Told {
+    fn generation(&mut self) -> Option<u64> {
+        match self {
+            Self::Link(link) => match *link.borrow_and_update() {
+                LinkState::Connected { generation } => Some(generation),
+                _ => None,
+            },
+            Self::Known(known) => Some(*known.borrow_and_update()),
+        }
     }
 }

@@ -46,6 +46,7 @@ impl Default for ChannelOptions {
 pub struct Channel {
     shared: Arc<Shared>,
     metrics: Option<RpcMetrics>,
+    known: Option<watch::Receiver<u64>>,
 }
 
 impl Channel {
@@ -56,13 +57,20 @@ impl Channel {
         let holder = options
             .hold
             .then(|| AbortOnDropHandle::new(TaskTracker::new().spawn(link.clone().hold())));
-        Channel { shared: Arc::new(Shared { link, _holder: holder }), metrics: None }
+        Channel { shared: Arc::new(Shared { link, _holder: holder }), metrics: None, known: None }
     }
 
     /// The same channel, which counts each call that is made through it.
     #[must_use]
     pub fn with_metrics(self, metrics: RpcMetrics) -> Channel {
         Channel { metrics: Some(metrics), ..self }
+    }
+
+    /// The same channel, whose calls are sent on no other connection than the one of this generation: behind another one
+    /// may be another server. Calls wait, for as long as they may, until the connection that there is is known.
+    #[must_use]
+    pub fn only_on(self, known: watch::Receiver<u64>) -> Channel {
+        Channel { known: Some(known), ..self }
     }
 
     /// The socket.
@@ -98,7 +106,9 @@ impl Channel {
         let timeout = deadline::header_timeout(request.headers());
         let record = CallRecord::start("client", &method, timeout, self.metrics);
         complete(&mut request);
-        match deadline::within_header(timeout, &method, exchange(self.shared, request)).await {
+        match deadline::within_header(timeout, &method, exchange(self.shared, self.known, request))
+            .await
+        {
             Ok(response) => Ok(record.follow(response).map(Body::new)),
             Err(status) => {
                 record.fail(&status);
@@ -145,11 +155,26 @@ impl Drop for Shared {
 /// Sends a request on a connection that takes it, and waits for the head of the response.
 async fn exchange(
     shared: Arc<Shared>,
+    mut known: Option<watch::Receiver<u64>>,
     mut request: Request<Body>,
 ) -> Result<Response<impl http_body::Body<Data = bytes::Bytes, Error = Status> + Unpin>, Status> {
     let mut resends = 0;
     loop {
         let connection = shared.link.connection().await.map_err(unreachable)?;
+        if let Some(known) = &mut known
+            && *known.borrow_and_update() != connection.generation
+        {
+            let lost = async {
+                let mut state = shared.link.state.subscribe();
+                let here = LinkState::Connected { generation: connection.generation };
+                state.wait_for(|state| *state != here).await.map(drop)
+            };
+            tokio::select! {
+                said = known.changed() => said.map_err(|_| unknown(&shared.link.path))?,
+                _ = lost => {}
+            }
+            continue;
+        }
         let sent = connection.sender.clone().try_send_request(request).await;
         match sent {
             Ok(response) => {
@@ -181,6 +206,10 @@ fn unreachable(error: DialError) -> Status {
     let mut status = Status::unavailable(error.to_string());
     status.set_source(Arc::new(error));
     status
+}
+
+fn unknown(path: &Path) -> Status {
+    Status::unavailable(format!("who serves {} since it came back is not known", path.display()))
 }
 
 /// The status of a call that ended without one. Everything that is not the server's word on this

@@ -1,10 +1,10 @@
 //! The driver as a sidecar sees it: waited for at the start, asked again whenever it comes back.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
 use prometheus_client::registry::Registry;
-use tokio::time::sleep;
+use tokio::{sync::watch, time::sleep};
 use tonic::{Code, Status};
 use tracing::{info, warn};
 use wharf_csi::{Capabilities, Driver, NodeCapabilities};
@@ -54,12 +54,15 @@ pub(super) struct DriverSource {
 /// A driver that has said who it is and what it can do.
 #[derive(Clone, Debug)]
 pub(super) struct Connected {
+    /// For work: asked on connections only on which it has said that it is still the same.
     pub(super) driver: Driver,
     pub(super) name: String,
     pub(super) capabilities: Capabilities,
     node: NodeSide,
+    /// Asked whenever there is a connection.
+    anyone: Driver,
     /// The connection that this was said on.
-    generation: u64,
+    known: Arc<watch::Sender<u64>>,
 }
 
 impl Source for DriverSource {
@@ -85,7 +88,7 @@ impl Source for DriverSource {
             connected.name
         );
         // One that does not say is asked again by whoever needs it.
-        connected.node = self.node_side(&connected.driver).await.unwrap_or_default();
+        connected.node = self.node_side(&connected.anyone).await.unwrap_or_default();
         info!(driver = %name, "CSI driver is ready");
         Ok(connected)
     }
@@ -93,16 +96,16 @@ impl Source for DriverSource {
     /// Waits until the driver has come back as another one, with other capabilities or in another place. While it is away, and when it
     /// comes back as it was, nothing ends: calls fail, and are tried again.
     async fn changed(&self, known: &Connected) -> Connected {
-        let mut generation = known.generation;
         loop {
-            if !lost(&known.driver, generation).await {
+            let generation = *known.known.borrow();
+            if !lost(&known.anyone, generation).await {
                 // The channel is held by `known`, so this cannot be; there is nothing more to learn then.
                 return std::future::pending().await;
             }
             match self.identify_again(known).await {
                 Ok(found) if found.is_same(known) => {
                     info!(driver = %known.name, "CSI driver is back, as it was");
-                    generation = found.generation;
+                    known.known.send_replace(*found.known.borrow());
                 }
                 Ok(found) => {
                     warn!(driver = %found.name, was = %known.name, "CSI driver is back with another name, other capabilities or in another place");
@@ -123,11 +126,11 @@ impl Source for DriverSource {
 
 impl DriverSource {
     async fn identify_again(&self, known: &Connected) -> anyhow::Result<Connected> {
-        let mut found = identify(&known.driver).await?;
+        let mut found = identify(&known.anyone).await?;
         if found.name != known.name {
             found = identify(&self.named(&found.name)).await?;
         }
-        found.node = self.node_side(&found.driver).await?;
+        found.node = self.node_side(&found.anyone).await?;
         Ok(found)
     }
 
@@ -191,8 +194,15 @@ async fn identify(driver: &Driver) -> anyhow::Result<Connected> {
     let generation = generation(&driver.link().borrow());
     let name = name(driver).await?;
     let capabilities = driver.capabilities().await.map_err(refused("GetCapabilities"))?;
-    let node = NodeSide::default();
-    Ok(Connected { driver: driver.clone(), name, capabilities, node, generation })
+    let (known, receiver) = watch::channel(generation);
+    Ok(Connected {
+        driver: driver.clone().only_on(receiver),
+        name,
+        capabilities,
+        node: NodeSide::default(),
+        anyone: driver.clone(),
+        known: Arc::new(known),
+    })
 }
 
 /// Asks until the driver is ready. One that does not answer is not ready yet; one that refuses never will be.
@@ -249,7 +259,7 @@ fn refused(call: &'static str) -> impl Fn(Status) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use tokio::time::Instant;
-    use wharf_proto::csi::Topology;
+    use wharf_proto::csi::{ProbeRequest, Topology};
     use wharf_testkit::csi_driver::{Answer, DriverScript, ScriptedDriver};
 
     use super::*;
@@ -298,6 +308,46 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn nothing_is_asked_of_another_driver_at_the_same_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("csi.sock");
+        let own = DriverScript::new("csi.example.com");
+        let driver = ScriptedDriver::serve(&socket, own.clone());
+        let source = source(socket.clone());
+        let known = source.connect().await.unwrap();
+        let asked = || async {
+            let mut identity = known.driver.identity();
+            let send = |request| async move { identity.probe(request).await };
+            known.driver.call("Probe", send, ProbeRequest {}).await
+        };
+        asked().await.unwrap();
+        let reconnected = || async {
+            let generation = *known.known.borrow();
+            assert!(lost(&known.anyone, generation).await);
+        };
+
+        // One that is back is asked once it has said that it is the same.
+        driver.kill().await;
+        let driver = ScriptedDriver::serve(&socket, own);
+        reconnected().await;
+        tokio::select! {
+            _ = source.changed(&known) => panic!("it is as it was"),
+            answer = asked() => drop(answer.unwrap()),
+        }
+        driver.kill().await;
+        let other = ScriptedDriver::serve(&socket, DriverScript::new("other.example.com"));
+        reconnected().await;
+        let found = tokio::select! {
+            found = source.changed(&known) => found,
+            answer = asked() => panic!("{answer:?}"),
+        };
+        assert_eq!(found.name, "other.example.com");
+        // As often as it takes to learn who it is, on each of two connections.
+        assert_eq!(other.calls("Probe"), 2);
+        other.stop().await;
+    }
+
+    #[tokio::test]
     async fn a_driver_that_comes_back_in_another_place_is_another_one() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
@@ -315,10 +365,8 @@ mod tests {
         let changed = source.changed(&known);
         tokio::pin!(changed);
         let returned = async {
-            let mut link = known.driver.link();
-            link.wait_for(|state| ![NONE, known.generation].contains(&generation(state)))
-                .await
-                .map(drop)
+            let (mut link, first) = (known.anyone.link(), *known.known.borrow());
+            link.wait_for(|state| ![NONE, first].contains(&generation(state))).await.map(drop)
         };
         tokio::select! {
             _ = &mut changed => panic!("it is where it was"),
