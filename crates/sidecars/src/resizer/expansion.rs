@@ -227,11 +227,9 @@ impl Shared {
             status::capacity(volume, size, (on_node && self.options.annotate).then_some(before));
         let resized = self.volumes.patch(&volume.metadata, Part::Main, &patch).await;
         resized.map_err(|source| Failure::Resized { volume: name(volume), source })?;
-        let plan = |it: &PersistentVolumeClaim| {
-            Some(match on_node {
-                true => status::node_pending(it, Timestamp::now()),
-                false => status::finished(it, size),
-            })
+        let plan = |it: &PersistentVolumeClaim| match on_node {
+            true => status::node_pending(it, size, Timestamp::now()),
+            false => Some(status::finished(it, size)),
         };
         let written = self.claims.edit(claim, Part::Status, plan).await;
         let written =
@@ -240,7 +238,10 @@ impl Shared {
             true => ("FileSystemResizeRequired", "Require file system resize of volume on node"),
             false => ("VolumeResizeSuccessful", "Resize volume succeeded"),
         };
-        self.events.tell(&*written, EventType::Normal, reason, text);
+        // The node may be done by now, after an attempt whose answer was lost.
+        if !on_node || status::is_node_pending(&written) {
+            self.events.tell(&*written, EventType::Normal, reason, text);
+        }
         tracing::info!(claim = claim.metadata.key(), volume = volume.metadata.name, %size, on_node, "volume has grown");
         Ok(())
     }

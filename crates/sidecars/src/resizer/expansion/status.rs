@@ -6,7 +6,8 @@ use wharf_cluster::{Patch, PersistentVolume, PersistentVolumeClaim, Size};
 use wharf_facts::annotation;
 
 use super::target::{
-    CONTROLLER_IN_PROGRESS, CONTROLLER_INFEASIBLE, FILESYSTEM_PENDING, NODE_PENDING,
+    CONTROLLER_IN_PROGRESS, CONTROLLER_INFEASIBLE, FILESYSTEM_PENDING, NODE_IN_PROGRESS,
+    NODE_PENDING,
 };
 use crate::resizer::status::{guarded, has, time, unguarded, without};
 
@@ -36,15 +37,31 @@ pub(super) fn in_progress(
     Some(guarded(&claim.metadata, annotations, &status))
 }
 
-/// The driver has done its part, and the node has not.
-pub(super) fn node_pending(claim: &PersistentVolumeClaim, now: Timestamp) -> Patch {
+/// The driver has made the volume this large, and the node has to follow. `None` where the node knows or has followed
+/// already: it would not do so again, and the claim would wait for ever.
+pub(super) fn node_pending(
+    claim: &PersistentVolumeClaim,
+    size: Size,
+    now: Timestamp,
+) -> Option<Patch> {
+    let has_followed = claim.status.capacity.storage >= Some(size);
+    match claim.status.allocated_resource_statuses.storage.as_deref() {
+        Some(NODE_PENDING | NODE_IN_PROGRESS) => return None,
+        None | Some("") if has_followed => return None,
+        _ => {}
+    }
     let message =
         "Waiting for user to (re-)start a pod to finish file system resize of volume on node.";
     let status = json!({
         "allocatedResourceStatuses": { "storage": NODE_PENDING },
         "conditions": [condition(FILESYSTEM_PENDING, Some(message), now)],
     });
-    guarded(&claim.metadata, required(claim), &status)
+    Some(guarded(&claim.metadata, required(claim), &status))
+}
+
+/// Whether the node still has to follow.
+pub(super) fn is_node_pending(claim: &PersistentVolumeClaim) -> bool {
+    has(claim, FILESYSTEM_PENDING)
 }
 
 /// All is done: the claim has this size now.

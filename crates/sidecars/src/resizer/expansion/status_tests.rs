@@ -1,4 +1,5 @@
 use super::*;
+use crate::resizer::expansion::target::NODE_INFEASIBLE;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -60,9 +61,29 @@ fn a_growth_that_goes_on_is_written_once() {
 #[test]
 fn what_the_node_has_to_do_is_added_to_what_was_done() {
     let status = json!({ "conditions": conditions(&[RESIZING]) });
-    let body = body(node_pending(&claim(&status, false), NOW));
+    let body = body(node_pending(&claim(&status, false), Size(1 << 30), NOW).unwrap());
     assert_eq!(kinds(&body), (vec![FILESYSTEM_PENDING], vec![]));
     assert_eq!(body["status"]["allocatedResourceStatuses"], json!({ "storage": NODE_PENDING }));
+}
+
+#[test]
+fn a_node_that_knows_or_has_followed_is_not_told_again() {
+    let is_told = |capacity: &str, status: Option<&str>| {
+        let status = status.map_or(json!({}), |status| json!({ "storage": status }));
+        let status =
+            json!({ "capacity": { "storage": capacity }, "allocatedResourceStatuses": status });
+        node_pending(&claim(&status, false), Size(2 << 30), NOW).is_some()
+    };
+    for capacity in ["2Gi", "3Gi"] {
+        assert!(!is_told(capacity, None) && !is_told(capacity, Some("")));
+        assert!(is_told(capacity, Some(CONTROLLER_IN_PROGRESS)));
+    }
+    for known in [NODE_PENDING, NODE_IN_PROGRESS] {
+        assert!(!is_told("1Gi", Some(known)) && !is_told("2Gi", Some(known)));
+    }
+    for due in [None, Some(CONTROLLER_IN_PROGRESS), Some(NODE_INFEASIBLE)] {
+        assert!(is_told("1Gi", due), "{due:?}");
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use wharf_cluster::{PersistentVolume, PersistentVolumeClaim, Size};
 pub(super) const CONTROLLER_IN_PROGRESS: &str = "ControllerResizeInProgress";
 pub(super) const CONTROLLER_INFEASIBLE: &str = "ControllerResizeInfeasible";
 pub(super) const NODE_PENDING: &str = "NodeResizePending";
-const NODE_IN_PROGRESS: &str = "NodeResizeInProgress";
-const NODE_INFEASIBLE: &str = "NodeResizeInfeasible";
+pub(super) const NODE_IN_PROGRESS: &str = "NodeResizeInProgress";
+pub(super) const NODE_INFEASIBLE: &str = "NodeResizeInfeasible";
 pub(super) const FILESYSTEM_PENDING: &str = "FileSystemResizePending";
 
 /// Whether a claim asks for more than it has.

@@ -8,6 +8,7 @@ use super::bench::{Bench, CLAIMS, VOLUMES};
 use crate::driver::Answer;
 
 const RESIZING: &str = "Resizing";
+const PRE_RESIZE: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
 #[tokio::test]
 async fn a_claim_that_has_changed_is_decided_anew_and_nobody_is_told() {
@@ -37,6 +38,39 @@ async fn a_claim_that_has_changed_meanwhile_is_marked_all_the_same() {
     let [begin, expand, resized, finish] = bench.grow_lines(2);
     let read = "GET namespaces/default/persistentvolumeclaims/fault-finish".to_owned();
     bench.expect([begin, expand, resized, format!("{finish} -> 409"), read, finish]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_has_finished_meanwhile_is_not_waited_for() {
+    let Some(mut bench) = Bench::with_node("fault-node").await else { return };
+    let (first, second) = (CancellationToken::new(), CancellationToken::new());
+    bench.driver.answer(Answer::When(first.clone()));
+    bench.claim().await;
+    bench.start().await;
+    bench.journal.wait_for(2).await;
+    bench.driver.answer(Answer::When(second.clone()));
+    bench.journal.fail_once(Method::PATCH, "fault-node/status", 500);
+    first.cancel();
+    bench.journal.wait_for(5).await;
+    // What the kubelet does, which has seen what was written.
+    let done = json!({
+        "capacity": { "storage": "2Gi" }, "allocatedResourceStatuses": null, "conditions": null,
+    });
+    bench.patch_status(done).await;
+    second.cancel();
+    let [begin, expand, resized, _] = bench.grow_lines(2);
+    let annotated = |size| json!({ "annotations": { PRE_RESIZE: size } });
+    let capacity = json!({ "capacity": { "storage": "2Gi" } });
+    let noted =
+        bench.volume_line(&json!({ "metadata": annotated(json!("1Gi")), "spec": capacity }));
+    let settled = bench.volume_line(&json!({ "metadata": annotated(json!(null)) }));
+    let pending = bench.pending_line();
+    let read = "GET namespaces/default/persistentvolumeclaims/fault-node".to_owned();
+    let [lost, late] = ["500", "409"].map(|code| format!("{pending} -> {code}"));
+    bench.expect([begin, expand.clone(), noted, lost, expand, resized, late, read, settled]).await;
+    let two = json!({ "storage": "2Gi" });
+    assert_eq!(bench.status().await, json!({ "capacity": two, "allocatedResources": two }));
     bench.stop().await;
 }
 
@@ -107,10 +141,9 @@ async fn what_a_killed_process_left_is_finished_by_the_next() {
     let told = CancellationToken::new();
     bench.driver.answer(Answer::When(told.clone()));
     bench.start().await;
-    let key = "volume.alpha.kubernetes.io/pre-resize-capacity";
     let [begin, expand, resized, _] = bench.grow_lines(2);
     let capacity = json!({ "capacity": { "storage": "2Gi" } });
-    let noted = json!({ "metadata": { "annotations": { key: "1Gi" } }, "spec": capacity });
+    let noted = json!({ "metadata": { "annotations": { PRE_RESIZE: "1Gi" } }, "spec": capacity });
     let noted = bench.volume_line(&noted);
     let pending = bench.pending_line();
 
@@ -129,7 +162,7 @@ async fn what_a_killed_process_left_is_finished_by_the_next() {
     bench.restart().await;
     bench.expect([expand, resized, pending]).await;
     let volume = bench.get(VOLUMES).await.unwrap();
-    assert_eq!(volume["metadata"]["annotations"][key], "1Gi");
+    assert_eq!(volume["metadata"]["annotations"][PRE_RESIZE], "1Gi");
     bench.stop().await;
 }
 
