@@ -3,14 +3,18 @@ use std::marker::PhantomData;
 use http::Request;
 use kube::Client;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _},
+};
+use serde_json::Value;
 
-use crate::{ApiFailure, bounded};
+use crate::{ApiFailure, Meta, bounded};
 
 /// How many objects are asked for at a time.
 const PAGE: usize = 500;
 
-/// A list, page by page: no list ever stands in memory as a whole.
+/// A list, page by page: no list ever stands in memory as a whole. Objects that cannot be read are left out.
 pub struct Pages<T> {
     client: Client,
     what: String,
@@ -19,6 +23,7 @@ pub struct Pages<T> {
     selection: String,
     next: Next,
     version: String,
+    unreadable: Vec<String>,
     items: PhantomData<fn() -> T>,
 }
 
@@ -44,6 +49,12 @@ struct PageMeta {
     next: Option<String>,
 }
 
+/// An object, or why it is none of its kind.
+enum Item<T> {
+    Readable(T),
+    Unreadable { key: String, error: serde_json::Error },
+}
+
 impl<T: DeserializeOwned> Pages<T> {
     /// The objects at the path of a collection, which errors call `what`.
     pub fn new(client: &Client, what: impl Into<String>, collection: &str) -> Self {
@@ -55,6 +66,7 @@ impl<T: DeserializeOwned> Pages<T> {
             selection: String::new(),
             next: Next::First,
             version: String::new(),
+            unreadable: Vec::new(),
             items: PhantomData,
         }
     }
@@ -82,18 +94,61 @@ impl<T: DeserializeOwned> Pages<T> {
             Next::None => return Ok(None),
         };
         let request = Request::get(uri).body(Vec::new()).expect("all that is foreign is escaped");
-        let Page { metadata, items } = bounded(&self.what, self.client.request(request)).await?;
+        let page = async {
+            let text = self.client.request_text(request).await?;
+            read(&text).map_err(kube::Error::SerdeError)
+        };
+        let Page { metadata, items } = bounded(&self.what, page).await?;
         self.version = metadata.resource_version;
         self.next = match metadata.next {
             Some(token) if !token.is_empty() => Next::After(token),
             _ => Next::None,
         };
-        Ok(Some(items))
+        self.unreadable.clear();
+        Ok(Some(items.into_iter().filter_map(|item| self.readable(item)).collect()))
+    }
+
+    /// One object that cannot be read must not keep all others from being seen.
+    fn readable(&mut self, item: Item<T>) -> Option<T> {
+        match item {
+            Item::Readable(object) => Some(object),
+            Item::Unreadable { key, error } => {
+                tracing::error!(kind = self.what, object = key, %error, "object left out: it cannot be read");
+                self.unreadable.push(key);
+                None
+            }
+        }
+    }
+
+    /// The keys of objects that were left out of the last page.
+    pub(crate) fn unreadable(&mut self) -> impl Iterator<Item = String> {
+        self.unreadable.drain(..)
     }
 
     /// The version that the list shows, once a page has come.
     pub fn version(&self) -> &str {
         &self.version
+    }
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> Result<Page<Item<T>>, serde_json::Error> {
+    // The detour is only for pages that need it.
+    if let Ok(Page { metadata, items }) = serde_json::from_str::<Page<T>>(text) {
+        return Ok(Page { metadata, items: items.into_iter().map(Item::Readable).collect() });
+    }
+    serde_json::from_str(text)
+}
+
+/// By way of a document, so that what follows an unreadable object can still be found.
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Item<T> {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let document = Value::deserialize(source)?;
+        T::deserialize(&document).map(Self::Readable).or_else(|error| {
+            let text = |field| document["metadata"][field].as_str().map(str::to_owned);
+            let name = text("name").ok_or_else(|| D::Error::custom(&error))?;
+            let meta = Meta { name, namespace: text("namespace"), ..Meta::default() };
+            Ok(Self::Unreadable { key: meta.key(), error })
+        })
     }
 }
 
@@ -114,6 +169,27 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::PersistentVolumeClaim;
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_left_out_alone() {
+        let claim = |name: &str, label: Value| {
+            let labels = json!({ "a": label });
+            json!({ "metadata": { "name": name, "namespace": "n", "labels": labels } })
+        };
+        let items = [claim("a", json!("b")), claim("odd", json!(1)), claim("c", json!("d"))];
+        let page = json!({ "metadata": { "resourceVersion": "7" }, "items": items }).to_string();
+        let page = read::<PersistentVolumeClaim>(&page).unwrap();
+        assert_eq!(page.metadata.resource_version, "7");
+        let items = page.items.into_iter().map(|item| match item {
+            Item::Readable(claim) => Ok(claim.metadata.key()),
+            Item::Unreadable { key, .. } => Err(key),
+        });
+        let expected = [Ok("n/a".to_owned()), Err("n/odd".to_owned()), Ok("n/c".to_owned())];
+        assert_eq!(items.collect::<Vec<_>>(), expected);
+        assert!(read::<PersistentVolumeClaim>(r#"{"items":[{}"#).is_err());
+        assert!(read::<u8>(r#"{"items":["nameless"]}"#).is_err());
+    }
 
     #[tokio::test]
     async fn tokens_of_any_kind_go_back_as_they_came() {

@@ -259,6 +259,11 @@ impl<K: Kind> Listing<K> {
         self.shown.insert(key);
     }
 
+    /// The list shows an object that cannot be read: it is there, in whatever state.
+    pub(crate) fn add_unreadable(&mut self, key: String) {
+        self.shown.insert(key);
+    }
+
     /// An object was deleted while the list came in.
     pub(crate) fn remove(&mut self, object: &K) {
         let key = object.meta().key();

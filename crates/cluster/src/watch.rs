@@ -247,6 +247,7 @@ impl<K: Kind> Watch<K> {
             for object in page {
                 listing.add(object, &self.store);
             }
+            pages.unreadable().for_each(|key| listing.add_unreadable(key));
         }
         self.store.settle(self.list, listing, pages.version().parse().ok());
         self.position = Some(pages.version().to_owned());
@@ -280,6 +281,39 @@ mod tests {
     use super::*;
     use crate::Node;
 
+    /// Watches until the store is in step.
+    async fn fill(watch: Watch<Node>, store: &Store<Node>) {
+        let synced = tokio::time::timeout(Duration::from_secs(5), store.synced());
+        tokio::select! {
+            () = watch.run(CancellationToken::new()) => {}
+            synced = synced => synced.unwrap(),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_object_that_cannot_be_read_any_more_is_not_gone() {
+        let node = |name: &str| json!({ "metadata": { "name": name, "resourceVersion": "1" } });
+        let mut odd = node("odd");
+        odd["metadata"]["labels"] = json!({ "a": 1 });
+        let metadata = json!({ "resourceVersion": "2" });
+        let page = json!({ "metadata": metadata, "items": [odd, node("good")] }).to_string();
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let is_page = request.uri().query().is_some_and(|query| query.contains("limit="));
+            let answer = match is_page {
+                true => Response::new(Body::from(page.clone().into_bytes())),
+                false => Response::builder().status(422).body(Body::empty()).unwrap(),
+            };
+            async move { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        let store = Store::<Node>::new(|_| true);
+        for name in ["odd", "gone"] {
+            store.show(serde_json::from_value(node(name)).unwrap());
+        }
+        fill(Watch::new(Client::new(server, "default"), Arc::clone(&store)), &store).await;
+        let there = ["good", "odd", "gone"].map(|name| store.get(name).is_some());
+        assert_eq!(there, [true, true, false]);
+    }
+
     #[tokio::test]
     async fn an_object_that_cannot_be_read_is_left_out_alone() {
         let event = |kind: &str, object| json!({ "type": kind, "object": object }).to_string();
@@ -298,13 +332,7 @@ mod tests {
             async move { Ok::<_, std::convert::Infallible>(answer) }
         });
         let store = Store::<Node>::new(|_| true);
-        let watch = Watch::new(Client::new(server, "default"), Arc::clone(&store));
-        let stop = CancellationToken::new();
-        let synced = tokio::time::timeout(Duration::from_secs(5), store.synced());
-        tokio::select! {
-            () = watch.run(stop) => {}
-            synced = synced => synced.unwrap(),
-        }
+        fill(Watch::new(Client::new(server, "default"), Arc::clone(&store)), &store).await;
         assert!(store.get("good").is_some());
         assert!(store.get("odd").is_none());
     }
