@@ -258,16 +258,19 @@ impl Shared {
             self.growths.note(key, Growth { in_use, ..Growth::default() });
             return Ok(());
         }
+        let note = Growth { failed: true, in_use, infeasible: None };
+        self.growths.note(key, note);
         let infeasible = refusal.is_infeasible();
-        let since = infeasible.then(Instant::now);
-        self.growths.note(key, Growth { failed: true, in_use, infeasible: since });
         let patch = status::failed(claim, &refusal.to_string(), infeasible, Timestamp::now());
         let saved = self.claims.patch(&claim.metadata, Part::Status, &patch).await;
-        saved.map(drop).map_err(|source| Failure::Save {
+        saved.map_err(|source| Failure::Save {
             claim: claim.metadata.key(),
             refusal: refusal.to_string(),
             source,
-        })
+        })?;
+        // What nobody can see yet must not rest for long.
+        self.growths.note(key, Growth { infeasible: infeasible.then(Instant::now), ..note });
+        Ok(())
     }
 }
 

@@ -220,13 +220,16 @@ impl Shared {
         error: Status,
     ) -> Result<Failure, Failure> {
         let certain = class(&error, true) == ErrorClass::Final;
-        let infeasible = status::is_infeasible(&error).then(Instant::now);
-        self.changes.note(key, Verdict { settled: certain, infeasible });
+        let verdict = Verdict { settled: certain, infeasible: None };
+        self.changes.note(key, verdict);
         let plan = |it: &PersistentVolumeClaim| {
             Some(status::failed(it, target, &error, certain, Timestamp::now()))
         };
         let saved = self.claims.edit(claim, Part::Status, plan).await;
         saved.map_err(|source| Failure::Mark { claim: claim.metadata.key(), source })?;
+        // What nobody can see yet must not rest for long.
+        let infeasible = status::is_infeasible(&error).then(Instant::now);
+        self.changes.note(key, Verdict { infeasible, ..verdict });
         let still = match certain {
             true => String::new(),
             false => format!(". Still modifying to VAC {target}"),

@@ -3,6 +3,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 
 use super::bench::{Bench, CLAIMS, VOLUMES};
 use crate::driver::Answer;
@@ -109,6 +110,24 @@ async fn a_size_that_cannot_be_written_down_is_asked_for_again() {
     let failed = "error updating pv \"fault-volume\" by resizer: PersistentVolume fault-volume: told to answer 500";
     let resizing = "External resizer is resizing volume fault-volume";
     bench.first_events([(RESIZING, resizing), ("VolumeResizeFailed", failed)]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_refusal_that_could_not_be_shown_does_not_rest() {
+    let Some(mut bench) = Bench::new("fault-refusal").await else { return };
+    let (told, refusal) = (CancellationToken::new(), Status::out_of_range("too large"));
+    bench.driver.answer(Answer::ErrorWhen(told.clone(), refusal.clone()));
+    bench.driver.answer(Answer::Error(refusal));
+    bench.claim().await;
+    bench.start().await;
+    bench.journal.wait_for(2).await;
+    bench.journal.fail_once(Method::PATCH, "fault-refusal/status", 500);
+    told.cancel();
+    let expand = format!("{} -> OutOfRange", bench.expand_line(2));
+    let refused = bench.refused_line("rpc error: code = OutOfRange desc = too large", true);
+    let lost = format!("{refused} -> 500");
+    bench.expect([bench.begin_line(2), expand.clone(), lost, expand, refused]).await;
     bench.stop().await;
 }
 

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use wharf_proto::csi::controller_service_capability::rpc;
 
@@ -216,6 +217,26 @@ async fn what_cannot_be_waits_for_another_wish() {
         complete_line(&bench, "silver", BOTH),
     ];
     bench.expect(lines).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_refusal_that_could_not_be_shown_does_not_rest() {
+    let Some(mut bench) = modifier("modify-unshown").await else { return };
+    let (told, refusal) = (CancellationToken::new(), Status::invalid_argument("no"));
+    bench.driver.answer(Answer::ErrorWhen(told.clone(), refusal.clone()));
+    bench.driver.answer(Answer::Error(refusal));
+    class(&bench, "gold").await;
+    claim(&bench, "gold", |_| {}, json!({})).await;
+    bench.start().await;
+    bench.journal.wait_for(2).await;
+    bench.journal.fail_once(Method::PATCH, "modify-unshown/status", 500);
+    told.cancel();
+    let refused = format!("{} -> InvalidArgument", call_line(&bench, "gold"));
+    let failed = failed_line(&bench, "gold", "InvalidArgument", "Infeasible", FAILED);
+    let [begin, again] = [true, false].map(|new| begin_line(&bench, "gold", new));
+    let lost = format!("{failed} -> 500");
+    bench.expect([begin, refused.clone(), lost, again, refused, failed]).await;
     bench.stop().await;
 }
 
