@@ -33,6 +33,12 @@ impl Shared {
 
     fn attachment_changed(&self, change: &Change<'_, VolumeAttachment>, queues: &Queues) {
         let Change { key, old, new } = change;
+        // The last attachment of a volume may be what its deletion waits for, wherever it was.
+        if let (Some(old), None) = (old, new)
+            && let Some(volume) = &old.spec.source.persistent_volume_name
+        {
+            queues.volumes.wake(volume.as_str().into());
+        }
         if !new.or(*old).is_some_and(|attachment| self.serves(attachment)) {
             return;
         }
@@ -41,12 +47,6 @@ impl Shared {
             Reaction::Wake => queues.attachments.wake(Arc::clone(key)),
             Reaction::Renew => queues.attachments.renew(Arc::clone(key)),
             Reaction::Forget => queues.attachments.forget(key),
-        }
-        // The last attachment of a volume may be what its deletion waits for.
-        if let (Some(old), None) = (old, new)
-            && let Some(volume) = &old.spec.source.persistent_volume_name
-        {
-            queues.volumes.wake(volume.as_str().into());
         }
     }
 

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::bench::{ATTACHMENTS, Bench, VOLUMES};
@@ -45,5 +47,25 @@ async fn a_volume_whose_release_fails_is_tried_again() {
     bench.start();
     let line = release_line(&bench, 0);
     bench.journal.expect([format!("{line} -> 500"), line]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_goes_when_its_last_attachment_to_another_node_has_gone() {
+    let Some(mut bench) = Bench::new("volume-elsewhere", &[]).await else { return };
+    bench.options.node = Some(bench.name.to_owned());
+    bench.options.resync = Duration::ZERO;
+    let finalizer = bench.finalizer();
+    bench.node().await;
+    bench.volume(|it| it["metadata"]["finalizers"] = json!([finalizer])).await;
+    bench.attachment(|it| it["spec"]["nodeName"] = json!("elsewhere")).await;
+    bench.delete(VOLUMES).await;
+    bench.start();
+    // Once this one is attached, the other has been looked at.
+    bench.pair("volume-here", |_| {}, |_| {}).await;
+    bench.journal.wait_for(4).await;
+    bench.journal.clear();
+    bench.delete(ATTACHMENTS).await;
+    bench.journal.expect([release_line(&bench, 0)]).await;
     bench.stop().await;
 }
