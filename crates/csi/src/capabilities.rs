@@ -22,12 +22,14 @@ pub type NodeCapabilities = BTreeSet<node_service_capability::rpc::Type>;
 impl super::Driver {
     /// What the plugin and its controller service can do; asked once per connection.
     pub async fn capabilities(&self) -> Result<Capabilities, tonic::Status> {
-        self.cached(|cache| &mut cache.plugin, self.ask_capabilities()).await
+        let (turn, ask) = (&self.turns.plugin, self.ask_capabilities());
+        self.cached("GetPluginCapabilities", turn, |cache| &mut cache.plugin, ask).await
     }
 
     /// What the node service can do; asked once per connection.
     pub async fn node_capabilities(&self) -> Result<NodeCapabilities, tonic::Status> {
-        self.cached(|cache| &mut cache.node, self.ask_node_capabilities()).await
+        let (turn, ask) = (&self.turns.node, self.ask_node_capabilities());
+        self.cached("NodeGetCapabilities", turn, |cache| &mut cache.node, ask).await
     }
 
     async fn ask_capabilities(&self) -> Result<Capabilities, tonic::Status> {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex as Turn, watch};
 use tonic::{Request, Response, Status};
 use wharf_proto::csi::{
     GetPluginInfoRequest, GetPluginInfoResponse, NodeGetInfoRequest, ProbeRequest,
@@ -44,7 +44,16 @@ pub struct Driver {
     channel: Channel,
     timeout: Duration,
     cache: Arc<Mutex<Cache>>,
-    known: Option<watch::Receiver<u64>>,
+    pub(crate) turns: Arc<Turns>,
+    /// The one connection that calls are made on.
+    only_on: Option<watch::Receiver<u64>>,
+}
+
+/// Those who ask for the same fact wait for each other, so that the driver is asked once: when it comes back, all ask.
+#[derive(Default)]
+pub(crate) struct Turns {
+    pub(crate) plugin: Turn<()>,
+    pub(crate) node: Turn<()>,
 }
 
 /// What a driver says about the node that it runs on.
@@ -77,7 +86,8 @@ impl Driver {
             Some(metrics) => channel.with_metrics(metrics),
             None => channel,
         };
-        Self { channel, timeout: options.timeout, cache: Arc::default(), known: None }
+        let (cache, turns) = (Arc::default(), Arc::default());
+        Self { channel, timeout: options.timeout, cache, turns, only_on: None }
     }
 
     /// The same driver on the same connection, whose calls end after another time.
@@ -92,13 +102,15 @@ impl Driver {
     #[must_use]
     pub fn only_on(mut self, known: watch::Receiver<u64>) -> Self {
         self.channel = self.channel.only_on(known.clone());
-        self.known = Some(known);
+        // Who makes a connection known must not wait for those who wait for that.
+        self.turns = Arc::default();
+        self.only_on = Some(known);
         self
     }
 
     /// The generation of the connection that calls are made on, now and as it changes, if it is one only.
-    pub fn known(&self) -> Option<watch::Receiver<u64>> {
-        self.known.clone()
+    pub fn known_generation(&self) -> Option<watch::Receiver<u64>> {
+        self.only_on.clone()
     }
 
     /// The socket of the driver.
@@ -195,21 +207,23 @@ impl Driver {
         wharf_uds::within(self.timeout, what, send(request)).await.map(Response::into_inner)
     }
 
-    /// The cached fact, or the answer of `ask`, kept for as long as this connection lasts.
+    /// The cached fact, or the answer of `ask` in its `turn`, kept for as long as this connection lasts.
     pub(crate) async fn cached<T: Clone>(
         &self,
+        what: &'static str,
+        turn: &Turn<()>,
         slot: impl Fn(&mut Cache) -> &mut Option<T>,
         ask: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
+        if let Some(known) = self.known(self.generation(), &slot) {
+            return Ok(known);
+        }
+        // One that hangs before us must not take more of our time than the driver itself may.
+        let turn = async { Ok(turn.lock().await) };
+        let _turn = wharf_uds::within(self.timeout, what, turn).await?;
         let before = self.generation();
-        if let Some(before) = before {
-            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-            if cache.generation != before {
-                *cache = Cache { generation: before, ..Cache::default() };
-            }
-            if let Some(known) = slot(&mut cache) {
-                return Ok(known.clone());
-            }
+        if let Some(known) = self.known(before, &slot) {
+            return Ok(known);
         }
         let answer = ask.await?;
         let after = self.generation();
@@ -224,6 +238,19 @@ impl Driver {
             *slot(&mut cache) = Some(answer.clone());
         }
         Ok(answer)
+    }
+
+    fn known<T: Clone>(
+        &self,
+        generation: Option<u64>,
+        slot: impl Fn(&mut Cache) -> &mut Option<T>,
+    ) -> Option<T> {
+        let generation = generation?;
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.generation != generation {
+            *cache = Cache { generation, ..Cache::default() };
+        }
+        slot(&mut cache).clone()
     }
 
     fn generation(&self) -> Option<u64> {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 use tonic::{Code, Status};
 use wharf_csi::{Driver, DriverOptions, ErrorClass, NodeInfo, class};
 use wharf_proto::csi::{
@@ -130,6 +131,48 @@ async fn capabilities_are_asked_once_per_connection() {
         assert_eq!(driver.capabilities().await.unwrap(), wharf_csi::Capabilities::default());
     }
     assert_eq!(rpcs.map(|rpc| served.calls(rpc)), [1, 0, 1], "no controller, no question to it");
+}
+
+#[tokio::test]
+async fn those_who_ask_at_once_share_an_answer() {
+    let bench = Bench::new();
+    let served = bench.serve(able());
+    let driver = bench.driver(DriverOptions { hold: true, ..DriverOptions::default() });
+    driver.connected(DEADLINE).await.unwrap();
+    let mut asking = JoinSet::new();
+    for _each in 0..20 {
+        let driver = driver.clone();
+        asking
+            .spawn(async move { tokio::join!(driver.capabilities(), driver.node_capabilities()) });
+    }
+    for (plugin, node) in asking.join_all().await {
+        assert_eq!((plugin.unwrap().controller.len(), node.unwrap().len()), (1, 1));
+    }
+    let rpcs = ["GetPluginCapabilities", "ControllerGetCapabilities", "NodeGetCapabilities"];
+    assert_eq!(rpcs.map(|rpc| served.calls(rpc)), [1, 1, 1]);
+}
+
+#[tokio::test]
+async fn those_who_wait_for_one_that_hangs_are_not_held_up() {
+    let bench = Bench::new();
+    let served = bench.serve(able().with("NodeGetCapabilities", Answer::Never));
+    let driver = bench.driver(DriverOptions { hold: true, ..DriverOptions::default() });
+    driver.connected(DEADLINE).await.unwrap();
+    let patient = driver.clone();
+    let mut first = JoinSet::new();
+    first.spawn(async move { patient.node_capabilities().await });
+    while served.calls("NodeGetCapabilities") == 0 {
+        tokio::task::yield_now().await;
+    }
+    let hasty = driver.clone().with_timeout(Duration::from_millis(50));
+    assert_eq!(hasty.node_capabilities().await.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_eq!(served.calls("NodeGetCapabilities"), 1);
+
+    // One that goes away gives its turn to the next.
+    served.change(|script| script.answers.clear());
+    first.shutdown().await;
+    let next = tokio::time::timeout(DEADLINE, driver.node_capabilities()).await;
+    assert_eq!(next.unwrap().unwrap().len(), 1);
 }
 
 #[tokio::test]
