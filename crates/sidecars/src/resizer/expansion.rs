@@ -131,7 +131,7 @@ impl Shared {
         if !grows(claim) {
             return Ok(Outcome::Done);
         }
-        let note = self.growths.of(key);
+        let note = self.growths.of(claim);
         let in_controller = self.abilities.expansion == Expansion::Controller;
         let Some(target) = target(claim, volume, in_controller, note.failed) else {
             return Ok(Outcome::Done);
@@ -155,12 +155,12 @@ impl Shared {
         drop(turn);
         match answer {
             Ok(grown) => {
-                self.growths.note(key, Growth::default());
+                self.growths.forget(&claim);
                 self.finish(&claim, volume, &grown).await?;
                 Ok(Outcome::Done)
             }
             Err(refusal) => {
-                self.refused(key, &claim, &refusal).await?;
+                self.refused(&claim, &refusal).await?;
                 let driver = self.options.driver.clone();
                 Err(Failure::Grow { volume: name(volume), driver, source: refusal })
             }
@@ -249,17 +249,17 @@ impl Shared {
     /// Notes what a refusal means for the next attempt, here and in the claim.
     async fn refused(
         &self,
-        key: &Key,
         claim: &PersistentVolumeClaim,
         refusal: &Refusal,
     ) -> Result<(), Failure> {
         let in_use = refusal.is_in_use() && self.options.in_use;
+        let note = |note| self.growths.note(claim, note, self.claims.store());
         if refusal.class() != ErrorClass::Final {
-            self.growths.note(key, Growth { in_use, ..Growth::default() });
+            note(Growth { in_use, ..Growth::default() });
             return Ok(());
         }
-        let note = Growth { failed: true, in_use, infeasible: None };
-        self.growths.note(key, note);
+        let growth = Growth { failed: true, in_use, infeasible: None };
+        note(growth);
         let infeasible = refusal.is_infeasible();
         let patch = status::failed(claim, &refusal.to_string(), infeasible, Timestamp::now());
         let saved = self.claims.patch(&claim.metadata, Part::Status, &patch).await;
@@ -269,7 +269,7 @@ impl Shared {
             source,
         })?;
         // What nobody can see yet must not rest for long.
-        self.growths.note(key, Growth { infeasible: infeasible.then(Instant::now), ..note });
+        note(Growth { infeasible: infeasible.then(Instant::now), ..growth });
         Ok(())
     }
 }

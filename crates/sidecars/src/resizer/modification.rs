@@ -82,7 +82,7 @@ impl Shared {
         for _ in 0..ATTEMPTS {
             let Some(claim) = self.claims.store().get(key) else { return Outcome::Done };
             let Some(volume) = self.volume_of(&claim) else { return Outcome::Done };
-            match self.change(key, &claim, &volume).await {
+            match self.change(&claim, &volume).await {
                 Ok(outcome) => return outcome,
                 Err(Failure::Mark { source: ApiFailure::Conflict { .. }, .. }) => {
                     // What was decided may be wrong by now.
@@ -109,11 +109,10 @@ impl Shared {
 
     async fn change(
         &self,
-        key: &Key,
         claim: &Arc<PersistentVolumeClaim>,
         volume: &PersistentVolume,
     ) -> Result<Outcome, Failure> {
-        let verdict = self.changes.of(key);
+        let verdict = self.changes.of(claim);
         // What cannot be is asked for again, but seldom.
         if is_same_wish(claim)
             && let Some(rest) = rest(verdict.infeasible, self.options.backoff.max)
@@ -130,7 +129,7 @@ impl Shared {
             Step::GoOn(target) => {
                 let class = self.class(target);
                 let class = class.ok_or_else(|| Failure::NoClass(target.to_owned()))?;
-                self.reach(key, claim, volume, &class).await?;
+                self.reach(claim, volume, &class).await?;
             }
             Step::Begin(target) => match self.class(target) {
                 None => {
@@ -144,12 +143,12 @@ impl Shared {
                     let patch = status::in_progress(claim, target, Timestamp::now());
                     let claim = self.mark(claim, &patch).await?;
                     // Nothing else is under way, or it would have to end first.
-                    self.changes.note(key, Verdict { settled: true, infeasible: None });
+                    self.note(&claim, Verdict { settled: true, infeasible: None });
                     let name = &claim.metadata.name;
                     let text =
                         format!("external resizer is modifying volume {name} with vac {target}");
                     self.events.tell(&*claim, EventType::Normal, "VolumeModify", text);
-                    self.reach(key, &claim, volume, &class).await?;
+                    self.reach(&claim, volume, &class).await?;
                 }
             },
         }
@@ -164,24 +163,23 @@ impl Shared {
     /// Has the driver give the attributes of a class to a volume, and writes down what came of it.
     async fn reach(
         &self,
-        key: &Key,
         claim: &Arc<PersistentVolumeClaim>,
         volume: &PersistentVolume,
         class: &VolumeAttributesClass,
     ) -> Result<(), Failure> {
         let call = self.call(claim, volume, class).await?;
         // From here on nobody knows, until there is an answer.
-        self.changes.note(key, Verdict::default());
+        self.changes.forget(claim);
         let mut controller = self.driver.controller();
         let send = |request| async move { controller.controller_modify_volume(request).await };
         let answer = self.driver.call("ControllerModifyVolume", send, call).await;
         let target = &class.metadata.name;
         if let Err(status) = answer {
-            return Err(self.unmodified(key, claim, target, status).await?);
+            return Err(self.unmodified(claim, target, status).await?);
         }
-        self.changes.note(key, Verdict { settled: true, infeasible: None });
+        self.note(claim, Verdict { settled: true, infeasible: None });
         self.complete(claim, volume, target).await?;
-        self.changes.note(key, Verdict::default());
+        self.changes.forget(claim);
         Ok(())
     }
 
@@ -214,14 +212,13 @@ impl Shared {
     /// Notes what a refusal means for the next attempt, here and in the claim.
     async fn unmodified(
         &self,
-        key: &Key,
         claim: &Arc<PersistentVolumeClaim>,
         target: &str,
         error: Status,
     ) -> Result<Failure, Failure> {
         let certain = class(&error, true) == ErrorClass::Final;
         let verdict = Verdict { settled: certain, infeasible: None };
-        self.changes.note(key, verdict);
+        self.note(claim, verdict);
         let plan = |it: &PersistentVolumeClaim| {
             Some(status::failed(it, target, &error, certain, Timestamp::now()))
         };
@@ -229,7 +226,7 @@ impl Shared {
         saved.map_err(|source| Failure::Mark { claim: claim.metadata.key(), source })?;
         // What nobody can see yet must not rest for long.
         let infeasible = status::is_infeasible(&error).then(Instant::now);
-        self.changes.note(key, Verdict { infeasible, ..verdict });
+        self.note(claim, Verdict { infeasible, ..verdict });
         let still = match certain {
             true => String::new(),
             false => format!(". Still modifying to VAC {target}"),
@@ -254,6 +251,10 @@ impl Shared {
         self.events.tell(&*claim, EventType::Normal, "VolumeModifySuccessful", text);
         tracing::info!(claim = claim.metadata.key(), class = target, "volume modified");
         Ok(())
+    }
+
+    fn note(&self, claim: &PersistentVolumeClaim, verdict: Verdict) {
+        self.changes.note(claim, verdict, self.claims.store());
     }
 
     async fn mark(

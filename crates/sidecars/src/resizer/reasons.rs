@@ -80,8 +80,10 @@ impl Shared {
     }
 }
 
-/// Whether a claim is gone, or another one under its name.
-pub(super) fn is_replaced(change: &Change<'_, PersistentVolumeClaim>) -> bool {
-    let uid = |claim: &Arc<PersistentVolumeClaim>| claim.metadata.uid.clone();
-    change.old.is_some() && change.old.map(uid) != change.new.map(uid)
+/// The claim that is gone, maybe with another one under its name.
+pub(super) fn replaced<'a>(
+    change: &Change<'a, PersistentVolumeClaim>,
+) -> Option<&'a Arc<PersistentVolumeClaim>> {
+    let uid = |claim: &'a Arc<PersistentVolumeClaim>| &claim.metadata.uid;
+    change.old.filter(|old| change.new.map(uid) != Some(uid(old)))
 }

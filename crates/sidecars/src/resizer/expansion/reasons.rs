@@ -4,10 +4,9 @@ use wharf_cluster::{Change, Key, PersistentVolume, PersistentVolumeClaim, Pod, S
 use wharf_facts::annotation;
 use wharf_reconcile::Handle;
 
-use super::Growth;
 use crate::resizer::{
     Shared,
-    reasons::{Reaction, is_replaced},
+    reasons::{Reaction, replaced},
 };
 
 /// Ends with what it holds.
@@ -29,8 +28,8 @@ impl Shared {
 
     fn claim_changed(&self, change: &Change<'_, PersistentVolumeClaim>, queue: &Handle<Key>) {
         let Change { key, old, new } = change;
-        if is_replaced(change) {
-            self.growths.note(key, Growth::default());
+        if let Some(gone) = replaced(change) {
+            self.growths.forget(gone);
         }
         match new {
             None => queue.forget(key),
@@ -55,7 +54,8 @@ impl Shared {
             return;
         }
         for claim in change.old.iter().flat_map(|pod| pod.claim_keys()) {
-            let waits = self.growths.of(&claim).in_use;
+            let known = self.claims.store().get(&claim);
+            let waits = known.is_some_and(|known| self.growths.of(&known).in_use);
             if waits && !self.pods.is_indexed(Pod::BY_CLAIM, &claim) {
                 queue.renew(claim.into());
             }

@@ -5,10 +5,10 @@ use wharf_cluster::{
 };
 use wharf_reconcile::Handle;
 
-use super::{Verdict, decide::wished};
+use super::decide::wished;
 use crate::resizer::{
     Shared,
-    reasons::{Reaction, is_replaced},
+    reasons::{Reaction, replaced},
 };
 
 /// Ends with what it holds.
@@ -34,8 +34,8 @@ impl Shared {
         queue: &Handle<Key>,
     ) {
         let Change { key, old, new } = change;
-        if is_replaced(change) {
-            self.changes.note(key, Verdict::default());
+        if let Some(gone) = replaced(change) {
+            self.changes.forget(gone);
         }
         match new {
             None => queue.forget(key),

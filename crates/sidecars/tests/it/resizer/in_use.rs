@@ -1,9 +1,10 @@
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::bench::{Bench, PODS};
+use super::bench::{Bench, CLAIMS, PODS};
 use crate::driver::Answer;
 
 const ERROR: &str = "rpc error: code = FailedPrecondition desc = in use";
@@ -60,11 +61,40 @@ async fn a_pod_that_has_ended_uses_nothing() {
         .header("content-type", "application/merge-patch+json")
         .body(json!({ "status": { "phase": "Succeeded" } }).to_string().into_bytes())
         .unwrap();
-    bench.admin.request::<serde_json::Value>(request).await.unwrap();
+    bench.admin.request::<Value>(request).await.unwrap();
     bench.claim().await;
     bench.start().await;
     let lines = bench.journal.wait_for(6).await;
     assert_eq!(lines[3], bench.expand_line(2));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_made_anew_is_not_judged_by_the_one_before() {
+    let Some(mut bench) = Bench::new("use-anew").await else { return };
+    let told = CancellationToken::new();
+    let refusal = Status::failed_precondition("in use");
+    bench.driver.answer(Answer::ErrorWhen(told.clone(), refusal));
+    pod(&bench).await;
+    bench.claim().await;
+    bench.start().await;
+    bench.journal.wait_for(2).await;
+    bench.patch(CLAIMS, json!({ "metadata": { "finalizers": null } })).await;
+    bench.delete(CLAIMS).await;
+    // Once this one has grown, the other is known to be gone.
+    bench.bound_as("use-barrier", |_| {}, |_| {}, json!({})).await;
+    bench.about("use-barrier", 4).await;
+    bench.journal.clear();
+    told.cancel();
+    let refused = format!("{} -> 404", bench.refused_line(ERROR, false));
+    bench.expect([refused]).await;
+
+    bench.journal.clear();
+    let volume = json!("use-anew-second");
+    let named = |it: &mut Value| it["spec"]["volumeName"] = volume.clone();
+    bench.bound(named, |it| it["metadata"]["name"] = volume.clone(), json!({})).await;
+    let lines = bench.journal.wait_for(2).await;
+    assert_eq!(lines[1], bench.expand_line(2));
     bench.stop().await;
 }
 
