@@ -20,7 +20,7 @@ use self::{
     correlator::{Correlated, Entry},
     writer::Told,
 };
-use crate::{ApiFailure, Kind, bounded, patch::request};
+use crate::{ApiFailure, Kind, Meta, bounded, patch::request};
 
 /// The two kinds of events that `kubectl` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl EventRecorder {
         let patch = json!({ "count": entry.count, "lastTimestamp": last, "message": message });
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace(about));
         let params = PatchParams::default();
-        bounded("event", events.patch(name, &params, &Patch::Merge(patch))).await.map(drop)
+        bounded(&what(about), events.patch(name, &params, &Patch::Merge(patch))).await.map(drop)
     }
 
     async fn post(&self, event: Event) -> Result<String, ApiFailure> {
@@ -86,7 +86,8 @@ impl EventRecorder {
         let path = format!("/api/v1/namespaces/{namespace}/events");
         let body = serde_json::to_vec(&event).expect("an event is text and numbers");
         let request = request(Method::POST, path, Some("application/json"), body);
-        let made: Made = bounded("event", self.client.request(request)).await?;
+        let what = what(&event.involved_object);
+        let made: Made = bounded(&what, self.client.request(request)).await?;
         Ok(made.metadata.name)
     }
 
@@ -140,6 +141,19 @@ struct MadeMeta {
 /// Events about cluster-wide objects live in the default namespace.
 fn namespace(about: &ObjectReference) -> &str {
     about.namespace.as_deref().unwrap_or("default")
+}
+
+/// Names an event in errors.
+fn what(about: &ObjectReference) -> String {
+    format!("event about {}", title(about))
+}
+
+/// Names the object that an event is about, as its kind would.
+fn title(about: &ObjectReference) -> String {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    let of =
+        Meta { name: text(&about.name), namespace: about.namespace.clone(), ..Meta::default() };
+    format!("{} {}", text(&about.kind), of.key())
 }
 
 /// The object that an event is about.

@@ -100,6 +100,24 @@ async fn an_api_out_of_reach_is_asked_again_and_one_that_refuses_is_not() {
     api.expect([first, second, third, "POST  1 y -> 403", "POST  1 z -> 200"]).await;
 }
 
+#[tokio::test]
+async fn a_failure_names_the_object_that_the_event_is_about() {
+    let recorder = EventRecorder::new(Api::new(&[403, 403, 403]).client(), "wharf test", "");
+    let expected = |about: &str| {
+        format!("event about {about}: forbidden for this account: no; grant it in the ClusterRole")
+    };
+    let about = reference(&volume("a"));
+    let refused = recorder.record(about.clone(), EventType::Normal, "Done", "x").await;
+    assert_eq!(refused.unwrap_err().to_string(), expected("PersistentVolume a"));
+    let about = ObjectReference { namespace: Some("n".to_owned()), ..about };
+    let refused = recorder.record(about.clone(), EventType::Normal, "Done", "x").await;
+    assert_eq!(refused.unwrap_err().to_string(), expected("PersistentVolume n/a"));
+    let entry = Entry { name: None, count: 2, first: Timestamp::now() };
+    let again = Correlated { entry, message: "x".to_owned(), key: 0 };
+    let refused = recorder.recount(&about, "e", &again).await;
+    assert_eq!(refused.unwrap_err().to_string(), expected("PersistentVolume n/a"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn events_about_other_objects_do_not_wait() {
     let asked = Arc::new(watch::Sender::new(0));

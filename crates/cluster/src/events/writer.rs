@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     EventRecorder, EventType,
     correlator::{Correlated, Correlator},
-    reference,
+    reference, title,
 };
 use crate::{ApiFailure, Kind};
 
@@ -105,13 +105,17 @@ impl Lane {
     async fn run(mut self, recorder: &EventRecorder) {
         while let Some(told) = self.told.recv().await {
             let Some(correlated) = self.correlator.correlate(&told, Instant::now()) else {
-                tracing::debug!(reason = told.reason, "event left out: too many about its object");
+                tracing::debug!(
+                    about = title(&told.about),
+                    reason = told.reason,
+                    "event left out: too many about its object"
+                );
                 continue;
             };
             match write(recorder, &told, &correlated).await {
                 Ok(name) => self.correlator.written(correlated, name),
                 Err(error) => {
-                    tracing::warn!(reason = told.reason, %error, "event not written");
+                    tracing::warn!(about = title(&told.about), reason = told.reason, %error, "event not written");
                 }
             }
         }
