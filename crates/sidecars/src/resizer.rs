@@ -135,7 +135,7 @@ struct Shared {
     driver: Driver,
     claims: Objects<PersistentVolumeClaim>,
     volumes: Objects<PersistentVolume>,
-    classes: Arc<Store<VolumeAttributesClass>>,
+    classes: Objects<VolumeAttributesClass>,
     pods: Arc<Store<Pod>>,
     events: Events,
     /// The driver's part of a growth.
@@ -175,7 +175,7 @@ impl Resizer {
             place,
             claims: Objects::new(client.clone(), caches.claims),
             volumes: Objects::new(client.clone(), caches.volumes),
-            classes: caches.attributes_classes,
+            classes: Objects::new(client.clone(), caches.attributes_classes),
             pods: caches.pods,
             events,
             growing: Semaphore::new(options.workers.max(1)),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use wharf_cluster::{
-    ApiFailure, EventType, Key, Part, Patch, PersistentVolume, PersistentVolumeClaim,
+    ApiFailure, EventType, Key, Meta, Part, Patch, PersistentVolume, PersistentVolumeClaim,
     SecretReference, VolumeAttributesClass,
 };
 use wharf_csi::{ErrorClass, class};
@@ -57,7 +57,7 @@ impl Shared {
         let caches = async {
             self.claims.store().synced().await;
             self.volumes.store().synced().await;
-            self.classes.synced().await;
+            self.classes.store().synced().await;
         };
         if stop.run_until_cancelled(caches).await.is_none() {
             return;
@@ -127,15 +127,16 @@ impl Shared {
                 self.mark(claim, &status::cancelled(claim)).await?;
             }
             Step::GoOn(target) => {
-                let class = self.class(target);
-                let class = class.ok_or_else(|| Failure::NoClass(target.to_owned()))?;
+                let Some(class) = self.class(target) else {
+                    return Err(self.no_class(target).await);
+                };
                 self.reach(claim, volume, &class).await?;
             }
             Step::Begin(target) => match self.class(target) {
                 None => {
                     if let Some(patch) = status::pending(claim) {
                         self.mark(claim, &patch).await?;
-                        let text = Failure::NoClass(target.to_owned()).to_string();
+                        let text = self.no_class(target).await.to_string();
                         self.events.tell(&**claim, EventType::Warning, "VolumeModifyFailed", text);
                     }
                 }
@@ -157,7 +158,20 @@ impl Shared {
 
     /// The class of this name, if it is the driver's.
     fn class(&self, name: &str) -> Option<Arc<VolumeAttributesClass>> {
-        self.classes.get(name).filter(|class| class.driver_name == self.options.driver)
+        let class = self.classes.store().get(name);
+        class.filter(|class| class.driver_name == self.options.driver)
+    }
+
+    /// Why there is no such class. The API is asked: other drivers' classes need not be in the cache.
+    async fn no_class(&self, name: &str) -> Failure {
+        let (class, driver) = (name.to_owned(), self.options.driver.clone());
+        let of = Meta { name: class.clone(), ..Meta::default() };
+        match self.classes.get(&of).await {
+            Ok(found) if found.driver_name != driver => {
+                Failure::ForeignClass { class, of: found.driver_name.to_string(), driver }
+            }
+            _ => Failure::NoClass(class),
+        }
     }
 
     /// Has the driver give the attributes of a class to a volume, and writes down what came of it.

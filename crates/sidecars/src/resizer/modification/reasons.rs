@@ -23,7 +23,7 @@ impl Shared {
     pub(super) fn subscribe_modifications(self: &Arc<Self>, queue: &Handle<Key>) -> Subscriptions {
         Subscriptions {
             _volumes: self.subscribe(self.volumes.store(), queue, Self::modified_volume_changed),
-            _classes: self.subscribe(&self.classes, queue, Self::class_changed),
+            _classes: self.subscribe(self.classes.store(), queue, Self::class_changed),
             _claims: self.subscribe(self.claims.store(), queue, Self::modified_claim_changed),
         }
     }

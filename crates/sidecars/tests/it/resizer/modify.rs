@@ -177,7 +177,8 @@ async fn a_class_that_is_not_there_is_waited_for() {
         "metadata": { "resourceVersion": "*" },
         "status": { "modifyVolumeStatus": { "status": "Pending" } },
     }));
-    bench.expect([pending]).await;
+    let asked = "GET volumeattributesclasses/modify-pending-gold -> 404".to_owned();
+    bench.expect([pending, asked]).await;
     bench
         .first_events([("VolumeModifyFailed", "VAC \"modify-pending-gold\" does not exist.")])
         .await;
@@ -190,6 +191,24 @@ async fn a_class_that_is_not_there_is_waited_for() {
         complete_line(&bench, "gold", &["ModifyingVolume"]),
     ];
     bench.expect(lines).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_class_of_another_driver_is_called_so() {
+    let Some(mut bench) = modifier("modify-foreign").await else { return };
+    let class = json!({
+        "metadata": { "name": "modify-foreign-gold" },
+        "driverName": "other.csi.test",
+        "parameters": { "tier": "gold" },
+    });
+    bench.create(CLASSES, "VolumeAttributesClass", class).await;
+    claim(&bench, "gold", |_| {}, json!({})).await;
+    bench.start().await;
+    let text = "VAC \"modify-foreign-gold\" is of CSI driver \"other.csi.test\", and the volume of \
+        \"modify-foreign.csi.test\".";
+    bench.first_events([("VolumeModifyFailed", text)]).await;
+    assert_eq!(bench.status().await["modifyVolumeStatus"]["status"], "Pending");
     bench.stop().await;
 }
 
