@@ -1,8 +1,9 @@
 //! One watch per kind, for the whole process.
 //!
 //! The first list comes as a stream, object by object, so that no list ever stands in memory as a whole; a server that
-//! cannot do this is asked for pages. From then on the watch is resumed at the last version that it has come to, and
-//! only a server that no longer has that version, or does not have it yet, makes it list again.
+//! cannot do this is asked for pages, as is one that has an object that cannot be read. From then on the watch is resumed
+//! at the last version that it has come to, and only a server that no longer has that version, or does not have it yet,
+//! makes it list again.
 
 mod pause;
 mod request;
@@ -165,6 +166,10 @@ impl<K: Kind> Watch<K> {
                 Err(_) => return Err(Interruption::Overdue),
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(event))) => event,
+                // A stream does not say which object cannot be read, and one that was kept is not gone: pages tell.
+                Ok(Some(Err(error))) if is_unreadable(&error) && listing.is_some() => {
+                    return self.list().await;
+                }
                 Ok(Some(Err(error))) if is_unreadable(&error) => {
                     // One object that cannot be read must not keep all others from being seen.
                     tracing::error!(kind = K::KIND, %error, "object left out: it cannot be read");
@@ -276,64 +281,85 @@ fn expired_or(failure: ApiFailure) -> Interruption {
 mod tests {
     use http::Response;
     use kube::client::Body;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::Node;
 
-    /// Watches until the store is in step.
-    async fn fill(watch: Watch<Node>, store: &Store<Node>) {
-        let synced = tokio::time::timeout(Duration::from_secs(5), store.synced());
+    /// Watches until the store has an object.
+    async fn fill(watch: Watch<Node>, store: &Store<Node>, last: &str) {
+        let (told, mut seen) = tokio::sync::watch::channel(());
+        let _changes = watch.store.subscribe(move |_| told.send_replace(()));
+        let filled = async {
+            while store.get(last).is_none() {
+                seen.changed().await.unwrap();
+            }
+            store.synced().await;
+        };
         tokio::select! {
             () = watch.run(CancellationToken::new()) => {}
-            synced = synced => synced.unwrap(),
+            filled = tokio::time::timeout(Duration::from_secs(5), filled) => filled.unwrap(),
         }
     }
 
-    #[tokio::test]
-    async fn an_object_that_cannot_be_read_any_more_is_not_gone() {
-        let node = |name: &str| json!({ "metadata": { "name": name, "resourceVersion": "1" } });
-        let mut odd = node("odd");
+    fn node(name: &str, version: &str) -> Value {
+        json!({ "metadata": { "name": name, "resourceVersion": version } })
+    }
+
+    fn odd(version: &str) -> Value {
+        let mut odd = node("odd", version);
         odd["metadata"]["labels"] = json!({ "a": 1 });
-        let metadata = json!({ "resourceVersion": "2" });
-        let page = json!({ "metadata": metadata, "items": [odd, node("good")] }).to_string();
-        let server = tower::service_fn(move |request: http::Request<Body>| {
-            let is_page = request.uri().query().is_some_and(|query| query.contains("limit="));
-            let answer = match is_page {
-                true => Response::new(Body::from(page.clone().into_bytes())),
-                false => Response::builder().status(422).body(Body::empty()).unwrap(),
-            };
-            async move { Ok::<_, std::convert::Infallible>(answer) }
-        });
-        let store = Store::<Node>::new(|_| true);
-        for name in ["odd", "gone"] {
-            store.show(serde_json::from_value(node(name)).unwrap());
-        }
-        fill(Watch::new(Client::new(server, "default"), Arc::clone(&store)), &store).await;
-        let there = ["good", "odd", "gone"].map(|name| store.get(name).is_some());
-        assert_eq!(there, [true, true, false]);
+        odd
     }
 
-    #[tokio::test]
-    async fn an_object_that_cannot_be_read_is_left_out_alone() {
+    /// A server with a good and an odd object, which streams its lists or does not.
+    fn server(streams: bool) -> Client {
         let event = |kind: &str, object| json!({ "type": kind, "object": object }).to_string();
-        let metadata = |name: &str| json!({ "metadata": { "name": name, "resourceVersion": "1" } });
-        let mut odd = metadata("odd");
-        odd["metadata"]["labels"] = json!({ "a": 1 });
         let end = json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": { "resourceVersion": "2", "annotations": { INITIAL_END: "true" } },
         });
-        let lines = [event("ADDED", odd), event("ADDED", metadata("good")), event("BOOKMARK", end)];
-        let body = lines.join("\n").into_bytes();
-        let server = tower::service_fn(move |_: http::Request<Body>| {
-            let answer = Response::new(Body::from(body.clone()));
-            async move { Ok::<_, std::convert::Infallible>(answer) }
+        let list =
+            [event("ADDED", odd("1")), event("ADDED", node("good", "1")), event("BOOKMARK", end)];
+        let changes = [event("MODIFIED", odd("3")), event("ADDED", node("late", "4"))];
+        let items = [odd("1"), node("good", "1")];
+        let page = json!({ "metadata": { "resourceVersion": "2" }, "items": items });
+        let (list, changes, page) = (list.join("\n"), changes.join("\n"), page.to_string());
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let (code, body) = match query {
+                query if query.contains("limit=") => (200, page.clone()),
+                query if !query.contains("sendInitialEvents") => (200, changes.clone()),
+                _ if streams => (200, list.clone()),
+                _ => (422, String::new()),
+            };
+            let answer = Response::builder().status(code).body(Body::from(body.into_bytes()));
+            async move { Ok::<_, std::convert::Infallible>(answer.unwrap()) }
         });
-        let store = Store::<Node>::new(|_| true);
-        fill(Watch::new(Client::new(server, "default"), Arc::clone(&store)), &store).await;
-        assert!(store.get("good").is_some());
-        assert!(store.get("odd").is_none());
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn an_object_that_cannot_be_read_is_left_out_alone() {
+        for streams in [true, false] {
+            let store = Store::<Node>::new(|_| true);
+            fill(Watch::new(server(streams), Arc::clone(&store)), &store, "late").await;
+            let there = ["good", "odd"].map(|name| store.get(name).is_some());
+            assert_eq!(there, [true, false], "{streams}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_object_that_cannot_be_read_any_more_is_not_gone() {
+        for streams in [true, false] {
+            let store = Store::<Node>::new(|_| true);
+            for name in ["odd", "gone"] {
+                store.show(serde_json::from_value(node(name, "1")).unwrap());
+            }
+            fill(Watch::new(server(streams), Arc::clone(&store)), &store, "late").await;
+            let there = ["good", "odd", "gone"].map(|name| store.get(name).is_some());
+            assert_eq!(there, [true, true, false], "{streams}");
+        }
     }
 }
