@@ -68,7 +68,8 @@ enum Told {
 impl Connections {
     /// Those after the present one.
     pub(crate) fn of(driver: &Driver) -> Self {
-        let mut told = driver.known_generation().map_or_else(|| Told::Link(driver.link()), Told::Known);
+        let mut told =
+            driver.known_generation().map_or_else(|| Told::Link(driver.link()), Told::Known);
         let last = told.generation();
         Self { told, last }
     }

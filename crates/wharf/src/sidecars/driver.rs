@@ -258,7 +258,7 @@ fn refused(call: &'static str) -> impl Fn(Status) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
+    use tokio::time::{Instant, timeout};
     use wharf_proto::csi::{ProbeRequest, Topology};
     use wharf_testkit::csi_driver::{Answer, DriverScript, ScriptedDriver};
 
@@ -330,9 +330,13 @@ mod tests {
         driver.kill().await;
         let driver = ScriptedDriver::serve(&socket, own);
         reconnected().await;
+        // Nor do those who ask for what it can do, and wait for each other, hold that up.
+        let capabilities = timeout(Duration::from_secs(5), known.driver.capabilities());
         tokio::select! {
             _ = source.changed(&known) => panic!("it is as it was"),
-            answer = asked() => drop(answer.unwrap()),
+            answers = async { tokio::join!(capabilities, asked()) } => {
+                drop((answers.0.unwrap().unwrap(), answers.1.unwrap()));
+            }
         }
         driver.kill().await;
         let other = ScriptedDriver::serve(&socket, DriverScript::new("other.example.com"));
@@ -374,7 +378,7 @@ mod tests {
         }
         back.stop().await;
         let elsewhere = ScriptedDriver::serve(&socket, at("b"));
-        let found = tokio::time::timeout(Duration::from_secs(10), changed).await.unwrap();
+        let found = timeout(Duration::from_secs(10), changed).await.unwrap();
         assert_eq!(found.node.place, Some(BTreeMap::from([("zone".to_owned(), "b".to_owned())])));
         elsewhere.stop().await;
     }
