@@ -21,6 +21,7 @@
 //! - `operation`: what a controller supplies.
 //! - `backoff`: the waits between failures.
 //! - `metrics`: what queues are counted and timed by, under client-go's names.
+//! - `turns`: an order by key for what several operations do.
 
 mod backoff;
 mod driver;
@@ -28,6 +29,7 @@ mod handle;
 mod metrics;
 mod operation;
 mod queue;
+mod turns;
 
 pub use backoff::Backoff;
 pub use driver::{Config, Reconciler};
@@ -35,3 +37,4 @@ pub use handle::Handle;
 pub use metrics::{QueueMetrics, WorkqueueMetrics};
 pub use operation::{Attempt, Operation, Outcome};
 pub use queue::{KeyState, Phase};
+pub use turns::{Turn, Turns};

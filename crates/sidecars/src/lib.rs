@@ -29,6 +29,5 @@ mod occasions;
 mod secret;
 mod snapshot_class;
 mod template;
-mod turns;
 
 pub use caches::{Caches, Watched};

@@ -57,7 +57,7 @@ use wharf_cluster::{
     VolumeSnapshot, VolumeSnapshotContent,
 };
 use wharf_csi::Driver;
-use wharf_reconcile::{Handle, Reconciler};
+use wharf_reconcile::{Handle, Reconciler, Turns};
 
 use self::{
     abilities::Abilities,
@@ -65,7 +65,7 @@ use self::{
     claim::{ClaimKey, ClaimOperation},
     failure::Failure,
     ledger::Ledger,
-    protection::{Held, ProtectionOperation},
+    protection::{Held, Protected, ProtectionOperation},
     topology::{Places, Segment},
     volume::VolumeOperation,
 };
@@ -76,7 +76,7 @@ pub use self::{
     options::ProvisionerOptions,
     topology::TopologyOptions,
 };
-use crate::{Caches, caches::Watched, turns::Turns};
+use crate::{Caches, caches::Watched};
 
 /// Between two questions to a driver that does not say what it can do.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -95,7 +95,7 @@ pub struct Provisioner {
 struct Queues {
     claims: Handle<ClaimKey>,
     volumes: Handle<Key>,
-    protections: Handle<Key>,
+    protections: Handle<Protected>,
 }
 
 /// What its operations share.
@@ -119,6 +119,8 @@ struct Shared {
     place: Option<Segment>,
     ledger: Ledger,
     held: Held,
+    /// Whoever holds a source and whoever lets it go take turns: one that sees a finalizer would else rely on it while
+    /// another, who knows nothing of the first, is about to remove it.
     turns: Turns,
     capacities: Option<Arc<Capacities>>,
     events: Events,
@@ -176,7 +178,7 @@ impl Provisioner {
             () = stop.cancelled() => {}
             () = shared.resync(&queues) => {}
             () = shared.reconnections(&queues) => {}
-            () = shared.sweeps() => {}
+            () = shared.sweeps(&queues) => {}
             () = shared.leftovers() => {}
             () = shared.tell_capacity(&stop) => {}
         }

@@ -36,11 +36,11 @@ use wharf_cluster::{
     EventRecorder, EventWriter, Events, Key, Node, Objects, PersistentVolume,
     PersistentVolumeClaim, Store, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
 };
-use wharf_reconcile::{Backoff, Config, Handle, Reconciler, WorkqueueMetrics};
+use wharf_reconcile::{Backoff, Config, Handle, Reconciler, Turns, WorkqueueMetrics};
 
 pub use self::metrics::SnapshotMetrics;
 use self::{content::ContentOperation, snapshot::SnapshotOperation};
-use crate::{Caches, Watched, turns::Turns};
+use crate::{Caches, Watched};
 
 /// How a [`SnapshotController`] works; the defaults are upstream's.
 #[derive(Clone, Debug)]
@@ -97,6 +97,7 @@ struct Shared {
     classes: Arc<Store<VolumeSnapshotClass>>,
     volumes: Arc<Store<PersistentVolume>>,
     nodes: Arc<Store<Node>>,
+    /// Whoever holds a claim and whoever lets it go take turns.
     turns: Turns,
     events: Events,
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use tonic::{Code, Status};
+use wharf_reconcile::Turn;
 use wharf_uds::RawAnswer;
 
 use super::lookup::Known;
-use super::turns::Turn;
 use super::visit::{End, Visit};
 use super::{Interceptor, Method, made};
 use crate::chain::{Asked, Outcome, Told};

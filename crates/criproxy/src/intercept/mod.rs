@@ -11,7 +11,6 @@ mod method;
 mod overlooked;
 mod pods;
 mod skip;
-mod turns;
 mod visit;
 
 use std::time::Instant;
@@ -19,13 +18,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use tonic::{Code, Status};
 use wharf_cri::Client;
+use wharf_reconcile::{Turn, Turns};
 use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
 pub(crate) use self::method::Method;
 pub(crate) use self::overlooked::Overlooked;
 pub use self::skip::Skip;
-use self::turns::{Turn, Turns};
 use self::visit::{End, Visit};
 use crate::HookPoint;
 use crate::chain::{About, Asked, Chain, Outcome};
@@ -42,6 +41,8 @@ pub(crate) struct Interceptor {
     pub(crate) records: Records,
     pub(crate) recovery: Client,
     pub(crate) skip: Skip,
+    /// Calls about one pod go to the runtime in the order in which they came, however long hook servers take for one of
+    /// them.
     pub(crate) turns: Turns,
     pub(crate) overlooked: Overlooked,
     pub(crate) vigil: Vigil,

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest};
+use wharf_reconcile::Turn;
 use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
-use super::turns::Turn;
 use crate::chain::{About, Trace};
 use crate::record;
 

@@ -16,8 +16,6 @@ use super::{
     decide::selected_node,
     failure::Failure,
     ledger::{Begun, Stage},
-    plan::beside,
-    source::Source,
     state::{State, is_infeasible},
 };
 
@@ -52,8 +50,7 @@ impl Shared {
         let message = format!("Successfully provisioned volume {name}");
         self.events.tell(&**claim, EventType::Normal, "ProvisioningSucceeded", message);
         tracing::info!(claim = claim.title(), volume = name, "volume provisioned");
-        self.release_snapshot_of(claim).await;
-        self.release_claim_of(claim).await;
+        self.release_source_of(claim, true).await;
         Outcome::Done
     }
 
@@ -85,10 +82,7 @@ impl Shared {
             State::Finished | State::Reschedule => {
                 self.ledger.end(uid);
                 self.ledger.forget_memory(uid);
-                self.release_claim_of(claim).await;
-                if let Ok(Some(Source::Snapshot(name))) = Source::of(claim) {
-                    self.held.let_go(&beside(claim, name));
-                }
+                self.release_source_of(claim, false).await;
             }
         }
         if infeasible {

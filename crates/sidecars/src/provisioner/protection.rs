@@ -8,7 +8,6 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{ApiFailure, Key, Kind, Meta, PersistentVolumeClaim};
 use wharf_facts::{
@@ -25,11 +24,7 @@ use super::{
 
 /// The snapshots that hold our finalizer, as far as is known.
 #[derive(Default)]
-pub(super) struct Held {
-    names: Mutex<HashSet<(String, String)>>,
-    /// Rung when one of them may have lost its last user.
-    bell: Notify,
-}
+pub(super) struct Held(Mutex<HashSet<(String, String)>>);
 
 impl Held {
     pub(super) fn insert(&self, of: &Meta) {
@@ -40,16 +35,8 @@ impl Held {
         self.names().remove(&name(of));
     }
 
-    /// The snapshot has one user less, if it is held at all.
-    pub(super) fn let_go(&self, of: &Meta) {
-        if self.names().contains(&name(of)) {
-            self.bell.notify_one();
-        }
-    }
-
-    /// Waits until one has a user less.
-    pub(super) async fn has_changed(&self) {
-        self.bell.notified().await;
+    pub(super) fn contains(&self, of: &Meta) -> bool {
+        self.names().contains(&name(of))
     }
 
     pub(super) fn all(&self) -> Vec<Meta> {
@@ -62,7 +49,7 @@ impl Held {
     }
 
     fn names(&self) -> MutexGuard<'_, HashSet<(String, String)>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -70,13 +57,36 @@ fn name(of: &Meta) -> (String, String) {
     (of.namespace.clone().unwrap_or_default(), of.name.clone())
 }
 
-/// Lets a claim go that is cloned no more.
+/// A source that may be held for nobody any more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Protected {
+    Claim(Key),
+    Snapshot { namespace: String, name: String },
+}
+
+impl Protected {
+    pub(super) fn snapshot(of: &Meta) -> Self {
+        let (namespace, name) = name(of);
+        Self::Snapshot { namespace, name }
+    }
+}
+
+/// Lets a source go of which nothing is made any more.
 pub(super) struct ProtectionOperation(pub(super) Arc<Shared>, pub(super) CancellationToken);
 
-impl Operation<Key> for ProtectionOperation {
-    async fn run(&self, key: Key, _: Attempt) -> Outcome {
+impl Operation<Protected> for ProtectionOperation {
+    async fn run(&self, source: Protected, _: Attempt) -> Outcome {
         let Self(shared, stop) = self;
-        stop.run_until_cancelled(shared.release_claim(&key)).await.unwrap_or(Outcome::Done)
+        let release = async {
+            match source {
+                Protected::Claim(key) => shared.release_claim(&key).await,
+                Protected::Snapshot { namespace, name } => {
+                    let of = Meta { name, namespace: Some(namespace), ..Meta::default() };
+                    shared.release_snapshot(&of, None).await
+                }
+            }
+        };
+        stop.run_until_cancelled(release).await.unwrap_or(Outcome::Done)
     }
 }
 
@@ -110,11 +120,21 @@ impl Shared {
         own || volume.is_some_and(|volume| volume.is_of(&self.options.driver))
     }
 
-    /// Lets the claim go that another was cloned from, now that the other's volume is not in the making any more.
-    pub(super) async fn release_claim_of(&self, claim: &PersistentVolumeClaim) {
-        if let Ok(Some(Source::Claim(name))) = Source::of(claim) {
-            // What fails is repeated by the resync.
-            self.release_claim(&beside(claim, name).key().into()).await;
+    /// Lets the source of a claim go, now that the claim's volume is `made`, or at least not in the making any more. What
+    /// fails is repeated when the claim is bound, and by the resync.
+    pub(super) async fn release_source_of(&self, claim: &PersistentVolumeClaim, made: bool) {
+        match Source::of(claim) {
+            Ok(Some(Source::Claim(name))) => {
+                self.release_claim(&beside(claim, name).key().into()).await;
+            }
+            Ok(Some(Source::Snapshot(name))) => {
+                let of = beside(claim, name);
+                if made || self.held.contains(&of) {
+                    let but = made.then_some(claim.metadata.uid.as_str());
+                    self.release_snapshot(&of, but).await;
+                }
+            }
+            _ => {}
         }
     }
 
@@ -164,28 +184,21 @@ impl Shared {
         Ok(())
     }
 
-    /// Lets the snapshot go that a claim was restored from, unless others are still.
-    pub(super) async fn release_snapshot_of(&self, claim: &PersistentVolumeClaim) {
-        if let Ok(Some(Source::Snapshot(name))) = Source::of(claim) {
-            self.release_snapshot(&beside(claim, name), Some(&claim.metadata.uid)).await;
-        }
-    }
-
-    /// Lets a snapshot go, unless a claim other than that of `but` is restored from it. What fails is tried again by the
-    /// sweep.
-    pub(super) async fn release_snapshot(&self, of: &Meta, but: Option<&str>) {
+    /// Unless a claim other than that of `but` is restored from it.
+    async fn release_snapshot(&self, of: &Meta, but: Option<&str>) -> Outcome {
         let _turn = self.turns.take(&user_key(SNAPSHOT, of)).await;
         if self.is_used(SNAPSHOT, of, but) {
-            return;
+            return Outcome::Done;
         }
         let release = |document: &mut Value| release(document, SNAPSHOT_RESTORE_PROTECTION);
         match self.snapshots.update(of, release).await {
             Ok(_) | Err(ApiFailure::NotFound { .. } | ApiFailure::Forbidden { .. }) => {
                 self.held.remove(of);
+                Outcome::Done
             }
             Err(error) => {
                 tracing::warn!(snapshot = of.key(), %error, "the snapshot could not be let go yet");
-                self.held.let_go(of);
+                Outcome::Retry
             }
         }
     }

@@ -12,6 +12,7 @@ use super::{
     claim::ClaimKey,
     decide::{Reaction, VolumeNeed, concerns, reaction},
     plan::beside,
+    protection::Protected,
     source::{CLAIM, Source},
 };
 use crate::occasions::{Connections, Resync, told};
@@ -53,18 +54,23 @@ impl Shared {
             self.source_changed(claim, queues);
         }
         if new.is_some_and(|claim| self.is_held(claim)) {
-            queues.protections.wake(Arc::clone(change.key));
+            queues.protections.wake(Protected::Claim(Arc::clone(change.key)));
         }
     }
 
     /// Who waits to be cloned from the claim, and whom the claim holds as its source.
     fn source_changed(&self, claim: &PersistentVolumeClaim, queues: &Queues) {
-        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
         match Source::of(claim) {
             Ok(Some(Source::Claim(source))) => {
-                queues.protections.wake(format!("{namespace}/{source}").into());
+                let key = beside(claim, source).key().into();
+                queues.protections.wake(Protected::Claim(key));
             }
-            Ok(Some(Source::Snapshot(source))) => self.held.let_go(&beside(claim, source)),
+            Ok(Some(Source::Snapshot(source))) => {
+                let of = beside(claim, source);
+                if self.held.contains(&of) {
+                    queues.protections.wake(Protected::snapshot(&of));
+                }
+            }
             _ => {}
         }
         if claim.status.phase == "Bound" {
@@ -136,14 +142,22 @@ impl Shared {
                     queues.claims.wake(ClaimKey::of(&claim));
                 }
                 if self.is_held(&claim) {
-                    queues.protections.wake(claim.metadata.key().into());
+                    queues.protections.wake(Protected::Claim(claim.metadata.key().into()));
                 }
             }
+            self.look_at_held(queues);
             for volume in self.volumes.store().all() {
                 if self.volume_need(&volume) != VolumeNeed::Nothing {
                     queues.volumes.wake(volume.metadata.name.as_str().into());
                 }
             }
+        }
+    }
+
+    /// Queues all snapshots that are held, as far as is known.
+    pub(super) fn look_at_held(&self, queues: &Queues) {
+        for held in self.held.all() {
+            queues.protections.wake(Protected::snapshot(&held));
         }
     }
 

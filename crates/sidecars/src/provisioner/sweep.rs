@@ -3,29 +3,20 @@
 //! A process that ends between holding a snapshot and letting it go leaves it held. Whoever takes over looks through all
 //! snapshots once; from then on those that it holds itself are all that there can be.
 
-use std::time::Duration;
-
 use tokio::time::sleep;
 use wharf_cluster::{ApiFailure, Kind, Meta, Pages, VolumeSnapshot};
 use wharf_facts::finalizer::SNAPSHOT_RESTORE_PROTECTION;
 
-use super::Shared;
-use crate::occasions::Resync;
-
-/// Between two looks, so that a server which refuses to let go is not asked without a pause.
-const PAUSE: Duration = Duration::from_secs(1);
+use super::{Queues, Shared};
 
 impl Shared {
-    /// Sweeps for ever: whenever a held snapshot has a user less, and now and then. Those of earlier runs are looked for
-    /// unless that is switched off, and for as long as the driver has snapshots and the account may see them.
-    pub(super) async fn sweeps(&self) {
+    /// Sweeps for ever, for as long as the driver has snapshots and the account may see them.
+    pub(super) async fn sweeps(&self, queues: &Queues) {
         let period = self.options.sweep;
-        if !self.abilities_at_last().await.snapshots {
+        if period.is_zero() || !self.abilities_at_last().await.snapshots {
             return std::future::pending().await;
         }
-        while !period.is_zero()
-            && let Err(error) = self.find_held().await
-        {
+        while let Err(error) = self.find_held().await {
             if matches!(error, ApiFailure::Forbidden { .. } | ApiFailure::NotFound { .. }) {
                 tracing::info!(%error, "snapshots of earlier runs are not looked for");
                 break;
@@ -33,20 +24,9 @@ impl Shared {
             tracing::warn!(%error, "snapshots of earlier runs could not be looked for yet");
             sleep(period).await;
         }
-        let mut periods = Resync::every(period);
         loop {
-            self.sweep().await;
-            tokio::select! {
-                () = self.held.has_changed() => {}
-                () = periods.next() => {}
-            }
-            sleep(PAUSE).await;
-        }
-    }
-
-    async fn sweep(&self) {
-        for held in self.held.all() {
-            self.release_snapshot(&held, None).await;
+            self.look_at_held(queues);
+            sleep(period).await;
         }
     }
 

@@ -1,5 +1,5 @@
-//! Calls about one pod go to the runtime in the order in which they came, however long hook servers
-//! take for one of them. Pods do not wait for each other.
+//! Turns by key, for work that is no operation of one key: those with the same key go in the order in which they
+//! came, and nobody waits for another key.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,11 +10,12 @@ type Queue = Arc<tokio::sync::Mutex<()>>;
 
 /// Whose turn it is, by key. Clones share the queues.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Turns(Arc<Mutex<HashMap<String, Queue>>>);
+pub struct Turns(Arc<Mutex<HashMap<String, Queue>>>);
 
 /// The right to go, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+#[must_use = "a turn ends when it is dropped"]
+pub struct Turn {
     turns: Turns,
     key: String,
     queue: Option<Queue>,
@@ -23,7 +24,7 @@ pub(crate) struct Turn {
 
 impl Turns {
     /// Waits for those that came before.
-    pub(crate) async fn take(&self, key: &str) -> Turn {
+    pub async fn take(&self, key: &str) -> Turn {
         let queue = self.queues().entry(key.to_owned()).or_default().clone();
         let mut turn = Turn {
             turns: self.clone(),
