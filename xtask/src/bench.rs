@@ -94,5 +94,5 @@ fn static_binary() -> Result<PathBuf> {
     build.args(["build", "--profile", "ship", "--package", "wharf", "--target", TARGET]);
     build.env("RUSTFLAGS", SHIP_FLAGS);
     shell::run(&mut build)?;
-    Ok(shell::target().join(TARGET).join("ship/wharf"))
+    Ok(shell::target()?.join(TARGET).join("ship/wharf"))
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, reason = "a task talks to the person who started it")]
 
 mod bench;
+mod fresh;
 mod fuzz;
 mod go;
 mod packages;
@@ -25,6 +26,8 @@ struct Arguments {
 enum Task {
     /// Check and test everything, and say how many passed
     Test(test::Options),
+    /// Try the README and the docs as a new user: a clone, empty home folders, nothing built
+    Fresh(fresh::Options),
     /// Build the real peers that tests run against, once, into the cache
     Peers {
         /// Folders of peers/; all of them unless named
@@ -41,6 +44,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Test(options) => Ok(test::run(&options)),
+        Task::Fresh(options) => fresh::run(&options),
         Task::Peers { names } => {
             packages::install().and_then(|()| peers::build(&names)).map(|()| ExitCode::SUCCESS)
         }

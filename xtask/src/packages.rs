@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::geteuid;
 
 use crate::shell;
 
@@ -31,7 +32,7 @@ pub(crate) fn install() -> Result<()> {
         return Ok(());
     }
     let advice = format!("install {0}, as root: apt-get install {0}", missing.join(" "));
-    if shell::find("apt-get").is_none() || !is_root()? {
+    if shell::find("apt-get").is_none() || !geteuid().is_root() {
         bail!("{advice}");
     }
     println!("packages: apt-get installs {}", missing.join(" "));
@@ -56,10 +57,6 @@ fn apt(packages: &[&str]) -> Command {
     command.env("DEBIAN_FRONTEND", "noninteractive");
     command.args(["install", "--yes", "--no-install-recommends"]).args(packages);
     command
-}
-
-fn is_root() -> Result<bool> {
-    Ok(shell::quiet(Command::new("id").arg("-u"))?.trim() == "0")
 }
 
 #[cfg(test)]

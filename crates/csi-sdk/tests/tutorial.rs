@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ const ORIGIN: &str = r#"git = "https://github.com/wharf-dev/wharf""#;
 #[tokio::test]
 async fn a_driver_from_an_empty_folder() {
     // Beside everything else that is built: most of what the driver needs is there already.
-    let target = target();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let project = target.join("tutorial");
     write_files(&project);
-    cargo(&project, &target, &["test", "--quiet"]);
+    cargo(&project, target, &["test", "--quiet"]);
 
     let smallest = start(&target.join("debug/smallest")).await;
     assert!(smallest.0.stop(PATIENCE).await.unwrap().success());
@@ -74,12 +74,6 @@ fn cargo(project: &Path, target: &Path, args: &[&str]) {
     let output = cargo.output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "cargo {args:?}: {told}");
-}
-
-/// The folder that this test was built into.
-fn target() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    own.ancestors().find(|path| path.join("CACHEDIR.TAG").exists()).unwrap().to_owned()
 }
 
 /// A driver of the document, listening in a folder of its own.

@@ -5,6 +5,7 @@
 //! - [`peers`]: real programs of others, built once by `cargo xtask peers`
 //! - [`cluster`]: etcd, kube-apiserver and, where asked for, the rest of a cluster, all real, in one temporary folder
 //! - [`deploy`]: the manifests of deploy/, as tests apply them
+//! - [`docs`]: shell commands of the README and the docs
 //! - [`process`]: child processes that do not outlive their test
 //! - [`plugin`], [`csi_driver`], [`device_plugin`]: scripted servers, with faults on demand
 //! - [`client`]: calls by name, with bytes
@@ -19,6 +20,7 @@ pub mod cluster;
 pub mod csi_driver;
 pub mod deploy;
 pub mod device_plugin;
+pub mod docs;
 mod front;
 pub mod hook_server;
 pub mod koord;
