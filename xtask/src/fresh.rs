@@ -49,9 +49,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let toolchain = user::toolchain(homes.path())?;
     let mut report = Report::default();
 
-    // First, while the packages that root installs are still missing.
     let ordinary = User::ordinary(homes.path(), &toolchain)?;
+    let root = User::root(homes.path(), &toolchain)?;
+    // Both at once: they are of the same commit.
     ordinary.prepare(options.cold)?;
+    root.prepare(options.cold)?;
+    // First, while the packages that root installs are still missing.
     report.step("cargo xtask test --quick, as an ordinary user", || {
         ordinary.run("cargo xtask test --quick", PATIENCE)
     });
@@ -61,8 +64,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
 
     let before = packages::installed()?;
-    let root = User::root(homes.path(), &toolchain)?;
-    root.prepare(options.cold)?;
     for block in blocks {
         report.step(&format!("{}: {}", block.name(), summary(&block.script)), || {
             // Readers remove such a folder themselves, or leave it to the next boot.
