@@ -34,7 +34,7 @@
 //! | CreateSnapshot | name X; source volume X |
 //! | DeleteSnapshot | snapshot X |
 //! | CreateVolumeGroupSnapshot | name X; every source volume X |
-//! | DeleteVolumeGroupSnapshot | group X; every listed snapshot X |
+//! | DeleteVolumeGroupSnapshot | group X; every listed snapshot X; a group that exists is not deleted without its list |
 //!
 //! So a driver that finds a volume published to no other node can publish it to this one: nobody else is doing the
 //! same. Two creates under different names do run at the same time, and so do two restores of one snapshot.

@@ -53,9 +53,10 @@ pub fn reflink_supported(dir: &Path) -> Result<bool> {
 /// of data copied.
 ///
 /// `keep_going` is told these bytes every few MiB; when it answers false the copy ends with
-/// [`Error::Stopped`]. Neither file's data is flushed here.
+/// [`Error::Stopped`]. A source that becomes longer or shorter meanwhile is [`Error::Resized`]. Neither file's data is
+/// flushed here.
 pub fn copy_sparse(src: &File, dst: &File, mut keep_going: impl FnMut(u64) -> bool) -> Result<u64> {
-    let size = src.metadata().map_err(Error::file("look at", src))?.len();
+    let size = length_of(src)?;
     dst.set_len(size).map_err(Error::file("resize", dst))?;
     let mut copied = 0;
     let mut position = 0;
@@ -67,14 +68,24 @@ pub fn copy_sparse(src: &File, dst: &File, mut keep_going: impl FnMut(u64) -> bo
             }
             let length = copy_step(src, dst, position, (end - position).min(STEP))?;
             if length == 0 {
-                // The source became shorter meanwhile.
-                return Ok(copied);
+                // The source ends here, whatever its size was.
+                return Err(resized(src, size)?);
             }
             position += length;
             copied += length;
         }
     }
-    Ok(copied)
+    // A hole reads like the end of a source that became shorter.
+    let now = length_of(src)?;
+    if now == size { Ok(copied) } else { Err(resized(src, size)?) }
+}
+
+fn length_of(file: &File) -> Result<u64> {
+    Ok(file.metadata().map_err(Error::file("look at", file))?.len())
+}
+
+fn resized(src: &File, was: u64) -> Result<Error> {
+    Ok(Error::Resized { path: path_of(src), was, is: length_of(src)? })
 }
 
 /// The next stretch of data at or after `from`.
@@ -154,6 +165,17 @@ mod tests {
         let error = copy_sparse(&src, &dst, |copied| copied == 0).unwrap_err();
         let Error::Stopped { copied, .. } = error else { panic!("{error}") };
         assert!(copied >= 4096, "{copied}");
+    }
+
+    #[test]
+    fn a_source_that_changes_its_size_is_not_copied() {
+        for size in [0, 20 * MIB, 40 * MIB, 65 * MIB] {
+            let (src, dst) = (sparse(), tempfile::tempfile().unwrap());
+            let resize = |_| src.set_len(size).is_ok();
+            let error = copy_sparse(&src, &dst, resize).unwrap_err();
+            let Error::Resized { was, is, .. } = error else { panic!("{error}") };
+            assert_eq!((was, is), (64 * MIB, size));
+        }
     }
 
     #[test]

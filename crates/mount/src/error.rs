@@ -135,6 +135,16 @@ pub enum Error {
         /// Bytes of data copied so far.
         copied: u64,
     },
+    /// The source of a copy became longer or shorter while it was copied, so that the copy is of no moment.
+    #[error("{} had {was} bytes when its copy began and has {is} now: copy it again", path.display())]
+    Resized {
+        /// The source.
+        path: PathBuf,
+        /// Its bytes at the begin.
+        was: u64,
+        /// Its bytes when that was noticed.
+        is: u64,
+    },
     /// A file of the kernel or a superblock is not as it must be.
     #[error("{} is malformed: {detail}", path.display())]
     Malformed {

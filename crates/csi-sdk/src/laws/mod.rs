@@ -5,6 +5,7 @@
 
 mod concurrency;
 mod fields;
+mod groups;
 mod paging;
 mod secrets;
 
@@ -51,6 +52,7 @@ impl Subject {
         self.requires_required_fields().await?;
         self.joins_the_same_create().await?;
         self.serialises_conflicts().await?;
+        self.deletes_groups_by_their_members().await?;
         self.pages_survive_deletes().await
     }
 

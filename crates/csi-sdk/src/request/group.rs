@@ -51,7 +51,8 @@ impl TryFrom<csi::CreateVolumeGroupSnapshotRequest> for CreateVolumeGroupSnapsho
 pub struct DeleteVolumeGroupSnapshot {
     /// The group.
     pub group: GroupSnapshotId,
-    /// Its members, as the orchestrator knows them; a driver that knows better compares.
+    /// Its members, as the orchestrator knows them; a driver that knows better compares. A driver never sees an empty
+    /// list: without it the members would not be locked.
     pub snapshots: Vec<SnapshotId>,
     /// Credentials.
     pub secrets: Secrets,

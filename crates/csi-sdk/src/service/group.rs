@@ -8,6 +8,8 @@ use wharf_proto::csi::group_controller_server::GroupController;
 use wharf_proto::csi::group_controller_service_capability::{Rpc, Type, rpc};
 
 use super::{Core, accept, rpcs, same, sound_id};
+use crate::driver::GroupSnapshots;
+use crate::error::{Failure, GetVolumeGroupSnapshotError};
 use crate::parts::offered;
 use crate::request::{
     CreateVolumeGroupSnapshot, DeleteVolumeGroupSnapshot, GetVolumeGroupSnapshot,
@@ -67,7 +69,11 @@ impl Core {
         let groups = offered(&self.parts.group_snapshots, "DeleteVolumeGroupSnapshot")?;
         let accepted = accept("DeleteVolumeGroupSnapshot", wire)?;
         self.operate(accepted, |request: DeleteVolumeGroupSnapshot| async move {
-            groups.delete(request).await?;
+            if request.snapshots.is_empty() {
+                refuse_without_members(groups.as_ref(), request).await?;
+            } else {
+                groups.delete(request).await?;
+            }
             Ok(csi::DeleteVolumeGroupSnapshotResponse {})
         })
         .await
@@ -82,4 +88,22 @@ impl Core {
         let group = groups.get(accepted.request).await?;
         Ok(csi::GetVolumeGroupSnapshotResponse { group_snapshot: Some(group.into()) })
     }
+}
+
+/// Answers a delete that names no member: refused, unless there is no such group.
+///
+/// The protocol requires the list, and the members are locked by it. csi-sanity deletes a group that does not exist without
+/// one, and expects that to succeed.
+async fn refuse_without_members(
+    groups: &dyn GroupSnapshots,
+    request: DeleteVolumeGroupSnapshot,
+) -> Result<(), Status> {
+    let DeleteVolumeGroupSnapshot { group, snapshots, secrets } = request;
+    let found = match groups.get(GetVolumeGroupSnapshot { group, snapshots, secrets }).await {
+        Err(GetVolumeGroupSnapshotError::NotFound(_)) => return Ok(()),
+        found => found?,
+    };
+    let members: Vec<&str> = found.snapshots.iter().map(|member| member.id.as_str()).collect();
+    let expected = format!("the IDs of all snapshots of the group: {}", members.join(", "));
+    Err(Failure::invalid("snapshot_ids", expected).into())
 }

@@ -131,8 +131,17 @@ impl GroupSnapshots for Driver {
         let group = self.group(&request.group).filter(|group| group.phase == Phase::Ready);
         let group = group
             .ok_or_else(|| Error::NotFound { kind: "group", id: request.group.to_string() })?;
-        compare(&group, &request.snapshots).map_err(GetVolumeGroupSnapshotError::MembersDiffer)?;
-        Ok(self.show_group(&group))
+        // Nothing is changed, so a caller that knows no members is told them.
+        if !request.snapshots.is_empty() {
+            compare(&group, &request.snapshots)
+                .map_err(GetVolumeGroupSnapshotError::MembersDiffer)?;
+        }
+        let shown = self.show_group(&group);
+        if shown.snapshots.len() < group.snapshots.len() {
+            // Deleted since the group was looked up.
+            return Err(Error::NotFound { kind: "group", id: group.id.clone() }.into());
+        }
+        Ok(shown)
     }
 }
 
@@ -142,11 +151,11 @@ impl Driver {
     }
 }
 
-/// A list of members, if one is given, has to be the group's.
+/// The members that are named have to be the group's: by their ids they are locked.
 fn compare(group: &Group, given: &[SnapshotId]) -> Result<(), String> {
     let own: BTreeSet<&str> = group.snapshots.iter().map(String::as_str).collect();
     let given: BTreeSet<&str> = given.iter().map(SnapshotId::as_str).collect();
-    if given.is_empty() || own == given {
+    if own == given {
         return Ok(());
     }
     Err(format!(

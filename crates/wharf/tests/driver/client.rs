@@ -269,9 +269,14 @@ impl Client {
         Ok(call!(self.groups(), create_volume_group_snapshot, request)?.group_snapshot.unwrap())
     }
 
-    pub(crate) async fn delete_group(&self, id: &str) -> Result<(), Status> {
+    pub(crate) async fn delete_group(
+        &self,
+        group: &csi::VolumeGroupSnapshot,
+    ) -> Result<(), Status> {
+        let members = group.snapshots.iter().map(|member| member.snapshot_id.clone());
         let request = csi::DeleteVolumeGroupSnapshotRequest {
-            group_snapshot_id: id.to_owned(),
+            group_snapshot_id: group.group_snapshot_id.clone(),
+            snapshot_ids: members.collect(),
             ..Default::default()
         };
         call!(self.groups(), delete_volume_group_snapshot, request).map(drop)

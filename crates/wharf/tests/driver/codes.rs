@@ -271,8 +271,14 @@ async fn snapshots_and_groups() {
     };
     let answer = driver.groups().get_volume_group_snapshot(request).await;
     refused("no such group", inner(answer), Code::NotFound);
-    driver.delete_group(NONE).await.unwrap();
-    driver.delete_group(&group.group_snapshot_id).await.unwrap();
+    let unknown =
+        csi::VolumeGroupSnapshot { group_snapshot_id: NONE.to_owned(), ..Default::default() };
+    driver.delete_group(&unknown).await.unwrap();
+    driver
+        .delete_group(&csi::VolumeGroupSnapshot { snapshots: group.snapshots.clone(), ..unknown })
+        .await
+        .unwrap();
+    driver.delete_group(&group).await.unwrap();
     driver.stop().await;
 }
 

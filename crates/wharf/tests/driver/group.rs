@@ -7,14 +7,16 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tonic::Code;
+use wharf_driver::inspect::Row;
 use wharf_driver::pool::Mark;
 use wharf_proto::csi;
+use wharf_testkit::process::wait_for;
 
 use crate::bench::{Bench, MIB, PoolKind, needs};
-use crate::bytes::{bytes, takes_a_write, write};
-use crate::client::{Usage, block, from_volume, mounted, volume};
+use crate::bytes::{bytes, checksum, checksum_of, takes_a_write, write};
+use crate::client::{Usage, block, from_snapshot, from_volume, mounted, volume};
 use crate::codes::refused;
-use crate::running::Running;
+use crate::running::{PATIENCE, Running};
 
 const SIZE: u64 = 16 * MIB;
 const TRIALS: usize = 200;
@@ -90,7 +92,7 @@ async fn no_write_is_in_a_group_without_those_before_it() {
                         let kept = first == second || first == second + 1;
                         assert!(kept, "{trial}: {first}, {second}");
                         seen.push(first);
-                        driver.delete_group(&group.group_snapshot_id).await.unwrap();
+                        driver.delete_group(&group).await.unwrap();
                     }
                 });
             });
@@ -159,4 +161,41 @@ async fn a_device_in_use_is_copied_only_where_a_copy_takes_no_time() {
         }
         driver.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_not_deleted_while_a_member_is_restored() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    // The second volume that is created, which is the restored one, is held up before its copy begins.
+    let driver = bench.start_with(&["--fault", "stall:CreatePromised:2"]).await;
+    let data = bytes(1, 48 * MIB);
+    let source = up(&bench, &driver, "a", volume("a", 64 * MIB, block())).await;
+    write(&source.target, &data);
+    driver.take_down(&source).await.unwrap();
+    let group = driver.group("g", &[&source.id]).await.unwrap();
+    let request = csi::CreateVolumeRequest {
+        volume_content_source: from_snapshot(&group.snapshots[0].snapshot_id),
+        ..volume("restored", 64 * MIB, block())
+    };
+    let restore = driver.create(request);
+    let delete = async {
+        wait_for(PATIENCE, "the restore to begin", async || {
+            let begun = |row: Row| row.name == "restored" && row.state.starts_with("creating");
+            bench.rows().into_iter().any(begun).then_some(())
+        })
+        .await
+        .unwrap();
+        let unnamed = csi::VolumeGroupSnapshot { snapshots: Vec::new(), ..group.clone() };
+        (driver.delete_group(&unnamed).await, driver.delete_group(&group).await)
+    };
+    let (restored, (unnamed, named)) = tokio::join!(restore, delete);
+    let said = refused("no members", unnamed, Code::InvalidArgument);
+    assert!(said.contains("snapshot_ids"), "{said}");
+    refused("a member in use", named, Code::Aborted);
+    let usage = Usage::new(&bench, "restored", &restored.unwrap().volume_id, block());
+    driver.bring_up(&usage).await.unwrap();
+    let size = 48 * MIB;
+    assert_eq!(checksum_of(&usage.target, size), checksum(&data));
+    driver.delete_group(&group).await.unwrap();
+    driver.stop().await;
 }

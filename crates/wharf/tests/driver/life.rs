@@ -71,7 +71,7 @@ impl<'a> Life<'a> {
             self.take_down(usage).await;
         }
         self.call(async |driver| driver.delete_snapshot(&snapshot).await).await;
-        self.call(async |driver| driver.delete_group(&group.group_snapshot_id).await).await;
+        self.call(async |driver| driver.delete_group(&group).await).await;
     }
 
     /// A volume that is declared in a pod.
