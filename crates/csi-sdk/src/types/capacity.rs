@@ -36,6 +36,12 @@ impl CapacityRange {
         }
     }
 
+    /// As [`fit`](CapacityRange::fit), for a volume that has `current` bytes and is to grow, in the control plane or on a
+    /// node: one that is large enough keeps its size.
+    pub fn fit_growth(&self, granularity: u64, current: u64, max: u64) -> Result<u64, OutOfRange> {
+        if self.required <= current { Ok(current) } else { self.fit(granularity, current, max) }
+    }
+
     /// As [`fit`](CapacityRange::fit), for a volume that starts with `source` bytes. A request for less is refused; one
     /// for more has to be honoured, in the file system too.
     pub fn fit_source(&self, granularity: u64, source: u64, max: u64) -> Result<u64, OutOfRange> {
@@ -105,6 +111,19 @@ mod tests {
         assert_eq!(refused, Err(OutOfRange::AboveLimit { size: 6 * MIB, limit }));
         let refused = range(0, Some(MIB)).fit(MIB, 4 * MIB, 64 * MIB);
         assert_eq!(refused, Err(OutOfRange::AboveLimit { size: 4 * MIB, limit: MIB }));
+    }
+
+    #[test]
+    fn a_volume_grows_by_whole_blocks_or_not_at_all() {
+        let (current, max) = (4 * MIB, 64 * MIB);
+        for (required, grown) in
+            [(0, current), (MIB, current), (current, current), (current + 1, 5 * MIB)]
+        {
+            assert_eq!(range(required, None).fit_growth(MIB, current, max), Ok(grown));
+        }
+        assert_eq!(range(MIB, Some(MIB)).fit_growth(MIB, current, max), Ok(current));
+        assert!(range(current + 1, Some(current + 2)).fit_growth(MIB, current, max).is_err());
+        assert!(range(max + 1, None).fit_growth(MIB, current, max).is_err());
     }
 
     #[test]

@@ -41,16 +41,17 @@ impl NodeVolumes {
         }
     }
 
-    /// Grows a volume's filesystem to its device; returns the volume's size.
+    /// Grows a volume's filesystem to its device, and the device to `to` bytes, which are whole blocks, if it is smaller;
+    /// returns the volume's size.
     ///
     /// # Errors
     /// When it is not at that path, or smaller than required, or its filesystem only grows unmounted here.
-    pub fn expand(&self, id: &str, path: &Path, required: u64) -> Result<u64, Error> {
+    pub fn expand(&self, id: &str, path: &Path, to: u64) -> Result<u64, Error> {
         let volume = self.pool.whole_volume(id)?;
         let access = self.access_at(&volume, path)?;
-        let volume = if required > volume.capacity {
+        let volume = if to > volume.capacity {
             // The node owns the pool: it can do the controller's part, too.
-            self.pool.expand_volume(id, required)?
+            self.pool.expand_volume(id, to)?
         } else {
             volume
         };

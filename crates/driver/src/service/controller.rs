@@ -215,7 +215,7 @@ impl Expansion for Driver {
         if volume.capacity >= request.capacity.required {
             return Ok(Expanded { capacity: volume.capacity, node_expansion_required });
         }
-        let to = request.capacity.fit(GRANULARITY, volume.capacity, self.largest().await?)?;
+        let to = self.grown_size(&volume, request.capacity).await?;
         let grown = self.blocking(move |pool, _| pool.expand_volume(&request.volume, to)).await?;
         Ok(Expanded { capacity: grown.capacity, node_expansion_required })
     }
@@ -292,6 +292,16 @@ impl Driver {
             _ => least,
         };
         Ok(request.capacity.fit(GRANULARITY, least, self.largest().await?)?)
+    }
+
+    /// The size that a volume is to grow to, the same for controller and node: a device of half a block cannot be used.
+    pub(super) async fn grown_size(
+        &self,
+        volume: &record::Volume,
+        asked: CapacityRange,
+    ) -> Result<u64, Error> {
+        let grown = asked.fit_growth(GRANULARITY, volume.capacity, self.largest().await?);
+        grown.map_err(|error| Error::OutOfRange(error.to_string()))
     }
 
     /// Volumes whose ids come after `after`, each with what is wrong with it.

@@ -126,9 +126,10 @@ impl Stats for Driver {
 #[async_trait]
 impl NodeExpansion for Driver {
     async fn expand(&self, request: NodeExpandVolume) -> Result<u64, NodeExpandVolumeError> {
-        let grown = self.blocking(move |_, node| {
-            node.expand(&request.volume, &request.volume_path, request.capacity.required)
-        });
+        let volume = self.pool.whole_volume(&request.volume)?;
+        let to = self.grown_size(&volume, request.capacity).await?;
+        let grown =
+            self.blocking(move |_, node| node.expand(&request.volume, &request.volume_path, to));
         Ok(grown.await?)
     }
 }

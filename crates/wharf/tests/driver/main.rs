@@ -11,6 +11,7 @@ mod crash;
 mod fields;
 mod full;
 mod group;
+mod grow;
 mod health;
 mod life;
 mod limits;
