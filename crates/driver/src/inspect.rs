@@ -212,7 +212,7 @@ fn snapshot_row(layout: &Layout, snapshot: &Snapshot) -> Row {
         allocated: footprint.allocated,
         extents: footprint.extents,
         backend: snapshot.backend.to_string(),
-        content: content(snapshot.content),
+        content: content(snapshot.content.into()),
         state: format!("{}, of {}", phase(snapshot.phase), snapshot.volume),
     }
 }

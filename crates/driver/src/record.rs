@@ -42,6 +42,37 @@ pub enum Content {
     Filesystem(#[serde(with = "text")] Filesystem),
 }
 
+/// What a copy of an image holds, which is what a snapshot or a clone is recorded with.
+///
+/// It has no `Formatting`: that is the source's own wish, and by the time that the copy is made the source may hold data.
+/// A copy of an image whose format was cut short is found out when it is staged, and nothing in it is formatted over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Content")]
+pub enum CopyContent {
+    /// Not known to hold a filesystem.
+    Blank,
+    /// Holds this filesystem.
+    Filesystem(#[serde(with = "text")] Filesystem),
+}
+
+impl From<Content> for CopyContent {
+    fn from(source: Content) -> Self {
+        match source {
+            Content::Blank | Content::Formatting(_) => Self::Blank,
+            Content::Filesystem(filesystem) => Self::Filesystem(filesystem),
+        }
+    }
+}
+
+impl From<CopyContent> for Content {
+    fn from(copy: CopyContent) -> Self {
+        match copy {
+            CopyContent::Blank => Self::Blank,
+            CopyContent::Filesystem(filesystem) => Self::Filesystem(filesystem),
+        }
+    }
+}
+
 /// Where an image's bytes come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
@@ -172,7 +203,7 @@ pub struct Snapshot {
     /// How far it has come.
     pub phase: Phase,
     /// What the image holds.
-    pub content: Content,
+    pub content: CopyContent,
     /// As in the volume.
     pub family: String,
     /// When it was cut, in nanoseconds since 1970.
@@ -335,10 +366,33 @@ pub(crate) mod fixtures {
             size: volume.capacity,
             reserved: volume.promised(),
             phase: Phase::Ready,
-            content: volume.content,
+            content: volume.content.into(),
             family: volume.family.clone(),
             cut: 1,
             group: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_copy_wishes_to_be_formatted() {
+        let ext4 = Filesystem::Ext4;
+        for (source, copy) in [
+            (Content::Blank, CopyContent::Blank),
+            (Content::Formatting(ext4), CopyContent::Blank),
+            (Content::Filesystem(ext4), CopyContent::Filesystem(ext4)),
+        ] {
+            assert_eq!(CopyContent::from(source), copy);
+            // Records that were written when a snapshot had its source's content.
+            let old = serde_json::to_string(&source).expect("a record");
+            let read: CopyContent = serde_json::from_str(&old).expect("an old record");
+            assert_eq!(read, copy);
+            let new = serde_json::to_string(&copy).expect("a record");
+            assert_eq!(serde_json::from_str::<CopyContent>(&new).expect("a new record"), copy);
         }
     }
 }

@@ -201,7 +201,7 @@ pub(super) fn promised(
         size: volume.capacity,
         reserved: if volume.thin { 0 } else { volume.capacity },
         phase: Phase::Creating,
-        content: volume.content,
+        content: volume.content.into(),
         family: volume.family.clone(),
         cut: 0,
         group: group.map(|group| group.id.clone()),

@@ -11,7 +11,7 @@ use crate::backend::{BackendKind, Shape};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::points::Point;
-use crate::record::{Content, Phase, Source, Volume};
+use crate::record::{CopyContent, Phase, Source, Volume};
 use crate::store::{Draft, State};
 
 /// A volume to be made.
@@ -41,7 +41,7 @@ pub struct NewVolume {
 
 /// What a new volume takes over from its source.
 struct Heritage {
-    content: Content,
+    content: CopyContent,
     family: Option<String>,
     backend: BackendKind,
     size: u64,
@@ -144,7 +144,7 @@ impl Pool {
                 filesystem: new.filesystem,
                 thin: new.thin,
                 phase: Phase::Creating,
-                content: heritage.content,
+                content: heritage.content.into(),
                 source: new.source,
                 limits: new.limits,
                 attachments: Default::default(),
@@ -239,7 +239,7 @@ fn heritage(
     default: BackendKind,
 ) -> Result<Heritage, Error> {
     Ok(match source {
-        None => Heritage { content: Content::Blank, family: None, backend: default, size: 0 },
+        None => Heritage { content: CopyContent::Blank, family: None, backend: default, size: 0 },
         Some(Source::Snapshot(id)) => {
             let snapshot =
                 draft.snapshots.get(id).filter(|snapshot| snapshot.phase == Phase::Ready);
@@ -255,7 +255,7 @@ fn heritage(
             let volume = draft.volumes.get(id).filter(|volume| volume.phase == Phase::Ready);
             let volume = volume.ok_or_else(|| Error::no_volume(id))?;
             Heritage {
-                content: volume.content,
+                content: volume.content.into(),
                 family: Some(volume.family.clone()),
                 backend: volume.backend,
                 size: volume.capacity,

@@ -7,6 +7,7 @@ mod bench;
 mod bytes;
 mod client;
 mod codes;
+mod copies;
 mod crash;
 mod fields;
 mod full;
