@@ -8,6 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to, listen, socket_with,
+};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -17,9 +21,12 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Error;
 use crate::inspect::{self, Finding, Row, UsageReport};
 use crate::pool::Pool;
+use crate::private;
 
 /// A question is a word; longer ones are none.
 const LONGEST: u64 = 1024;
+/// Callers that may wait for their turn.
+const BACKLOG: i32 = 128;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What can be asked.
@@ -60,11 +67,16 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
             _ => {}
         }
     }
-    // Nobody can connect before the mode is set: it gets its name last.
-    let listener = UnixListener::bind(&fresh)?;
-    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o600))?;
+    let kind = SocketType::STREAM;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    // A bound socket's file has the mode of the socket, less the umask: nobody can ever connect who should not.
+    fchmod(&socket, Mode::from_raw_mode(private::FILE))?;
+    bind_to(&socket, &SocketAddrUnix::new(&fresh)?)?;
+    listen(&socket, BACKLOG)?;
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(private::FILE))?;
     std::fs::rename(&fresh, path)?;
-    Ok(listener)
+    UnixListener::from_std(socket.into())
 }
 
 /// Answers until `stop`.

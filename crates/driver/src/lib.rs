@@ -11,6 +11,7 @@
 //! - [`node`]: stage, publish, limits, health.
 //! - [`service`]: all of it as CSI sees it, on the SDK's traits.
 //! - [`inspect`], [`admin`], [`metrics`]: for people.
+//! - [`private`]: who may read what the driver makes.
 //! - [`points`]: the steps after which a crash is tested.
 
 pub mod admin;
@@ -23,6 +24,7 @@ pub mod node;
 pub mod points;
 pub mod pool;
 pub mod pool_image;
+pub mod private;
 pub mod record;
 pub mod service;
 pub mod store;

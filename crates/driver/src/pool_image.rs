@@ -11,6 +11,7 @@ use wharf_mount::probe::{self, Signature};
 use wharf_mount::{Filesystem, mountinfo, space, sync};
 
 use crate::error::Error;
+use crate::private;
 
 const IMAGE: &str = "pool.img";
 const MOUNT_POINT: &str = "pool";
@@ -26,7 +27,8 @@ pub fn folder(root: &Path) -> PathBuf {
 /// When there is no room, mkfs.xfs is missing, or the image holds something else.
 pub fn ensure(root: &Path, size: u64, limit: Duration) -> Result<PathBuf, Error> {
     let (image, point) = (root.join(IMAGE), root.join(MOUNT_POINT));
-    fs::create_dir_all(&point).map_err(Error::file("create folder", &point))?;
+    private::create_folder(&point)?;
+    private::mend_root(root)?;
     if !image.exists() {
         make(root, &image, size, limit)?;
     }
@@ -56,7 +58,7 @@ pub fn ensure(root: &Path, size: u64, limit: Duration) -> Result<PathBuf, Error>
 /// An image appears whole or not at all: it is formatted under another name.
 fn make(root: &Path, image: &Path, size: u64, limit: Duration) -> Result<(), Error> {
     let partial = root.join(format!(".{IMAGE}.partial"));
-    let file = File::options().create(true).truncate(true).read(true).write(true).open(&partial);
+    let file = private::options().create(true).truncate(true).read(true).write(true).open(&partial);
     let file = file.map_err(Error::file("create pool image", &partial))?;
     space::allocate(&file, size, true)?;
     let options = FormatOptions { label: Some("wharf".to_owned()), ..FormatOptions::default() };

@@ -8,6 +8,7 @@ use wharf_mount::{clone, extents, space};
 
 use super::{Backend, BackendKind, Footprint, Shape};
 use crate::error::Error;
+use crate::private;
 
 /// Images on a filesystem. The two kinds differ only in how an image is copied.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +77,7 @@ fn open(image: &Path) -> Result<File, Error> {
 }
 
 fn create(image: &Path) -> Result<File, Error> {
-    File::options()
+    private::options()
         .read(true)
         .write(true)
         .create_new(true)

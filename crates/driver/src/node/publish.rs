@@ -12,6 +12,7 @@ use super::{NodeVolumes, StageRequest};
 use crate::error::Error;
 use crate::points::Point;
 use crate::pool::NewVolume;
+use crate::private;
 use crate::record::{Access, Publication, Usage, Volume};
 
 /// A volume to be published.
@@ -237,7 +238,7 @@ impl NodeVolumes {
     /// An ephemeral volume is never staged by the orchestrator: it gets a place on the pool.
     fn ephemeral_staging(&self, volume: &Volume) -> Result<PathBuf, Error> {
         let path = self.pool.layout().ephemeral(&volume.image);
-        fs::create_dir_all(&path).map_err(Error::file("create staging folder", &path))?;
+        private::create_folder(&path)?;
         path.canonicalize().map_err(Error::file("resolve", &path))
     }
 }

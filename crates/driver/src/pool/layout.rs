@@ -54,14 +54,19 @@ impl Layout {
         self.root.join("quarantine")
     }
 
+    /// The folder of the staging paths of ephemeral volumes.
+    fn staging(&self) -> PathBuf {
+        self.root.join("ephemeral")
+    }
+
     /// Where ephemeral volumes are staged, which no orchestrator does for them.
     pub fn ephemeral(&self, image: &str) -> PathBuf {
-        self.root.join("ephemeral").join(image)
+        self.staging().join(image)
     }
 
     /// The folders, in the order in which they are made.
-    pub fn folders(&self) -> [PathBuf; 4] {
-        [self.volumes(), self.snapshots(), self.partial(), self.quarantine()]
+    pub fn folders(&self) -> [PathBuf; 5] {
+        [self.volumes(), self.snapshots(), self.partial(), self.quarantine(), self.staging()]
     }
 
     /// The image of a volume.

@@ -40,6 +40,7 @@ pub use volumes::NewVolume;
 use crate::backend::{Backend, BackendKind, Images};
 use crate::error::Error;
 use crate::points::Point;
+use crate::private;
 use crate::record::{Snapshot, Volume};
 use crate::store::Store;
 
@@ -71,8 +72,10 @@ impl Pool {
     pub fn open(root: &Path, options: PoolOptions) -> Result<(Self, Recovery), Error> {
         let layout = Layout::new(root);
         for folder in layout.folders() {
-            fs::create_dir_all(&folder).map_err(Error::file("create folder", &folder))?;
+            private::create_folder(&folder)?;
+            private::mend_folder(&folder)?;
         }
+        private::mend_root(root)?;
         if !layout.state().exists() && has_images(&layout)? {
             tracing::warn!(folder = %root.display(), "the state file is gone: it is made anew from the images' marks");
             rebuild(root)?;

@@ -1,10 +1,12 @@
 //! Space held back so that a full pool can still commit a delete.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::private;
 
 /// Enough for redb to grow its file for a burst of deletes.
 const SIZE: u64 = 8 << 20;
@@ -37,7 +39,7 @@ impl Ballast {
 }
 
 fn take(path: &Path) -> io::Result<()> {
-    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    let file = private::options().create(true).truncate(false).write(true).open(path)?;
     fallocate(&file, FallocateFlags::empty(), 0, SIZE).map_err(|error| {
         // Half a ballast would only fill the pool further.
         let _ = fs::remove_file(path);

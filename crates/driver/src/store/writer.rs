@@ -13,6 +13,7 @@ use super::StoreError;
 use super::ballast::Ballast;
 use super::draft::Draft;
 use super::state::{Record, State};
+use crate::private;
 use crate::record::{Group, Node, Snapshot, Volume};
 
 /// The records are in memory: redb needs little.
@@ -127,7 +128,9 @@ fn open(path: &Path) -> Result<Database, StoreError> {
 }
 
 fn create(path: &Path) -> Result<Database, DatabaseError> {
-    Database::builder().set_cache_size(CACHE).create(path)
+    let file = private::options().read(true).write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(|error| DatabaseError::Storage(StorageError::Io(error)))?;
+    Database::builder().set_cache_size(CACHE).create_file(file)
 }
 
 fn load(database: &Database) -> Result<State, redb::Error> {

@@ -19,7 +19,7 @@ use wharf_driver::node::{NodeOptions, NodeVolumes, keep_limits};
 use wharf_driver::points::Point;
 use wharf_driver::pool::{Pool, PoolOptions, Recovery};
 use wharf_driver::service::{Driver, Identity};
-use wharf_driver::{admin, pool_image};
+use wharf_driver::{admin, pool_image, private};
 use wharf_facts::quantity;
 
 use crate::running::{self, LogArgs, Threads, duration};
@@ -149,7 +149,7 @@ impl Serve {
             cgroups: Some(self.cgroup_root.clone()),
         };
         tokio::task::spawn_blocking(move || {
-            std::fs::create_dir_all(&root).with_context(|| format!("--pool {}", root.display()))?;
+            private::create_folder(&root).with_context(|| format!("--pool {}", root.display()))?;
             let folder = match image {
                 Some(size) => pool_image::ensure(&root, size, limit).context("--pool-image")?,
                 None => pool_image::folder(&root),

@@ -16,6 +16,7 @@ mod grow;
 mod health;
 mod life;
 mod limits;
+mod private;
 mod reboot;
 mod running;
 mod sanity;

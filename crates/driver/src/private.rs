@@ -1,0 +1,99 @@
+//! Files and folders that only root can read: images hold the data of every user of the node.
+//!
+//! What is made has its mode from the first moment, so that there is none in which somebody else can open it. What a
+//! driver of an older version made is mended when its pool is opened.
+
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use crate::error::Error;
+
+/// The mode of folders.
+const FOLDER: u32 = 0o700;
+/// The mode of files and sockets.
+pub(crate) const FILE: u32 = 0o600;
+
+/// What a pool's folder, or the folder of a pool's image, holds besides foreign files.
+const OWN: [&str; 12] = [
+    "admin.sock",
+    "admin.sock.new",
+    "ballast",
+    "ephemeral",
+    "lost+found",
+    "partial",
+    "pool",
+    "pool.img",
+    "quarantine",
+    "snapshots",
+    "state.redb",
+    "volumes",
+];
+
+/// Makes a folder, and those above it that are missing; one that exists is left as it is.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn create_folder(folder: &Path) -> Result<(), Error> {
+    let made = DirBuilder::new().recursive(true).mode(FOLDER).create(folder);
+    made.map_err(Error::file("create folder", folder))
+}
+
+/// How files are opened that may have to be made.
+pub(crate) fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(FILE);
+    options
+}
+
+/// Gives a folder of images its mode, and the files in it theirs.
+pub(crate) fn mend_folder(folder: &Path) -> Result<(), Error> {
+    set(folder, FOLDER)?;
+    for entry in entries(folder)? {
+        mend_file(&entry)?;
+    }
+    Ok(())
+}
+
+/// Gives the driver's files in the folder that `--pool` names their modes, and the folder its own if nothing else is in it:
+/// a folder that others use, too, stays open to them.
+pub(crate) fn mend_root(root: &Path) -> Result<(), Error> {
+    let (own, foreign): (Vec<_>, Vec<_>) = entries(root)?.into_iter().partition(is_own);
+    for entry in &own {
+        mend_file(entry)?;
+    }
+    if foreign.is_empty() { set(root, FOLDER) } else { Ok(()) }
+}
+
+fn is_own(entry: &fs::DirEntry) -> bool {
+    let name = entry.file_name();
+    let name = name.to_string_lossy();
+    OWN.contains(&name.as_ref())
+        || name.starts_with("state.redb.old-")
+        || name == ".pool.img.partial"
+}
+
+fn mend_file(entry: &fs::DirEntry) -> Result<(), Error> {
+    let path = entry.path();
+    match entry.file_type() {
+        Ok(kind) if kind.is_file() => set(&path, FILE),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::file("look at", path)(error)),
+    }
+}
+
+fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>, Error> {
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<_>>);
+    entries.map_err(Error::file("list", folder))
+}
+
+/// Sets a mode where it differs, so that a pool that needs no mending is not written to.
+fn set(path: &Path, mode: u32) -> Result<(), Error> {
+    let is = fs::metadata(path).map_err(Error::file("look at", path))?.permissions().mode();
+    if is & 0o7777 == mode {
+        return Ok(());
+    }
+    let changed = fs::set_permissions(path, Permissions::from_mode(mode));
+    changed.map_err(Error::file("set the mode of", path))
+}
