@@ -17,7 +17,7 @@ use crate::store::State;
 /// One volume or snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// `volume` or `snapshot`.
+    /// `volume`, `inline` for a volume that a pod declares, or `snapshot`.
     pub kind: String,
     /// Its id.
     pub id: String,
@@ -190,7 +190,7 @@ fn volume_row(layout: &Layout, volume: &Volume) -> Row {
         _ => String::new(),
     };
     Row {
-        kind: "volume".to_owned(),
+        kind: if volume.ephemeral { "inline" } else { "volume" }.to_owned(),
         id: volume.id.clone(),
         name: volume.name.clone(),
         size: volume.capacity,

@@ -28,6 +28,14 @@ impl Kernel {
         self.loops.iter().filter(same).collect()
     }
 
+    /// Whether a device, or a filesystem on it, is mounted anywhere but at `path`.
+    pub(super) fn mounted_besides(&self, device: &Loop, path: &Path) -> Result<bool, Error> {
+        let number = loopdev::device_number(&device.path)?;
+        let node = Path::new("/").join(device.path.file_name().unwrap_or_default());
+        let of_device = |mount: &&Mount| mount.device == number || mount.root == node;
+        Ok(self.mounts.iter().filter(of_device).any(|mount| mount.point != path))
+    }
+
     /// The topmost mount at a path.
     pub(super) fn mount_at(&self, path: &Path) -> Option<&Mount> {
         // The table has the path without symlinks.

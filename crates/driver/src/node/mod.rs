@@ -7,6 +7,7 @@ mod cgroup;
 mod device;
 mod filesystem;
 mod health;
+mod inline;
 mod keeper;
 mod kernel;
 mod limits;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub use cgroup::Cgroups;
 pub use health::{Ailment, Severity};
+pub use inline::InlineLimits;
 pub use keeper::keep_limits;
 pub use limits::Applied;
 pub use publish::Publish;
@@ -43,6 +45,8 @@ pub struct NodeOptions {
     pub kubelet_root: PathBuf,
     /// Where the cgroups of pods are; `None` where limits are only kept.
     pub cgroups: Option<PathBuf>,
+    /// How much pods may ask for inline.
+    pub inline: InlineLimits,
 }
 
 /// The volumes of a pool on this node.
@@ -55,13 +59,16 @@ pub struct NodeVolumes {
     attaching: Mutex<()>,
     /// Told when limits were applied, for who keeps them on cgroups to come.
     limited: Notify,
+    /// Inline volumes that are being published or removed.
+    inline_calls: inline::InlineCalls,
 }
 
 impl NodeVolumes {
     /// The node part of a pool.
     pub fn new(pool: Arc<Pool>, options: NodeOptions) -> Self {
         let cgroups = options.cgroups.as_deref().map(Cgroups::new);
-        Self { pool, options, cgroups, attaching: Mutex::new(()), limited: Notify::new() }
+        let (attaching, limited, inline_calls) = Default::default();
+        Self { pool, options, cgroups, attaching, limited, inline_calls }
     }
 
     fn refuse_symlinks(&self, path: &Path) -> Result<(), Error> {

@@ -11,8 +11,6 @@ use wharf_mount::mountinfo;
 use super::{NodeVolumes, StageRequest};
 use crate::error::Error;
 use crate::points::Point;
-use crate::pool::NewVolume;
-use crate::private;
 use crate::record::{Access, Publication, Usage, Volume};
 
 /// A volume to be published.
@@ -79,22 +77,6 @@ impl NodeVolumes {
         })?;
         self.pool.reach(Point::PublishDone)?;
         Ok(())
-    }
-
-    /// Makes and publishes a volume that lives as long as its pod.
-    ///
-    /// # Errors
-    /// As creating, staging and publishing.
-    pub fn publish_ephemeral(&self, new: NewVolume, request: &Publish) -> Result<(), Error> {
-        let volume = self.pool.create_volume(new)?;
-        let staging = self.ephemeral_staging(&volume)?;
-        let stage = StageRequest {
-            volume: volume.id.clone(),
-            path: staging.clone(),
-            usage: request.usage.clone(),
-        };
-        self.stage(&stage)?;
-        self.publish(&Publish { staging_path: staging, ..request.clone() })
     }
 
     /// Undoes a publication; a volume that is not published there is unpublished. An ephemeral volume goes with its last.
@@ -221,25 +203,6 @@ impl NodeVolumes {
         let staged = volume.stage.as_ref().is_some_and(|stage| stage.read_only);
         let published = volume.publications.values().any(|publication| publication.read_only);
         if staged || published { Ok(()) } else { self.detach(volume, true) }
-    }
-
-    fn delete_ephemeral(&self, volume: &Volume) -> Result<(), Error> {
-        let staging = self.ephemeral_staging(volume)?;
-        self.unstage(&volume.id, &staging)?;
-        match fs::remove_dir(&staging) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Error::file("remove staging folder", &staging)(error));
-            }
-            _ => {}
-        }
-        self.pool.delete_volume(&volume.id)
-    }
-
-    /// An ephemeral volume is never staged by the orchestrator: it gets a place on the pool.
-    fn ephemeral_staging(&self, volume: &Volume) -> Result<PathBuf, Error> {
-        let path = self.pool.layout().ephemeral(&volume.image);
-        private::create_folder(&path)?;
-        path.canonicalize().map_err(Error::file("resolve", &path))
     }
 }
 

@@ -12,13 +12,15 @@ use wharf_csi_sdk::request::{
     NodeUnpublishVolume, NodeUnstageVolume,
 };
 use wharf_csi_sdk::types::{
-    HealthProblem, NodeInfo, Secrets, StorageHealthStatus, StorageProblem, Usage, VolumeStats,
+    CapacityRange, HealthProblem, NodeInfo, Secrets, StorageHealthStatus, StorageProblem, Usage,
+    VolumeStats,
 };
 use wharf_facts::context;
 
 use super::class::{Class, refuse_unsupported};
 use super::show::{condition, problem};
 use super::{DEFAULT_SIZE, Driver, GRANULARITY, usage};
+use crate::error::Error;
 use crate::limits::Limits;
 use crate::node::{Publish, Severity, StageRequest, Stats as Figures};
 use crate::pool::NewVolume;
@@ -57,7 +59,7 @@ impl Node for Driver {
         let done = match ephemeral {
             None => self.blocking(move |_, node| node.publish(&publish)).await,
             Some(class) => {
-                let new = inline(&publish, class);
+                let new = inline(&publish, class)?;
                 self.blocking(move |_, node| node.publish_ephemeral(new, &publish)).await
             }
         };
@@ -163,17 +165,21 @@ impl StorageHealth for Driver {
 }
 
 /// The volume that an inline publication brings with it. Its id is the orchestrator's, and so is its name.
-fn inline(publish: &Publish, class: Class) -> NewVolume {
-    NewVolume {
+fn inline(publish: &Publish, class: Class) -> Result<NewVolume, Error> {
+    let size = CapacityRange { required: class.size.unwrap_or(DEFAULT_SIZE), limit: None };
+    let capacity = size.fit(GRANULARITY, GRANULARITY, u64::MAX);
+    let capacity = capacity
+        .map_err(|_| Error::invalid("volume_context.size", "a size that a disk can have"))?;
+    Ok(NewVolume {
         id: Some(publish.volume.clone()),
         name: publish.volume.clone(),
         fingerprint: Fingerprint::default(),
         backend: class.backend,
-        capacity: class.size.unwrap_or(DEFAULT_SIZE).next_multiple_of(GRANULARITY),
+        capacity,
         thin: class.thin,
         filesystem: class.filesystem,
         source: None,
         limits: Limits::default(),
         ephemeral: true,
-    }
+    })
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use wharf_csi_sdk::{Endpoint, fault::FaultPlan};
-use wharf_driver::node::{NodeOptions, NodeVolumes};
+use wharf_driver::node::{InlineLimits, NodeOptions, NodeVolumes};
 use wharf_driver::pool::{Pool, PoolOptions};
 use wharf_driver::service::{Driver, Identity};
 use wharf_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
@@ -57,8 +57,12 @@ pub(crate) async fn local_driver(folder: &Path, name: &str, node: &str) -> Arc<D
         Arc::new(pool)
     });
     let pool = pool.await.unwrap();
-    let options =
-        NodeOptions { program_limit: DEADLINE, kubelet_root: folder.to_owned(), cgroups: None };
+    let options = NodeOptions {
+        program_limit: DEADLINE,
+        kubelet_root: folder.to_owned(),
+        cgroups: None,
+        inline: InlineLimits::default(),
+    };
     let volumes = Arc::new(NodeVolumes::new(pool.clone(), options));
     let identity = Identity { name: name.to_owned(), node: node.to_owned(), attach_limit: 16 };
     Arc::new(Driver::new(identity, pool, volumes))

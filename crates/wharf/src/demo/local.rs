@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use wharf_csi_sdk::{Endpoint, fault::FaultPlan};
 use wharf_driver::{
-    node::{NodeOptions, NodeVolumes},
+    node::{InlineLimits, NodeOptions, NodeVolumes},
     pool::{Pool, PoolOptions},
     service::{Driver, Identity},
 };
@@ -47,8 +47,12 @@ pub(super) struct Local {
 impl Local {
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
         let pool = open(folder).await?;
-        let options =
-            NodeOptions { program_limit: PATIENCE, kubelet_root: folder.to_owned(), cgroups: None };
+        let options = NodeOptions {
+            program_limit: PATIENCE,
+            kubelet_root: folder.to_owned(),
+            cgroups: None,
+            inline: InlineLimits::default(),
+        };
         let node = Arc::new(NodeVolumes::new(pool.clone(), options));
         let identity = Identity { name: NAME.to_owned(), node: NODE.to_owned(), attach_limit: 16 };
         let driver = Arc::new(Driver::new(identity, pool.clone(), node));

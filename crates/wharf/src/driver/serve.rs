@@ -15,7 +15,7 @@ use wharf_cli::{Admin, CheckFailure, process_metrics};
 use wharf_csi_sdk::fault::FaultPlan;
 use wharf_csi_sdk::{DriverMetrics, Endpoint, Readiness, Services, Socket};
 use wharf_driver::metrics::PoolMetrics;
-use wharf_driver::node::{NodeOptions, NodeVolumes, keep_limits};
+use wharf_driver::node::{InlineLimits, NodeOptions, NodeVolumes, keep_limits};
 use wharf_driver::points::Point;
 use wharf_driver::pool::{Pool, PoolOptions, Recovery};
 use wharf_driver::service::{Driver, Identity};
@@ -58,6 +58,12 @@ pub(crate) struct Serve {
     /// Where cgroups are mounted; limits of volumes are written to those of the pods that use them
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
     cgroup_root: PathBuf,
+    /// Largest volume that a pod may declare inline, such as 4Gi; without it any that fits on the pool
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    inline_max_size: Option<u64>,
+    /// Volumes that one pod may declare inline; without it any number. Needs podInfoOnMount in the CSIDriver object
+    #[arg(long, value_name = "COUNT")]
+    inline_max_per_pod: Option<u64>,
     /// Serve /healthz, /readyz and /metrics at this address, such as 127.0.0.1:9090
     #[arg(long, value_name = "ADDRESS")]
     http_endpoint: Option<String>,
@@ -147,6 +153,10 @@ impl Serve {
             program_limit: limit,
             kubelet_root: self.kubelet_root.clone(),
             cgroups: Some(self.cgroup_root.clone()),
+            inline: InlineLimits {
+                max_size: self.inline_max_size,
+                max_per_pod: self.inline_max_per_pod,
+            },
         };
         tokio::task::spawn_blocking(move || {
             private::create_folder(&root).with_context(|| format!("--pool {}", root.display()))?;

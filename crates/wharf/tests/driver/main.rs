@@ -14,6 +14,7 @@ mod full;
 mod group;
 mod grow;
 mod health;
+mod inline;
 mod life;
 mod limits;
 mod private;

@@ -1,0 +1,206 @@
+//! Inline volumes: declared in a pod, made by their publish, and gone with their last publication.
+//!
+//! No orchestrator knows such a volume otherwise, so nobody would ever delete one that a failed publish or a crash left:
+//! a publish is undone whole, and a start removes what has no publication any more.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use wharf_facts::quantity;
+use wharf_mount::{Filesystem, format};
+
+use super::{NodeVolumes, Publish, StageRequest};
+use crate::error::Error;
+use crate::pool::NewVolume;
+use crate::private;
+use crate::record::{Access, Volume};
+
+/// The field that says how large an inline volume is.
+const SIZE: &str = "volume_context.size";
+
+/// How much pods may ask for inline; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InlineLimits {
+    /// The largest inline volume, in bytes.
+    pub max_size: Option<u64>,
+    /// Inline volumes of one pod.
+    pub max_per_pod: Option<u64>,
+}
+
+/// Inline volumes that are being published or removed now, with their pods where a publish names one.
+#[derive(Debug, Default)]
+pub(super) struct InlineCalls(Mutex<HashMap<String, Option<String>>>);
+
+/// An inline volume that nobody else publishes or removes while this is held.
+struct InlineGuard<'a> {
+    calls: &'a InlineCalls,
+    volume: String,
+}
+
+impl Drop for InlineGuard<'_> {
+    fn drop(&mut self) {
+        let mut underway = self.calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        underway.remove(&self.volume);
+    }
+}
+
+impl NodeVolumes {
+    /// Makes and publishes a volume that lives as long as its pod. When a step fails, nothing of a volume is left that is
+    /// published nowhere else.
+    ///
+    /// # Errors
+    /// As creating, staging and publishing, and when the volume is too small for its filesystem or beyond a limit.
+    pub fn publish_ephemeral(&self, new: NewVolume, request: &Publish) -> Result<(), Error> {
+        let id = new.id.clone().unwrap_or_else(|| new.name.clone());
+        let known = self.pool.volume(&id).is_ok();
+        if !known {
+            self.check_inline_size(&new, request)?;
+        }
+        let _guard = self.begin_inline(&id, request.pod_uid.as_deref(), !known)?;
+        let published = self.make_and_publish(new, request);
+        if published.is_err()
+            && let Ok(volume) = self.pool.volume(&id)
+            && volume.ephemeral
+            && volume.publications.is_empty()
+            && let Err(error) = self.remove_ephemeral(&volume)
+        {
+            tracing::warn!(volume = id, %error, "failed to remove inline volume, the next start tries again");
+        }
+        published
+    }
+
+    fn make_and_publish(&self, new: NewVolume, request: &Publish) -> Result<(), Error> {
+        let volume = self.pool.create_volume(new)?;
+        if !volume.ephemeral {
+            return Err(Error::Exists(format!("volume {} is not an inline volume", volume.id)));
+        }
+        let staging = self.ephemeral_staging(&volume)?;
+        let stage = StageRequest {
+            volume: volume.id.clone(),
+            path: staging.clone(),
+            usage: request.usage.clone(),
+        };
+        self.stage(&stage)?;
+        self.publish(&Publish { staging_path: staging, ..request.clone() })
+    }
+
+    /// Removes a volume whose last publication is gone, unless a publish of it is under way, which then decides.
+    pub(super) fn delete_ephemeral(&self, volume: &Volume) -> Result<(), Error> {
+        match self.begin_removal(&volume.id) {
+            Some(_guard) => self.remove_ephemeral(volume),
+            None => Ok(()),
+        }
+    }
+
+    /// Unstages and deletes a volume, as far as there is anything of it.
+    fn remove_ephemeral(&self, volume: &Volume) -> Result<(), Error> {
+        let folder = self.pool.layout().ephemeral(&volume.image);
+        let staged = volume.stage.as_ref().map(|stage| stage.path.clone());
+        if let Some(staging) = staged.or_else(|| folder.canonicalize().ok()) {
+            self.unstage(&volume.id, &staging)?;
+        }
+        match fs::remove_dir(&folder) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::file("remove staging folder", &folder)(error));
+            }
+            _ => {}
+        }
+        self.pool.delete_volume(&volume.id)
+    }
+
+    /// An ephemeral volume is never staged by the orchestrator: it gets a place on the pool.
+    fn ephemeral_staging(&self, volume: &Volume) -> Result<PathBuf, Error> {
+        let path = self.pool.layout().ephemeral(&volume.image);
+        private::create_folder(&path)?;
+        path.canonicalize().map_err(Error::file("resolve", &path))
+    }
+
+    /// Refuses a size that no filesystem fits in, or that is larger than a pod may ask for.
+    fn check_inline_size(&self, new: &NewVolume, request: &Publish) -> Result<(), Error> {
+        if let Access::Mount { .. } = request.usage.access {
+            let filesystem = request.usage.filesystem()?.or(new.filesystem);
+            let filesystem = filesystem.unwrap_or(Filesystem::Ext4);
+            let smallest = format::minimum_size(filesystem);
+            if new.capacity < smallest {
+                let expected = format!("at least {} for {filesystem}", human(smallest));
+                return Err(Error::invalid(SIZE, expected));
+            }
+        }
+        match self.options.inline.max_size {
+            Some(max) if new.capacity > max => {
+                let (max, size) = (human(max), human(new.capacity));
+                let expected = format!("at most {max} (--inline-max-size), not {size}");
+                Err(Error::invalid(SIZE, expected))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins a publish, counted among those of its pod if it is a new volume.
+    fn begin_inline(
+        &self,
+        id: &str,
+        pod: Option<&str>,
+        new: bool,
+    ) -> Result<InlineGuard<'_>, Error> {
+        let mut underway = self.inline_calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if underway.contains_key(id) {
+            return Err(Error::Pending(format!(
+                "inline volume {id} is being published or removed: call again"
+            )));
+        }
+        if let Some(max) = self.options.inline.max_per_pod.filter(|_| new) {
+            let Some(pod) = pod else {
+                return Err(Error::invalid(
+                    format!("volume_context.{}", wharf_facts::context::POD_UID),
+                    "the UID of the pod, since --inline-max-per-pod is set: set podInfoOnMount in the CSIDriver object",
+                ));
+            };
+            let mut of_pod: HashSet<&str> = underway
+                .iter()
+                .filter(|(_, other)| other.as_deref() == Some(pod))
+                .map(|(id, _)| id.as_str())
+                .collect();
+            let published = self.inline_volumes_of(pod);
+            of_pod.extend(published.iter().map(String::as_str));
+            if of_pod.len() as u64 >= max {
+                return Err(Error::Precondition(format!(
+                    "pod {pod} has {} inline volumes and may have {max} (--inline-max-per-pod)",
+                    of_pod.len()
+                )));
+            }
+        }
+        underway.insert(id.to_owned(), pod.map(str::to_owned));
+        Ok(InlineGuard { calls: &self.inline_calls, volume: id.to_owned() })
+    }
+
+    /// Begins a removal, unless the volume is being published.
+    fn begin_removal(&self, id: &str) -> Option<InlineGuard<'_>> {
+        let mut underway = self.inline_calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if underway.contains_key(id) {
+            return None;
+        }
+        underway.insert(id.to_owned(), None);
+        Some(InlineGuard { calls: &self.inline_calls, volume: id.to_owned() })
+    }
+
+    /// The inline volumes that are published to a pod.
+    fn inline_volumes_of(&self, pod: &str) -> Vec<String> {
+        self.pool.store().read(|state| {
+            let inline = state.volumes.iter().filter(|volume| volume.ephemeral);
+            let used = inline.filter(|volume| {
+                let mut publications = volume.publications.values();
+                publications.any(|publication| publication.pod_uid.as_deref() == Some(pod))
+            });
+            used.map(|volume| volume.id.clone()).collect()
+        })
+    }
+}
+
+/// Bytes for a person.
+fn human(bytes: u64) -> String {
+    quantity::human(bytes.try_into().unwrap_or(i64::MAX))
+}
