@@ -38,8 +38,22 @@ pub enum Error {
     /// A size that cannot be.
     #[error("{0}")]
     OutOfRange(String),
+    /// The disk has less left than is to be kept free, whoever filled it.
+    #[error(
+        "the pool's disk has {available} bytes left, and {floor} are kept free (--floor): delete volumes, snapshots or \
+         what else is on the disk, or make it larger"
+    )]
+    BelowFloor {
+        /// What the disk has left.
+        available: u64,
+        /// What is kept free.
+        floor: u64,
+    },
     /// The pool cannot hold it.
-    #[error("the pool has {free} bytes left to promise, {wanted} are needed")]
+    #[error(
+        "the pool has {free} bytes left to promise, and {wanted} are needed: delete volumes or snapshots, or make its disk \
+         larger"
+    )]
     Full {
         /// What is left.
         free: u64,
@@ -104,7 +118,7 @@ impl Error {
     /// Whether the pool's filesystem has no room left.
     pub fn is_full(&self) -> bool {
         match self {
-            Self::Full { .. } => true,
+            Self::Full { .. } | Self::BelowFloor { .. } => true,
             Self::Mount(error) => error.is_full(),
             Self::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
             _ => false,

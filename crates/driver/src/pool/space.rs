@@ -3,10 +3,14 @@
 //! A thick volume is owed its whole size, whatever it has written, and a snapshot of it is owed as much again: overwriting
 //! shared blocks takes new ones. Blocks of one family (a volume, its snapshots and clones) may be shared, so of all that a
 //! family is owed, only its largest member is surely on the disk already.
+//!
+//! A snapshot that is a copy shares nothing: once it is made, its blocks are gone from what is available, nothing of it is
+//! ever overwritten, and it is owed nothing more.
 
 use std::collections::HashMap;
 use std::path::Path;
 
+use crate::backend::BackendKind;
 use crate::error::Error;
 use crate::record::Phase;
 use crate::store::State;
@@ -53,7 +57,10 @@ impl Account {
             count(&volume.family, owed - ready, Phase::Creating);
         }
         for snapshot in state.snapshots.iter() {
-            count(&snapshot.family, snapshot.reserved, snapshot.phase);
+            let whole =
+                snapshot.backend == BackendKind::ImageCopy && snapshot.phase != Phase::Creating;
+            let owed = if whole { 0 } else { snapshot.reserved };
+            count(&snapshot.family, owed, snapshot.phase);
         }
         Self { disk, promised, written: families.values().sum(), floor }
     }

@@ -216,8 +216,11 @@ pub(super) fn room_for(
 ) -> Result<(), Error> {
     let (disk, floor) = disk(root, floor)?;
     let account = Account::of(state, disk, floor);
+    if account.below_floor() {
+        return Err(Error::BelowFloor { available: disk.available, floor });
+    }
     let free = account.capacity();
-    if wanted > free || account.below_floor() { Err(Error::Full { free, wanted }) } else { Ok(()) }
+    if wanted > free { Err(Error::Full { free, wanted }) } else { Ok(()) }
 }
 
 fn resume(volume: &Arc<Volume>, new: &NewVolume) -> Result<Arc<Volume>, Error> {

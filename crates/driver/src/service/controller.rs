@@ -59,7 +59,7 @@ impl Volumes for Driver {
         let limits = Limits::default().with(&request.mutable_parameters).map_err(|error| {
             Failure::invalid(format!("mutable_parameters.{}", error.key), error.expected)
         })?;
-        let filesystem = asked_filesystem(&request, class);
+        let filesystem = asked_filesystem(&request.capabilities, class);
         let capacity = self.size(&request, filesystem).await?;
         let new = NewVolume {
             id: None,
@@ -185,13 +185,21 @@ impl CapacityReport for Driver {
             return Ok(AvailableCapacity::default());
         }
         let account = self.blocking(|pool, _| pool.account()).await?;
-        let available = account.capacity() / GRANULARITY * GRANULARITY;
-        // A thin volume is bound by the disk, not by what is left of it.
-        let largest = if class.thin { account.disk.total } else { available };
+        let whole_blocks = |bytes: u64| bytes / GRANULARITY * GRANULARITY;
+        let available = whole_blocks(account.capacity());
+        let largest = match class.thin {
+            _ if account.below_floor() => 0,
+            // A thin volume is bound by the disk, not by what is left of it.
+            true => whole_blocks(account.disk.total),
+            false => available,
+        };
+        let asked = asked_filesystem(&request.capabilities, class);
+        let smallest = smallest(&request.capabilities, asked);
         Ok(AvailableCapacity {
             available,
-            maximum_volume_size: Some(largest),
-            minimum_volume_size: Some(class.filesystem.map_or(SMALLEST, format::minimum_size)),
+            // One that is too small for its filesystem cannot be made.
+            maximum_volume_size: Some(if largest < smallest { 0 } else { largest }),
+            minimum_volume_size: Some(smallest),
         })
     }
 }
@@ -271,13 +279,7 @@ impl Driver {
         let least = match &request.source {
             Some(ContentSource::Snapshot(id)) => self.pool.snapshot(id)?.size,
             Some(ContentSource::Volume(id)) => self.pool.whole_volume(id)?.capacity,
-            None => {
-                // A filesystem that nobody names is ext4.
-                let mounted = |capability: &Capability| !capability.access.is_block();
-                let mounted = request.capabilities.iter().any(mounted);
-                let filesystem = filesystem.or(mounted.then_some(Filesystem::Ext4));
-                filesystem.map_or(SMALLEST, format::minimum_size)
-            }
+            None => smallest(&request.capabilities, filesystem),
         };
         if request.source.is_some()
             && request.capacity.required != 0
@@ -332,9 +334,16 @@ fn shown(volume: &record::Volume) -> bool {
     volume.is_whole() && !volume.ephemeral
 }
 
-fn asked_filesystem(request: &CreateVolume, class: Class) -> Option<Filesystem> {
-    let asked = request
-        .capabilities
+/// The smallest volume that can be used in these ways.
+fn smallest(capabilities: &[Capability], filesystem: Option<Filesystem>) -> u64 {
+    // A filesystem that nobody names is ext4.
+    let mounted = capabilities.iter().any(|capability| !capability.access.is_block());
+    let filesystem = filesystem.or(mounted.then_some(Filesystem::Ext4));
+    filesystem.map_or(SMALLEST, format::minimum_size)
+}
+
+fn asked_filesystem(capabilities: &[Capability], class: Class) -> Option<Filesystem> {
+    let asked = capabilities
         .iter()
         .find_map(|capability| usage(capability.clone()).filesystem().ok().flatten());
     asked.or(class.filesystem)

@@ -337,6 +337,15 @@ impl Client {
         Ok(u64::try_from(answer.available_capacity).unwrap())
     }
 
+    /// What the pool tells of its capacity for a StorageClass with these parameters.
+    pub(crate) async fn capacity_of(
+        &self,
+        parameters: &[(&str, &str)],
+    ) -> Result<csi::GetCapacityResponse, Status> {
+        let request = csi::GetCapacityRequest { parameters: map(parameters), ..Default::default() };
+        call!(self.controller(), get_capacity, request)
+    }
+
     /// The ids of all volumes.
     pub(crate) async fn list(&self) -> Result<Vec<String>, Status> {
         let answer = call!(self.controller(), list_volumes, csi::ListVolumesRequest::default())?;

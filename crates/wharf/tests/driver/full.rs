@@ -9,11 +9,12 @@ use tonic::Code;
 use wharf_mount::loopdev::{self, LoopOptions};
 use wharf_mount::mount::{self, MountOptions};
 use wharf_mount::{Filesystem, format, freeze, space};
+use wharf_proto::csi;
 use wharf_testkit::process::wait_for;
 
 use crate::bench::{Bench, MIB, PoolKind};
 use crate::bytes::{bytes, checksum, checksum_of, read, write};
-use crate::client::{Usage, block, mounted, volume};
+use crate::client::{Usage, block, map, mounted, volume};
 use crate::codes::refused;
 use crate::running::{PATIENCE, Running};
 
@@ -169,6 +170,60 @@ async fn volumes_are_deleted_from_a_pool_that_others_filled() {
     assert_eq!(driver.storage_health().await.unwrap(), Vec::<String>::new());
     driver.stop().await;
     bench.assert_empty();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_pool_tells_that_nothing_can_be_made_thin_or_thick_and_why() {
+    let Some(bench) = Bench::new(POOL) else { return };
+    let driver = bench.start().await;
+    let thin = [("thin", "true")];
+    let told = driver.capacity_of(&thin).await.unwrap();
+    let largest = u64::try_from(told.maximum_volume_size.unwrap()).unwrap();
+    let request = |name: &str, size| csi::CreateVolumeRequest {
+        parameters: map(&thin),
+        ..volume(name, size, block())
+    };
+    let made = driver.create(request("largest", largest)).await.unwrap();
+    refused("more", driver.create(request("more", largest + 4096)).await, Code::OutOfRange);
+    driver.delete(&made.volume_id).await.unwrap();
+
+    let foreign = bench.images().join("foreign");
+    assert_eq!(fill(&foreign).kind(), ErrorKind::StorageFull);
+    for parameters in [&thin[..], &[]] {
+        let told = driver.capacity_of(parameters).await.unwrap();
+        assert_eq!(told.available_capacity, 0, "{parameters:?}");
+        assert_eq!(told.maximum_volume_size, Some(0), "{parameters:?}");
+    }
+    let answer = driver.create(request("thin", 16 * MIB)).await;
+    let said = refused("thin", answer, Code::ResourceExhausted);
+    assert!(said.contains("--floor") && said.contains("delete"), "{said}");
+    assert!(!said.contains(" 0 are needed"), "{said}");
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_is_a_copy_takes_its_space_once() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    mount_pool(&bench);
+    let driver = bench.start().await;
+    let size = 64 * MIB;
+    let id = driver.create(volume("a", size, block())).await.unwrap().volume_id;
+    let usage = Usage::new(&bench, "a", &id, block());
+    driver.bring_up(&usage).await.unwrap();
+    write(&usage.target, &full_of(1, size));
+    driver.take_down(&usage).await.unwrap();
+    let before = driver.capacity().await.unwrap();
+    driver.snapshot("s", &id).await.unwrap();
+    let capacity = driver.capacity().await.unwrap();
+    let taken = before - capacity;
+    assert!((size..size + OVERHEAD).contains(&taken), "{before} - {capacity} = {taken}");
+
+    let told = driver.capacity_of(&[]).await.unwrap();
+    assert_eq!(told.maximum_volume_size, Some(told.available_capacity));
+    let more = driver.create(volume("more", capacity + 4096, block())).await;
+    refused("more", more, Code::ResourceExhausted);
+    driver.create(volume("all", capacity, block())).await.unwrap();
+    driver.stop().await;
 }
 
 /// An ext4 of its own for the pool; its loop device goes with the bench.
