@@ -115,6 +115,11 @@ impl Error {
         move |source| Self::File { operation, path, source }
     }
 
+    /// For `or_else`, where an object that is missing is found out later.
+    pub(crate) fn unless_missing(self) -> Result<(), Self> {
+        if matches!(self, Self::NotFound { .. }) { Ok(()) } else { Err(self) }
+    }
+
     /// Whether the pool's filesystem has no room left.
     pub fn is_full(&self) -> bool {
         match self {

@@ -1,7 +1,7 @@
 //! Volumes that grow.
 
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use wharf_mount::loopdev;
 
@@ -34,6 +34,29 @@ impl Pool {
         let Phase::Expanding { to } = volume.phase else { return Ok(volume) };
         self.reach(Point::ExpandPromised)?;
         self.finish_expand(&volume, to)
+    }
+
+    /// A whole volume that is not growing, so that it can be copied: an expansion that failed half-way is finished first.
+    ///
+    /// # Errors
+    /// When there is no such volume, or its expansion cannot be finished.
+    pub fn settled_volume(&self, id: &str) -> Result<Arc<Volume>, Error> {
+        let volume = self.whole_volume(id)?;
+        if volume.phase == Phase::Ready {
+            return Ok(volume);
+        }
+        // Several clones of one volume may be made at the same time.
+        let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        let volume = self.whole_volume(id)?;
+        let Phase::Expanding { to } = volume.phase else { return Ok(volume) };
+        match (self.finish_expand(&volume, to), self.whole_volume(id)?) {
+            (Ok(grown), _) => Ok(grown),
+            // It keeps the size that it had.
+            (Err(_), kept) if kept.phase == Phase::Ready => Ok(kept),
+            (Err(error), _) => Err(Error::Pending(format!(
+                "volume {id} is being expanded to {to} bytes, which has to be finished before it is copied: {error}"
+            ))),
+        }
     }
 
     /// The rest of an expansion, whose record says so already. Each step may be repeated.

@@ -36,6 +36,9 @@ impl Pool {
     /// # Errors
     /// When the name is taken by other volumes, one is missing or cannot stand still, or the pool is full. Then none is cut.
     pub fn create_group(&self, new: NewGroup) -> Result<Arc<Group>, Error> {
+        for volume in &new.volumes {
+            self.settled_volume(volume).map(drop).or_else(Error::unless_missing)?;
+        }
         let group = self.promise_group(new)?;
         if group.phase != Phase::Creating {
             return Ok(group);

@@ -21,7 +21,7 @@ mod volumes;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wharf_csi_sdk::fault::FaultPlan;
@@ -62,6 +62,8 @@ pub struct Pool {
     store: Store,
     reflink: bool,
     options: PoolOptions,
+    /// Held while an expansion is finished for a copy.
+    settling: Mutex<()>,
 }
 
 impl Pool {
@@ -83,7 +85,7 @@ impl Pool {
         let store = Store::open(&layout.state(), &layout.ballast())?;
         sync::folder(root)?;
         let reflink = clone::reflink_supported(&layout.partial())?;
-        let pool = Self { layout, store, reflink, options };
+        let pool = Self { layout, store, reflink, options, settling: Mutex::new(()) };
         let recovery = pool.recover()?;
         Ok((pool, recovery))
     }

@@ -32,6 +32,8 @@ impl Pool {
     /// # Errors
     /// When the name is taken by a snapshot of another volume, the volume is missing or cannot stand still, or the pool is full.
     pub fn create_snapshot(&self, new: NewSnapshot) -> Result<Arc<Snapshot>, Error> {
+        // A volume that does not exist is found out below, unless the snapshot does.
+        self.settled_volume(&new.volume).map(drop).or_else(Error::unless_missing)?;
         // The volume and the promise are flushed at the same time: neither waits for the other's disk.
         let (flushed, promised) = thread::scope(|scope| {
             let unmade = self.volume_to_flush(&new);

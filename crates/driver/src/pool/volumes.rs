@@ -53,6 +53,9 @@ impl Pool {
     /// # Errors
     /// When the name is taken by another request, the source is missing or too large, or the pool is full.
     pub fn create_volume(&self, new: NewVolume) -> Result<Arc<Volume>, Error> {
+        if let Some(Source::Volume(id)) = &new.source {
+            self.settled_volume(id).map(drop).or_else(Error::unless_missing)?;
+        }
         let volume = self.promise_volume(new)?;
         if volume.phase != Phase::Creating {
             return Ok(volume);

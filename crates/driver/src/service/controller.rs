@@ -278,7 +278,10 @@ impl Driver {
     ) -> Result<u64, CreateVolumeError> {
         let least = match &request.source {
             Some(ContentSource::Snapshot(id)) => self.pool.snapshot(id)?.size,
-            Some(ContentSource::Volume(id)) => self.pool.whole_volume(id)?.capacity,
+            Some(ContentSource::Volume(id)) => {
+                let id = id.clone();
+                self.blocking(move |pool, _| pool.settled_volume(&id)).await?.capacity
+            }
             None => smallest(&request.capabilities, filesystem),
         };
         if request.source.is_some()

@@ -1,12 +1,13 @@
-//! Volumes that grow, to whole blocks.
+//! Volumes that grow: to whole blocks, and to the end before they are copied.
 
 use tonic::Code;
 use wharf_proto::csi;
 
 use crate::bench::{Bench, MIB, PoolKind};
-use crate::client::{Usage, mounted, range, volume};
+use crate::client::{Usage, from_snapshot, from_volume, mounted, range, volume};
 use crate::codes::refused;
 
+const SIZE: u64 = 16 * MIB;
 /// The smallest XFS, which grows mounted with any capabilities.
 const XFS_SIZE: u64 = 300 * MIB;
 const BLOCK: u64 = 4096;
@@ -35,4 +36,38 @@ async fn a_node_expansion_rounds_as_the_controller_does() {
     assert!(said.contains("capacity_range.limit_bytes"), "{said}");
     driver.take_down(&usage).await.unwrap();
     driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expansion_that_was_cut_is_finished_before_a_copy() {
+    for (nth, copy) in ["snapshot", "group", "clone"].into_iter().enumerate() {
+        let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+        let point = ["fail:ExpandGrown", "fail:ExpandAnnounced", "fail:ExpandPromised"][nth];
+        let driver = bench.start_with(&["--fault", point]).await;
+        let id = driver.create(volume("a", SIZE, mounted(""))).await.unwrap().volume_id;
+        driver.expand(&id, 2 * SIZE).await.unwrap_err();
+        assert_eq!(bench.rows()[0].state, "expanding");
+        let source = match copy {
+            "snapshot" => from_snapshot(&driver.snapshot("s", &id).await.unwrap().snapshot_id),
+            "group" => {
+                let group = driver.group("g", &[&id]).await.unwrap();
+                from_snapshot(&group.snapshots[0].snapshot_id)
+            }
+            _ => from_volume(&id),
+        };
+        let request = csi::CreateVolumeRequest {
+            capacity_range: None,
+            volume_content_source: source,
+            ..volume("copy", 0, mounted(""))
+        };
+        let made = driver.create(request).await.unwrap();
+        assert_eq!(made.capacity_bytes, i64::try_from(2 * SIZE).unwrap(), "{copy}");
+        assert!(
+            bench.rows().iter().all(|row| row.state.starts_with("ready")),
+            "{:?}",
+            bench.rows()
+        );
+        assert_eq!(driver.expand(&id, 2 * SIZE).await.unwrap(), 2 * SIZE);
+        driver.stop().await;
+    }
 }
