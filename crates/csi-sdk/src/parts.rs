@@ -69,7 +69,7 @@ impl Parts {
                 Type::PublishReadonly,
             ),
             (self.expansion.is_some(), Type::ExpandVolume),
-            (list.is_some_and(|it| it.shows_published_nodes()), Type::ListVolumesPublishedNodes),
+            (self.lists_published_nodes(), Type::ListVolumesPublishedNodes),
             (
                 list.is_some_and(|it| it.shows_condition())
                     || lookup.is_some_and(|it| it.shows_condition()),
@@ -84,6 +84,12 @@ impl Parts {
         ]
         .into_iter()
         .filter_map(|(on, capability)| on.then_some(capability))
+    }
+
+    /// Whether lists show the nodes that volumes are published to, which needs volumes to be published to nodes.
+    pub(crate) fn lists_published_nodes(&self) -> bool {
+        let shown = self.volume_list.as_ref().is_some_and(|list| list.shows_published_nodes());
+        shown && self.attachments.is_some()
     }
 
     pub(crate) fn node_capabilities(

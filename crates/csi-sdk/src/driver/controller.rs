@@ -72,7 +72,8 @@ pub trait Attachments: Send + Sync + 'static {
 /// LIST_VOLUMES.
 #[async_trait]
 pub trait VolumeList: Send + Sync + 'static {
-    /// Whether entries tell the nodes, which is LIST_VOLUMES_PUBLISHED_NODES.
+    /// Whether entries tell the nodes, which is LIST_VOLUMES_PUBLISHED_NODES; of no effect without
+    /// [`Attachments`].
     fn shows_published_nodes(&self) -> bool {
         false
     }

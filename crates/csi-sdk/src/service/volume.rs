@@ -154,7 +154,7 @@ impl Core {
         let page = Page::new(wire.max_entries, &wire.starting_token)?;
         let entries = list.list(page.after(), page.ask()).await?;
         let (entries, next_token) = page.cut(entries, |entry| &entry.volume.id)?;
-        let (nodes, conditions) = (list.shows_published_nodes(), list.shows_condition());
+        let (nodes, conditions) = (self.parts.lists_published_nodes(), list.shows_condition());
         let entries = entries.into_iter().map(|entry| {
             let (volume, published_node_ids, volume_condition) = shown(entry, nodes, conditions);
             let status = VolumeStatus { published_node_ids, volume_condition };

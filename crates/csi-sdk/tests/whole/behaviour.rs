@@ -151,6 +151,7 @@ async fn what_is_not_handed_in_is_not_there() {
     let memory = Memory::new();
     let plugin = Plugin::builder("part.csi.example.com", "1.0.0")
         .volumes(memory.clone())
+        .volume_list(memory.clone())
         .node(memory.clone())
         .build()
         .unwrap();
@@ -158,8 +159,9 @@ async fn what_is_not_handed_in_is_not_there() {
     let mut client = ControllerClient::new(serving.channel("csi.sock"));
     let capabilities =
         client.controller_get_capabilities(wharf_proto::csi::ControllerGetCapabilitiesRequest {});
-    // CREATE_DELETE_VOLUME and CLONE_VOLUME.
-    assert_eq!(capabilities.await.unwrap().into_inner().capabilities.len(), 2);
+    // CREATE_DELETE_VOLUME, CLONE_VOLUME, LIST_VOLUMES and VOLUME_CONDITION. Nothing is published to nodes, so the list
+    // does not show any, although the driver could.
+    assert_eq!(capabilities.await.unwrap().into_inner().capabilities.len(), 4);
     let snapshot = client.create_snapshot(CreateSnapshotRequest::default()).await.unwrap_err();
     assert_eq!(snapshot.code(), Code::Unimplemented);
     assert_eq!(snapshot.message(), "this driver does not offer CreateSnapshot");

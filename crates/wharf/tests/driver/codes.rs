@@ -357,6 +357,11 @@ async fn what_is_turned_off_is_unimplemented() {
     let driver = bench.start_with(&["--attach=false"]).await;
     let usage = made(&bench, &driver, "a").await;
     refused("attach", driver.attach(&usage).await, Code::Unimplemented);
+    let request = csi::ControllerGetCapabilitiesRequest {};
+    let answer = driver.controller().controller_get_capabilities(request).await;
+    let told = format!("{:?}", inner(answer).unwrap());
+    assert!(told.contains("ListVolumes"), "{told}");
+    assert!(!told.contains("ListVolumesPublishedNodes"), "{told}");
     driver.bring_up(&usage).await.unwrap();
     driver.take_down(&usage).await.unwrap();
     driver.stop().await;
