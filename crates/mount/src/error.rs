@@ -39,7 +39,7 @@ pub enum Error {
     /// A mount flag that makes no sense for a volume.
     #[error("mount flag {flag:?} is not accepted: {expected}")]
     Flag {
-        /// The flag as given.
+        /// The flag, without its value, which may be secret.
         flag: String,
         /// What to do instead.
         expected: &'static str,

@@ -49,7 +49,10 @@ pub fn mount(device: &Path, target: &Path, fs: Filesystem, options: &MountOption
         }
         done => done,
     };
-    done.map_err(|refusal| error(device, target, refusal))?;
+    done.map_err(|refusal| {
+        let reason = flags.redact(refusal.reason);
+        error(device, target, modern::Refusal { reason, ..refusal })
+    })?;
     tracing::debug!(?device, ?target, %fs, "mounted");
     Ok(())
 }

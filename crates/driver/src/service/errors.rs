@@ -24,9 +24,10 @@ impl From<Error> for Failure {
             Error::Mount(Mount::Symlink { .. } | Mount::NotPlain { .. }) => {
                 Self::invalid("path", format!("an absolute path without symlinks: {text}"))
             }
-            Error::Mount(Mount::Flag { .. }) => {
-                Self::invalid("volume_capability.mount.mount_flags", text)
-            }
+            Error::Mount(Mount::Flag { flag, expected }) => Self::invalid(
+                "volume_capability.mount.mount_flags",
+                format!("no flag {flag:?}: {expected}"),
+            ),
             Error::Mount(Mount::Mount { reason, .. })
                 if reason.contains("nknown parameter") || reason.contains("Bad value") =>
             {

@@ -32,7 +32,7 @@ impl Flags {
 
     fn add(&mut self, flag: &str) -> Result<()> {
         if let Some(expected) = refused(flag) {
-            return Err(Error::Flag { flag: flag.to_owned(), expected });
+            return Err(Error::Flag { flag: key(flag).to_owned(), expected });
         }
         if is_for_programs(flag) {
             return Ok(());
@@ -52,6 +52,14 @@ impl Flags {
             self.superblock.push(name);
         }
         Ok(())
+    }
+
+    /// A text without the values of these flags, which may be secret: the kernel may quote them.
+    pub(super) fn redact(&self, text: String) -> String {
+        let values = self.parameters.iter().filter_map(|(_, value)| value.as_deref());
+        // What is shorter is no secret, and part of many words.
+        let values = values.filter(|value| value.len() > 3);
+        values.fold(text, |text, value| text.replace(value, "..."))
     }
 
     /// The filesystem's parameters as one text, for mount(2).
@@ -100,8 +108,7 @@ const GENERIC: &[(&str, MountAttrFlags, MountFlags)] = &[
 const SUPERBLOCK: &[&str] = &["ro", "sync", "dirsync", "lazytime"];
 
 fn refused(flag: &str) -> Option<&'static str> {
-    let key = flag.split('=').next().unwrap_or_default();
-    match key {
+    match key(flag) {
         "bind" | "rbind" | "move" | "remount" => Some("expected a flag, not another operation"),
         "shared" | "rshared" | "private" | "rprivate" | "slave" | "rslave" | "unbindable"
         | "runbindable" => Some("propagation is that of the mount point"),
@@ -109,6 +116,11 @@ fn refused(flag: &str) -> Option<&'static str> {
         "source" => Some("the device is not given by a flag"),
         _ => None,
     }
+}
+
+/// A flag without its value, which may be secret.
+fn key(flag: &str) -> &str {
+    flag.split('=').next().unwrap_or_default()
 }
 
 /// What fstab's readers understand and the kernel does not.
@@ -179,10 +191,18 @@ mod tests {
     }
 
     #[test]
+    fn values_are_taken_out_of_the_kernels_words() {
+        let flags = parse(&["data=hunter2,commit=7"]).unwrap();
+        let told = flags.redact("Bad value 'hunter2' for 'data', 7".to_owned());
+        assert_eq!(told, "Bad value '...' for 'data', 7");
+    }
+
+    #[test]
     fn other_operations_are_no_flags() {
         for flag in ["remount", "bind", "rshared", "loop=/dev/loop0", "source=/dev/vda"] {
             let error = parse(&[flag]).unwrap_err().to_string();
-            assert!(error.contains(flag), "{error}");
+            let (key, value) = flag.split_once('=').unwrap_or((flag, "/"));
+            assert!(error.contains(key) && !error.contains(value), "{error}");
         }
     }
 }

@@ -122,7 +122,7 @@ async fn unknown_parameters_are_refused_by_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mount_flags_are_heeded_and_unknown_ones_refused_with_the_kernels_reason() {
     let Some(bench) = Bench::new(PoolKind::Copy) else { return };
-    let driver = bench.start().await;
+    let driver = bench.start_with(&["-v", "6"]).await;
     let id = driver.create(volume("a", SIZE, mounted(""))).await.unwrap().volume_id;
     let flags = |flags: &[&str]| {
         let capability = mounted_as("", flags, Mode::SingleNodeWriter);
@@ -139,6 +139,14 @@ async fn mount_flags_are_heeded_and_unknown_ones_refused_with_the_kernels_reason
         // Nothing is half staged.
         assert_eq!(crate::bench::loops_below(&bench.images()), Vec::new());
     }
+    for secret in ["loop=hunter2", "data=hunter2", "bogus=hunter2", "noatime,source=hunter2"] {
+        let answer = driver.stage(&flags(&[secret])).await;
+        let said = refused(secret, answer, Code::InvalidArgument);
+        let key = secret.trim_end_matches("=hunter2").trim_start_matches("noatime,");
+        assert!(said.contains(key), "{secret}: {said}");
+        assert!(!said.contains("hunter2"), "{secret}: {said}");
+    }
+    assert!(!driver.log().contains("hunter2"), "{}", driver.log());
     let usage = flags(&["noatime", "nodev", "errors=remount-ro"]);
     driver.bring_up(&usage).await.unwrap();
     let mount = wharf_mount::mountinfo::at(&usage.staging).unwrap().unwrap();
