@@ -62,6 +62,8 @@ impl fmt::Display for Failure {
             Self::Refused { rpc, code, message } => {
                 write!(formatter, "{rpc} failed with {}: {}", code_name(*code), plain(message))?;
                 match class(&Status::new(*code, ""), true) {
+                    // The kubelet takes it for uncertain; a driver that says so has no room, and is done.
+                    _ if *code == Code::ResourceExhausted => Ok(()),
                     ErrorClass::Uncertain => formatter.write_str(
                         " (it may still be at work on it, or have done it: ask again before undoing anything)",
                     ),

@@ -353,6 +353,11 @@ async fn a_refusal_shows_code_and_message_and_no_secret() {
     let line = "NodeUnpublishVolume failed with FailedPrecondition: busy at\\n/mnt; password ***stripped***";
     assert!(text.contains(line) && !text.contains("hunter2"), "{text}");
 
+    let full = Answer::Error(tonic::Status::resource_exhausted("the pool is full"));
+    driver.change(|script| *script = script.clone().with("NodeUnpublishVolume", full.clone()));
+    let (_, text) = failure(&socket, &umount);
+    assert!(text.trim_end().ends_with("ResourceExhausted: the pool is full"), "{text}");
+
     driver.change(|script| *script = script.clone().with("NodeUnpublishVolume", Answer::Never));
     let (code, text) = failure(&socket, &[&umount[..], &["--timeout", "300ms"]].concat());
     assert_eq!(code, 1);
