@@ -164,7 +164,7 @@ impl VolumeLookup for Driver {
     }
 
     async fn get(&self, volume: VolumeId) -> Result<VolumeEntry, ControllerGetVolumeError> {
-        let found = self.blocking(move |pool, node| {
+        let found = self.looking(move |pool, node| {
             let ailments = node.volume_health(&volume)?;
             Ok((pool.volume(&volume)?, ailments))
         });
@@ -184,7 +184,7 @@ impl CapacityReport for Driver {
         if elsewhere || unusable {
             return Ok(AvailableCapacity::default());
         }
-        let account = self.blocking(|pool, _| pool.account()).await?;
+        let account = self.looking(|pool, _| pool.account()).await?;
         let whole_blocks = |bytes: u64| bytes / GRANULARITY * GRANULARITY;
         let available = whole_blocks(account.capacity());
         let largest = match class.thin {
@@ -251,7 +251,7 @@ impl VolumeHealth for Driver {
         &self,
         volume: VolumeId,
     ) -> Result<Vec<HealthProblem>, ControllerGetVolumeHealthError> {
-        let found = self.blocking(move |_, node| node.volume_health(&volume)).await?;
+        let found = self.looking(move |_, node| node.volume_health(&volume)).await?;
         Ok(found.into_iter().map(problem).collect())
     }
 
@@ -315,7 +315,7 @@ impl Driver {
         after: Option<VolumeId>,
         limit: usize,
     ) -> Result<Vec<(Arc<record::Volume>, Vec<Ailment>)>, Error> {
-        self.blocking(move |pool, node| {
+        self.looking(move |pool, node| {
             let volumes: Vec<_> = pool.store().read(|state| {
                 let volumes = state.volumes.after(after.as_deref());
                 volumes.filter(|volume| shown(volume)).take(limit).cloned().collect()

@@ -18,8 +18,10 @@ use crate::node::{NodeVolumes, Severity};
 use crate::pool::Pool;
 use crate::record::{Access, Usage};
 
-/// Calls that work on disks at the same time; more wait.
+/// Calls that change something at the same time, and as many that only look; more wait.
 const PARALLEL: usize = 64;
+/// Questions whether the pool can be used, which depend on no other call.
+const READINESS: usize = 1;
 /// Images are whole blocks.
 const GRANULARITY: u64 = 4096;
 /// What a volume gets when nothing is asked for.
@@ -57,28 +59,49 @@ pub struct Driver {
     pool: Arc<Pool>,
     node: Arc<NodeVolumes>,
     disks: Arc<Semaphore>,
+    looks: Arc<Semaphore>,
+    readiness: Arc<Semaphore>,
 }
 
 impl Driver {
     /// A driver over a pool.
     pub fn new(identity: Identity, pool: Arc<Pool>, node: Arc<NodeVolumes>) -> Self {
-        Self { identity, pool, node, disks: Arc::new(Semaphore::new(PARALLEL)) }
+        let [disks, looks, readiness] =
+            [PARALLEL, PARALLEL, READINESS].map(|count| Arc::new(Semaphore::new(count)));
+        Self { identity, pool, node, disks, looks, readiness }
     }
 
     /// Why the pool cannot be used now, if it cannot.
     pub async fn pool_ailment(&self) -> Option<String> {
-        let found = self.blocking(|_, node| Ok(node.pool_health())).await.ok().flatten();
+        let found = self.with(&self.readiness, |_, node| Ok(node.pool_health()));
+        let found = found.await.ok().flatten();
         found
             .filter(|ailment| ailment.severity >= Severity::Inaccessible)
             .map(|ailment| ailment.message)
     }
 
-    /// Runs what blocks, away from the event loop and not too much of it at once.
+    /// Runs a call that changes something, away from the event loop and not too many of them at once.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Pool, &NodeVolumes) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let permit = self.disks.clone().acquire_owned().await;
+        self.with(&self.disks, work).await
+    }
+
+    /// Runs a call that only looks: at a filesystem that hangs it may never end, and must not hold up those that unmount.
+    async fn looking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Pool, &NodeVolumes) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.with(&self.looks, work).await
+    }
+
+    async fn with<T: Send + 'static>(
+        &self,
+        permits: &Arc<Semaphore>,
+        work: impl FnOnce(&Pool, &NodeVolumes) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let permit = permits.clone().acquire_owned().await;
         let (pool, node) = (self.pool.clone(), self.node.clone());
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -98,3 +121,6 @@ fn usage(capability: Capability) -> Usage {
     };
     Usage { mode: capability.mode, access }
 }
+
+#[cfg(test)]
+mod tests;

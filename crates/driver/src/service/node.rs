@@ -105,7 +105,7 @@ impl Stats for Driver {
         &self,
         request: NodeGetVolumeStats,
     ) -> Result<VolumeStats, NodeGetVolumeStatsError> {
-        let found = self.blocking(move |_, node| {
+        let found = self.looking(move |_, node| {
             let figures = node.stats(&request.volume, &request.volume_path)?;
             Ok((figures, node.volume_health(&request.volume)?))
         });
@@ -142,7 +142,7 @@ impl NodeVolumeHealth for Driver {
         &self,
         request: NodeGetVolumeHealth,
     ) -> Result<Vec<HealthProblem>, NodeGetVolumeHealthError> {
-        let found = self.blocking(move |_, node| node.volume_health(&request.volume)).await?;
+        let found = self.looking(move |_, node| node.volume_health(&request.volume)).await?;
         Ok(found.into_iter().map(problem).collect())
     }
 }
@@ -150,7 +150,7 @@ impl NodeVolumeHealth for Driver {
 #[async_trait]
 impl StorageHealth for Driver {
     async fn health(&self, _: Secrets) -> Result<Vec<StorageProblem>, Failure> {
-        let found = self.blocking(|_, node| Ok(node.pool_health())).await?;
+        let found = self.looking(|_, node| Ok(node.pool_health())).await?;
         let problem = found.map(|ailment| StorageProblem {
             status: match ailment.severity {
                 Severity::Degraded => StorageHealthStatus::Degraded,
