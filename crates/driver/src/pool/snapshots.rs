@@ -117,9 +117,18 @@ impl Pool {
         let (id, image) = (fresh_id("snap-")?, fresh_id("")?);
         let (root, floor) = (self.layout.root().to_owned(), self.options.floor);
         self.store.update(move |draft| {
-            if let Some(snapshot) = draft.snapshots.named(&new.name) {
-                return resume(snapshot, &new.volume);
-            }
+            let (id, image) = match draft.snapshots.named(&new.name).cloned() {
+                None => (id, image),
+                Some(snapshot) => {
+                    let snapshot = resume(&snapshot, &new.volume)?;
+                    if snapshot.phase != Phase::Creating {
+                        return Ok(snapshot);
+                    }
+                    // Its volume may have grown or gone since: all but the id is promised again.
+                    draft.remove::<Snapshot>(&snapshot.id);
+                    (snapshot.id.clone(), snapshot.image.clone())
+                }
+            };
             let snapshot = promised(draft, &new, id, image, None)?;
             room_for(draft, &root, floor, snapshot.reserved)?;
             let id = snapshot.id.clone();

@@ -47,6 +47,14 @@ struct Heritage {
     size: u64,
 }
 
+/// What became of a request for a volume.
+enum Promise {
+    /// The volume is promised, or whole.
+    Kept(Arc<Volume>),
+    /// The volume was promised before a crash and cannot be made any more: nothing of it may stay.
+    Broken(Arc<Volume>, Error),
+}
+
 impl Pool {
     /// Makes a volume, or goes on making it after a crash. Idempotent by name.
     ///
@@ -56,7 +64,13 @@ impl Pool {
         if let Some(Source::Volume(id)) = &new.source {
             self.settled_volume(id).map(drop).or_else(Error::unless_missing)?;
         }
-        let volume = self.promise_volume(new)?;
+        let volume = match self.promise_volume(new)? {
+            Promise::Kept(volume) => volume,
+            Promise::Broken(volume, error) => {
+                self.abandon_volume(&volume);
+                return Err(error);
+            }
+        };
         if volume.phase != Phase::Creating {
             return Ok(volume);
         }
@@ -72,6 +86,15 @@ impl Pool {
         })?;
         self.reach(Point::CreateReady)?;
         Ok(ready)
+    }
+
+    /// Takes back what a request promised before a crash and cannot have any more, such as a copy of a source that is gone.
+    pub fn give_up_volume(&self, name: &str, fingerprint: &Fingerprint) {
+        let promised = self.store.read(|state| state.volumes.named(name).cloned());
+        let same = |volume: &Arc<Volume>| volume.fingerprint.difference(fingerprint).is_none();
+        if let Some(volume) = promised.filter(|it| it.phase == Phase::Creating).filter(same) {
+            self.abandon_volume(&volume);
+        }
     }
 
     /// Deletes a volume; one that does not exist is deleted.
@@ -106,19 +129,13 @@ impl Pool {
         Ok(())
     }
 
-    fn promise_volume(&self, new: NewVolume) -> Result<Arc<Volume>, Error> {
+    fn promise_volume(&self, new: NewVolume) -> Result<Promise, Error> {
         let id = new.id.clone().map_or_else(|| fresh_id("vol-"), Ok)?;
         let image = fresh_id("")?;
         let (root, floor) = (self.layout.root().to_owned(), self.options.floor);
         let default = self.default_backend();
         let reflink = self.reflink;
-        self.store.update(move |draft| {
-            if let Some(volume) = draft.volumes.named(&new.name) {
-                return resume(volume, &new);
-            }
-            if draft.volumes.get(&id).is_some() {
-                return Err(Error::Exists(format!("volume {id} has that id and another name")));
-            }
+        let plan = move |draft: &Draft<'_>, id: String, image: String, new: NewVolume| {
             let heritage = heritage(draft, new.source.as_ref(), default)?;
             if new.capacity < heritage.size {
                 return Err(Error::OutOfRange(format!(
@@ -136,9 +153,9 @@ impl Pool {
             room_for(draft, &root, floor, if new.thin { 0 } else { new.capacity })?;
             // Only a copy that shares blocks joins its source's family.
             let family = heritage.family.filter(|_| backend == BackendKind::ImageReflink);
-            draft.put(Volume {
+            Ok(Volume {
                 family: family.unwrap_or_else(|| id.clone()),
-                id: id.clone(),
+                id,
                 name: new.name,
                 image,
                 fingerprint: new.fingerprint,
@@ -154,8 +171,29 @@ impl Pool {
                 stage: None,
                 publications: Default::default(),
                 ephemeral: new.ephemeral,
-            });
-            draft.volumes.get(&id).cloned().ok_or_else(|| Error::no_volume(&id))
+            })
+        };
+        self.store.update(move |draft| {
+            let Some(old) = draft.volumes.named(&new.name).cloned() else {
+                if draft.volumes.get(&id).is_some() {
+                    return Err(Error::Exists(format!("volume {id} has that id and another name")));
+                }
+                let volume = plan(draft, id, image, new)?;
+                return Ok(Promise::Kept(put(draft, volume)));
+            };
+            resume(&old, &new)?;
+            if old.phase != Phase::Creating {
+                return Ok(Promise::Kept(old));
+            }
+            // Its source may have grown, been written to or gone since: all but the id is promised again.
+            draft.remove::<Volume>(&old.id);
+            match plan(draft, old.id.clone(), old.image.clone(), new) {
+                Ok(volume) => Ok(Promise::Kept(put(draft, volume))),
+                Err(error) => {
+                    put(draft, Volume::clone(&old));
+                    Ok(Promise::Broken(old, error))
+                }
+            }
         })
     }
 
@@ -226,12 +264,20 @@ pub(super) fn room_for(
     if wanted > free { Err(Error::Full { free, wanted }) } else { Ok(()) }
 }
 
-fn resume(volume: &Arc<Volume>, new: &NewVolume) -> Result<Arc<Volume>, Error> {
+/// Puts a record, and gives it as it is kept.
+fn put(draft: &mut Draft<'_>, volume: Volume) -> Arc<Volume> {
+    let kept = Arc::new(volume.clone());
+    draft.put(volume);
+    kept
+}
+
+/// Refuses a name that another request has taken.
+fn resume(volume: &Volume, new: &NewVolume) -> Result<(), Error> {
     if volume.phase == Phase::Deleting {
         return Err(Error::Pending(format!("volume {} of that name is being deleted", volume.id)));
     }
     match volume.fingerprint.difference(&new.fingerprint) {
-        None => Ok(volume.clone()),
+        None => Ok(()),
         Some(part) => Err(Error::Exists(format!(
             "volume {} has that name and was asked for with another {part}",
             volume.id

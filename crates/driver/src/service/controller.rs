@@ -27,8 +27,8 @@ use super::show::problem;
 use super::{DEFAULT_SIZE, Driver, GRANULARITY, SMALLEST, usage};
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::node::{Ailment, Applied};
-use crate::pool::NewVolume;
+use crate::node::{Ailment, Applied, NodeVolumes};
+use crate::pool::{NewVolume, Pool};
 use crate::record::{self, Access, Attachment, Content, Source};
 
 #[async_trait]
@@ -47,6 +47,7 @@ impl Volumes for Driver {
     }
 
     async fn create(&self, request: CreateVolume) -> Result<Volume, CreateVolumeError> {
+        use CreateVolumeError::{OutOfRange, SourceNotFound};
         refuse_unsupported(&request.capabilities)?;
         let class = Class::of_volume(&request.parameters)?;
         if !request.topology.is_met_by(&[self.identity.topology()]) {
@@ -60,7 +61,18 @@ impl Volumes for Driver {
             Failure::invalid(format!("mutable_parameters.{}", error.key), error.expected)
         })?;
         let filesystem = asked_filesystem(&request.capabilities, class);
-        let capacity = self.size(&request, filesystem).await?;
+        let capacity = match self.size(&request, filesystem).await {
+            Err(error @ (SourceNotFound(_) | OutOfRange(_))) => {
+                let (name, fingerprint) = (request.name, request.fingerprint);
+                let given_up = move |pool: &Pool, _: &NodeVolumes| {
+                    pool.give_up_volume(&name, &fingerprint);
+                    Ok(())
+                };
+                self.blocking(given_up).await?;
+                return Err(error);
+            }
+            capacity => capacity?,
+        };
         let new = NewVolume {
             id: None,
             name: request.name,
