@@ -65,7 +65,8 @@ fn from_clone(manifest: &str) -> String {
     };
     let manifest: Vec<_> = manifest.lines().map(line).collect();
     assert!(!manifest.concat().contains("github.com"), "{manifest:?}");
-    manifest.join("\n")
+    // Below the clone's folder, where the output of cargo is, a package would be looked for in the clone's workspace.
+    manifest.join("\n") + "\n[workspace]\n"
 }
 
 fn cargo(project: &Path, target: &Path, args: &[&str]) {

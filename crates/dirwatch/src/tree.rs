@@ -1,9 +1,9 @@
 //! A pass of listening and looking until both agree.
 
 use std::collections::BTreeSet;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
@@ -186,7 +186,7 @@ impl Tree {
     fn make_root(&mut self) {
         let Some(mode) = self.options.create_root.filter(|_| !self.root_was_there) else { return };
         let root = &self.options.root;
-        if let Err(error) = DirBuilder::new().recursive(true).mode(mode).create(root) {
+        if let Err(error) = make_folder(root, mode) {
             self.health.degraded(|| format!("cannot make the folder {}: {error}", root.display()));
         }
     }
@@ -294,5 +294,17 @@ impl Visitor for Visit<'_> {
     fn unknown(&mut self, path: &Path, error: &io::Error) {
         self.known.skip(path);
         self.health.unknown(path, error);
+    }
+}
+
+/// Makes a folder with this mode, whatever the umask; one that is there stays as it is.
+fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
+    if let Some(parent) = folder.parent() {
+        DirBuilder::new().recursive(true).mode(mode).create(parent)?;
+    }
+    match DirBuilder::new().mode(mode).create(folder) {
+        Ok(()) => std::fs::set_permissions(folder, Permissions::from_mode(mode)),
+        Err(_) if folder.is_dir() => Ok(()),
+        Err(error) => Err(error),
     }
 }

@@ -93,9 +93,21 @@ pub struct RegistrationError {
     pub source: io::Error,
 }
 
+/// Makes a folder that every user can read, whatever the umask; one that is there stays as it is.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if let Some(parent) = folder.parent() {
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(parent)?;
+    }
+    match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+        Ok(()) => std::fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE)),
+        Err(_) if folder.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Makes the file appear whole: a proxy that looks at it between two writes would see no JSON.
 fn write(folder: &Path, draft: &Path, target: &Path, text: &str) -> io::Result<File> {
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
+    make_folder(folder)?;
     match std::fs::remove_file(draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

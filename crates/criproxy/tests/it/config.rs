@@ -257,10 +257,11 @@ fn a_file_of_a_stranger_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("a.json");
     write(&path, &server("/a"));
-    if chown(&path, Some(65_534), None).is_err() {
+    if !rustix::process::geteuid().is_root() {
         wharf_testkit::skip::record(None, "needs root");
         return;
     }
+    chown(&path, Some(65_534), None).unwrap();
     let report = check(place.path());
     let text = report.to_string();
     assert!(!report.is_ok() && text.contains("a.json: owned by uid 65534"), "{text}");
