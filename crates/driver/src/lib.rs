@@ -2,11 +2,12 @@
 //!
 //! A volume is an image on a pool, a loop device on the image, and a filesystem or the bare device for a pod. Whatever is
 //! promised is written down first ([`store`]), whatever is done can be done again ([`pool`], [`node`]), and whatever the
-//! kernel knows (mounts, loop devices) is asked of it and never remembered. So a crash costs time and nothing else.
+//! kernel knows (mounts, loop devices) is asked of it: what is remembered of it is a hint. So a crash costs time and nothing else.
 //!
 //! - [`record`]: what is written down.
 //! - [`store`]: where and how; redb on the pool, with group commit.
 //! - [`backend`]: how images are made and copied.
+//! - `devices`: the loop devices of images, attached and detached in one place.
 //! - [`pool`]: volumes, snapshots and groups, from promise to deletion.
 //! - [`node`]: stage, publish, limits, health.
 //! - [`service`]: all of it as CSI sees it, on the SDK's traits.
@@ -16,6 +17,7 @@
 
 pub mod admin;
 pub mod backend;
+mod devices;
 pub mod error;
 pub mod inspect;
 pub mod limits;

@@ -68,6 +68,10 @@ impl Collector for PoolMetrics {
             &quarantined,
             "kind",
         )?;
+        let left = ConstCounter::new(self.0.detaches_left_to_others());
+        let help = "Detaches of loop devices that were left to others, who still held the device";
+        let name = "wharf_driver_detaches_left_to_others";
+        left.encode(encoder.encode_descriptor(name, help, None, left.metric_type())?)?;
         let failures = ConstCounter::new(self.0.store().commit_failures());
         let help = "Commits and flushes that the pool's disk refused";
         let family = encoder.encode_descriptor(

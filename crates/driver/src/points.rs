@@ -85,6 +85,12 @@ wharf_csi_sdk::fault_points! {
         DetachKept,
         /// The stage is promised.
         StagePromised,
+        /// The device that a journal is replayed through is there.
+        ReplayAttached,
+        /// The filesystem is mounted so that the kernel replays its journal.
+        ReplayMounted,
+        /// The journal is replayed, the device not yet gone.
+        ReplayUnmounted,
         /// The loop device is there.
         StageAttached,
         /// A format is promised.
@@ -119,6 +125,8 @@ wharf_csi_sdk::fault_points! {
         UnpublishUnmounted,
         /// The target path is gone.
         UnpublishTargetGone,
+        /// The publication is forgotten, its device not yet detached.
+        UnpublishForgotten,
         /// The publication is forgotten, its caller not yet told.
         UnpublishDone,
     }

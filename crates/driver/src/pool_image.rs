@@ -1,11 +1,12 @@
 //! A pool of its own: an XFS filesystem in an image, for folders whose filesystem cannot share blocks.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use wharf_mount::format::{self, FormatOptions};
-use wharf_mount::loopdev::{self, LoopOptions};
+use wharf_mount::loopdev::{self, HeldLoop, LoopOptions};
 use wharf_mount::mount::{self, MountOptions};
 use wharf_mount::probe::{self, Signature};
 use wharf_mount::{Filesystem, mountinfo, space, sync};
@@ -44,7 +45,10 @@ pub fn ensure(root: &Path, size: u64, limit: Duration) -> Result<PathBuf, Error>
         )));
     };
     let device = match attached(&file, &image)? {
-        Some(device) => device,
+        Some(mut device) => {
+            device.keep()?;
+            device
+        }
         None => loopdev::attach(
             &file,
             &LoopOptions { read_only: false, direct_io: true, block_size: None },
@@ -68,8 +72,11 @@ fn make(root: &Path, image: &Path, size: u64, limit: Duration) -> Result<(), Err
     Ok(sync::folder(root)?)
 }
 
-fn attached(file: &File, image: &Path) -> Result<Option<loopdev::Loop>, Error> {
-    use std::os::unix::fs::MetadataExt;
+fn attached(file: &File, image: &Path) -> Result<Option<HeldLoop>, Error> {
     let metadata = file.metadata().map_err(Error::file("look at pool image", image))?;
-    Ok(loopdev::find(metadata.dev(), metadata.ino())?.into_iter().next())
+    let identity = (metadata.dev(), metadata.ino());
+    match loopdev::find(identity.0, identity.1)?.first() {
+        Some(device) => Ok(HeldLoop::open(device.number, identity)?),
+        None => Ok(None),
+    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::{Error, Result, sys};
+use crate::{Error, Result, mounted::Mounted, sys};
 
 /// A frozen filesystem; thawed when this is dropped, also by a panic.
 ///
@@ -18,29 +18,41 @@ pub struct Frozen {
     mount_point: PathBuf,
 }
 
-/// Flushes the filesystem mounted at `mount_point` and stops all writes to it.
-///
-/// Blocks for as long as the flush takes, which on a broken disk is for ever: run it on a thread that
-/// may be lost. Writers wait inside the kernel, unkillably, until it is thawed. [`Error::Busy`] if it
-/// is already frozen.
+/// Flushes the filesystem mounted at `mount_point` and stops all writes to it, as [`Mounted::freeze`].
 pub fn freeze(mount_point: &Path) -> Result<Frozen> {
-    let root = File::open(mount_point).map_err(Error::io("open", mount_point))?;
-    match sys::fs::freeze(&root) {
-        Ok(()) => Ok(Frozen { root: Some(root), mount_point: mount_point.to_owned() }),
-        Err(Errno::BUSY) => Err(Error::Busy { operation: "freeze", path: mount_point.to_owned() }),
-        Err(Errno::OPNOTSUPP) => Err(Error::Unsupported {
-            operation: "freezing",
-            path: mount_point.to_owned(),
-            source: Errno::OPNOTSUPP.into(),
-        }),
-        Err(errno) => Err(Error::io("freeze", mount_point)(errno)),
-    }
+    Mounted::any(mount_point)?.freeze()
 }
 
 /// Thaws the filesystem mounted at `mount_point`, whoever froze it; false if it was not frozen.
 pub fn thaw(mount_point: &Path) -> Result<bool> {
-    let root = File::open(mount_point).map_err(Error::io("open", mount_point))?;
-    thaw_root(&root, mount_point)
+    Mounted::any(mount_point)?.thaw()
+}
+
+impl Mounted {
+    /// Flushes the filesystem and stops all writes to it.
+    ///
+    /// Blocks for as long as the flush takes, which on a broken disk is for ever: run it on a thread that
+    /// may be lost. Writers wait inside the kernel, unkillably, until it is thawed. [`Error::Busy`] if it
+    /// is already frozen.
+    pub fn freeze(self) -> Result<Frozen> {
+        let (root, mount_point) = self.into_parts();
+        match sys::fs::freeze(&root) {
+            Ok(()) => Ok(Frozen { root: Some(root), mount_point }),
+            Err(Errno::BUSY) => Err(Error::Busy { operation: "freeze", path: mount_point }),
+            Err(Errno::OPNOTSUPP) => Err(Error::Unsupported {
+                operation: "freezing",
+                path: mount_point,
+                source: Errno::OPNOTSUPP.into(),
+            }),
+            Err(errno) => Err(Error::io("freeze", mount_point)(errno)),
+        }
+    }
+
+    /// Thaws the filesystem, whoever froze it; false if it was not frozen.
+    pub fn thaw(self) -> Result<bool> {
+        let (root, mount_point) = self.into_parts();
+        thaw_root(&root, &mount_point)
+    }
 }
 
 impl Frozen {

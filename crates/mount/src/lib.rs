@@ -10,7 +10,8 @@
 //! no symlink can be slipped in between a check and its use.
 //!
 //! - [`mountinfo`], [`mount`], [`paths`]: what is mounted where; to mount and to unmount.
-//! - [`loopdev`]: image files as block devices.
+//! - [`mounted`]: a mounted filesystem, held by its root, so that what is done to it is done to no other.
+//! - [`loopdev`]: image files as block devices; [`holders`]: who else uses one.
 //! - [`probe`], [`format`](mod@format), [`check`], [`grow`]: the filesystem inside an image or a device.
 //! - [`clone`](mod@clone), [`extents`], [`space`], [`attribute`], [`sync`]: image files on their pool.
 //! - [`freeze`]: a filesystem that holds still while it is cloned, and is thawed whatever happens.
@@ -28,8 +29,10 @@ pub mod format;
 pub mod freeze;
 pub mod grow;
 pub mod heap;
+pub mod holders;
 pub mod loopdev;
 pub mod mount;
+pub mod mounted;
 pub mod mountinfo;
 pub mod paths;
 pub mod probe;

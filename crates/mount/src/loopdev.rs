@@ -14,9 +14,11 @@ use rustix::io::Errno;
 use crate::{Error, Result, sys};
 
 mod detach;
+mod held;
 mod node;
 
 pub use detach::detach;
+pub use held::HeldLoop;
 
 const CONTROL: &str = "/dev/loop-control";
 
@@ -38,8 +40,16 @@ pub struct Loop {
     pub read_only: bool,
     /// The image is read and written past the page cache.
     pub direct_io: bool,
-    /// It is being detached: it will be gone once its last user has closed it.
+    /// It is being detached: it will be gone once its last user, in whatever mount namespace, has closed it. Until then it
+    /// is an attachment like any other, and its filesystem may still be written to.
     pub clearing: bool,
+}
+
+impl Loop {
+    /// The image's device number and inode.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
 }
 
 /// A loop device as the kernel describes it.
@@ -70,7 +80,7 @@ pub struct LoopOptions {
 ///
 /// [`Loop::direct_io`] says whether direct I/O, if asked for, could be had. The device stays
 /// attached until it is [detached](detach()), also beyond the life of this process.
-pub fn attach(image: &File, options: &LoopOptions) -> Result<Loop> {
+pub fn attach(image: &File, options: &LoopOptions) -> Result<HeldLoop> {
     let control = OpenOptions::new().read(true).write(true).open(CONTROL).map_err(no_device)?;
     for _ in 0..RACES {
         let number = sys::loops::free(&control).map_err(|errno| no_device(errno.into()))?;
@@ -78,7 +88,7 @@ pub fn attach(image: &File, options: &LoopOptions) -> Result<Loop> {
         node::ensure(&path, number)?;
         let device = open(&path, options.read_only)?;
         match configure(&device, image, options) {
-            Ok(()) => return settled(&device, number, path, image),
+            Ok(()) => return settled(device, number, path, image),
             Err(Errno::BUSY) => continue,
             Err(errno) => return Err(Error::file("attach a loop device to", image)(errno)),
         }
@@ -120,12 +130,6 @@ pub fn list() -> Result<Vec<LoopStatus>> {
     Ok(found)
 }
 
-/// Has the device take the size that its image has now.
-pub fn set_capacity(loopdev: &Loop) -> Result<()> {
-    let device = open(&loopdev.path, true)?;
-    sys::loops::set_capacity(&device).map_err(Error::io("resize", &loopdev.path))
-}
-
 /// The number of the block device at `path`, as mounts of it have it.
 pub fn device_number(path: &Path) -> Result<u64> {
     let metadata = path.metadata().map_err(Error::io("look at", path))?;
@@ -165,13 +169,13 @@ fn configure(device: &File, image: &File, options: &LoopOptions) -> rustix::io::
 }
 
 /// What became of it: the kernel may have dropped direct I/O without a word.
-fn settled(device: &File, number: u32, path: PathBuf, image: &File) -> Result<Loop> {
-    let info = sys::loops::status(device).map_err(Error::io("ask for the status of", &path))?;
+fn settled(device: File, number: u32, path: PathBuf, image: &File) -> Result<HeldLoop> {
+    let info = sys::loops::status(&device).map_err(Error::io("ask for the status of", &path))?;
     let loopdev = describe(number, path, &info);
     tracing::debug!(
         device = ?loopdev.path, image = ?crate::error::path_of(image), direct_io = loopdev.direct_io, "attached"
     );
-    Ok(loopdev)
+    Ok(HeldLoop::new(device, loopdev))
 }
 
 fn describe(number: u32, path: PathBuf, info: &sys::loops::Info) -> Loop {

@@ -5,6 +5,9 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags, makedev, statx};
+use rustix::io::Errno;
+
 use crate::{Error, Result};
 
 const TABLE: &str = "/proc/self/mountinfo";
@@ -42,6 +45,22 @@ impl Mount {
     }
 }
 
+/// What is mounted at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MountRoot {
+    /// The filesystem's device number, in the form of `st_dev`.
+    pub device: u64,
+    /// The number of the block device whose node is mounted there, if that is what is.
+    pub node: Option<u64>,
+}
+
+impl MountRoot {
+    /// Whether it shows the block device with the number `rdev`: a filesystem on it, or its node.
+    pub fn shows(&self, rdev: u64) -> bool {
+        self.device == rdev || self.node == Some(rdev)
+    }
+}
+
 /// All mounts that this process sees.
 pub fn table() -> Result<Vec<Mount>> {
     let text = std::fs::read(TABLE).map_err(Error::io("read", TABLE))?;
@@ -55,6 +74,35 @@ pub fn table() -> Result<Vec<Mount>> {
 pub fn at(path: &Path) -> Result<Option<Mount>> {
     let Some(point) = plain(path)? else { return Ok(None) };
     Ok(topmost(table()?, &point))
+}
+
+/// What `path` shows if something is mounted exactly there: known without the table, however long that is.
+///
+/// A symlink is not followed.
+pub fn root_at(path: &Path) -> Result<Option<MountRoot>> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found = match statx(CWD, path, flags, StatxFlags::TYPE) {
+        Ok(found) => found,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        // A filesystem that has shut down says nothing of its root: the table has it.
+        Err(_) => {
+            return Ok(at(path)?.map(|mount| MountRoot { device: mount.device, node: None }));
+        }
+    };
+    if !found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+        // Kernels before 5.8 do not say.
+        if at(path)?.is_none() {
+            return Ok(None);
+        }
+    } else if !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        return Ok(None);
+    }
+    let kind = FileType::from_raw_mode(found.stx_mode.into());
+    let node = makedev(found.stx_rdev_major, found.stx_rdev_minor);
+    Ok(Some(MountRoot {
+        device: makedev(found.stx_dev_major, found.stx_dev_minor),
+        node: (kind == FileType::BlockDevice).then_some(node),
+    }))
 }
 
 /// All mounts of the filesystem on the device with the number `rdev`.
@@ -110,7 +158,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     Some(Mount {
         id,
         parent,
-        device: rustix::fs::makedev(u32::try_from(major).ok()?, u32::try_from(minor).ok()?),
+        device: makedev(u32::try_from(major).ok()?, u32::try_from(minor).ok()?),
         root,
         point,
         options,
@@ -175,7 +223,7 @@ mod tests {
     fn lines_with_and_without_optional_fields() {
         let plain = one("36 35 98:1 / /a rw,noatime - ext4 /dev/root rw,errors=continue\n");
         assert_eq!((plain.id, plain.parent), (36, 35));
-        assert_eq!(plain.device, rustix::fs::makedev(98, 1));
+        assert_eq!(plain.device, makedev(98, 1));
         assert_eq!(plain.point, Path::new("/a"));
         assert_eq!(plain.options, ["rw", "noatime"]);
         assert_eq!(plain.super_options, ["rw", "errors=continue"]);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::fs::{FallocateFlags, StatVfsMountFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
 use crate::error::path_of;
@@ -26,12 +26,15 @@ pub struct Usage {
     pub inodes_free: u64,
     /// Inodes taken.
     pub inodes_used: u64,
+    /// Writes are refused, by the mount or by the whole filesystem.
+    pub read_only: bool,
 }
 
 /// What the filesystem that `path` is on has.
 pub fn usage(path: &Path) -> Result<Usage> {
     let stat = statvfs(path).map_err(Error::io("ask for the space of", path))?;
     Ok(Usage {
+        read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
         total: stat.f_blocks * stat.f_frsize,
         available: stat.f_bavail * stat.f_frsize,
         used: stat.f_blocks.saturating_sub(stat.f_bfree) * stat.f_frsize,

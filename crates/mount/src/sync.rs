@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use rustix::fs::{fstatfs, syncfs};
+use rustix::fs::fstatfs;
 
 use crate::{Error, Result};
 
@@ -11,14 +11,6 @@ use crate::{Error, Result};
 pub fn folder(path: &Path) -> Result<()> {
     let folder = File::open(path).map_err(Error::io("open", path))?;
     folder.sync_all().map_err(Error::io("flush", path))
-}
-
-/// Flushes the filesystem that `path` is on: all that was written to it so far. Writers go on meanwhile.
-///
-/// Blocks for as long as the disk takes, which may be for ever on a broken one. Fails for what could not be written.
-pub fn filesystem(path: &Path) -> Result<()> {
-    let any = File::open(path).map_err(Error::io("open", path))?;
-    syncfs(&any).map_err(Error::io("flush the filesystem at", path))
 }
 
 /// Whether flushing `file` also flushes a rename that gave it its name.

@@ -6,12 +6,13 @@ use std::path::Path;
 
 use wharf_mount::check::{self, Verdict};
 use wharf_mount::format::{self, FormatOptions};
-use wharf_mount::loopdev::Loop;
+use wharf_mount::loopdev::HeldLoop;
 use wharf_mount::mount::{self, MountOptions};
 use wharf_mount::probe::{self, Signature};
 use wharf_mount::{Filesystem, grow};
 
 use super::NodeVolumes;
+use crate::devices;
 use crate::error::{Error, chain};
 use crate::points::Point;
 use crate::record::{Content, Volume};
@@ -21,7 +22,7 @@ impl NodeVolumes {
     pub(super) fn ensure_filesystem(
         &self,
         volume: &Volume,
-        device: &Loop,
+        device: &HeldLoop,
         wanted: Option<Filesystem>,
     ) -> Result<Filesystem, Error> {
         let own = match volume.content {
@@ -29,6 +30,7 @@ impl NodeVolumes {
             // The image was never mounted since the format began: whatever is there, we wrote.
             Content::Formatting(_) if device.read_only => return Err(nothing_to_read(volume)),
             Content::Formatting(own) => {
+                refuse_claimed(device, "formatted")?;
                 probe::wipe(&open(&device.path, true)?)?;
                 return self.format(volume, device, wanted.unwrap_or(own));
             }
@@ -57,14 +59,19 @@ impl NodeVolumes {
         }
     }
 
-    /// Checks a filesystem that says that it needs it, and grows an ext4 that is smaller than its device.
+    /// Checks a filesystem that says that it needs it, and grows an ext4 that is smaller than its device. Does neither where
+    /// somebody else has it mounted.
     pub(super) fn prepare(
         &self,
         volume: &Volume,
         filesystem: Filesystem,
-        device: &Loop,
+        device: &HeldLoop,
     ) -> Result<(), Error> {
         let limit = self.options.program_limit;
+        if device.stays_claimed()? {
+            tracing::warn!(volume = volume.id, device = %device.path.display(), "mounted elsewhere: not checked, not grown");
+            return Ok(());
+        }
         if let Signature::Ext4(state) = probe::probe(&open(&device.path, false)?)?
             && (state.errors || !(state.clean || state.needs_recovery))
         {
@@ -90,7 +97,7 @@ impl NodeVolumes {
     /// Mounts the volume's device.
     pub(super) fn mount(
         &self,
-        device: &Loop,
+        device: &HeldLoop,
         target: &Path,
         filesystem: Filesystem,
         flags: &[String],
@@ -108,7 +115,7 @@ impl NodeVolumes {
     pub(super) fn grow_mounted(
         &self,
         filesystem: Filesystem,
-        device: &Loop,
+        device: &HeldLoop,
         point: &Path,
     ) -> Result<(), Error> {
         if device.read_only || grow::fits(filesystem, &device.path)? {
@@ -125,7 +132,7 @@ impl NodeVolumes {
     fn format(
         &self,
         volume: &Volume,
-        device: &Loop,
+        device: &HeldLoop,
         filesystem: Filesystem,
     ) -> Result<Filesystem, Error> {
         let smallest = format::minimum_size(filesystem);
@@ -135,6 +142,7 @@ impl NodeVolumes {
                 volume.id, volume.capacity
             )));
         }
+        refuse_claimed(device, "formatted")?;
         self.pool.set_content(&volume.id, Content::Formatting(filesystem))?;
         self.pool.reach(Point::StageFormatting)?;
         // A discard would give the space of a thick volume back to the pool.
@@ -148,8 +156,9 @@ impl NodeVolumes {
     }
 
     /// Forgets a format that was begun and not finished, before someone else writes to the device.
-    pub(super) fn abandon_format(&self, volume: &Volume, device: &Loop) -> Result<(), Error> {
+    pub(super) fn abandon_format(&self, volume: &Volume, device: &HeldLoop) -> Result<(), Error> {
         if matches!(volume.content, Content::Formatting(_)) && !device.read_only {
+            refuse_claimed(device, "wiped")?;
             probe::wipe(&open(&device.path, true)?)?;
             self.pool.set_content(&volume.id, Content::Blank)?;
         }
@@ -157,7 +166,7 @@ impl NodeVolumes {
     }
 
     /// What a blank volume holds.
-    fn found(&self, volume: &Volume, device: &Loop) -> Result<Found, Error> {
+    fn found(&self, volume: &Volume, device: &HeldLoop) -> Result<Found, Error> {
         Ok(match probe::probe(&open(&device.path, false)?)? {
             Signature::Ext4(_) => Found::Filesystem(Filesystem::Ext4),
             Signature::Xfs(_) => Found::Filesystem(Filesystem::Xfs),
@@ -199,6 +208,10 @@ impl NodeVolumes {
         let data = next_data(&file, 0).map_err(Error::file("look at image", &image))?;
         Ok(data.is_none())
     }
+}
+
+fn refuse_claimed(device: &HeldLoop, verb: &'static str) -> Result<(), Error> {
+    if device.stays_claimed()? { Err(devices::in_use(device, verb)) } else { Ok(()) }
 }
 
 fn nothing_to_read(volume: &Volume) -> Error {

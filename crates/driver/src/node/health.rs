@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use wharf_mount::loopdev::Loop;
+use wharf_mount::loopdev::{HeldLoop, Loop};
 use wharf_mount::space;
 
 use super::NodeVolumes;
-use super::kernel::Kernel;
+use super::stage::mounted_from;
 use crate::error::{Error, chain};
 use crate::record::{Access, Stage, Volume};
 
@@ -45,8 +45,7 @@ impl NodeVolumes {
     /// # Errors
     /// When there is no such volume, or the kernel does not say.
     pub fn volume_health(&self, id: &str) -> Result<Vec<Ailment>, Error> {
-        let volume = self.pool.whole_volume(id)?;
-        self.examine(&volume, &Kernel::look()?)
+        self.examine(&*self.pool.whole_volume(id)?)
     }
 
     /// What is wrong with each of many volumes.
@@ -54,8 +53,7 @@ impl NodeVolumes {
     /// # Errors
     /// When the kernel does not say.
     pub fn examine_all(&self, volumes: &[Arc<Volume>]) -> Result<Vec<Vec<Ailment>>, Error> {
-        let kernel = Kernel::look()?;
-        volumes.iter().map(|volume| self.examine(volume, &kernel)).collect()
+        volumes.iter().map(|volume| self.examine(volume)).collect()
     }
 
     /// What is wrong with the pool; nothing, if all is well.
@@ -80,7 +78,7 @@ impl NodeVolumes {
         })
     }
 
-    fn examine(&self, volume: &Volume, kernel: &Kernel) -> Result<Vec<Ailment>, Error> {
+    fn examine(&self, volume: &Volume) -> Result<Vec<Ailment>, Error> {
         let image = self.pool.image(volume);
         if let Err(error) = fs::metadata(&image) {
             let message = format!("{}: {error}", image.display());
@@ -96,39 +94,51 @@ impl NodeVolumes {
             found.push(ailment(Severity::Degraded, "Fragmented", message));
         }
         if let Some(stage) = volume.stage.as_ref().filter(|stage| stage.complete) {
-            found.extend(examine_stage(&image, stage, kernel));
+            found.extend(examine_stage(&self.pool.devices().find(&image)?, stage)?);
         }
         Ok(found)
     }
 }
 
-fn examine_stage(image: &Path, stage: &Stage, kernel: &Kernel) -> Vec<Ailment> {
-    let devices = kernel.loops_of(image);
-    let Some(device) = devices.into_iter().find(|device| device.read_only == stage.read_only)
-    else {
-        let message = "it is staged, and its loop device is gone".to_owned();
-        return vec![ailment(Severity::Inaccessible, "DeviceMissing", message)];
+fn examine_stage(devices: &[HeldLoop], stage: &Stage) -> Result<Vec<Ailment>, Error> {
+    let inaccessible = |reason, message| Ok(vec![ailment(Severity::Inaccessible, reason, message)]);
+    let Some(device) = devices.first() else {
+        return inaccessible(
+            "DeviceMissing",
+            "it is staged, and its loop device is gone".to_owned(),
+        );
     };
     if stage.usage.access == Access::Block {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let Some(mount) = kernel.mount_at(&stage.path) else {
+    if !mounted_from(device, &stage.path)? {
         let message = format!("it is staged at {}, and not mounted there", stage.path.display());
-        return vec![ailment(Severity::Inaccessible, "MountMissing", message)];
-    };
+        return inaccessible("MountMissing", message);
+    }
     let mut found = Vec::new();
-    if let Err(error) = space::usage(&stage.path) {
-        found.push(ailment(Severity::Inaccessible, "FilesystemShutDown", chain(&error)));
-    } else if mount.read_only() && !device.read_only {
-        let message = "its filesystem turned read-only after an error".to_owned();
-        found.push(ailment(Severity::Inaccessible, "TurnedReadOnly", message));
+    match space::usage(&stage.path) {
+        Err(error) => {
+            found.push(ailment(Severity::Inaccessible, "FilesystemShutDown", chain(&error)));
+        }
+        Ok(usage) if (usage.read_only || stopped(device)) && !device.read_only => {
+            let message = "its filesystem turned read-only after an error".to_owned();
+            found.push(ailment(Severity::Inaccessible, "TurnedReadOnly", message));
+        }
+        Ok(_) => {}
     }
     if let Some(errors) = ext4_errors(device).filter(|errors| *errors > 0) {
         let message =
             format!("ext4 counted {errors} errors: unmount it, it is checked at the next stage");
         found.push(ailment(Severity::Degraded, "FilesystemErrors", message));
     }
-    found
+    Ok(found)
+}
+
+/// Whether ext4 has stopped after an error, which newer kernels say nowhere but among the options.
+fn stopped(device: &Loop) -> bool {
+    let file = format!("/proc/fs/ext4/loop{}/options", device.number);
+    let options = fs::read_to_string(file).unwrap_or_default();
+    options.lines().any(|option| option == "emergency_ro")
 }
 
 /// Why a folder's filesystem takes no writes, other than for want of room. Found out by trying, with a file that has no

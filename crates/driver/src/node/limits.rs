@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use wharf_mount::loopdev;
-
 use super::NodeVolumes;
 use crate::error::Error;
 use crate::points::Point;
@@ -74,8 +72,8 @@ impl NodeVolumes {
         let Some(cgroups) = &self.cgroups else { return Ok(Applied::Later) };
         let mut applied =
             if volume.publications.is_empty() { Applied::Later } else { Applied::Everywhere };
-        for device in self.pool.loops(volume)? {
-            let number = loopdev::device_number(&device.path)?;
+        for device in self.pool.devices().find(&self.pool.image(volume))? {
+            let number = device.device_number()?;
             let number = (rustix::fs::major(number), rustix::fs::minor(number));
             for publication in volume.publications.values() {
                 let limited = match &publication.pod_uid {

@@ -4,7 +4,6 @@
 //! loop devices, so that a crash, a reboot or someone's umount is met by doing again only what is missing.
 
 mod cgroup;
-mod device;
 mod filesystem;
 mod health;
 mod inline;
@@ -17,7 +16,7 @@ mod stage;
 mod stats;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use cgroup::Cgroups;
@@ -55,8 +54,6 @@ pub struct NodeVolumes {
     pool: Arc<Pool>,
     options: NodeOptions,
     cgroups: Option<Cgroups>,
-    /// Held from the question whether an image is attached until it is, so that it never is twice.
-    attaching: Mutex<()>,
     /// Told when limits were applied, for who keeps them on cgroups to come.
     limited: Notify,
     /// Inline volumes that are being published or removed.
@@ -67,8 +64,8 @@ impl NodeVolumes {
     /// The node part of a pool.
     pub fn new(pool: Arc<Pool>, options: NodeOptions) -> Self {
         let cgroups = options.cgroups.as_deref().map(Cgroups::new);
-        let (attaching, limited, inline_calls) = Default::default();
-        Self { pool, options, cgroups, attaching, limited, inline_calls }
+        let (limited, inline_calls) = Default::default();
+        Self { pool, options, cgroups, limited, inline_calls }
     }
 
     fn refuse_symlinks(&self, path: &Path) -> Result<(), Error> {

@@ -5,9 +5,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use wharf_mount::loopdev::HeldLoop;
 use wharf_mount::mount;
-use wharf_mount::mountinfo;
+use wharf_mount::mountinfo::{self, Mount};
 
+use super::stage::mounted_from;
 use super::{NodeVolumes, StageRequest};
 use crate::error::Error;
 use crate::points::Point;
@@ -51,21 +53,9 @@ impl NodeVolumes {
 
     fn show(&self, volume: &Volume, request: &Publish) -> Result<(), Error> {
         self.pool.reach(Point::PublishPromised)?;
-        let source = match &request.usage.access {
-            Access::Mount { .. } => {
-                self.ensure_staged(volume)?;
-                request.staging_path.clone()
-            }
-            // A read-only bind of a device does not keep anyone from writing: the device itself has to.
-            Access::Block => {
-                let staged = volume.stage.as_ref().is_some_and(|stage| stage.read_only);
-                self.attach(volume, request.read_only || staged)?.path
-            }
-        };
-        make_target(&request.target, &request.usage.access)?;
-        self.pool.reach(Point::PublishTargetMade)?;
-        if !self.is_ours(Some(volume), &request.target)? {
-            mount::bind(&source, &request.target, request.read_only)?;
+        match &request.usage.access {
+            Access::Mount { .. } => self.show_filesystem(volume, request)?,
+            Access::Block => self.show_device(volume, request)?,
         }
         self.pool.reach(Point::PublishMounted)?;
         self.apply_limits(volume);
@@ -77,6 +67,71 @@ impl NodeVolumes {
         })?;
         self.pool.reach(Point::PublishDone)?;
         Ok(())
+    }
+
+    fn show_filesystem(&self, volume: &Volume, request: &Publish) -> Result<(), Error> {
+        self.ensure_staged(volume)?;
+        let image = self.pool.lock_image(volume)?;
+        let device = image.attach(staged_read_only(volume))?;
+        self.bind(volume, &device, &request.staging_path, request)
+    }
+
+    /// Binds the node of the volume's device. A read-only bind of a node does not keep anyone from writing: the device
+    /// itself has to.
+    fn show_device(&self, volume: &Volume, request: &Publish) -> Result<(), Error> {
+        let image = self.pool.lock_image(volume)?;
+        let read_only = request.read_only || staged_read_only(volume);
+        self.refuse_two_devices(volume, request, read_only)?;
+        let device = image.attach(read_only)?;
+        self.bind(volume, &device, &device.path, request)
+    }
+
+    /// Binds `source` to the target, and makes sure that it shows the volume's device.
+    fn bind(
+        &self,
+        volume: &Volume,
+        device: &HeldLoop,
+        source: &Path,
+        request: &Publish,
+    ) -> Result<(), Error> {
+        let target = &request.target;
+        make_target(target, &request.usage.access)?;
+        self.pool.reach(Point::PublishTargetMade)?;
+        if self.is_ours(Some(volume), target)? {
+            return Ok(());
+        }
+        mount::bind(source, target, request.read_only)?;
+        if mounted_from(device, target)? {
+            return Ok(());
+        }
+        mount::unmount(target)?;
+        Err(Error::Pending(format!(
+            "{} did not show the device of volume {}: call again",
+            source.display(),
+            volume.id
+        )))
+    }
+
+    /// A reader's device has a page cache of its own and would show old data beside a writer's: an image has one device.
+    fn refuse_two_devices(
+        &self,
+        volume: &Volume,
+        request: &Publish,
+        read_only: bool,
+    ) -> Result<(), Error> {
+        let volume = self.pool.volume(&volume.id)?;
+        let staged = staged_read_only(&volume);
+        let other = volume.publications.iter().find(|(target, publication)| {
+            **target != request.target && (publication.read_only || staged) != read_only
+        });
+        let Some((target, _)) = other else { return Ok(()) };
+        let how = if read_only { "for writing" } else { "only for reading" };
+        Err(Error::Precondition(format!(
+            "volume {} is published at {} {how}, and a block volume has one device on a node, which writes or only reads: \
+             unpublish it there first",
+            volume.id,
+            target.display()
+        )))
     }
 
     /// Undoes a publication; a volume that is not published there is unpublished. An ephemeral volume goes with its last.
@@ -108,7 +163,8 @@ impl NodeVolumes {
         let volume = self.pool.edit_volume(&volume.id, move |volume| {
             volume.publications.remove(&key);
         })?;
-        self.detach_unused(&volume)?;
+        self.pool.reach(Point::UnpublishForgotten)?;
+        self.settle_device(&volume)?;
         self.pool.reach(Point::UnpublishDone)?;
         if volume.ephemeral && volume.publications.is_empty() {
             return self.delete_ephemeral(&volume);
@@ -119,10 +175,12 @@ impl NodeVolumes {
     /// Mounts the staged filesystem again if someone took it away: a bind of the empty folder would swallow a pod's data.
     fn ensure_staged(&self, volume: &Volume) -> Result<(), Error> {
         let Some(stage) = &volume.stage else { return Ok(()) };
-        if mountinfo::at(&stage.path)?.is_some() {
-            return Ok(());
+        for device in self.pool.devices().find(&self.pool.image(volume))? {
+            if mounted_from(&device, &stage.path)? {
+                return Ok(());
+            }
         }
-        tracing::warn!(volume = volume.id, path = %stage.path.display(), "staged and not mounted: mounted again");
+        tracing::warn!(volume = volume.id, path = %stage.path.display(), "staged and not mounted: mounting again");
         self.stage(&StageRequest {
             volume: volume.id.clone(),
             path: stage.path.clone(),
@@ -184,11 +242,15 @@ impl NodeVolumes {
                 mount.source
             )));
         };
-        for device in self.pool.loops(volume)? {
-            let node = Path::new("/").join(device.path.file_name().unwrap_or_default());
-            if super::stage::mounted_from(&device, target)? || mount.root == node {
+        let devices = self.pool.devices().find(&self.pool.image(volume))?;
+        for device in &devices {
+            if mounted_from(device, target)? {
                 return Ok(true);
             }
+        }
+        // The volume was published here, and its device went away since.
+        if devices.is_empty() && volume.publications.contains_key(target) && shows_a_loop(&mount) {
+            return Ok(true);
         }
         Err(Error::Precondition(format!(
             "{} is a mount of {}, not of volume {}: unmount it by hand",
@@ -198,12 +260,39 @@ impl NodeVolumes {
         )))
     }
 
-    /// The device for reading goes with the last publication that needs it, unless it is the staged one.
-    fn detach_unused(&self, volume: &Volume) -> Result<(), Error> {
-        let staged = volume.stage.as_ref().is_some_and(|stage| stage.read_only);
-        let published = volume.publications.values().any(|publication| publication.read_only);
-        if staged || published { Ok(()) } else { self.detach(volume, true) }
+    /// Gives a staged block volume back the device that it was staged with, once nobody needs another.
+    fn settle_device(&self, volume: &Volume) -> Result<(), Error> {
+        let image = self.pool.lock_image(volume)?;
+        // Another target may have been published since.
+        let volume = self.pool.volume(&volume.id)?;
+        let Some(stage) = &volume.stage else { return Ok(()) };
+        let settled = stage.usage.access != Access::Block || !volume.publications.is_empty();
+        if settled || !self.pool.image(&volume).exists() {
+            return Ok(());
+        }
+        match image.attach(stage.read_only) {
+            // A stranger must not hang a pod's teardown.
+            Err(error @ Error::Precondition(_)) => {
+                tracing::warn!(volume = volume.id, %error, "failed to give a volume its device back");
+                Ok(())
+            }
+            attached => attached.map(drop),
+        }
     }
+}
+
+fn staged_read_only(volume: &Volume) -> bool {
+    volume.stage.as_ref().is_some_and(|stage| stage.read_only)
+}
+
+/// Whether a mount shows some loop device: a filesystem on it, or its node.
+fn shows_a_loop(mount: &Mount) -> bool {
+    let is_loop = |name: &str| {
+        let number = name.strip_prefix("loop").unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let node = mount.root.strip_prefix("/").ok().and_then(Path::to_str);
+    mount.source.strip_prefix("/dev/").is_some_and(is_loop) || node.is_some_and(is_loop)
 }
 
 /// Makes the target: a folder for a filesystem, a file for a device.

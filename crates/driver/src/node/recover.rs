@@ -38,23 +38,34 @@ impl NodeVolumes {
                 .stage
                 .as_ref()
                 .is_some_and(|stage| attached.is_empty() && kernel.mount_at(&stage.path).is_none());
-            let known = if gone.is_empty() && !unstaged {
-                self.apply_limits(&volume);
-                volume
-            } else {
+            if !gone.is_empty() || unstaged {
                 forgotten += 1;
                 self.pool.edit_volume(&volume.id, move |volume| {
                     volume.publications.retain(|target, _| !gone.contains(target));
                     if unstaged {
                         volume.stage = None;
                     }
-                })?
-            };
-            if known.ephemeral && known.publications.is_empty() && !self.shown(&known, &kernel)? {
-                self.remove_leftover(&known);
+                })?;
+            }
+            let volume = self.pool.volume(&volume.id)?;
+            if volume.ephemeral && volume.publications.is_empty() && !self.shown(&volume, &kernel)? {
+                self.remove_leftover(&volume);
+            } else {
+                self.settle(&volume);
             }
         }
         Ok(forgotten)
+    }
+
+    /// Undoes a stage or an unstage that was cut short, and applies limits where the volume is in use.
+    fn settle(&self, volume: &Volume) {
+        if let Some(stage) = volume.stage.as_ref().filter(|stage| !stage.complete)
+            && volume.publications.is_empty()
+        {
+            self.take_down(volume, &stage.path);
+        } else {
+            self.apply_limits(volume);
+        }
     }
 
     /// Whether an inline volume is mounted somewhere but where it is staged: the records of a state that was rebuilt from

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use wharf_mount::Filesystem;
-use wharf_mount::loopdev::{self, Loop};
+use wharf_mount::loopdev::HeldLoop;
 use wharf_mount::mount;
 use wharf_mount::mountinfo;
 
 use super::NodeVolumes;
+use crate::devices::{Detached, ImageLock};
 use crate::error::Error;
 use crate::points::Point;
-use crate::record::{Access, Stage, Usage, Volume};
+use crate::record::{Access, Content, Stage, Usage, Volume};
 
 /// A volume to be staged.
 #[derive(Clone, Debug)]
@@ -49,10 +50,12 @@ impl NodeVolumes {
     ) -> Result<(), Error> {
         self.pool.reach(Point::StagePromised)?;
         let read_only = volume.stage.as_ref().is_some_and(|stage| stage.read_only);
+        let image = self.pool.lock_image(volume)?;
+        self.clear_path(volume, &request.path, read_only)?;
         if read_only {
-            self.replay_journal(volume, request)?;
+            self.replay_journal(&image, volume, request)?;
         }
-        let device = self.attach(volume, read_only)?;
+        let device = image.attach(read_only)?;
         self.pool.reach(Point::StageAttached)?;
         if request.usage.access == Access::Block {
             self.abandon_format(volume, &device)?;
@@ -109,28 +112,57 @@ impl NodeVolumes {
     }
 
     /// Undoes a stage that could not be completed; what cannot be undone is undone by the orchestrator's unstage.
-    fn take_down(&self, volume: &Volume, path: &Path) {
+    pub(super) fn take_down(&self, volume: &Volume, path: &Path) {
         let undone = self
             .release(volume, path)
             .and_then(|()| self.pool.edit_volume(&volume.id, |volume| volume.stage = None));
         if let Err(error) = undone {
-            tracing::warn!(volume = volume.id, %error, "a stage that failed is not undone");
+            tracing::warn!(volume = volume.id, %error, "failed to undo a stage");
         }
     }
 
-    /// Unmounts and detaches the volume, as far as it is.
-    fn release(&self, volume: &Volume, path: &Path) -> Result<(), Error> {
-        let devices = self.pool.loops(volume)?;
-        for device in &devices {
-            if mounted_from(device, path)? {
+    /// Unmounts and detaches the volume, as far as it is. A device that others hold is left to them: a stranger must not
+    /// hang a pod's teardown.
+    pub(super) fn release(&self, volume: &Volume, path: &Path) -> Result<(), Error> {
+        let image = self.pool.lock_image(volume)?;
+        for device in self.pool.devices().find(&self.pool.image(volume))? {
+            if mounted_from(&device, path)? {
                 mount::unmount(path)?;
             }
         }
         self.pool.reach(Point::UnstageUnmounted)?;
-        for device in &devices {
-            loopdev::detach(device)?;
-        }
+        self.detach(volume, &image)?;
         self.pool.reach(Point::UnstageDetached)
+    }
+
+    /// Detaches a volume's device, or leaves that to whoever else holds it.
+    pub(super) fn detach(&self, volume: &Volume, image: &ImageLock<'_>) -> Result<(), Error> {
+        if let Detached::LeftToOthers(device) = image.detach()? {
+            tracing::warn!(volume = volume.id, device = %device.display(), "device is held by others, detached when they close it");
+        }
+        Ok(())
+    }
+
+    /// Unmounts from the staging path what a stage that was cut short left there, and refuses the path if anything else is
+    /// mounted on it.
+    fn clear_path(&self, volume: &Volume, path: &Path, read_only: bool) -> Result<(), Error> {
+        for device in self.pool.devices().find(&self.pool.image(volume))? {
+            while device.read_only != read_only && mounted_from(&device, path)? {
+                mount::unmount(path)?;
+            }
+            if mounted_from(&device, path)? {
+                return Ok(());
+            }
+        }
+        match mountinfo::at(path)? {
+            None => Ok(()),
+            Some(mount) => Err(Error::Precondition(format!(
+                "{} is a mount of {}, not of volume {}: unmount it by hand",
+                path.display(),
+                mount.source,
+                volume.id
+            ))),
+        }
     }
 
     fn promise_stage(&self, request: &StageRequest) -> Result<Arc<Volume>, Error> {
@@ -160,16 +192,27 @@ impl NodeVolumes {
     }
 
     /// Lets a filesystem that was not unmounted write its journal back, since a device that only reads cannot.
-    fn replay_journal(&self, volume: &Volume, request: &StageRequest) -> Result<(), Error> {
-        let crate::record::Content::Filesystem(filesystem) = volume.content else { return Ok(()) };
-        if self.attached(volume, true)?.is_some() || request.usage.access == Access::Block {
+    fn replay_journal(
+        &self,
+        image: &ImageLock<'_>,
+        volume: &Volume,
+        request: &StageRequest,
+    ) -> Result<(), Error> {
+        let Content::Filesystem(filesystem) = volume.content else { return Ok(()) };
+        let devices = self.pool.devices().find(&self.pool.image(volume))?;
+        let replayed = devices.iter().any(|device| device.read_only);
+        if replayed || request.usage.access == Access::Block {
             return Ok(());
         }
-        let device = self.attach(volume, false)?;
+        let device = image.attach(false)?;
+        self.pool.reach(Point::ReplayAttached)?;
         self.prepare(volume, filesystem, &device)?;
         self.mount(&device, &request.path, filesystem, &[])?;
+        self.pool.reach(Point::ReplayMounted)?;
         mount::unmount(&request.path)?;
-        Ok(loopdev::detach(&device)?)
+        self.pool.reach(Point::ReplayUnmounted)?;
+        drop(device);
+        image.ensure_detached("staged for reading")
     }
 }
 
@@ -190,8 +233,8 @@ impl Usage {
     }
 }
 
-/// Whether `path` is a mount of this device.
-pub(super) fn mounted_from(device: &Loop, path: &Path) -> Result<bool, Error> {
-    let number = loopdev::device_number(&device.path)?;
-    Ok(mountinfo::at(path)?.is_some_and(|mount| mount.device == number))
+/// Whether `path` is a mount of this device or of its node.
+pub(super) fn mounted_from(device: &HeldLoop, path: &Path) -> Result<bool, Error> {
+    let number = device.device_number()?;
+    Ok(mountinfo::root_at(path)?.is_some_and(|root| root.shows(number)))
 }

@@ -1,6 +1,5 @@
 //! How full a volume is.
 
-use std::fs::File;
 use std::path::Path;
 
 use wharf_mount::mountinfo;
@@ -32,10 +31,9 @@ impl NodeVolumes {
         let access = self.access_at(&volume, path)?;
         match access {
             Access::Block => {
-                let device = self.pool.loops(&volume)?.into_iter().next();
-                let device = device.ok_or_else(|| elsewhere(path))?.path;
-                let file = File::open(&device).map_err(Error::file("open", &device))?;
-                Ok(Stats::Device { size: space::block_device_size(&file)? })
+                let device =
+                    self.pool.devices().find(&self.pool.image(&volume))?.into_iter().next();
+                Ok(Stats::Device { size: device.ok_or_else(|| elsewhere(path))?.size()? })
             }
             Access::Mount { .. } => Ok(Stats::Filesystem(space::usage(path)?)),
         }
@@ -57,9 +55,10 @@ impl NodeVolumes {
         };
         if let Access::Mount { .. } = access
             && let crate::record::Content::Filesystem(filesystem) = volume.content
-            && let Some(device) = self.attached(&volume, false)?
         {
-            self.grow_mounted(filesystem, &device, path)?;
+            for device in self.pool.devices().find(&self.pool.image(&volume))? {
+                self.grow_mounted(filesystem, &device, path)?;
+            }
         }
         self.pool.reach(crate::points::Point::NodeExpandGrown)?;
         Ok(volume.capacity)
@@ -73,7 +72,7 @@ impl NodeVolumes {
         let usage = staged.or(published).ok_or_else(|| elsewhere(path))?;
         // A record without its mount would have us measure the node's own disk.
         if published.is_some() || matches!(usage.access, Access::Mount { .. }) {
-            mountinfo::at(path)?.ok_or_else(|| elsewhere(path))?;
+            mountinfo::root_at(path)?.ok_or_else(|| elsewhere(path))?;
         }
         Ok(usage.access.clone())
     }

@@ -1,12 +1,8 @@
 //! A volume that stands still while its image is copied.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use wharf_mount::freeze::{self, Frozen};
-use wharf_mount::loopdev::{self, Loop};
-use wharf_mount::{mountinfo, sync};
+use wharf_mount::{freeze::Frozen, loopdev::HeldLoop, mounted::Mounted, mountinfo};
 
 use super::Pool;
 use crate::backend::Backend;
@@ -58,10 +54,10 @@ impl Pool {
 
     /// Brings to the image what was written to a volume until now.
     pub(super) fn flush(&self, volume: &Volume) -> Result<(), Error> {
-        let Some(device) = self.writable_loop(volume)? else { return Ok(()) };
-        match mountinfo::of_device(loopdev::device_number(&device.path)?)?.first() {
-            Some(mount) => Ok(sync::filesystem(&mount.point)?),
-            None => flush(&device),
+        let Some(device) = self.writable_device(volume)? else { return Ok(()) };
+        match mounted(volume, &device)? {
+            Some(filesystem) => Ok(filesystem.flush()?),
+            None => Ok(device.flush()?),
         }
     }
 
@@ -72,15 +68,14 @@ impl Pool {
         volume: &Volume,
         backend: &dyn Backend,
     ) -> Result<Still, Error> {
-        let Some(device) = self.writable_loop(volume)? else {
+        let Some(device) = self.writable_device(volume)? else {
             return Ok(Still::not_held());
         };
-        let mounts = mountinfo::of_device(loopdev::device_number(&device.path)?)?;
         let limit = (!backend.instant()).then_some(self.options.freeze_limit);
-        if let Some(mount) = mounts.first() {
+        if let Some(filesystem) = mounted(volume, &device)? {
             // Writers stand still only for what they write during this flush.
-            sync::filesystem(&mount.point)?;
-            let frozen = freeze::freeze(&mount.point).map_err(|error| match error {
+            filesystem.flush()?;
+            let frozen = filesystem.freeze().map_err(|error| match error {
                 wharf_mount::Error::Busy { .. } => Error::Pending(format!(
                     "volume {} is being copied already: call again",
                     volume.id
@@ -96,40 +91,40 @@ impl Pool {
         )))
     }
 
-    fn writable_loop(&self, volume: &Volume) -> Result<Option<Loop>, Error> {
-        Ok(self.loops(volume)?.into_iter().find(|device| !device.read_only))
+    fn writable_device(&self, volume: &Volume) -> Result<Option<HeldLoop>, Error> {
+        let devices = self.devices.find(&self.image(volume))?;
+        Ok(devices.into_iter().find(|device| !device.read_only))
     }
 
     /// Lets a volume go on that a crash may have left frozen.
     pub(super) fn thaw(&self, volume: &Volume) -> Result<(), Error> {
-        for device in self.loops(volume)? {
-            for mount in mountinfo::of_device(loopdev::device_number(&device.path)?)? {
-                if freeze::thaw(&mount.point)? {
-                    tracing::warn!(volume = volume.id, mount = %mount.point.display(), "thawed after a crash");
-                }
+        for device in self.devices.find(&self.image(volume))? {
+            let Some(filesystem) = mounted(volume, &device)? else { continue };
+            let point = filesystem.point().to_owned();
+            if filesystem.thaw()? {
+                tracing::warn!(volume = volume.id, mount = %point.display(), "thawed after a crash");
             }
         }
         Ok(())
     }
-
-    /// The loop devices of a volume's image, by the kernel's word.
-    pub(crate) fn loops(&self, volume: &Volume) -> Result<Vec<Loop>, Error> {
-        match std::fs::metadata(self.image(volume)) {
-            Ok(image) => {
-                let mut loops = loopdev::find(image.dev(), image.ino())?;
-                // Someone still has it open after its detach: it is gone as soon as they close it.
-                loops.retain(|device| !device.clearing);
-                Ok(loops)
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(Error::file("look at image", self.image(volume))(error)),
-        }
-    }
 }
 
-fn flush(device: &Loop) -> Result<(), Error> {
-    let flushed = File::open(&device.path).and_then(|device| device.sync_all());
-    flushed.map_err(Error::file("flush", &device.path))
+/// The filesystem on a volume's device, if it is mounted: where it is staged, or anywhere else.
+fn mounted(volume: &Volume, device: &HeldLoop) -> Result<Option<Mounted>, Error> {
+    let number = device.device_number()?;
+    if let Some(stage) = &volume.stage
+        && mountinfo::root_at(&stage.path)?.is_some_and(|root| root.device == number)
+        && let Some(filesystem) = Mounted::of_device(&stage.path, number)?
+    {
+        return Ok(Some(filesystem));
+    }
+    for mount in mountinfo::of_device(number)? {
+        // What is covered by another mount cannot be opened by its path.
+        if let Some(filesystem) = Mounted::of_device(&mount.point, number)? {
+            return Ok(Some(filesystem));
+        }
+    }
+    Ok(None)
 }
 
 /// What a copy that took too long means to the one who asked for it.

@@ -1,9 +1,6 @@
 //! Volumes that grow.
 
-use std::fs::File;
 use std::sync::{Arc, PoisonError};
-
-use wharf_mount::loopdev;
 
 use super::volumes::room_for;
 use super::{Mark, Pool};
@@ -68,8 +65,8 @@ impl Pool {
             return Err(error);
         }
         self.reach(Point::ExpandGrown)?;
-        for device in self.loops(volume)? {
-            loopdev::set_capacity(&device)?;
+        for device in self.devices.find(&image)? {
+            device.set_capacity()?;
         }
         self.reach(Point::ExpandAnnounced)?;
         let grown = Volume { phase: Phase::Ready, capacity: to, ..volume.clone() };
@@ -81,15 +78,12 @@ impl Pool {
 
     /// Takes the promise of a larger size back, and the part of it that was made.
     fn keep_size(&self, volume: &Volume) {
-        let image = self.image(volume);
-        let kept = File::options()
-            .write(true)
-            .open(&image)
-            .and_then(|file| file.set_len(volume.capacity))
-            .map_err(Error::file("shorten image", &image))
+        let kept = self
+            .lock_image(volume)
+            .and_then(|image| image.shorten(volume.capacity))
             .and_then(|()| self.set_size(volume, volume.capacity));
         if let Err(error) = kept {
-            tracing::warn!(volume = volume.id, %error, "an expansion that failed is still promised");
+            tracing::warn!(volume = volume.id, %error, "failed to take back an expansion, it stays promised");
         }
     }
 

@@ -38,6 +38,7 @@ pub use space::{Account, Disk};
 pub use volumes::NewVolume;
 
 use crate::backend::{Backend, BackendKind, Images};
+use crate::devices::{Devices, ImageLock};
 use crate::error::Error;
 use crate::points::Point;
 use crate::private;
@@ -60,6 +61,7 @@ pub struct PoolOptions {
 pub struct Pool {
     layout: Layout,
     store: Store,
+    devices: Devices,
     reflink: bool,
     options: PoolOptions,
     /// Held while an expansion is finished for a copy.
@@ -85,7 +87,9 @@ impl Pool {
         let store = Store::open(&layout.state(), &layout.ballast())?;
         sync::folder(root)?;
         let reflink = clone::reflink_supported(&layout.partial())?;
-        let pool = Self { layout, store, reflink, options, settling: Mutex::new(()) };
+        let (devices, settling) = Default::default();
+        let pool = Self { layout, store, devices, reflink, options, settling };
+        pool.devices.scan(&pool.images())?;
         let recovery = pool.recover()?;
         Ok((pool, recovery))
     }
@@ -144,6 +148,26 @@ impl Pool {
         self.store
             .read(|state| state.snapshots.get(id).cloned())
             .ok_or_else(|| Error::no_snapshot(id))
+    }
+
+    /// The loop devices of its images.
+    pub(crate) fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// Locks a volume's image against all others that attach, mount, bind, detach or delete it.
+    pub(crate) fn lock_image(&self, volume: &Volume) -> Result<ImageLock<'_>, Error> {
+        self.devices.lock(&self.image(volume))
+    }
+
+    /// How many detaches were left to others that hold the device.
+    pub fn detaches_left_to_others(&self) -> u64 {
+        self.devices.left_to_others()
+    }
+
+    /// The images of all volumes.
+    fn images(&self) -> Vec<PathBuf> {
+        self.store.read(|state| state.volumes.iter().map(|volume| self.image(volume)).collect())
     }
 
     /// The image of a volume.
@@ -211,17 +235,6 @@ fn now() -> i128 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(i128::MAX))
-}
-
-/// Removes an image. Its space is free at once: a filesystem may take its time with the blocks of an unlinked file.
-fn remove_image(path: &Path) -> Result<(), Error> {
-    match fs::File::options().write(true).open(path).and_then(|image| image.set_len(0)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(Error::file("empty", path)(error));
-        }
-        _ => {}
-    }
-    remove(path)
 }
 
 /// Removes a file; one that is gone is as good.

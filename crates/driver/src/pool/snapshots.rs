@@ -8,7 +8,7 @@ use wharf_mount::sync;
 
 use super::cut::{Still, too_slow};
 use super::volumes::room_for;
-use super::{Mark, Pool, fresh_id, now, remove, remove_image};
+use super::{Mark, Pool, fresh_id, now, remove};
 use crate::backend::Shape;
 use crate::error::Error;
 use crate::points::Point;
@@ -93,7 +93,7 @@ impl Pool {
 
     pub(super) fn unlink_snapshot(&self, snapshot: &Snapshot) -> Result<(), Error> {
         remove(&self.layout.in_the_making(&snapshot.image))?;
-        remove_image(&self.layout.snapshot(&snapshot.image))
+        self.devices.lock(&self.layout.snapshot(&snapshot.image))?.delete()
     }
 
     /// Takes back the promise of snapshots that could not be cut.

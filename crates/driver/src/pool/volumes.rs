@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use wharf_csi_sdk::Fingerprint;
-use wharf_mount::{Filesystem, loopdev, sync};
+use wharf_mount::{Filesystem, sync};
 
 use super::cut::too_slow;
-use super::{Account, Mark, Pool, disk, fresh_id, remove, remove_image};
+use super::{Account, Mark, Pool, disk, fresh_id, remove};
 use crate::backend::{BackendKind, Shape};
 use crate::error::Error;
 use crate::limits::Limits;
@@ -102,6 +102,10 @@ impl Pool {
     /// # Errors
     /// When it is in use, or the disk fails; then a retry goes on.
     pub fn delete_volume(&self, id: &str) -> Result<(), Error> {
+        let Ok(volume) = self.volume(id) else { return Ok(()) };
+        deletable(&volume)?;
+        // Records may be wrong, after a rebuild or a mount by hand: the kernel is asked while the volume is still whole.
+        self.lock_image(&volume)?.ensure_detached("deleted")?;
         let key = id.to_owned();
         let going = self.store.update(move |draft| {
             let Some(volume) = draft.volumes.get(&key) else { return Ok(None) };
@@ -115,9 +119,8 @@ impl Pool {
 
     /// The rest of a deletion, whose record says so already.
     pub(super) fn finish_delete(&self, volume: &Volume) -> Result<(), Error> {
-        self.detach_leftovers(volume)?;
         remove(&self.layout.in_the_making(&volume.image))?;
-        remove_image(&self.image(volume))?;
+        self.lock_image(volume)?.delete()?;
         sync::folder(&self.layout.volumes())?;
         self.reach(Point::DeleteUnlinked)?;
         let id = volume.id.clone();
@@ -227,7 +230,7 @@ impl Pool {
     fn abandon_volume(&self, volume: &Volume) {
         let id = volume.id.clone();
         let undone = remove(&self.layout.in_the_making(&volume.image))
-            .and_then(|()| remove(&self.image(volume)))
+            .and_then(|()| self.lock_image(volume)?.delete())
             .and_then(|()| {
                 self.store.update(move |draft| {
                     draft.remove::<Volume>(&id);
@@ -237,14 +240,6 @@ impl Pool {
         if let Err(error) = undone {
             tracing::warn!(volume = volume.id, %error, "a volume that could not be made is still promised");
         }
-    }
-
-    /// Loop devices of an image that no stage or publication uses any more.
-    fn detach_leftovers(&self, volume: &Volume) -> Result<(), Error> {
-        for device in self.loops(volume)? {
-            loopdev::detach(&device)?;
-        }
-        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use rustix::io;
 use rustix::ioctl::{Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
 
 const LOOP_CLR_FD: Opcode = 0x4c01;
+const LOOP_SET_STATUS64: Opcode = 0x4c04;
 const LOOP_GET_STATUS64: Opcode = 0x4c05;
 const LOOP_SET_CAPACITY: Opcode = 0x4c07;
 const LOOP_CONFIGURE: Opcode = 0x4c0a;
@@ -20,6 +21,7 @@ pub(crate) const AUTOCLEAR: u32 = 4;
 pub(crate) const DIRECT_IO: u32 = 16;
 
 /// `struct loop_info64`.
+#[derive(Clone)]
 #[repr(C)]
 pub(crate) struct Info {
     /// The device that the backing file is on, in the form of `st_dev`.
@@ -89,6 +91,14 @@ pub(crate) fn status(device: &impl AsFd) -> io::Result<Info> {
     // SAFETY: the structure has the layout that LOOP_GET_STATUS64 fills, and any bytes are a valid
     // value of it.
     let request = unsafe { Getter::<LOOP_GET_STATUS64, Info>::new() };
+    // SAFETY: as above.
+    unsafe { ioctl(device, request) }
+}
+
+/// Sets what of `info` can be set on a device in use. The kernel takes AUTOCLEAR away where `info` lacks it.
+pub(crate) fn set_status(device: &impl AsFd, info: Info) -> io::Result<()> {
+    // SAFETY: the structure has the layout that LOOP_SET_STATUS64 reads.
+    let request = unsafe { Setter::<LOOP_SET_STATUS64, Info>::new(info) };
     // SAFETY: as above.
     unsafe { ioctl(device, request) }
 }

@@ -66,7 +66,7 @@ impl Bench {
     }
 
     pub(crate) fn attach(&self, image: &File, options: &LoopOptions) -> Loop {
-        let attached = loopdev::attach(image, options).unwrap();
+        let attached = loopdev::attach(image, options).unwrap().into_loop();
         self.adopt(&attached);
         attached
     }

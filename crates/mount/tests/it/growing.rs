@@ -2,7 +2,7 @@ use std::fs::File;
 use std::path::Path;
 
 use wharf_mount::grow::{fits, grow_mounted, grow_offline_ext4};
-use wharf_mount::loopdev::{self, Loop};
+use wharf_mount::loopdev::{HeldLoop, Loop};
 use wharf_mount::{Error, Filesystem, mount, space};
 
 use crate::bench::{DEADLINE, MIB, bench};
@@ -10,7 +10,8 @@ use crate::bench::{DEADLINE, MIB, bench};
 fn enlarge(image: &Path, attached: &Loop, size: u64) {
     let image = File::options().write(true).open(image).unwrap();
     space::allocate(&image, size, false).unwrap();
-    loopdev::set_capacity(attached).unwrap();
+    let held = HeldLoop::open(attached.number, attached.identity()).unwrap().unwrap();
+    held.set_capacity().unwrap();
 }
 
 #[test]

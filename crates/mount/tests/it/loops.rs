@@ -2,8 +2,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use wharf_mount::loopdev::{self, LoopOptions};
-use wharf_mount::{Error, space};
+use wharf_mount::loopdev::{self, HeldLoop, Loop, LoopOptions};
+use wharf_mount::{Error, Filesystem, mount, mountinfo, space};
 
 use crate::bench::{MIB, bench};
 
@@ -91,7 +91,7 @@ fn a_device_takes_the_new_size_of_its_image() {
     let image = bench.image("image", MIB);
     let attached = bench.attach(&image, &LoopOptions::default());
     space::allocate(&image, 3 * MIB, true).unwrap();
-    loopdev::set_capacity(&attached).unwrap();
+    hold(&attached).set_capacity().unwrap();
     let device = File::open(&attached.path).unwrap();
     assert_eq!(space::block_device_size(&device).unwrap(), 3 * MIB);
 }
@@ -126,6 +126,59 @@ fn a_device_in_use_is_said_to_be() {
     assert!(matches!(error, Error::Busy { operation: "detach", .. }), "{error}");
     drop(user);
     loopdev::detach(&attached).unwrap();
+}
+
+fn hold(attached: &Loop) -> HeldLoop {
+    let held = HeldLoop::open(attached.number, attached.identity()).unwrap();
+    held.expect("its image is attached")
+}
+
+#[test]
+fn a_detach_that_waits_for_others_can_be_taken_back() {
+    let Some(bench) = bench(&[]) else { return };
+    let attached = bench.attach(&bench.image("image", MIB), &LoopOptions::default());
+    let user = File::open(&attached.path).unwrap();
+    loopdev::detach(&attached).unwrap_err();
+    let mut held = hold(&attached);
+    assert!(held.clearing);
+    held.keep().unwrap();
+    assert!(!held.clearing);
+    drop((held, user));
+    assert_eq!(loopdev::find(attached.device, attached.inode).unwrap(), [attached]);
+}
+
+#[test]
+fn a_held_device_keeps_its_image_and_no_other_image_is_taken_for_it() {
+    let Some(bench) = bench(&[]) else { return };
+    let attached = bench.attach(&bench.image("image", MIB), &LoopOptions::default());
+    let (device, inode) = attached.identity();
+    assert!(HeldLoop::open(attached.number, (device, inode + 1)).unwrap().is_none());
+    let held = hold(&attached);
+    loopdev::detach(&attached).unwrap_err();
+    assert_eq!(hold(&attached).number, held.number);
+    drop(held);
+    loopdev::detach(&attached).unwrap();
+    assert!(HeldLoop::open(attached.number, (device, inode)).unwrap().is_none());
+}
+
+#[test]
+fn a_mounted_device_is_claimed_and_its_mount_points_show_it() {
+    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
+    let (attached, target) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    let held = hold(&attached);
+    let number = held.device_number().unwrap();
+    assert!(held.is_claimed().unwrap());
+    assert!(mountinfo::root_at(&target).unwrap().unwrap().shows(number));
+    let node = bench.path("node");
+    File::create(&node).unwrap();
+    assert_eq!(mountinfo::root_at(&node).unwrap(), None);
+    mount::bind(&attached.path, &node, false).unwrap();
+    assert!(mountinfo::root_at(&node).unwrap().unwrap().shows(number));
+    mount::unmount(&node).unwrap();
+    mount::unmount(&target).unwrap();
+    assert!(!held.is_claimed().unwrap());
+    assert_eq!(mountinfo::root_at(&target).unwrap(), None);
+    assert_eq!(mountinfo::root_at(&bench.path("nowhere")).unwrap(), None);
 }
 
 #[test]

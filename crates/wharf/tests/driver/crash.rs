@@ -30,6 +30,9 @@ const CALLS: [&str; 17] = [
     "GroupDelete",
 ];
 
+/// What the names of points begin with that are no part of such a life; `devices.rs` cuts a read-only stage at them.
+const ELSEWHERE: &str = "Replay";
+
 /// Each of these but the first of a line is reached by the start after the crash before it.
 const RECOVERIES: [&[Point]; 5] = [
     &[Point::GroupCut, Point::GroupDeleteUnlinkedOne],
@@ -45,7 +48,9 @@ fn points_of(call: &str) -> Vec<Point> {
         let calls = CALLS.into_iter().filter(|call| point.name().starts_with(call));
         calls.max_by_key(|call| call.len()).unwrap_or_else(|| panic!("{point:?} is in no call"))
     };
-    Point::ALL.iter().filter(|point| call_of(point) == call).copied().collect()
+    let of_a_life = |point: &&Point| !point.name().starts_with(ELSEWHERE);
+    let points = Point::ALL.iter().filter(of_a_life);
+    points.filter(|point| call_of(point) == call).copied().collect()
 }
 
 async fn survives(bench: &Bench, points: &[Point]) {

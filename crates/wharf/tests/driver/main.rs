@@ -9,6 +9,7 @@ mod client;
 mod codes;
 mod copies;
 mod crash;
+mod devices;
 mod fields;
 mod full;
 mod group;

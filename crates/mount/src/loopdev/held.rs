@@ -1,0 +1,127 @@
+//! A loop device that is held open.
+
+use std::{
+    fs::{File, OpenOptions},
+    ops::Deref,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    time::{Duration, Instant},
+};
+
+use rustix::io::Errno;
+
+use super::{Loop, describe, node};
+use crate::{Error, Result, sys};
+
+/// Claims that end sooner are not a use of the device.
+const PASSING_CLAIM: Duration = Duration::from_secs(1);
+
+/// A loop device that this process holds open.
+///
+/// Until it is dropped the kernel neither detaches the image nor gives the device's number to another one, so that whatever
+/// is mounted or bound by the device's path is this image.
+#[derive(Debug)]
+pub struct HeldLoop {
+    device: File,
+    loopdev: Loop,
+}
+
+impl HeldLoop {
+    pub(super) fn new(device: File, loopdev: Loop) -> Self {
+        Self { device, loopdev }
+    }
+
+    /// Holds the device with this number; `None` unless the file with this device number and inode is attached to it.
+    pub fn open(number: u32, (device, inode): (u64, u64)) -> Result<Option<Self>> {
+        let path = node::path(number);
+        let file = match File::open(&path) {
+            Err(error) if node::is_gone(&error) => return Ok(None),
+            file => file.map_err(Error::io("open", &path))?,
+        };
+        match sys::loops::status(&file) {
+            Ok(info) if (info.device, info.inode) == (device, inode) => {
+                Ok(Some(Self::new(file, describe(number, path, &info))))
+            }
+            Ok(_) | Err(Errno::NXIO) => Ok(None),
+            Err(errno) => Err(Error::io("ask for the status of", path)(errno)),
+        }
+    }
+
+    /// Takes back a detach that waits for the device's other users.
+    pub fn keep(&mut self) -> Result<()> {
+        let path = &self.loopdev.path;
+        let mut info =
+            sys::loops::status(&self.device).map_err(Error::io("ask for the status of", path))?;
+        if info.flags & sys::loops::AUTOCLEAR != 0 {
+            info.flags &= !sys::loops::AUTOCLEAR;
+            sys::loops::set_status(&self.device, info).map_err(Error::io("keep attached", path))?;
+            tracing::debug!(device = ?path, "took back a detach");
+        }
+        let info =
+            sys::loops::status(&self.device).map_err(Error::io("ask for the status of", path))?;
+        self.loopdev = describe(self.loopdev.number, path.clone(), &info);
+        Ok(())
+    }
+
+    /// Whether a filesystem on it is mounted, in whatever mount namespace, or a program has it to itself.
+    ///
+    /// Programs that only have it open are not seen.
+    pub fn is_claimed(&self) -> Result<bool> {
+        let path = &self.loopdev.path;
+        match OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path) {
+            Ok(_) => Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(true),
+            Err(error) => Err(Error::io("open", path)(error)),
+        }
+    }
+
+    /// Whether it is [claimed](Self::is_claimed), and still is a second later.
+    ///
+    /// Whoever starts a container has every mount of the node in the container's mount namespace for a moment. The kernel
+    /// announces no end of a claim, hence the growing pauses.
+    pub fn stays_claimed(&self) -> Result<bool> {
+        let deadline = Instant::now() + PASSING_CLAIM;
+        let mut pause = Duration::from_millis(1);
+        while self.is_claimed()? {
+            if Instant::now() >= deadline {
+                return Ok(true);
+            }
+            std::thread::park_timeout(pause);
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+        Ok(false)
+    }
+
+    /// Its number, as mounts of it have it and as its node's `st_rdev` is.
+    pub fn device_number(&self) -> Result<u64> {
+        let metadata = self.device.metadata().map_err(Error::io("look at", &self.loopdev.path))?;
+        Ok(metadata.rdev())
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> Result<u64> {
+        crate::space::block_device_size(&self.device)
+    }
+
+    /// Has the device take the size that its image has now.
+    pub fn set_capacity(&self) -> Result<()> {
+        sys::loops::set_capacity(&self.device).map_err(Error::io("resize", &self.loopdev.path))
+    }
+
+    /// Brings to the image what was written to the device.
+    pub fn flush(&self) -> Result<()> {
+        self.device.sync_all().map_err(Error::io("flush", &self.loopdev.path))
+    }
+
+    /// Ends the hold.
+    pub fn into_loop(self) -> Loop {
+        self.loopdev
+    }
+}
+
+impl Deref for HeldLoop {
+    type Target = Loop;
+
+    fn deref(&self) -> &Loop {
+        &self.loopdev
+    }
+}
