@@ -91,6 +91,14 @@ wharf_csi_sdk::fault_points! {
         ReplayMounted,
         /// The journal is replayed, the device not yet gone.
         ReplayUnmounted,
+        /// A copy of the image is there, to be checked or grown.
+        ReworkCopied,
+        /// The copy is checked and grown.
+        ReworkDone,
+        /// The copy is marked and flushed.
+        ReworkMarked,
+        /// The copy has the image's place.
+        ReworkRenamed,
         /// The loop device is there.
         StageAttached,
         /// A format is promised.

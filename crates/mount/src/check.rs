@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::programs::{self, E2FSCK, Outcome, Programs, XFS_REPAIR};
-use crate::{Filesystem, Result};
+use crate::{Filesystem, Result, undo};
 
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,12 +22,17 @@ pub enum Verdict {
 /// ext4 is repaired as far as that is safe without asking (`e2fsck -p`, which replays the journal and
 /// looks further only if the filesystem says that it should). XFS is looked at and not changed
 /// (`xfs_repair -n`); it replays its log when it is mounted, so a log that was not replayed yet may
-/// look like damage: mount it first.
-pub fn check(fs: Filesystem, device: &Path, deadline: Duration) -> Result<Verdict> {
-    let programs = Programs::default();
+/// look like damage: mount it first. With an `undo` file a check that is killed can be [undone](crate::undo).
+pub fn check(
+    fs: Filesystem,
+    device: &Path,
+    undo: Option<&Path>,
+    deadline: Duration,
+) -> Result<Verdict> {
     match fs {
-        Filesystem::Ext4 => e2fsck(programs::run(&programs, E2FSCK, ["-p"], device, deadline)?),
+        Filesystem::Ext4 => undo::run(E2FSCK, &["-p"], device, undo, deadline, e2fsck),
         Filesystem::Xfs => {
+            let programs = Programs::default();
             xfs_repair(programs::run(&programs, XFS_REPAIR, ["-n"], device, deadline)?)
         }
     }

@@ -6,11 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 
 use crate::check::{Verdict, e2fsck};
 use crate::probe::{self, Signature};
-use crate::programs::{self, E2FSCK, Programs, RESIZE2FS};
-use crate::{Error, Filesystem, Result, space, sys};
+use crate::programs::{E2FSCK, Outcome, RESIZE2FS};
+use crate::{Error, Filesystem, Result, space, sys, undo};
 
 /// XFS does not begin an allocation group for fewer blocks.
 const XFS_SMALLEST_GROUP: u64 = 64;
@@ -40,18 +41,23 @@ pub fn grow_mounted(fs: Filesystem, mount_point: &Path) -> Result<()> {
     })
 }
 
-/// Grows the ext4 on `device`, which must not be mounted, to the size of the device.
+/// Whether the kernel lets this process grow a mounted ext4: then it need not be [grown offline](grow_offline_ext4).
+pub fn ext4_grows_mounted() -> bool {
+    let own = rustix::thread::capabilities(None);
+    own.is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_RESOURCE))
+}
+
+/// Grows the ext4 on `device`, or in an image, which must not be mounted, to the size of the device.
 ///
 /// It is checked first, as `resize2fs` demands; damage that takes a person is an error. `deadline` is
-/// for each of the two programs.
-pub fn grow_offline_ext4(device: &Path, deadline: Duration) -> Result<()> {
-    let programs = Programs::default();
-    let checked = programs::run(&programs, E2FSCK, ["-f", "-p"], device, deadline)?;
-    if let Verdict::Damaged(report) = e2fsck(checked)? {
+/// for each of the two programs. With an `undo` file a growth that is killed can be [undone](crate::undo).
+pub fn grow_offline_ext4(device: &Path, undo: Option<&Path>, deadline: Duration) -> Result<()> {
+    let checked = undo::run(E2FSCK, &["-f", "-p"], device, undo, deadline, e2fsck)?;
+    if let Verdict::Damaged(report) = checked {
         let detail = format!("e2fsck cannot repair it without a decision: {report}");
         return Err(Error::Malformed { path: device.to_owned(), detail });
     }
-    programs::run(&programs, RESIZE2FS, [""; 0], device, deadline)?.success()
+    undo::run(RESIZE2FS, &[], device, undo, deadline, Outcome::success)
 }
 
 /// Whether the filesystem already fills `device`, or image, by its superblock.

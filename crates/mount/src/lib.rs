@@ -4,7 +4,7 @@
 //! loop run it on a pool of threads for that. Nothing here keeps state: what is mounted and what is
 //! attached is asked of the kernel each time, and each operation may be repeated.
 //!
-//! No program but `mkfs.*`, `e2fsck`, `xfs_repair` and `resize2fs` is run, never through a shell, and
+//! No program but `mkfs.*`, `e2fsck`, `xfs_repair`, `resize2fs` and `e2undo` is run, never through a shell, and
 //! never past a deadline. In particular no mount(8): the kernel's newer calls give its own reason
 //! for a refusal, make a read-only bind in one step, and name the target by a handle, so that
 //! no symlink can be slipped in between a check and its use.
@@ -12,7 +12,7 @@
 //! - [`mountinfo`], [`mount`], [`paths`]: what is mounted where; to mount and to unmount.
 //! - [`mounted`]: a mounted filesystem, held by its root, so that what is done to it is done to no other.
 //! - [`loopdev`]: image files as block devices; [`holders`]: who else uses one.
-//! - [`probe`], [`format`](mod@format), [`check`], [`grow`]: the filesystem inside an image or a device.
+//! - [`probe`], [`format`](mod@format), [`check`], [`grow`], [`undo`]: the filesystem inside an image or a device.
 //! - [`clone`](mod@clone), [`extents`], [`space`], [`attribute`], [`sync`]: image files on their pool.
 //! - [`freeze`]: a filesystem that holds still while it is cloned, and is thawed whatever happens.
 //! - [`heap`]: the memory of a process whose threads wait for disks.
@@ -39,6 +39,7 @@ pub mod probe;
 pub mod programs;
 pub mod space;
 pub mod sync;
+pub mod undo;
 
 mod error;
 mod filesystem;

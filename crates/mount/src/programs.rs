@@ -61,6 +61,7 @@ pub(crate) struct Program {
 
 pub(crate) const MKFS_EXT4: Program = Program { name: "mkfs.ext4", package: "e2fsprogs" };
 pub(crate) const E2FSCK: Program = Program { name: "e2fsck", package: "e2fsprogs" };
+pub(crate) const E2UNDO: Program = Program { name: "e2undo", package: "e2fsprogs" };
 pub(crate) const RESIZE2FS: Program = Program { name: "resize2fs", package: "e2fsprogs" };
 pub(crate) const MKFS_XFS: Program = Program { name: "mkfs.xfs", package: "xfsprogs" };
 pub(crate) const XFS_REPAIR: Program = Program { name: "xfs_repair", package: "xfsprogs" };

@@ -12,7 +12,7 @@ use wharf_mount::probe::{self, Signature};
 use wharf_mount::{Filesystem, grow};
 
 use super::NodeVolumes;
-use crate::devices;
+use crate::devices::{self, ImageLock};
 use crate::error::{Error, chain};
 use crate::points::Point;
 use crate::record::{Content, Volume};
@@ -59,39 +59,40 @@ impl NodeVolumes {
         }
     }
 
-    /// Checks a filesystem that says that it needs it, and grows an ext4 that is smaller than its device. Does neither where
-    /// somebody else has it mounted.
-    pub(super) fn prepare(
-        &self,
-        volume: &Volume,
-        filesystem: Filesystem,
-        device: &HeldLoop,
-    ) -> Result<(), Error> {
-        let limit = self.options.program_limit;
-        if device.stays_claimed()? {
-            tracing::warn!(volume = volume.id, device = %device.path.display(), "mounted elsewhere: not checked, not grown");
+    /// Checks the volume's filesystem if it says that it needs it, and grows it if it cannot grow once it is mounted. Does
+    /// neither where somebody else uses the volume.
+    pub(super) fn prepare(&self, image: &ImageLock<'_>, volume: &Volume) -> Result<(), Error> {
+        if matches!(volume.content, Content::Formatting(_)) {
             return Ok(());
         }
-        if let Signature::Ext4(state) = probe::probe(&open(&device.path, false)?)?
-            && (state.errors || !(state.clean || state.needs_recovery))
+        let path = self.pool.image(volume);
+        let Signature::Ext4(state) = probe::probe(&open(&path, false)?)? else { return Ok(()) };
+        let unclean = state.errors || !(state.clean || state.needs_recovery);
+        let fits = grow::fits(Filesystem::Ext4, &path)?;
+        let Some(work) = OfflineWork::needed(unclean, fits, grow::ext4_grows_mounted()) else {
+            return Ok(());
+        };
+        if let Some(device) = self.pool.devices().find(&path)?.first()
+            && device.stays_claimed()?
         {
-            match check::check(filesystem, &device.path, limit)? {
-                Verdict::Clean => {}
+            tracing::warn!(volume = volume.id, device = %device.path.display(), ?work, "skipped, the volume is mounted elsewhere");
+            return Ok(());
+        }
+        let limit = self.options.program_limit;
+        self.pool.rework(image, volume, |path, undo| match work {
+            OfflineWork::Check => match check::check(Filesystem::Ext4, path, undo, limit)? {
+                Verdict::Clean => Ok(()),
                 Verdict::Repaired => {
-                    tracing::warn!(volume = volume.id, "its filesystem was repaired");
+                    tracing::warn!(volume = volume.id, "repaired the filesystem");
+                    Ok(())
                 }
-                Verdict::Damaged(what) => {
-                    return Err(Error::Precondition(format!(
-                        "the filesystem of volume {} is damaged beyond what can be repaired unasked: {what}",
-                        volume.id
-                    )));
-                }
-            }
-        }
-        if filesystem == Filesystem::Ext4 && !grow::fits(filesystem, &device.path)? {
-            grow::grow_offline_ext4(&device.path, limit)?;
-        }
-        Ok(())
+                Verdict::Damaged(what) => Err(Error::Precondition(format!(
+                    "the filesystem of volume {} is damaged beyond what can be repaired unasked: {what}",
+                    volume.id
+                ))),
+            },
+            OfflineWork::Grow => Ok(grow::grow_offline_ext4(path, undo, limit)?),
+        })
     }
 
     /// Mounts the volume's device.
@@ -210,6 +211,25 @@ impl NodeVolumes {
     }
 }
 
+/// What has to be done to an ext4 before it is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OfflineWork {
+    /// It says that it has errors.
+    Check,
+    /// It is smaller than its image, and the kernel does not grow it while it is mounted. It is checked first.
+    Grow,
+}
+
+impl OfflineWork {
+    fn needed(unclean: bool, fits: bool, grows_mounted: bool) -> Option<Self> {
+        match (unclean, fits || grows_mounted) {
+            (_, false) => Some(Self::Grow),
+            (true, true) => Some(Self::Check),
+            (false, true) => None,
+        }
+    }
+}
+
 fn refuse_claimed(device: &HeldLoop, verb: &'static str) -> Result<(), Error> {
     if device.stays_claimed()? { Err(devices::in_use(device, verb)) } else { Ok(()) }
 }
@@ -238,4 +258,25 @@ enum Found {
 
 fn open(device: &Path, write: bool) -> Result<File, Error> {
     File::options().read(true).write(write).open(device).map_err(Error::file("open", device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OfflineWork::{self, Check, Grow};
+
+    #[test]
+    fn a_filesystem_grows_mounted_where_the_kernel_lets_it() {
+        for (unclean, fits, grows_mounted, work) in [
+            (false, true, false, None),
+            (false, true, true, None),
+            (false, false, true, None),
+            (false, false, false, Some(Grow)),
+            (true, true, false, Some(Check)),
+            (true, false, true, Some(Check)),
+            (true, false, false, Some(Grow)),
+        ] {
+            let needed = OfflineWork::needed(unclean, fits, grows_mounted);
+            assert_eq!(needed, work, "unclean {unclean}, fits {fits}, online {grows_mounted}");
+        }
+    }
 }

@@ -52,8 +52,14 @@ impl NodeVolumes {
         let read_only = volume.stage.as_ref().is_some_and(|stage| stage.read_only);
         let image = self.pool.lock_image(volume)?;
         self.clear_path(volume, &request.path, read_only)?;
-        if read_only {
-            self.replay_journal(&image, volume, request)?;
+        self.pool.roll_back(&image, volume)?;
+        match &request.usage.access {
+            Access::Block => {}
+            Access::Mount { .. } if read_only => self.replay_journal(&image, volume, request)?,
+            Access::Mount { .. } => self.prepare(&image, volume)?,
+        }
+        if !read_only {
+            self.pool.ensure_allocated(volume);
         }
         let device = image.attach(read_only)?;
         self.pool.reach(Point::StageAttached)?;
@@ -64,9 +70,6 @@ impl NodeVolumes {
             && !mounted_from(&device, &request.path)?
         {
             let filesystem = self.ensure_filesystem(volume, &device, wanted)?;
-            if !read_only {
-                self.prepare(volume, filesystem, &device)?;
-            }
             self.mount(&device, &request.path, filesystem, flags)?;
             self.pool.reach(Point::StageMounted)?;
             self.grow_mounted(filesystem, &device, &request.path)?;
@@ -200,13 +203,13 @@ impl NodeVolumes {
     ) -> Result<(), Error> {
         let Content::Filesystem(filesystem) = volume.content else { return Ok(()) };
         let devices = self.pool.devices().find(&self.pool.image(volume))?;
-        let replayed = devices.iter().any(|device| device.read_only);
-        if replayed || request.usage.access == Access::Block {
+        if devices.iter().any(|device| device.read_only) {
             return Ok(());
         }
+        drop(devices);
+        self.prepare(image, volume)?;
         let device = image.attach(false)?;
         self.pool.reach(Point::ReplayAttached)?;
-        self.prepare(volume, filesystem, &device)?;
         self.mount(&device, &request.path, filesystem, &[])?;
         self.pool.reach(Point::ReplayMounted)?;
         mount::unmount(&request.path)?;

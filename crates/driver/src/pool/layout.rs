@@ -59,14 +59,31 @@ impl Layout {
         self.root.join("ephemeral")
     }
 
+    /// What programs that were cut short have overwritten in images.
+    pub fn undo_folder(&self) -> PathBuf {
+        self.root.join("undo")
+    }
+
+    /// What a program overwrites in an image, until it is done.
+    pub fn undo(&self, image: &str) -> PathBuf {
+        self.undo_folder().join(format!("{image}.e2undo"))
+    }
+
     /// Where ephemeral volumes are staged, which no orchestrator does for them.
     pub fn ephemeral(&self, image: &str) -> PathBuf {
         self.staging().join(image)
     }
 
     /// The folders, in the order in which they are made.
-    pub fn folders(&self) -> [PathBuf; 5] {
-        [self.volumes(), self.snapshots(), self.partial(), self.quarantine(), self.staging()]
+    pub fn folders(&self) -> [PathBuf; 6] {
+        [
+            self.volumes(),
+            self.snapshots(),
+            self.partial(),
+            self.quarantine(),
+            self.staging(),
+            self.undo_folder(),
+        ]
     }
 
     /// The image of a volume.

@@ -14,6 +14,7 @@ mod modify;
 mod place;
 mod rebuild;
 mod recover;
+mod rework;
 mod snapshots;
 mod space;
 mod volumes;

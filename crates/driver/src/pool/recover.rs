@@ -48,6 +48,7 @@ impl Pool {
         for volume in self.frozen_perhaps(&unsettled) {
             settle(&volume.id, self.thaw(&volume));
         }
+        self.roll_back_all(&mut settle)?;
         for group in &unsettled.groups {
             settle(&group.id, self.forget_group(group));
         }

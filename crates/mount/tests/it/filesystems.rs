@@ -76,12 +76,12 @@ fn a_journal_that_a_crash_left_behind_is_replayed() {
         other => panic!("{other}"),
     };
     assert!(state(&crashed).needs_recovery);
-    let verdict = check(Filesystem::Ext4, &bench.path("crashed"), DEADLINE).unwrap();
+    let verdict = check(Filesystem::Ext4, &bench.path("crashed"), None, DEADLINE).unwrap();
     assert!(matches!(verdict, Verdict::Clean | Verdict::Repaired), "{verdict:?}");
     assert!(!state(&crashed).needs_recovery && state(&crashed).clean);
 
     assert!(mount::unmount(&target).unwrap());
-    assert_eq!(check(Filesystem::Ext4, &attached.path, DEADLINE).unwrap(), Verdict::Clean);
+    assert_eq!(check(Filesystem::Ext4, &attached.path, None, DEADLINE).unwrap(), Verdict::Clean);
 }
 
 #[test]
@@ -90,23 +90,23 @@ fn e2fsck_repairs_what_it_can_and_reports_the_rest() {
     let image = bench.image("image", 32 * MIB);
     let (path, fs) = (bench.path("image"), Filesystem::Ext4);
     format(fs, &path, &FormatOptions::default(), DEADLINE).unwrap();
-    assert_eq!(check(fs, &path, DEADLINE).unwrap(), Verdict::Clean);
+    assert_eq!(check(fs, &path, None, DEADLINE).unwrap(), Verdict::Clean);
     // A wrong count of free blocks, which is safe to correct.
     edit_superblock(&image, &[(FREE_BLOCKS, &[1, 0, 0, 0]), (STATE, &ERRORS_SEEN)]);
     let Signature::Ext4(state) = probe(&image).unwrap() else { panic!() };
     assert!(state.errors && !state.clean);
-    assert_eq!(check(fs, &path, DEADLINE).unwrap(), Verdict::Repaired);
-    assert_eq!(check(fs, &path, DEADLINE).unwrap(), Verdict::Clean);
+    assert_eq!(check(fs, &path, None, DEADLINE).unwrap(), Verdict::Repaired);
+    assert_eq!(check(fs, &path, None, DEADLINE).unwrap(), Verdict::Clean);
 
     // The inodes of the root folder and of its neighbours are gone.
     edit_superblock(&image, &[(STATE, &ERRORS_SEEN)]);
     image.write_all_at(&[0x5a; 64 << 10], inode_table(&image)).unwrap();
-    let verdict = check(fs, &path, DEADLINE).unwrap();
+    let verdict = check(fs, &path, None, DEADLINE).unwrap();
     let Verdict::Damaged(report) = &verdict else { panic!("{verdict:?}") };
     assert!(report.contains("MANUALLY"), "{report}");
 
     wipe(&image).unwrap();
-    let verdict = check(fs, &path, DEADLINE).unwrap();
+    let verdict = check(fs, &path, None, DEADLINE).unwrap();
     assert!(matches!(verdict, Verdict::Damaged(_)), "{verdict:?}");
 }
 
@@ -146,12 +146,12 @@ fn xfs_repair_looks_and_does_not_touch() {
     let Some(bench) = bench(&["mkfs.xfs", "xfs_repair"]) else { return };
     let attached = bench.formatted("image", Filesystem::Xfs, 300 * MIB);
     let fs = Filesystem::Xfs;
-    assert_eq!(check(fs, &attached.path, DEADLINE).unwrap(), Verdict::Clean);
+    assert_eq!(check(fs, &attached.path, None, DEADLINE).unwrap(), Verdict::Clean);
     // The header of the first group's free space.
     let device = open(&attached.path);
     device.write_all_at(&[0xff; 512], 512).unwrap();
     device.sync_all().unwrap();
-    let verdict = check(fs, &attached.path, DEADLINE).unwrap();
+    let verdict = check(fs, &attached.path, None, DEADLINE).unwrap();
     assert!(matches!(verdict, Verdict::Damaged(_)), "{verdict:?}");
 }
 

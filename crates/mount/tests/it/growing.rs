@@ -41,7 +41,7 @@ fn ext4_grows_offline() {
     // Sizes that end inside of a group, at its end, and just after it.
     for size in [70 * MIB, 128 * MIB, 128 * MIB + 16384, 200 * MIB] {
         enlarge(&bench.path("image"), &attached, size);
-        grow_offline_ext4(&attached.path, DEADLINE).unwrap();
+        grow_offline_ext4(&attached.path, None, DEADLINE).unwrap();
         assert!(fits(fs, &attached.path).unwrap(), "{size}");
     }
     enlarge(&bench.path("image"), &attached, 240 * MIB);

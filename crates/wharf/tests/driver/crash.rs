@@ -30,8 +30,9 @@ const CALLS: [&str; 17] = [
     "GroupDelete",
 ];
 
-/// What the names of points begin with that are no part of such a life; `devices.rs` cuts a read-only stage at them.
-const ELSEWHERE: &str = "Replay";
+/// What the names of points begin with that are no part of such a life on every pool: `devices.rs` cuts a stage at the
+/// first, `offline.rs` at the second.
+const ELSEWHERE: [&str; 2] = ["Replay", "Rework"];
 
 /// Each of these but the first of a line is reached by the start after the crash before it.
 const RECOVERIES: [&[Point]; 5] = [
@@ -48,7 +49,7 @@ fn points_of(call: &str) -> Vec<Point> {
         let calls = CALLS.into_iter().filter(|call| point.name().starts_with(call));
         calls.max_by_key(|call| call.len()).unwrap_or_else(|| panic!("{point:?} is in no call"))
     };
-    let of_a_life = |point: &&Point| !point.name().starts_with(ELSEWHERE);
+    let of_a_life = |point: &&Point| ELSEWHERE.iter().all(|other| !point.name().starts_with(other));
     let points = Point::ALL.iter().filter(of_a_life);
     points.filter(|point| call_of(point) == call).copied().collect()
 }

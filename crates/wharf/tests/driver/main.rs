@@ -18,6 +18,7 @@ mod health;
 mod inline;
 mod life;
 mod limits;
+mod offline;
 mod private;
 mod reboot;
 mod running;

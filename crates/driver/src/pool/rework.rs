@@ -1,0 +1,121 @@
+//! An image that is changed as a whole: a kill at any moment leaves it as it was before or as it is after.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use wharf_mount::{sync, undo};
+
+use super::{Mark, Pool, recover::files, remove};
+use crate::{
+    backend::{Backend, Shape},
+    devices::ImageLock,
+    error::Error,
+    points::Point,
+    record::Volume,
+};
+
+/// How long a change of any size takes to undo at the most.
+const ROLL_BACK_LIMIT: Duration = Duration::from_secs(600);
+
+impl Pool {
+    /// Changes the filesystem in a volume's image, which nobody uses.
+    ///
+    /// Where copies share blocks, `work` is done on a copy, which then takes the image's place. Elsewhere it is done on the
+    /// image itself, with a file that keeps what is overwritten.
+    ///
+    /// # Errors
+    /// When the image is in use, or `work` fails; then the image is as it was.
+    pub(crate) fn rework<T>(
+        &self,
+        image: &ImageLock<'_>,
+        volume: &Volume,
+        work: impl FnOnce(&Path, Option<&Path>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        image.ensure_detached("checked")?;
+        self.roll_back(image, volume)?;
+        let backend = self.backend(volume.backend);
+        match backend.instant() {
+            true => self.rework_copy(volume, backend, work),
+            false => self.rework_in_place(volume, work),
+        }
+    }
+
+    /// Takes back a change that was cut short. To be called before anything else is done to an image.
+    pub(crate) fn roll_back(&self, image: &ImageLock<'_>, volume: &Volume) -> Result<(), Error> {
+        let undo = self.layout.undo(&volume.image);
+        if undo.exists() {
+            image.ensure_detached("restored")?;
+            undo::roll_back(&self.image(volume), &undo, ROLL_BACK_LIMIT)?;
+            tracing::warn!(
+                volume = volume.id,
+                "took back a change of its filesystem that was cut short"
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes back every change that was cut short; `settled` gets each volume and how it went.
+    pub(super) fn roll_back_all(
+        &self,
+        mut settled: impl FnMut(&str, Result<(), Error>),
+    ) -> Result<(), Error> {
+        let found = files(&self.layout.undo_folder())?;
+        let volumes: Vec<_> = self.store.read(|state| state.volumes.iter().cloned().collect());
+        for volume in volumes {
+            if found.contains(&self.layout.undo(&volume.image)) {
+                let back = self.lock_image(&volume).and_then(|it| self.roll_back(&it, &volume));
+                settled(&volume.id, back);
+            }
+        }
+        // What is left is of images that are gone.
+        for undo in files(&self.layout.undo_folder())? {
+            if !self.image_of(&undo).exists() {
+                remove(&undo)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rework_copy<T>(
+        &self,
+        volume: &Volume,
+        backend: &dyn Backend,
+        work: impl FnOnce(&Path, Option<&Path>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let (place, copy) = (self.image(volume), self.layout.in_the_making(&volume.image));
+        remove(&copy)?;
+        // Its space is taken when the image's own is free again.
+        let shape = Shape { size: volume.capacity, thin: true };
+        backend.copy(&place, &copy, shape, None)?;
+        self.reach(Point::ReworkCopied)?;
+        let done = work(&copy, None).inspect_err(|_| drop(remove(&copy)))?;
+        self.reach(Point::ReworkDone)?;
+        let points = [Point::ReworkMarked, Point::ReworkRenamed];
+        self.put_in_place(&Mark::volume(volume), &copy, &place, backend, points)?;
+        Ok(done)
+    }
+
+    fn rework_in_place<T>(
+        &self,
+        volume: &Volume,
+        work: impl FnOnce(&Path, Option<&Path>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let done = work(&self.image(volume), Some(&self.layout.undo(&volume.image)))?;
+        sync::folder(&self.layout.undo_folder())?;
+        Ok(done)
+    }
+
+    /// Gives a thick volume the space that it lacks. A copy does not have what was allocated and never written.
+    pub(crate) fn ensure_allocated(&self, volume: &Volume) {
+        let shape = Shape { size: volume.capacity, thin: volume.thin };
+        if let Err(error) = self.backend(volume.backend).grow(&self.image(volume), shape) {
+            tracing::warn!(volume = volume.id, %error, "failed to allocate a thick volume whole");
+        }
+    }
+
+    fn image_of(&self, undo: &Path) -> PathBuf {
+        self.layout.volume(&undo.file_stem().unwrap_or_default().to_string_lossy())
+    }
+}
