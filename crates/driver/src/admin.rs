@@ -16,21 +16,25 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::inspect::{self, Finding, Row, UsageReport};
-use crate::pool::Pool;
+use crate::pool::{Pool, Repaired};
 use crate::private;
 
-/// A question is a word; longer ones are none.
+/// A question is a word, or two; longer ones are none.
 const LONGEST: u64 = 1024;
 /// Callers that may wait for their turn.
 const BACKLOG: i32 = 128;
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a caller has to ask and the driver to answer.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a repair may take.
+pub const REPAIR_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
     /// What is in the pool.
@@ -39,6 +43,18 @@ pub enum Question {
     Usage,
     /// Whether records and images agree.
     Check,
+    /// Repair the filesystem of the volume with this id.
+    Repair(String),
+}
+
+impl Question {
+    /// How long the answer may take.
+    pub fn patience(&self) -> Duration {
+        match self {
+            Self::List | Self::Usage | Self::Check => PATIENCE,
+            Self::Repair(_) => REPAIR_PATIENCE,
+        }
+    }
 }
 
 /// What is answered.
@@ -51,6 +67,8 @@ pub enum Answer {
     Usage(UsageReport),
     /// Where records and images disagree.
     Check(Vec<Finding>),
+    /// What a repair did.
+    Repair(Repaired),
     /// Why there is no answer.
     Failed(String),
 }
@@ -90,7 +108,7 @@ pub async fn serve(listener: UnixListener, pool: Arc<Pool>, stop: CancellationTo
                     let pool = pool.clone();
                     callers.spawn(async move {
                         // A caller that went away has no use for an error.
-                        let _ = tokio::time::timeout(PATIENCE, answer(stream, pool)).await;
+                        let _ = answer(stream, pool).await;
                     });
                 }
                 Err(error) => {
@@ -108,20 +126,26 @@ pub async fn serve(listener: UnixListener, pool: Arc<Pool>, stop: CancellationTo
 async fn answer(mut stream: UnixStream, pool: Arc<Pool>) -> io::Result<()> {
     let (from, mut to) = stream.split();
     let mut line = String::new();
-    BufReader::new(from.take(LONGEST)).read_line(&mut line).await?;
+    let mut reader = BufReader::new(from.take(LONGEST));
+    timeout(PATIENCE, reader.read_line(&mut line)).await??;
     let answer = match serde_json::from_str::<Question>(&line) {
-        Ok(question) => tokio::task::spawn_blocking(move || pool.answer(question))
-            .await
-            .unwrap_or_else(|error| Answer::Failed(error.to_string())),
+        Ok(question) => {
+            let patience = question.patience();
+            let answer = tokio::task::spawn_blocking(move || pool.answer(&question));
+            match timeout(patience, answer).await {
+                Ok(answer) => answer.unwrap_or_else(|error| Answer::Failed(error.to_string())),
+                Err(_) => Answer::Failed(format!("no answer within {patience:?}")),
+            }
+        }
         Err(error) => Answer::Failed(format!("the question is not understood: {error}")),
     };
     let mut bytes = serde_json::to_vec(&answer)?;
     bytes.push(b'\n');
-    to.write_all(&bytes).await
+    timeout(PATIENCE, to.write_all(&bytes)).await?
 }
 
 impl Pool {
-    fn answer(&self, question: Question) -> Answer {
+    fn answer(&self, question: &Question) -> Answer {
         let answered = match question {
             Question::List => {
                 Ok(Answer::List(self.store().read(|state| inspect::list(self.layout(), state))))
@@ -132,6 +156,7 @@ impl Pool {
             Question::Check => {
                 self.store().read(|state| inspect::check(self.layout(), state)).map(Answer::Check)
             }
+            Question::Repair(id) => self.repair(id, REPAIR_PATIENCE).map(Answer::Repair),
         };
         answered.unwrap_or_else(|error: Error| Answer::Failed(error.to_string()))
     }

@@ -35,6 +35,8 @@ pub struct Row {
     pub content: String,
     /// How far it has come, and where it is in use.
     pub state: String,
+    /// Its image.
+    pub image: PathBuf,
 }
 
 /// A pool's account, in bytes.
@@ -182,7 +184,8 @@ fn check_image(id: &str, image: &Path, size: u64, thin: bool) -> Option<Finding>
 }
 
 fn volume_row(layout: &Layout, volume: &Volume) -> Row {
-    let footprint = Images::COPY.footprint(&layout.volume(&volume.image)).unwrap_or_default();
+    let image = layout.volume(&volume.image);
+    let footprint = Images::COPY.footprint(&image).unwrap_or_default();
     let place = match (&volume.stage, volume.publications.len(), volume.attachments.len()) {
         (_, count, _) if count > 0 => format!(", published {count}x"),
         (Some(_), ..) => ", staged".to_owned(),
@@ -199,11 +202,13 @@ fn volume_row(layout: &Layout, volume: &Volume) -> Row {
         backend: format!("{}{}", volume.backend, if volume.thin { " thin" } else { "" }),
         content: content(volume.content),
         state: format!("{}{place}", phase(volume.phase)),
+        image,
     }
 }
 
 fn snapshot_row(layout: &Layout, snapshot: &Snapshot) -> Row {
-    let footprint = Images::COPY.footprint(&layout.snapshot(&snapshot.image)).unwrap_or_default();
+    let image = layout.snapshot(&snapshot.image);
+    let footprint = Images::COPY.footprint(&image).unwrap_or_default();
     Row {
         kind: "snapshot".to_owned(),
         id: snapshot.id.clone(),
@@ -214,6 +219,7 @@ fn snapshot_row(layout: &Layout, snapshot: &Snapshot) -> Row {
         backend: snapshot.backend.to_string(),
         content: content(snapshot.content.into()),
         state: format!("{}, of {}", phase(snapshot.phase), snapshot.volume),
+        image,
     }
 }
 

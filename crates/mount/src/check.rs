@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::programs::{self, E2FSCK, Outcome, Programs, XFS_REPAIR};
-use crate::{Filesystem, Result, undo};
+use crate::{Error, Filesystem, Result, undo};
 
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,35 @@ pub fn check(
         Filesystem::Xfs => {
             let programs = Programs::default();
             xfs_repair(programs::run(&programs, XFS_REPAIR, ["-n"], device, deadline)?)
+        }
+    }
+}
+
+/// Repairs the filesystem in `image`, which must not be mounted, whatever that takes; gives the program's report.
+///
+/// For a person who has decided so: files may be lost, or end in `lost+found`. An XFS with a log that was not replayed is
+/// refused by `xfs_repair`, which says what to do. With an `undo` file a repair that is killed can be
+/// [undone](crate::undo).
+pub fn repair(
+    fs: Filesystem,
+    image: &Path,
+    undo: Option<&Path>,
+    deadline: Duration,
+) -> Result<String> {
+    match fs {
+        Filesystem::Ext4 => undo::run(E2FSCK, &["-f", "-y"], image, undo, deadline, |outcome| {
+            let report = outcome.output.clone();
+            match e2fsck(outcome)? {
+                Verdict::Clean | Verdict::Repaired => Ok(report),
+                Verdict::Damaged(report) => {
+                    Err(Error::Malformed { path: image.to_owned(), detail: report })
+                }
+            }
+        }),
+        Filesystem::Xfs => {
+            let outcome = programs::run(&Programs::default(), XFS_REPAIR, ["-f"], image, deadline)?;
+            let report = outcome.output.clone();
+            outcome.success().map(|()| report)
         }
     }
 }

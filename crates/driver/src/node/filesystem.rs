@@ -87,7 +87,8 @@ impl NodeVolumes {
                     Ok(())
                 }
                 Verdict::Damaged(what) => Err(Error::Precondition(format!(
-                    "the filesystem of volume {} is damaged beyond what can be repaired unasked: {what}",
+                    "the filesystem of volume {0} is damaged beyond what can be repaired unasked: {what}; repair it with \
+                     `wharf driver pool repair {0}`",
                     volume.id
                 ))),
             },

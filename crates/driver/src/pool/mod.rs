@@ -14,6 +14,7 @@ mod modify;
 mod place;
 mod rebuild;
 mod recover;
+mod repair;
 mod rework;
 mod snapshots;
 mod space;
@@ -34,6 +35,7 @@ pub use mark::Mark;
 use place::rename;
 pub use rebuild::{Rebuilt, rebuild};
 pub use recover::Recovery;
+pub use repair::Repaired;
 pub use snapshots::NewSnapshot;
 pub use space::{Account, Disk};
 pub use volumes::NewVolume;
@@ -55,6 +57,14 @@ pub struct PoolOptions {
     pub freeze_limit: Duration,
     /// Where a crash is asked for; in production nowhere.
     pub faults: FaultPlan,
+}
+
+/// The usual floor, ten seconds to stand still, no crashes.
+impl Default for PoolOptions {
+    fn default() -> Self {
+        let freeze_limit = Duration::from_secs(10);
+        Self { floor: None, freeze_limit, faults: FaultPlan::none() }
+    }
 }
 
 /// A pool that this process owns.

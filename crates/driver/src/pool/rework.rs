@@ -33,7 +33,7 @@ impl Pool {
         volume: &Volume,
         work: impl FnOnce(&Path, Option<&Path>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        image.ensure_detached("checked")?;
+        image.ensure_detached("changed")?;
         self.roll_back(image, volume)?;
         let backend = self.backend(volume.backend);
         match backend.instant() {

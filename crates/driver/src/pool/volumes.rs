@@ -311,7 +311,8 @@ fn heritage(
     })
 }
 
-fn deletable(volume: &Volume) -> Result<(), Error> {
+/// Refuses a volume that a record says is in use.
+pub(super) fn deletable(volume: &Volume) -> Result<(), Error> {
     let refuse = |how: String| Err(Error::Precondition(format!("volume {} {how}", volume.id)));
     if let Some(node) = volume.attachments.keys().next() {
         return refuse(format!("is published to node {node}: unpublish it first"));

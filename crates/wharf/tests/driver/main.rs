@@ -21,5 +21,6 @@ mod limits;
 mod offline;
 mod private;
 mod reboot;
+mod repair;
 mod running;
 mod sanity;
