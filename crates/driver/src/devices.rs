@@ -90,11 +90,12 @@ impl Devices {
         self.look(image)
     }
 
-    /// Locks an image against all others that attach, mount, bind or detach it.
+    /// Locks an image against all others that attach, mount, bind or detach it. A `thick` one keeps its blocks: its device
+    /// refuses discards.
     ///
     /// # Errors
     /// When another call works on it for more than a minute.
-    pub(crate) fn lock(&self, image: &Path) -> Result<ImageLock<'_>, Error> {
+    pub(crate) fn lock(&self, image: &Path, thick: bool) -> Result<ImageLock<'_>, Error> {
         let deadline = Instant::now() + PATIENCE;
         let mut registry = self.registry();
         while registry.locked.contains(image) {
@@ -107,7 +108,7 @@ impl Devices {
             registry = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         registry.locked.insert(image.to_owned());
-        Ok(ImageLock { devices: self, image: image.to_owned() })
+        Ok(ImageLock { devices: self, image: image.to_owned(), thick })
     }
 
     /// How many detaches were left to other holders of the device.
@@ -146,6 +147,7 @@ impl Devices {
 pub(crate) struct ImageLock<'a> {
     devices: &'a Devices,
     image: PathBuf,
+    thick: bool,
 }
 
 impl ImageLock<'_> {
@@ -168,8 +170,13 @@ impl ImageLock<'_> {
             }
         }
         // More than one is somebody else's doing. A filesystem that is mounted from two devices destroys itself.
-        let claimed = fitting.iter().map(HeldLoop::is_claimed).collect::<Result<Vec<_>, _>>()?;
-        let kept = claimed.iter().position(|claimed| *claimed).unwrap_or(0);
+        let kept = match fitting.len() {
+            0 | 1 => 0,
+            _ => {
+                let claimed: Result<Vec<_>, _> = fitting.iter().map(HeldLoop::is_claimed).collect();
+                claimed?.iter().position(|claimed| *claimed).unwrap_or(0)
+            }
+        };
         let mut device = None;
         for (index, candidate) in fitting.into_iter().enumerate() {
             match index == kept {
@@ -180,6 +187,9 @@ impl ImageLock<'_> {
         let device = match device {
             Some(mut device) => {
                 device.keep()?;
+                if self.thick && !read_only {
+                    device.refuse_discards()?;
+                }
                 device
             }
             None => self.attach_new(read_only)?,
@@ -265,7 +275,12 @@ impl ImageLock<'_> {
         let path = &self.image;
         let image = File::options().read(true).write(!read_only).open(path);
         let image = image.map_err(Error::file("open image", path))?;
-        let options = LoopOptions { read_only, direct_io: true, block_size: Some(BLOCK_SIZE) };
+        let options = LoopOptions {
+            read_only,
+            direct_io: true,
+            block_size: Some(BLOCK_SIZE),
+            refuse_discards: self.thick && !read_only,
+        };
         let device = loopdev::attach(&image, &options)?;
         if !device.direct_io {
             tracing::warn!(image = %path.display(), device = %device.path.display(),

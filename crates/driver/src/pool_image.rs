@@ -49,10 +49,7 @@ pub fn ensure(root: &Path, size: u64, limit: Duration) -> Result<PathBuf, Error>
             device.keep()?;
             device
         }
-        None => loopdev::attach(
-            &file,
-            &LoopOptions { read_only: false, direct_io: true, block_size: None },
-        )?,
+        None => loopdev::attach(&file, &LoopOptions { direct_io: true, ..LoopOptions::default() })?,
     };
     let options = MountOptions { read_only: false, flags: Vec::new() };
     mount::mount(&device.path, &point, Filesystem::Xfs, &options)?;

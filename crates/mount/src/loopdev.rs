@@ -74,6 +74,8 @@ pub struct LoopOptions {
     pub direct_io: bool,
     /// The device's logical block size; the kernel's choice if `None`.
     pub block_size: Option<u32>,
+    /// Have the kernel refuse discards, which would give blocks of the image back to its filesystem.
+    pub refuse_discards: bool,
 }
 
 /// Attaches `image`, which must be open for writing unless `read_only`.
@@ -88,7 +90,17 @@ pub fn attach(image: &File, options: &LoopOptions) -> Result<HeldLoop> {
         node::ensure(&path, number)?;
         let device = open(&path, options.read_only)?;
         match configure(&device, image, options) {
-            Ok(()) => return settled(device, number, path, image),
+            Ok(()) => {
+                let held = settled(device, number, path, image)?;
+                if options.refuse_discards {
+                    held.refuse_discards()?;
+                } else if node::refuses_discards(number) {
+                    // A device that once refused them does so until it is taken away: `detach` does that, unless it is cut.
+                    detach(&held.into_loop())?;
+                    continue;
+                }
+                return Ok(held);
+            }
             Err(Errno::BUSY) => continue,
             Err(errno) => return Err(Error::file("attach a loop device to", image)(errno)),
         }

@@ -291,8 +291,10 @@ fn shows_a_loop(mount: &Mount) -> bool {
         let number = name.strip_prefix("loop").unwrap_or_default();
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     };
-    let node = mount.root.strip_prefix("/").ok().and_then(Path::to_str);
-    mount.source.strip_prefix("/dev/").is_some_and(is_loop) || node.is_some_and(is_loop)
+    let node = mount.root.to_str().and_then(|node| node.strip_prefix('/')).unwrap_or_default();
+    // The node of a device that was taken away is gone from its folder.
+    let node = node.strip_suffix("//deleted").unwrap_or(node);
+    mount.source.strip_prefix("/dev/").is_some_and(is_loop) || is_loop(node)
 }
 
 /// Makes the target: a folder for a filesystem, a file for a device.

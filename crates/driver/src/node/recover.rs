@@ -48,7 +48,10 @@ impl NodeVolumes {
                 })?;
             }
             let volume = self.pool.volume(&volume.id)?;
-            if volume.ephemeral && volume.publications.is_empty() && !self.shown(&volume, &kernel)? {
+            if volume.ephemeral
+                && volume.publications.is_empty()
+                && !self.shown(&volume, &kernel)?
+            {
                 self.remove_leftover(&volume);
             } else {
                 self.settle(&volume);

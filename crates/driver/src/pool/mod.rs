@@ -168,7 +168,7 @@ impl Pool {
 
     /// Locks a volume's image against all others that attach, mount, bind, detach or delete it.
     pub(crate) fn lock_image(&self, volume: &Volume) -> Result<ImageLock<'_>, Error> {
-        self.devices.lock(&self.image(volume))
+        self.devices.lock(&self.image(volume), !volume.thin)
     }
 
     /// How many detaches were left to others that hold the device.

@@ -93,7 +93,7 @@ impl Pool {
 
     pub(super) fn unlink_snapshot(&self, snapshot: &Snapshot) -> Result<(), Error> {
         remove(&self.layout.in_the_making(&snapshot.image))?;
-        self.devices.lock(&self.layout.snapshot(&snapshot.image))?.delete()
+        self.devices.lock(&self.layout.snapshot(&snapshot.image), false)?.delete()
     }
 
     /// Takes back the promise of snapshots that could not be cut.

@@ -1,6 +1,6 @@
 //! To detach, and to be sure of it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,7 @@ pub fn detach(loopdev: &Loop) -> Result<()> {
         Err(errno) => return Err(Error::io("ask for the status of", path)(errno)),
     }
     let backing = node::backing(loopdev.number);
+    let refused_discards = node::refuses_discards(loopdev.number);
     match sys::loops::clear(&device) {
         Ok(()) | Err(Errno::NXIO) => {}
         Err(errno) => return Err(Error::io("detach", path)(errno)),
@@ -42,8 +43,21 @@ pub fn detach(loopdev: &Loop) -> Result<()> {
     // Kernels of late clear a device only on its last close, and this may be it.
     drop(device);
     wait(loopdev, backing.as_deref(), closes.as_ref())?;
+    if refused_discards {
+        take_away(loopdev.number);
+    }
     tracing::debug!(device = ?path, "detached");
     Ok(())
+}
+
+/// Takes away a device that would refuse discards to whoever gets it next. Nothing else brings them back.
+fn take_away(number: u32) {
+    let removed = OpenOptions::new().read(true).write(true).open(super::CONTROL);
+    let removed = removed.map_err(|_| Errno::IO);
+    if let Err(error) = removed.and_then(|control| sys::loops::remove(&control, number)) {
+        // Somebody has taken it in the meantime; `attach` looks at what it gets.
+        tracing::debug!(number, %error, "could not take a loop device away");
+    }
 }
 
 /// Until the file in `/sys` is gone or names another image. The kernel announces a close just before

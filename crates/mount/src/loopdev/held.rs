@@ -97,6 +97,14 @@ impl HeldLoop {
         Ok(metadata.rdev())
     }
 
+    /// Has the kernel refuse discards on it, which would give blocks of the image back to its filesystem.
+    pub fn refuse_discards(&self) -> Result<()> {
+        match node::refuses_discards(self.loopdev.number) {
+            true => Ok(()),
+            false => node::refuse_discards(self.loopdev.number),
+        }
+    }
+
     /// Its size in bytes.
     pub fn size(&self) -> Result<u64> {
         crate::space::block_device_size(&self.device)

@@ -42,6 +42,24 @@ pub(super) fn backing(number: u32) -> Option<PathBuf> {
     Some(OsString::from_vec(path).into())
 }
 
+/// Has the kernel refuse discards on a device, until the device is taken away.
+pub(super) fn refuse_discards(number: u32) -> Result<()> {
+    let file = queue(number).join("discard_max_bytes");
+    std::fs::write(&file, "0").map_err(Error::io("write", &file))
+}
+
+/// Whether a device whose images could be discarded refuses it.
+pub(super) fn refuses_discards(number: u32) -> bool {
+    let bytes = |name| -> Option<u64> {
+        std::fs::read_to_string(queue(number).join(name)).ok()?.trim().parse().ok()
+    };
+    bytes("discard_max_bytes") == Some(0) && bytes("discard_max_hw_bytes") > Some(0)
+}
+
+fn queue(number: u32) -> PathBuf {
+    Path::new(BLOCK).join(format!("loop{number}/queue"))
+}
+
 /// The numbers of devices that something is attached to, in order; an empty file does not count.
 ///
 /// The kernel lists devices that have a size in one file. To ask each device would take some microseconds for every one

@@ -4,13 +4,14 @@ use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io;
-use rustix::ioctl::{Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
+use rustix::ioctl::{Getter, IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
 
 const LOOP_CLR_FD: Opcode = 0x4c01;
 const LOOP_SET_STATUS64: Opcode = 0x4c04;
 const LOOP_GET_STATUS64: Opcode = 0x4c05;
 const LOOP_SET_CAPACITY: Opcode = 0x4c07;
 const LOOP_CONFIGURE: Opcode = 0x4c0a;
+const LOOP_CTL_REMOVE: Opcode = 0x4c81;
 const LOOP_CTL_GET_FREE: Opcode = 0x4c82;
 
 /// Writes are refused.
@@ -54,6 +55,14 @@ struct Config {
 pub(crate) fn free(control: &impl AsFd) -> io::Result<u32> {
     // SAFETY: LOOP_CTL_GET_FREE takes no argument.
     unsafe { ioctl(control, GetFree) }
+}
+
+/// Takes a device away that nothing is attached to and nobody has open.
+pub(crate) fn remove(control: &impl AsFd, number: u32) -> io::Result<()> {
+    // SAFETY: LOOP_CTL_REMOVE takes the number itself as its argument.
+    let request = unsafe { IntegerSetter::<LOOP_CTL_REMOVE>::new_usize(number as usize) };
+    // SAFETY: as above.
+    unsafe { ioctl(control, request) }
 }
 
 /// Attaches `image` in one step; `block_size` 0 leaves the choice to the kernel.

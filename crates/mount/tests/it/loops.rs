@@ -197,3 +197,40 @@ fn devices_are_attached_in_parallel() {
         assert_eq!(attached.unwrap().inode, image.metadata().unwrap().ino());
     }
 }
+
+fn discard_limit(attached: &Loop) -> u64 {
+    let file = format!("/sys/block/loop{}/queue/discard_max_bytes", attached.number);
+    std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn discards_are_refused_where_asked_for_and_never_by_a_device_that_is_used_again() {
+    let Some(bench) = bench(&[]) else { return };
+    let image = bench.image("image", MIB);
+    for _ in 0..3 {
+        let refusing = LoopOptions { refuse_discards: true, ..LoopOptions::default() };
+        let attached = bench.attach(&image, &refusing);
+        assert_eq!(discard_limit(&attached), 0);
+        let device = OpenOptions::new().write(true).open(&attached.path).unwrap();
+        space::discard(&device, 0..MIB).unwrap_err();
+        drop(device);
+        loopdev::detach(&attached).unwrap();
+        let attached = bench.attach(&image, &LoopOptions::default());
+        assert!(discard_limit(&attached) > 0, "{attached:?}");
+        loopdev::detach(&attached).unwrap();
+    }
+}
+
+#[test]
+fn a_device_that_still_refuses_discards_is_not_taken() {
+    let Some(bench) = bench(&[]) else { return };
+    let image = bench.image("image", MIB);
+    let refusing = LoopOptions { refuse_discards: true, ..LoopOptions::default() };
+    let marked = bench.attach(&image, &refusing);
+    // Cleared by the kernel when its last holder closes it, as after a detach that was left to others.
+    let user = File::open(&marked.path).unwrap();
+    loopdev::detach(&marked).unwrap_err();
+    drop(user);
+    let attached = bench.attach(&image, &LoopOptions::default());
+    assert!(discard_limit(&attached) > 0, "{attached:?} after {marked:?}");
+}

@@ -24,3 +24,4 @@ mod reboot;
 mod repair;
 mod running;
 mod sanity;
+mod thick;

@@ -1,6 +1,10 @@
 //! `wharf driver pool path` and `repair`: for a person whose volume the driver refuses.
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use tonic::Code;
 use wharf_testkit::process;
@@ -12,7 +16,7 @@ use crate::running::Running;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Takes the root folder of the ext4 in an image away, and has the filesystem say that it has errors.
-async fn damage(image: &PathBuf) {
+async fn damage(image: &Path) {
     for change in ["clri <2>", "set_super_value state 2"] {
         let mut debugfs = Command::new("debugfs");
         process::run(debugfs.args(["-w", "-R", change]).arg(image), LIMIT).await.unwrap();
