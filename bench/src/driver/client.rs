@@ -104,8 +104,20 @@ impl Client {
         size: u64,
         access: Access,
     ) -> Result<Published> {
+        self.publish_in(&rig.path("stage"), &rig.path("pods"), name, size, access).await
+    }
+
+    /// Creates a volume and brings it to a pod, at paths in these folders.
+    pub(super) async fn publish_in(
+        &self,
+        stage: &Path,
+        pods: &Path,
+        name: &str,
+        size: u64,
+        access: Access,
+    ) -> Result<Published> {
         let id = self.create(name, size, access, false).await?;
-        let (staging, target) = (rig.path("stage").join(name), rig.path("pods").join(name));
+        let (staging, target) = (stage.join(name), pods.join(name));
         std::fs::create_dir_all(&staging)?;
         let request = csi::NodeStageVolumeRequest {
             volume_id: id.clone(),
@@ -114,24 +126,43 @@ impl Client {
             ..Default::default()
         };
         call!(self.driver, node, node_stage_volume, request)?;
+        let volume = Published { id, target, staging };
+        self.publish_again(&volume, access).await?;
+        Ok(volume)
+    }
+
+    /// Publishes a staged volume.
+    pub(super) async fn publish_again(&self, volume: &Published, access: Access) -> Result<()> {
         let request = csi::NodePublishVolumeRequest {
-            volume_id: id.clone(),
-            staging_target_path: text(&staging),
-            target_path: text(&target),
+            volume_id: volume.id.clone(),
+            staging_target_path: text(&volume.staging),
+            target_path: text(&volume.target),
             volume_capability: Some(capability(access)),
             ..Default::default()
         };
-        call!(self.driver, node, node_publish_volume, request)?;
-        Ok(Published { id, target, staging })
+        call!(self.driver, node, node_publish_volume, request).map(drop)
     }
 
-    /// Takes a volume from its pod and deletes it.
-    pub(super) async fn discard(&self, volume: Published) -> Result<()> {
+    pub(super) async fn unpublish(&self, volume: &Published) -> Result<()> {
         let request = csi::NodeUnpublishVolumeRequest {
             volume_id: volume.id.clone(),
             target_path: text(&volume.target),
         };
-        call!(self.driver, node, node_unpublish_volume, request)?;
+        call!(self.driver, node, node_unpublish_volume, request).map(drop)
+    }
+
+    pub(super) async fn stats(&self, volume: &Published) -> Result<()> {
+        let request = csi::NodeGetVolumeStatsRequest {
+            volume_id: volume.id.clone(),
+            volume_path: text(&volume.target),
+            ..Default::default()
+        };
+        call!(self.driver, node, node_get_volume_stats, request).map(drop)
+    }
+
+    /// Takes a volume from its pod and deletes it.
+    pub(super) async fn discard(&self, volume: Published) -> Result<()> {
+        self.unpublish(&volume).await?;
         let request = csi::NodeUnstageVolumeRequest {
             volume_id: volume.id.clone(),
             staging_target_path: text(&volume.staging),

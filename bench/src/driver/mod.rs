@@ -10,6 +10,7 @@ mod fio;
 mod raw;
 mod rig;
 mod snapshot;
+mod staged;
 mod start;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -34,6 +35,8 @@ struct Counts {
     flushes: usize,
     cuts: usize,
     overwrites: u64,
+    staged: usize,
+    calls: usize,
     fio: fio::Counts,
 }
 
@@ -47,6 +50,8 @@ impl Counts {
         flushes: 7,
         cuts: 20,
         overwrites: 6000,
+        staged: 1000,
+        calls: 200,
         fio: fio::Counts { rounds: 5, seconds: 3 },
     };
     const QUICK: Self = Self {
@@ -58,6 +63,8 @@ impl Counts {
         flushes: 1,
         cuts: 3,
         overwrites: 600,
+        staged: 50,
+        calls: 20,
         fio: fio::Counts { rounds: 1, seconds: 1 },
     };
 }
@@ -82,6 +89,7 @@ async fn measure(arguments: &Arguments, counts: &Counts, report: &mut Report) ->
     create::measure(&folder, counts, report).await.context("create")?;
     drop(folder);
     start::measure(&Rig::new(binary, &[])?, counts, report).await.context("start")?;
+    staged::measure(&Rig::new(binary, &[])?, counts, report).await.context("staged")?;
     if !Programs::default().has("mkfs.xfs") {
         report.section("volumes on a pool with reflinks");
         report.not_measured("snapshots and fio", "mkfs.xfs, of xfsprogs, is not there");

@@ -234,6 +234,18 @@ impl NodeVolumes {
 
     /// Whether the volume is mounted at `target`; what is mounted there and is not the volume is an error.
     fn is_ours(&self, volume: Option<&Volume>, target: &Path) -> Result<bool, Error> {
+        if mountinfo::root_at(target)?.is_none() {
+            return Ok(false);
+        }
+        let devices = match volume {
+            Some(volume) => self.pool.devices().find(&self.pool.image(volume))?,
+            None => Vec::new(),
+        };
+        for device in &devices {
+            if mounted_from(device, target)? {
+                return Ok(true);
+            }
+        }
         let Some(mount) = mountinfo::at(target)? else { return Ok(false) };
         let Some(volume) = volume else {
             return Err(Error::Precondition(format!(
@@ -242,12 +254,6 @@ impl NodeVolumes {
                 mount.source
             )));
         };
-        let devices = self.pool.devices().find(&self.pool.image(volume))?;
-        for device in &devices {
-            if mounted_from(device, target)? {
-                return Ok(true);
-            }
-        }
         // The volume was published here, and its device went away since.
         if devices.is_empty() && volume.publications.contains_key(target) && shows_a_loop(&mount) {
             return Ok(true);

@@ -157,6 +157,9 @@ impl NodeVolumes {
                 return Ok(());
             }
         }
+        if mountinfo::root_at(path)?.is_none() {
+            return Ok(());
+        }
         match mountinfo::at(path)? {
             None => Ok(()),
             Some(mount) => Err(Error::Precondition(format!(
