@@ -20,6 +20,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("setpriv", "util-linux"),
     ("mkfs.ext4", "e2fsprogs"),
     ("mkfs.xfs", "xfsprogs"),
+    ("mkfs.btrfs", "btrfs-progs"),
     ("fio", "fio"),
     ("mount", "mount"),
     ("/usr/include/perfmon/pfmlib.h", "libpfm4-dev"),

@@ -4,7 +4,10 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, copy_file_range, ioctl_ficlone, openat};
+use rustix::fs::{
+    CWD, IFlags, Mode, OFlags, copy_file_range, ioctl_ficlone, ioctl_getflags, ioctl_setflags,
+    openat, statfs,
+};
 use rustix::io::Errno;
 
 use crate::error::path_of;
@@ -47,6 +50,20 @@ pub fn reflink_supported(dir: &Path) -> Result<bool> {
         Err(Error::Unsupported { .. }) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the filesystem of `path` writes every block that is overwritten to a new place, so that allocated space does not
+/// save a writer from a full disk: btrfs.
+pub fn is_copy_on_write(path: &Path) -> Result<bool> {
+    const BTRFS: i64 = 0x9123_683e;
+    let found = statfs(path).map_err(Error::io("look at the filesystem of", path))?;
+    Ok(found.f_type == BTRFS)
+}
+
+/// Has the filesystem overwrite blocks of `file`, which is still empty, in place. Blocks of such a file cannot be shared.
+pub fn overwrite_in_place(file: &File) -> Result<()> {
+    let flags = ioctl_getflags(file).map_err(Error::file("ask for the flags of", file))?;
+    ioctl_setflags(file, flags | IFlags::NOCOW).map_err(Error::file("set the flags of", file))
 }
 
 /// Copies the data of `src` to `dst`, which should be empty; holes stay holes. Returns the bytes

@@ -27,7 +27,7 @@ impl Backend for Images {
     }
 
     fn provision(&self, image: &Path, shape: Shape) -> Result<(), Error> {
-        enlarge(&create(image)?, shape)
+        enlarge(&self.create(image, shape)?, shape)
     }
 
     fn copy(
@@ -37,7 +37,7 @@ impl Backend for Images {
         shape: Shape,
         limit: Option<Duration>,
     ) -> Result<(), Error> {
-        let (from, to) = (open(source)?, create(image)?);
+        let (from, to) = (open(source)?, self.create(image, shape)?);
         match self.0 {
             BackendKind::ImageReflink => clone::reflink(&from, &to)?,
             BackendKind::ImageCopy => {
@@ -67,6 +67,19 @@ impl Backend for Images {
     }
 }
 
+impl Images {
+    /// Makes an empty image. A thick one that is not to share blocks is overwritten in place.
+    fn create(self, image: &Path, shape: Shape) -> Result<File, Error> {
+        let file = private::options().read(true).write(true).create_new(true).open(image);
+        let file = file.map_err(Error::file("create image", image))?;
+        let in_place = self.0 == BackendKind::ImageCopy && !shape.thin;
+        if in_place && clone::is_copy_on_write(image)? {
+            clone::overwrite_in_place(&file)?;
+        }
+        Ok(file)
+    }
+}
+
 /// Brings an image to its size; a thick one gets the space of its holes, too.
 fn enlarge(image: &File, shape: Shape) -> Result<(), Error> {
     Ok(space::allocate(image, shape.size, !shape.thin)?)
@@ -74,13 +87,4 @@ fn enlarge(image: &File, shape: Shape) -> Result<(), Error> {
 
 fn open(image: &Path) -> Result<File, Error> {
     File::open(image).map_err(Error::file("open image", image))
-}
-
-fn create(image: &Path) -> Result<File, Error> {
-    private::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(image)
-        .map_err(Error::file("create image", image))
 }

@@ -74,6 +74,8 @@ pub struct Pool {
     store: Store,
     devices: Devices,
     reflink: bool,
+    /// Its filesystem overwrites nothing in place unless it is told to.
+    copy_on_write: bool,
     options: PoolOptions,
     /// Held while an expansion is finished for a copy.
     settling: Mutex<()>,
@@ -98,8 +100,9 @@ impl Pool {
         let store = Store::open(&layout.state(), &layout.ballast())?;
         sync::folder(root)?;
         let reflink = clone::reflink_supported(&layout.partial())?;
+        let copy_on_write = clone::is_copy_on_write(root)?;
         let (devices, settling) = Default::default();
-        let pool = Self { layout, store, devices, reflink, options, settling };
+        let pool = Self { layout, store, devices, reflink, copy_on_write, options, settling };
         pool.devices.scan(&pool.images())?;
         let recovery = pool.recover()?;
         Ok((pool, recovery))

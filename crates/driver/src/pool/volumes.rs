@@ -137,7 +137,7 @@ impl Pool {
         let image = fresh_id("")?;
         let (root, floor) = (self.layout.root().to_owned(), self.options.floor);
         let default = self.default_backend();
-        let reflink = self.reflink;
+        let (reflink, copy_on_write) = (self.reflink, self.copy_on_write);
         let plan = move |draft: &Draft<'_>, id: String, image: String, new: NewVolume| {
             let heritage = heritage(draft, new.source.as_ref(), default)?;
             if new.capacity < heritage.size {
@@ -146,7 +146,15 @@ impl Pool {
                     new.capacity, heritage.size
                 )));
             }
-            let backend = new.backend.unwrap_or(heritage.backend);
+            let only_copies = copy_on_write && !new.thin;
+            let inherited = if only_copies { BackendKind::ImageCopy } else { heritage.backend };
+            let backend = new.backend.unwrap_or(inherited);
+            if only_copies && backend == BackendKind::ImageReflink {
+                return Err(Error::invalid(
+                    "parameters.backend",
+                    "image-copy, or thin: on btrfs a thick volume keeps its space only if it shares no blocks",
+                ));
+            }
             if backend == BackendKind::ImageReflink && !reflink {
                 return Err(Error::invalid(
                     "parameters.backend",

@@ -20,6 +20,8 @@ pub(crate) enum PoolKind {
     Copy,
     /// On XFS in an image of this size, in MiB.
     Reflink(u64),
+    /// On btrfs of this size, in MiB, mounted by hand.
+    Btrfs(u64),
 }
 
 /// A folder with a pool, staging paths and target paths.
@@ -42,6 +44,7 @@ impl Bench {
         let programs: &[_] = match kind {
             PoolKind::Copy => &["mkfs.ext4"],
             PoolKind::Reflink(_) => &["mkfs.ext4", "mkfs.xfs"],
+            PoolKind::Btrfs(_) => &["mkfs.ext4", "mkfs.btrfs"],
         };
         needs(programs)?;
         let folder = tempfile::tempdir().unwrap();
@@ -51,10 +54,29 @@ impl Bench {
         }
         let cgroups = root.join("cgroup");
         let mut bench = Self { folder, root, cgroups, flags: Vec::new() };
-        if let PoolKind::Reflink(size) = kind {
-            bench = bench.flag("--pool-image", format!("{size}Mi"));
+        match kind {
+            PoolKind::Copy => {}
+            PoolKind::Reflink(size) => bench = bench.flag("--pool-image", format!("{size}Mi")),
+            PoolKind::Btrfs(size) => bench.mount_btrfs(size * MIB),
         }
         Some(bench)
+    }
+
+    /// Mounts a new btrfs where the pool will be.
+    fn mount_btrfs(&self, size: u64) {
+        let (disk, pool) = (self.path("disk"), self.pool());
+        std::fs::create_dir(&pool).unwrap();
+        std::fs::File::create(&disk).unwrap().set_len(size).unwrap();
+        for command in ["mkfs.btrfs --quiet", "mount -o loop"] {
+            let mut words = command.split(' ');
+            let mut command = Command::new(words.next().unwrap());
+            command.args(words).arg(&disk);
+            if command.get_program() == "mount" {
+                command.arg(&pool);
+            }
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
     }
 
     /// One more flag for each start.
