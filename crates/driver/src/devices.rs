@@ -219,7 +219,8 @@ impl ImageLock<'_> {
     /// Detaches the image unless it is in use. `verb` says what is to be done with it.
     ///
     /// # Errors
-    /// When a device of it is in use, in whatever mount namespace. The device stays as it is then.
+    /// When a device of it is in use, in whatever mount namespace. A mounted device stays as it is then; one that is only
+    /// open is detached when its last user closes it.
     pub(crate) fn ensure_detached(&self, verb: &'static str) -> Result<(), Error> {
         for device in self.devices.look(&self.image)? {
             self.remove(device, verb)?;
@@ -306,11 +307,12 @@ fn hold(numbers: &[u32], image: Identity) -> Result<Vec<HeldLoop>, Error> {
     Ok(held)
 }
 
-/// The devices of an image: by its inode, or by its path for one that somebody removed.
+/// The devices of an image: by its inode, or by its path if somebody removed it.
 fn of_image(image: &Path, now: Option<Identity>, all: &[LoopStatus]) -> Vec<Loop> {
     let removed = PathBuf::from(format!("{} (deleted)", image.display()));
-    let own = |status: &&LoopStatus| {
-        now == Some((status.loopdev.device, status.loopdev.inode)) || status.backing == removed
+    let own = |status: &&LoopStatus| match now {
+        Some(now) => status.loopdev.identity() == now,
+        None => status.backing == removed,
     };
     all.iter().filter(own).map(|status| status.loopdev.clone()).collect()
 }
