@@ -157,14 +157,18 @@ impl ImageLock<'_> {
     /// When somebody uses the image on a device that writes and this one must not, or the other way round.
     pub(crate) fn attach(&self, read_only: bool) -> Result<HeldLoop, Error> {
         let mut found = self.devices.find(&self.image)?;
-        if !matches!(&found[..], [device] if device.read_only == read_only) {
+        let usable = match &found[..] {
+            [device] => fits(device, read_only)?,
+            _ => false,
+        };
+        if !usable {
             // What is held here cannot be detached.
             found.clear();
             found = self.devices.look(&self.image)?;
         }
         let mut fitting = Vec::new();
         for device in found {
-            match device.read_only == read_only {
+            match fits(&device, read_only)? {
                 true => fitting.push(device),
                 false => self.remove(device, "attached")?,
             }
@@ -296,6 +300,13 @@ impl Drop for ImageLock<'_> {
         self.devices.registry().locked.remove(&self.image);
         self.devices.unlocked.notify_all();
     }
+}
+
+/// Whether a device is as one of ours would be. One that somebody else attached may show a part of the image, or blocks
+/// of another size: what is written through it cannot be read on a device of ours.
+fn fits(device: &HeldLoop, read_only: bool) -> Result<bool, Error> {
+    let whole = !device.partial && device.block_size()? == BLOCK_SIZE;
+    Ok(whole && device.read_only == read_only)
 }
 
 fn hold(numbers: &[u32], image: Identity) -> Result<Vec<HeldLoop>, Error> {

@@ -1,12 +1,12 @@
 //! Copies of image files: at once by sharing blocks, or byte by byte without the holes.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{
-    CWD, IFlags, Mode, OFlags, copy_file_range, ioctl_ficlone, ioctl_getflags, ioctl_setflags,
-    openat, statfs,
+    CWD, IFlags, Mode, OFlags, ioctl_ficlone, ioctl_getflags, ioctl_setflags, openat, statfs,
 };
 use rustix::io::Errno;
 
@@ -15,6 +15,8 @@ use crate::{Error, Result};
 
 /// Bytes between two questions whether to go on.
 const STEP: u64 = 8 << 20;
+/// Bytes that are read and written at a time.
+const BUFFER: u64 = 1 << 20;
 
 /// Makes `dst` share all blocks of `src`, as they are now, until one of the two is written to.
 ///
@@ -125,28 +127,27 @@ fn next_data(src: &File, from: u64, size: u64) -> Result<Option<(u64, u64)>> {
     }
 }
 
+/// Copies through memory: the kernel's own copy shares blocks where a filesystem can, and a copy here is one that does not.
 fn copy_step(src: &File, dst: &File, position: u64, length: u64) -> Result<u64> {
-    let (mut from, mut to) = (position, position);
-    let wanted = usize::try_from(length).unwrap_or(usize::MAX);
-    match copy_file_range(src, Some(&mut from), dst, Some(&mut to), wanted) {
-        Ok(length) => Ok(length as u64),
-        Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            through_memory(src, dst, position, length)
+    let mut buffer = vec![0; usize::try_from(length.min(BUFFER)).unwrap_or(0)];
+    let mut done = 0;
+    while done < length {
+        let wanted = usize::try_from((length - done).min(BUFFER)).unwrap_or(0);
+        let read = src.read_at(&mut buffer[..wanted], position + done);
+        let read = read.map_err(Error::file("read", src))?;
+        if read == 0 {
+            break;
         }
-        Err(errno) => Err(Error::file("copy to", dst)(errno)),
+        let written = dst.write_all_at(&buffer[..read], position + done);
+        written.map_err(Error::file("copy to", dst))?;
+        done += read as u64;
     }
-}
-
-/// Between filesystems that do not copy among themselves.
-fn through_memory(mut src: &File, mut dst: &File, position: u64, length: u64) -> Result<u64> {
-    src.seek(SeekFrom::Start(position)).map_err(Error::file("seek in", &src))?;
-    dst.seek(SeekFrom::Start(position)).map_err(Error::file("seek in", &dst))?;
-    std::io::copy(&mut src.take(length), &mut dst).map_err(Error::file("copy to", &dst))
+    Ok(done)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{FileExt, MetadataExt};
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
 
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn through_memory_copies_the_stretch_and_no_more() {
         let (src, dst) = (sparse(), tempfile::tempfile().unwrap());
-        assert_eq!(through_memory(&src, &dst, 10 * MIB, 4096).unwrap(), 4096);
+        assert_eq!(copy_step(&src, &dst, 10 * MIB, 4096).unwrap(), 4096);
         assert_eq!(dst.metadata().unwrap().len(), 10 * MIB + 4096);
     }
 

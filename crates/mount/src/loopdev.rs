@@ -43,6 +43,8 @@ pub struct Loop {
     /// It is being detached: it will be gone once its last user, in whatever mount namespace, has closed it. Until then it
     /// is an attachment like any other, and its filesystem may still be written to.
     pub clearing: bool,
+    /// It shows a part of the image: it begins somewhere inside of it, or is limited in size.
+    pub partial: bool,
 }
 
 impl Loop {
@@ -200,5 +202,6 @@ fn describe(number: u32, path: PathBuf, info: &sys::loops::Info) -> Loop {
         read_only: has(sys::loops::READ_ONLY),
         direct_io: has(sys::loops::DIRECT_IO),
         clearing: has(sys::loops::AUTOCLEAR),
+        partial: info.offset != 0 || info.size_limit != 0,
     }
 }

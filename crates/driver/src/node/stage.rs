@@ -6,6 +6,7 @@ use std::sync::Arc;
 use wharf_mount::Filesystem;
 use wharf_mount::loopdev::HeldLoop;
 use wharf_mount::mount;
+use wharf_mount::mounted::Mounted;
 use wharf_mount::mountinfo;
 
 use super::NodeVolumes;
@@ -130,6 +131,12 @@ impl NodeVolumes {
         let image = self.pool.lock_image(volume)?;
         for device in self.pool.devices().find(&self.pool.image(volume))? {
             if mounted_from(&device, path)? {
+                // It stays mounted where others hold it, and a later snapshot does not see what is not flushed there.
+                if let Some(filesystem) = Mounted::of_device(path, device.device_number()?)? {
+                    filesystem.flush().unwrap_or_else(|error| {
+                        tracing::warn!(volume = volume.id, %error, "failed to flush a volume before its unmount");
+                    });
+                }
                 mount::unmount(path)?;
             }
         }

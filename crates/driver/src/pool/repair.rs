@@ -8,8 +8,12 @@ use wharf_mount::{
     probe::{self, Signature},
 };
 
-use super::{Pool, now, volumes::deletable};
-use crate::{backend::Shape, error::Error, record::Volume};
+use super::{Pool, now, remove, volumes::deletable};
+use crate::{
+    backend::{BackendKind, Shape},
+    error::Error,
+    record::Volume,
+};
 
 /// What a repair did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +39,10 @@ impl Pool {
         let filesystem = self.filesystem_of(&volume)?;
         let kept = self.layout.quarantine().join(format!("{}-before-{}.img", volume.image, now()));
         let shape = Shape { size: volume.capacity, thin: true };
-        self.backend(volume.backend).copy(&self.image(&volume), &kept, shape, None)?;
+        // A copy that shared blocks would take the volume's promised space when the volume is overwritten.
+        let copied =
+            self.backend(BackendKind::ImageCopy).copy(&self.image(&volume), &kept, shape, None);
+        copied.inspect_err(|_| drop(remove(&kept)))?;
         let report = self.rework(&image, &volume, |path, undo| {
             Ok(check::repair(filesystem, path, undo, limit)?)
         })?;

@@ -105,6 +105,11 @@ impl HeldLoop {
         }
     }
 
+    /// Its logical block size.
+    pub fn block_size(&self) -> Result<u32> {
+        node::block_size(self.loopdev.number)
+    }
+
     /// Its size in bytes.
     pub fn size(&self) -> Result<u64> {
         crate::space::block_device_size(&self.device)

@@ -42,6 +42,14 @@ pub(super) fn backing(number: u32) -> Option<PathBuf> {
     Some(OsString::from_vec(path).into())
 }
 
+/// A device's logical block size.
+pub(super) fn block_size(number: u32) -> Result<u32> {
+    let file = queue(number).join("logical_block_size");
+    let text = std::fs::read_to_string(&file).map_err(Error::io("read", &file))?;
+    let detail = || format!("expected a number, found {text:?}");
+    text.trim().parse().map_err(|_| Error::Malformed { path: file.clone(), detail: detail() })
+}
+
 /// Has the kernel refuse discards on a device, until the device is taken away.
 pub(super) fn refuse_discards(number: u32) -> Result<()> {
     let file = queue(number).join("discard_max_bytes");

@@ -14,7 +14,7 @@ use wharf_testkit::process::{self, Process};
 
 use crate::bench::{Bench, MIB, PoolKind, loops_below, mounts_below};
 use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, block, block_as, mounted, mounted_as, volume};
+use crate::client::{Usage, block, block_as, from_snapshot, mounted, mounted_as, volume};
 use crate::running::Running;
 
 const SIZE: u64 = 64 * MIB;
@@ -283,4 +283,57 @@ async fn a_replay_that_was_cut_short_leaves_no_writable_mount() {
             bench.assert_empty();
         }
     }
+}
+
+/// What is written through a device that shows only a part of the image, or blocks of another size, is lost to the next.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_somebody_attached_in_another_way_is_not_used() {
+    for options in [&["--offset", "1048576"][..], &["--sizelimit", "33554432"], &[]] {
+        let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+        let driver = bench.start().await;
+        let usage = new_volume(&bench, &driver, "volume", mounted("ext4")).await;
+        let mut losetup = Command::new("losetup");
+        losetup.args(["--find"]).args(options).arg(image_of(&bench));
+        process::run(&losetup, PATIENCE).await.unwrap();
+        for round in 0..2 {
+            driver.bring_up(&usage).await.unwrap();
+            let found = devices(&bench);
+            assert!(found.len() == 1 && !found[0].partial, "{options:?}: {found:?}");
+            if round == 0 {
+                write(&usage.file("data"), &bytes(1, DATA));
+            }
+            assert_eq!(checksum_of(&usage.file("data"), DATA), checksum(&bytes(1, DATA)));
+            driver.take_down(&usage).await.unwrap();
+        }
+        driver.delete(&usage.id).await.unwrap();
+        driver.stop().await;
+        bench.assert_empty();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_after_an_unstage_has_all_that_was_written_although_a_stranger_holds_the_mount()
+{
+    let Some(bench) = Bench::new(PoolKind::Reflink(1024)) else { return };
+    let driver = bench.start().await;
+    let usage = new_volume(&bench, &driver, "held", mounted("ext4")).await;
+    driver.bring_up(&usage).await.unwrap();
+    std::fs::write(usage.file("data"), bytes(1, DATA)).unwrap();
+    let stranger = Stranger::start(&bench).await;
+    driver.take_down(&usage).await.unwrap();
+    let snapshot = driver.snapshot("snapshot", &usage.id).await.unwrap().snapshot_id;
+    let mut request = volume("restored", SIZE, mounted("ext4"));
+    request.volume_content_source = from_snapshot(&snapshot);
+    let id = driver.create(request).await.unwrap().volume_id;
+    let restored = Usage::new(&bench, "restored", &id, mounted("ext4"));
+    driver.bring_up(&restored).await.unwrap();
+    assert_eq!(checksum_of(&restored.file("data"), DATA), checksum(&bytes(1, DATA)));
+    stranger.end().await;
+    driver.take_down(&restored).await.unwrap();
+    for id in [&restored.id, &usage.id] {
+        driver.delete(id).await.unwrap();
+    }
+    driver.delete_snapshot(&snapshot).await.unwrap();
+    driver.stop().await;
+    bench.assert_empty();
 }

@@ -94,12 +94,26 @@ async fn a_thick_volume_is_overwritten_on_a_full_pool() {
         let driver = bench.start().await;
         let (usage, _) = staged(&bench, &driver, false, true).await;
         write(&usage.target, &bytes(1, SIZE));
+        // On btrfs a snapshot is a copy, and shares nothing with the volume.
+        let snapshot = match pool {
+            PoolKind::Btrfs(_) => {
+                driver.unpublish(&usage).await.unwrap();
+                driver.unstage(&usage).await.unwrap();
+                let snapshot = driver.snapshot("snapshot", &usage.id).await.unwrap();
+                driver.bring_up(&usage).await.unwrap();
+                Some(snapshot.snapshot_id)
+            }
+            _ => None,
+        };
         let foreign = fill(&bench);
         for seed in 2..5 {
             write(&usage.target, &bytes(seed, SIZE));
             assert_eq!(checksum_of(&usage.target, SIZE), checksum(&bytes(seed, SIZE)), "{pool:?}");
         }
         std::fs::remove_file(foreign).unwrap();
+        if let Some(snapshot) = snapshot {
+            driver.delete_snapshot(&snapshot).await.unwrap();
+        }
         driver.take_down(&usage).await.unwrap();
         driver.delete(&usage.id).await.unwrap();
         driver.stop().await;
