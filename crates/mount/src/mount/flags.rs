@@ -57,7 +57,7 @@ impl Flags {
     /// A text without the values of these flags, which may be secret: the kernel may quote them.
     pub(super) fn redact(&self, text: String) -> String {
         let values = self.parameters.iter().filter_map(|(_, value)| value.as_deref());
-        // What is shorter is no secret, and part of many words.
+        // Shorter values hold no secret and occur in many words.
         let values = values.filter(|value| value.len() > 3);
         values.fold(text, |text, value| text.replace(value, "..."))
     }

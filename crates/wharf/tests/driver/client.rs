@@ -337,7 +337,7 @@ impl Client {
         Ok(u64::try_from(answer.available_capacity).unwrap())
     }
 
-    /// What the pool tells of its capacity for a StorageClass with these parameters.
+    /// GetCapacity for a StorageClass with these parameters.
     pub(crate) async fn capacity_of(
         &self,
         parameters: &[(&str, &str)],

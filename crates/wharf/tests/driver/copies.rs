@@ -110,7 +110,7 @@ async fn a_copy_that_goes_on_after_a_crash_without_its_source_is_refused_whole()
         driver.create(restore.clone()).await.unwrap_err();
         driver.killed().await.unwrap();
 
-        // A snapshot whose deletion failed half-way is no source any more.
+        // A snapshot whose deletion failed half-way cannot be restored from.
         let driver = bench.start_with(&["--fault", "fail:SnapshotDeleteBegun"]).await;
         driver.delete_snapshot(&snapshot).await.unwrap_err();
         let said = refused("restore", driver.create(restore).await, Code::NotFound);
