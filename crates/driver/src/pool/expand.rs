@@ -15,7 +15,8 @@ impl Pool {
     /// # Errors
     /// When the pool is full or its disk fails; then the volume keeps its size.
     pub fn expand_volume(&self, id: &str, to: u64) -> Result<Arc<Volume>, Error> {
-        let (key, root, floor) = (id.to_owned(), self.layout.root().to_owned(), self.options.floor);
+        let (key, root, floor) =
+            (id.to_owned(), self.layout.root().to_owned(), self.settings().floor);
         let volume = self.store.update(move |draft| {
             let volume = draft.volumes.get(&key).filter(|volume| volume.is_whole()).cloned();
             let volume = volume.ok_or_else(|| Error::no_volume(&key))?;

@@ -102,7 +102,7 @@ impl Pool {
         let ids = (0..new.volumes.len())
             .map(|_| Ok((fresh_id("snap-")?, fresh_id("")?)))
             .collect::<Result<Vec<_>, Error>>()?;
-        let (root, floor) = (self.layout.root().to_owned(), self.options.floor);
+        let (root, floor) = (self.layout.root().to_owned(), self.settings().floor);
         self.store.update(move |draft| {
             if let Some(group) = draft.groups.named(&new.name) {
                 return resume(group, &new);

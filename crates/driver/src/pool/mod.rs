@@ -16,6 +16,7 @@ mod rebuild;
 mod recover;
 mod repair;
 mod rework;
+mod settings;
 mod snapshots;
 mod space;
 mod volumes;
@@ -23,7 +24,7 @@ mod volumes;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wharf_csi_sdk::fault::FaultPlan;
@@ -36,6 +37,7 @@ use place::rename;
 pub use rebuild::{Rebuilt, rebuild};
 pub use recover::Recovery;
 pub use repair::Repaired;
+pub use settings::{Kind, Kinds, PoolSettings, Share, ThinRatio};
 pub use snapshots::NewSnapshot;
 pub use space::{Account, Disk};
 pub use volumes::NewVolume;
@@ -51,19 +53,19 @@ use crate::store::Store;
 /// How a pool is run.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// Bytes that are never promised; `None` is a hundredth of the disk, at least 64 MiB and at most 10 GiB.
-    pub floor: Option<u64>,
+    /// What an operator may change later.
+    pub settings: PoolSettings,
     /// For how long a filesystem may stand still while it is copied.
     pub freeze_limit: Duration,
     /// Where a crash is asked for; in production nowhere.
     pub faults: FaultPlan,
 }
 
-/// The usual floor, ten seconds to stand still, no crashes.
+/// The usual settings, ten seconds to stand still, no crashes.
 impl Default for PoolOptions {
     fn default() -> Self {
         let freeze_limit = Duration::from_secs(10);
-        Self { floor: None, freeze_limit, faults: FaultPlan::none() }
+        Self { settings: PoolSettings::default(), freeze_limit, faults: FaultPlan::none() }
     }
 }
 
@@ -77,6 +79,7 @@ pub struct Pool {
     /// Its filesystem overwrites nothing in place unless it is told to.
     copy_on_write: bool,
     options: PoolOptions,
+    settings: RwLock<PoolSettings>,
     /// Held while an expansion is finished for a copy.
     settling: Mutex<()>,
 }
@@ -102,7 +105,9 @@ impl Pool {
         let reflink = clone::reflink_supported(&layout.partial())?;
         let copy_on_write = clone::is_copy_on_write(root)?;
         let (devices, settling) = Default::default();
-        let pool = Self { layout, store, devices, reflink, copy_on_write, options, settling };
+        let settings = RwLock::new(options.settings);
+        let pool =
+            Self { layout, store, devices, reflink, copy_on_write, options, settings, settling };
         pool.devices.scan(&pool.images())?;
         let recovery = pool.recover()?;
         Ok((pool, recovery))
@@ -111,6 +116,16 @@ impl Pool {
     /// Where its files lie.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Its settings as they are now.
+    pub fn settings(&self) -> PoolSettings {
+        *self.settings.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes its settings. Calls under way finish with the old ones.
+    pub fn change_settings(&self, change: impl FnOnce(&mut PoolSettings)) {
+        change(&mut self.settings.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Its durable state.
@@ -221,7 +236,7 @@ impl Pool {
     }
 
     fn disk(&self) -> Result<(Disk, u64), Error> {
-        disk(self.layout.root(), self.options.floor)
+        disk(self.layout.root(), self.settings().floor)
     }
 }
 

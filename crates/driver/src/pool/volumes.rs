@@ -135,7 +135,7 @@ impl Pool {
     fn promise_volume(&self, new: NewVolume) -> Result<Promise, Error> {
         let id = new.id.clone().map_or_else(|| fresh_id("vol-"), Ok)?;
         let image = fresh_id("")?;
-        let (root, floor) = (self.layout.root().to_owned(), self.options.floor);
+        let (root, floor) = (self.layout.root().to_owned(), self.settings().floor);
         let default = self.default_backend();
         let (reflink, copy_on_write) = (self.reflink, self.copy_on_write);
         let plan = move |draft: &Draft<'_>, id: String, image: String, new: NewVolume| {

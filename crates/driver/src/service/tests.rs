@@ -13,14 +13,15 @@ use wharf_csi_sdk::request::{
 
 use super::*;
 use crate::node::{InlineLimits, NodeOptions};
-use crate::pool::PoolOptions;
+use crate::pool::{PoolOptions, PoolSettings};
 
 /// No call here works on anything that takes long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn driver(folder: &std::path::Path) -> Driver {
     let limit = Duration::from_secs(1);
-    let options = PoolOptions { floor: Some(0), freeze_limit: limit, faults: FaultPlan::none() };
+    let settings = PoolSettings { floor: Some(0), ..PoolSettings::default() };
+    let options = PoolOptions { settings, freeze_limit: limit, faults: FaultPlan::none() };
     let (pool, _) = Pool::open(folder, options).expect("a new pool");
     let pool = Arc::new(pool);
     let options = NodeOptions {

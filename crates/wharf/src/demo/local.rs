@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use wharf_csi_sdk::{Endpoint, fault::FaultPlan};
 use wharf_driver::{
     node::{InlineLimits, NodeOptions, NodeVolumes},
-    pool::{Pool, PoolOptions},
+    pool::{Pool, PoolOptions, PoolSettings},
     service::{Driver, Identity},
 };
 use wharf_mount::programs::Programs;
@@ -98,7 +98,8 @@ impl Local {
 
 async fn open(folder: &Path) -> anyhow::Result<Arc<Pool>> {
     let root = folder.join("pool");
-    let options = PoolOptions { floor: Some(0), freeze_limit: PATIENCE, faults: FaultPlan::none() };
+    let settings = PoolSettings { floor: Some(0), ..PoolSettings::default() };
+    let options = PoolOptions { settings, freeze_limit: PATIENCE, faults: FaultPlan::none() };
     tokio::task::spawn_blocking(move || {
         std::fs::create_dir(&root)?;
         let (pool, _) = Pool::open(&root, options)?;

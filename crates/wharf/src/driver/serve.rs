@@ -17,7 +17,7 @@ use wharf_csi_sdk::{DriverMetrics, Endpoint, Readiness, Services, Socket};
 use wharf_driver::metrics::PoolMetrics;
 use wharf_driver::node::{InlineLimits, NodeOptions, NodeVolumes, keep_limits};
 use wharf_driver::points::Point;
-use wharf_driver::pool::{Pool, PoolOptions, Recovery};
+use wharf_driver::pool::{Pool, PoolOptions, PoolSettings, Recovery};
 use wharf_driver::service::{Driver, Identity};
 use wharf_driver::{admin, pool_image, private};
 use wharf_facts::quantity;
@@ -145,7 +145,7 @@ impl Serve {
         let (image, limit) = (self.pool_image, self.program_limit);
         let (root, node) = (root.to_owned(), node.to_owned());
         let pool_options = PoolOptions {
-            floor: self.floor,
+            settings: PoolSettings { floor: self.floor, ..PoolSettings::default() },
             freeze_limit: self.freeze_limit,
             faults: self.fault.clone(),
         };
