@@ -65,7 +65,7 @@ impl Rig {
         let _ = std::fs::remove_file(&socket);
         let mut command = Command::new(&self.binary);
         command.arg("driver").arg("--endpoint").arg(format!("unix://{}", socket.display()));
-        command.arg("--pool").arg(self.path("pool"));
+        command.arg("--pool").arg(self.path("pool")).arg("--state-dir").arg(self.path("state"));
         command.args(["--node", "bench", "--attach=false", "--floor=64Mi"]).args(&self.flags);
         let begun = Instant::now();
         let mut process = Process::start("driver", &command, self.folder.path())?;

@@ -1,4 +1,4 @@
-//! The socket through which `wharf driver pool` asks a running driver, since one process owns a pool.
+//! The socket through which `wharf driver pool` asks a running driver, since one process owns its pools.
 //!
 //! One question per connection, one line of JSON each way.
 
@@ -20,38 +20,66 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::inspect::{self, Finding, Row, UsageReport};
-use crate::pool::{Pool, Repaired};
+use crate::inspect::{self, Finding, PoolUsage, Row};
+use crate::pool::Repaired;
+use crate::pools::{Pools, ServedPool};
 use crate::private;
+use crate::store::State;
 
 /// A question is a word, or two; longer ones are none.
-const LONGEST: u64 = 1024;
+const LONGEST: u64 = 4096;
 /// Callers that may wait for their turn.
 const BACKLOG: i32 = 128;
 /// How long a caller has to ask and the driver to answer.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take until an adopted pool is served.
+const ADOPT_PATIENCE: Duration = Duration::from_secs(600);
 /// How long a repair may take.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A question about one pool, or all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The pool that is meant, by name or UUID; none means all.
+    pub pool: Option<String>,
+    /// What is asked.
+    pub question: Question,
+}
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// What is in the pool.
+    /// What is in the pools.
     List,
-    /// How full it is.
+    /// How full they are.
     Usage,
     /// Whether records and images agree.
     Check,
     /// Repair the filesystem of the volume with this id.
     Repair(String),
+    /// Serve what is in the folder of the pool with this name.
+    Adopt(String),
+    /// Take the volumes of the pool with this name for gone.
+    Forget(String),
+    /// Close a pool to new volumes, or open it to them again.
+    Drain {
+        /// The pool's name.
+        pool: String,
+        /// Whether it is closed.
+        on: bool,
+    },
 }
 
 impl Question {
     /// How long the answer may take.
     pub fn patience(&self) -> Duration {
         match self {
-            Self::List | Self::Usage | Self::Check => PATIENCE,
+            Self::List | Self::Usage | Self::Check | Self::Forget(_) | Self::Drain { .. } => {
+                PATIENCE
+            }
+            // A large pool is brought to order first.
+            Self::Adopt(_) => ADOPT_PATIENCE,
             Self::Repair(_) => REPAIR_PATIENCE,
         }
     }
@@ -61,19 +89,21 @@ impl Question {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// What is in the pool.
+    /// What is in the pools.
     List(Vec<Row>),
-    /// How full it is.
-    Usage(UsageReport),
+    /// How full they are.
+    Usage(Vec<PoolUsage>),
     /// Where records and images disagree.
     Check(Vec<Finding>),
     /// What a repair did.
     Repair(Repaired),
+    /// What was done, for a person.
+    Done(String),
     /// Why there is no answer.
     Failed(String),
 }
 
-/// The bound socket. The pool's lock is held, so whoever bound it before is gone.
+/// The bound socket. The driver's folder is locked, so whoever bound it before is gone.
 ///
 /// # Errors
 /// When it cannot be bound.
@@ -98,17 +128,17 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Answers until `stop`.
-pub async fn serve(listener: UnixListener, pool: Arc<Pool>, stop: CancellationToken) {
+pub async fn serve(listener: UnixListener, pools: Arc<Pools>, stop: CancellationToken) {
     let mut callers = JoinSet::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             caller = listener.accept() => match caller {
                 Ok((stream, _)) => {
-                    let pool = pool.clone();
+                    let pools = pools.clone();
                     callers.spawn(async move {
                         // A caller that went away has no use for an error.
-                        let _ = answer(stream, pool).await;
+                        let _ = answer(stream, pools).await;
                     });
                 }
                 Err(error) => {
@@ -120,18 +150,21 @@ pub async fn serve(listener: UnixListener, pool: Arc<Pool>, stop: CancellationTo
         }
     }
     callers.shutdown().await;
-    let _ = std::fs::remove_file(pool.layout().admin_socket());
+    for served in pools.served() {
+        let _ = std::fs::remove_file(served.pool.layout().admin_socket());
+    }
+    let _ = std::fs::remove_file(pools.state_dir().own_admin_socket());
 }
 
-async fn answer(mut stream: UnixStream, pool: Arc<Pool>) -> io::Result<()> {
+async fn answer(mut stream: UnixStream, pools: Arc<Pools>) -> io::Result<()> {
     let (from, mut to) = stream.split();
     let mut line = String::new();
     let mut reader = BufReader::new(from.take(LONGEST));
     timeout(PATIENCE, reader.read_line(&mut line)).await??;
-    let answer = match serde_json::from_str::<Question>(&line) {
-        Ok(question) => {
-            let patience = question.patience();
-            let answer = tokio::task::spawn_blocking(move || pool.answer(&question));
+    let answer = match serde_json::from_str::<Request>(&line) {
+        Ok(request) => {
+            let patience = request.question.patience();
+            let answer = tokio::task::spawn_blocking(move || pools.answer(&request));
             match timeout(patience, answer).await {
                 Ok(answer) => answer.unwrap_or_else(|error| Answer::Failed(error.to_string())),
                 Err(_) => Answer::Failed(format!("no answer within {patience:?}")),
@@ -144,20 +177,75 @@ async fn answer(mut stream: UnixStream, pool: Arc<Pool>) -> io::Result<()> {
     timeout(PATIENCE, to.write_all(&bytes)).await?
 }
 
-impl Pool {
-    fn answer(&self, question: &Question) -> Answer {
-        let answered = match question {
+impl Pools {
+    fn answer(&self, request: &Request) -> Answer {
+        let answered = self.try_answer(request);
+        answered.unwrap_or_else(|error| Answer::Failed(error.to_string()))
+    }
+
+    fn try_answer(&self, request: &Request) -> Result<Answer, Error> {
+        let meant = self.meant(request.pool.as_deref());
+        Ok(match &request.question {
             Question::List => {
-                Ok(Answer::List(self.store().read(|state| inspect::list(self.layout(), state))))
+                let mut rows = Vec::new();
+                for served in meant? {
+                    let layout = served.pool.layout();
+                    let of_pool = |state: &State| inspect::list(&served.name, layout, state);
+                    rows.extend(served.pool.store().read(of_pool));
+                }
+                Answer::List(rows)
             }
-            Question::Usage => self.account().map(|account| {
-                Answer::Usage(self.store().read(|state| inspect::usage(account, state)))
-            }),
+            Question::Usage => Answer::Usage(self.usage(request.pool.as_deref())?),
             Question::Check => {
-                self.store().read(|state| inspect::check(self.layout(), state)).map(Answer::Check)
+                let mut findings = Vec::new();
+                for served in meant? {
+                    let layout = served.pool.layout();
+                    findings.extend(served.pool.store().read(|it| inspect::check(layout, it))?);
+                }
+                Answer::Check(findings)
             }
-            Question::Repair(id) => self.repair(id, REPAIR_PATIENCE).map(Answer::Repair),
-        };
-        answered.unwrap_or_else(|error: Error| Answer::Failed(error.to_string()))
+            Question::Repair(id) => {
+                Answer::Repair(self.of_volume(id)?.pool.repair(id, REPAIR_PATIENCE)?)
+            }
+            Question::Adopt(name) => Answer::Done(self.adopt(name)?),
+            Question::Forget(name) => Answer::Done(self.forget(name)?),
+            Question::Drain { pool, on } => Answer::Done(self.drain(pool, *on)?),
+        })
+    }
+
+    /// The served pools that a question is about.
+    fn meant(&self, pool: Option<&str>) -> Result<Vec<Arc<ServedPool>>, Error> {
+        let mut served = self.served();
+        let Some(meant) = pool else { return Ok(served) };
+        served.retain(|it| it.name == meant || it.pool.id().to_string() == meant);
+        match (served.is_empty(), self.status().into_iter().find(|it| it.is(meant))) {
+            (false, _) => Ok(served),
+            (true, Some(status)) => Err(Error::Unavailable(status.to_string())),
+            (true, None) => Err(Error::NotFound { kind: "pool", id: meant.to_owned() }),
+        }
+    }
+
+    /// The accounts of the pools that a question is about, also of those that are not served.
+    fn usage(&self, pool: Option<&str>) -> Result<Vec<PoolUsage>, Error> {
+        let served = self.served();
+        let mut all = Vec::new();
+        for status in self.status() {
+            if pool.is_some_and(|meant| !status.is(meant)) {
+                continue;
+            }
+            let served = served.iter().find(|served| served.name == status.name);
+            let usage = served.map(|served| {
+                let account = served.pool.account()?;
+                let report = |state: &State| inspect::usage(account, state);
+                Ok::<_, Error>(served.pool.store().read(report))
+            });
+            all.push(PoolUsage { pool: status, usage: usage.transpose()? });
+        }
+        match pool {
+            Some(meant) if all.is_empty() => {
+                Err(Error::NotFound { kind: "pool", id: meant.to_owned() })
+            }
+            _ => Ok(all),
+        }
     }
 }

@@ -66,6 +66,9 @@ pub enum Error {
     /// The object's state forbids it; the text says what has to be done first.
     #[error("{0}")]
     Precondition(String),
+    /// The object's pool is not served now; the text says what to mount.
+    #[error("{0}")]
+    Unavailable(String),
     /// Something else is under way on the object.
     #[error("{0}")]
     Pending(String),
@@ -104,6 +107,11 @@ impl Error {
     /// There is no such snapshot.
     pub fn no_snapshot(id: &str) -> Self {
         Self::NotFound { kind: "snapshot", id: id.to_owned() }
+    }
+
+    /// There is no such group of snapshots.
+    pub fn no_group(id: &str) -> Self {
+        Self::NotFound { kind: "group", id: id.to_owned() }
     }
 
     /// For `map_err` on calls of the standard library.

@@ -11,12 +11,15 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Backend, Images};
 use crate::error::Error;
 use crate::pool::{Account, Layout, Mark};
+use crate::pools::PoolStatus;
 use crate::record::{Phase, Snapshot, Volume};
 use crate::store::State;
 
 /// One volume or snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
+    /// The name of its pool.
+    pub pool: String,
     /// `volume`, `inline` for a volume that a pod declares, or `snapshot`.
     pub kind: String,
     /// Its id.
@@ -58,6 +61,15 @@ pub struct UsageReport {
     pub snapshots: usize,
 }
 
+/// A pool, and its account where it is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolUsage {
+    /// The pool.
+    pub pool: PoolStatus,
+    /// Its account.
+    pub usage: Option<UsageReport>,
+}
+
 /// Something that does not agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
@@ -69,10 +81,11 @@ pub struct Finding {
     pub advice: String,
 }
 
-/// Everything in the pool.
-pub fn list(layout: &Layout, state: &State) -> Vec<Row> {
+/// Everything in the pool of this name.
+pub fn list(pool: &str, layout: &Layout, state: &State) -> Vec<Row> {
     let volumes = state.volumes.iter().map(|volume| volume_row(layout, volume));
-    volumes.chain(state.snapshots.iter().map(|snapshot| snapshot_row(layout, snapshot))).collect()
+    let snapshots = state.snapshots.iter().map(|snapshot| snapshot_row(layout, snapshot));
+    volumes.chain(snapshots).map(|row| Row { pool: pool.to_owned(), ..row }).collect()
 }
 
 /// How full the pool is.
@@ -193,6 +206,7 @@ fn volume_row(layout: &Layout, volume: &Volume) -> Row {
         _ => String::new(),
     };
     Row {
+        pool: String::new(),
         kind: if volume.ephemeral { "inline" } else { "volume" }.to_owned(),
         id: volume.id.clone(),
         name: volume.name.clone(),
@@ -210,6 +224,7 @@ fn snapshot_row(layout: &Layout, snapshot: &Snapshot) -> Row {
     let image = layout.snapshot(&snapshot.image);
     let footprint = Images::COPY.footprint(&image).unwrap_or_default();
     Row {
+        pool: String::new(),
         kind: "snapshot".to_owned(),
         id: snapshot.id.clone(),
         name: snapshot.name.clone(),

@@ -9,6 +9,7 @@
 //! - [`backend`]: how images are made and copied.
 //! - `devices`: the loop devices of images, attached and detached in one place.
 //! - [`pool`]: volumes, snapshots and groups, from promise to deletion.
+//! - [`pools`]: the pools of a driver, each with its identity ([`state_dir`]) and settings ([`config`]).
 //! - [`node`]: stage, publish, limits, health.
 //! - [`service`]: all of it as CSI sees it, on the SDK's traits.
 //! - [`inspect`], [`admin`], [`metrics`]: for people.
@@ -17,6 +18,7 @@
 
 pub mod admin;
 pub mod backend;
+pub mod config;
 mod devices;
 pub mod error;
 pub mod inspect;
@@ -26,7 +28,19 @@ pub mod node;
 pub mod points;
 pub mod pool;
 pub mod pool_image;
+pub mod pools;
 pub mod private;
 pub mod record;
 pub mod service;
+pub mod state_dir;
 pub mod store;
+
+use error::Error;
+
+/// Bytes from the kernel's random generator.
+fn random<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Error::file("read", "/dev/urandom")(error.into()))?;
+    Ok(bytes)
+}

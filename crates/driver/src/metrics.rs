@@ -1,4 +1,4 @@
-//! What an operator graphs of a pool, counted when it is asked for.
+//! What an operator graphs of the pools, counted when it is asked for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,82 +10,147 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use crate::pool::Pool;
+use crate::pools::Pools;
 use crate::record::Phase;
 
-/// The metrics of one pool.
+/// The metrics of a driver's pools.
 #[derive(Debug)]
-pub struct PoolMetrics(Arc<Pool>);
+pub struct PoolMetrics(Arc<Pools>);
+
+/// One series of a pool: its label beside `pool`, and its value.
+type Series = (&'static str, u64);
 
 impl PoolMetrics {
-    /// The metrics of `pool`.
-    pub fn new(pool: Arc<Pool>) -> Self {
-        Self(pool)
+    /// The metrics of `pools`.
+    pub fn new(pools: Arc<Pools>) -> Self {
+        Self(pools)
     }
 }
 
 impl Collector for PoolMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut gauge = |name, help, unit: Option<&Unit>, values: &[(&str, u64)], label| {
+        let served = self.0.served();
+        for gauge in GAUGES {
             let metric = ConstGauge::new(0_u64);
-            let mut family = encoder.encode_descriptor(name, help, unit, metric.metric_type())?;
-            for (value_of, value) in values {
-                ConstGauge::new(*value).encode(family.encode_family(&[(label, *value_of)])?)?;
+            let unit = gauge.unit.as_ref();
+            let kind = metric.metric_type();
+            let mut family = encoder.encode_descriptor(gauge.name, gauge.help, unit, kind)?;
+            for pool in &served {
+                for (value_of, value) in (gauge.read)(&pool.pool) {
+                    let labels = [("pool", pool.name.as_str()), (gauge.label, value_of)];
+                    ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+                }
             }
-            Ok::<_, fmt::Error>(())
-        };
-        // A pool whose disk does not answer shows no bytes rather than wrong ones.
-        if let Ok(account) = self.0.account() {
-            let bytes = [
-                ("total", account.disk.total),
-                ("available", account.disk.available),
-                ("promised", account.promised),
-                ("floor", account.floor),
-                ("capacity", account.capacity()),
-            ];
-            gauge("wharf_driver_pool", "The pool's account", Some(&Unit::Bytes), &bytes, "kind")?;
         }
-        let (volumes, snapshots) = self.0.store().read(|state| {
-            let volumes = state.volumes.iter().map(|volume| volume.phase);
-            let snapshots = state.snapshots.iter().map(|snapshot| snapshot.phase);
-            (count(volumes), count(snapshots))
-        });
-        gauge("wharf_driver_volumes", "Volumes by phase", None, &volumes, "phase")?;
-        gauge("wharf_driver_snapshots", "Snapshots by phase", None, &snapshots, "phase")?;
-        let (total, most) = self.0.extents();
-        let extents = [("all", total), ("most", most)];
-        gauge(
-            "wharf_driver_extents",
-            "Pieces of the images in use, and of the one in the most",
-            None,
-            &extents,
-            "of",
-        )?;
-        let quarantined = [("images", self.0.quarantined())];
-        gauge(
-            "wharf_driver_quarantined",
-            "Images that no record knows",
-            None,
-            &quarantined,
-            "kind",
-        )?;
-        let left = ConstCounter::new(self.0.detaches_left_to_others());
-        let help = "Detaches of loop devices that were left to others, who still held the device";
-        let name = "wharf_driver_detaches_left_to_others";
-        left.encode(encoder.encode_descriptor(name, help, None, left.metric_type())?)?;
-        let failures = ConstCounter::new(self.0.store().commit_failures());
-        let help = "Commits and flushes that the pool's disk refused";
-        let family = encoder.encode_descriptor(
-            "wharf_driver_fsync_errors",
-            help,
-            None,
-            failures.metric_type(),
-        )?;
-        failures.encode(family)
+        self.encode_served(&mut encoder)?;
+        for (name, help, read) in COUNTERS {
+            let metric = ConstCounter::new(0_u64);
+            let mut family = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
+            for pool in &served {
+                let labels = [("pool", pool.name.as_str())];
+                ConstCounter::new(read(&pool.pool)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
     }
 }
 
-fn count(phases: impl Iterator<Item = Phase>) -> [(&'static str, u64); 4] {
-    let mut counts = [("creating", 0), ("ready", 0), ("expanding", 0), ("deleting", 0)];
+impl PoolMetrics {
+    /// Whether each configured pool is served, for an alert on one that is not.
+    fn encode_served(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let kind = ConstGauge::new(0_u64).metric_type();
+        let help = "1 for each configured pool that is served, 0 for one that is not";
+        let name = "wharf_driver_pool_served";
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for (pool, served) in self.0.configured() {
+            let labels = [("pool", pool.as_str())];
+            ConstGauge::new(u64::from(served)).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+struct Gauge {
+    name: &'static str,
+    help: &'static str,
+    unit: Option<Unit>,
+    label: &'static str,
+    read: fn(&Pool) -> Vec<Series>,
+}
+
+const GAUGES: [Gauge; 5] = [
+    Gauge {
+        name: "wharf_driver_pool",
+        help: "The pool's account",
+        unit: Some(Unit::Bytes),
+        label: "kind",
+        read: account,
+    },
+    Gauge {
+        name: "wharf_driver_volumes",
+        help: "Volumes by phase",
+        unit: None,
+        label: "phase",
+        read: |pool| {
+            pool.store().read(|state| count(state.volumes.iter().map(|volume| volume.phase)))
+        },
+    },
+    Gauge {
+        name: "wharf_driver_snapshots",
+        help: "Snapshots by phase",
+        unit: None,
+        label: "phase",
+        read: |pool| pool.store().read(|state| count(state.snapshots.iter().map(|it| it.phase))),
+    },
+    Gauge {
+        name: "wharf_driver_extents",
+        help: "Pieces of the images in use, and of the one in the most",
+        unit: None,
+        label: "of",
+        read: |pool| {
+            let (total, most) = pool.extents();
+            vec![("all", total), ("most", most)]
+        },
+    },
+    Gauge {
+        name: "wharf_driver_quarantined",
+        help: "Images that no record knows",
+        unit: None,
+        label: "kind",
+        read: |pool| vec![("images", pool.quarantined())],
+    },
+];
+
+/// A counter's name, help and value.
+type Counter = (&'static str, &'static str, fn(&Pool) -> u64);
+
+const COUNTERS: [Counter; 2] = [
+    (
+        "wharf_driver_detaches_left_to_others",
+        "Detaches of loop devices that were left to others, who still held the device",
+        Pool::detaches_left_to_others,
+    ),
+    ("wharf_driver_fsync_errors", "Commits and flushes that the pool's disk refused", |pool| {
+        pool.store().commit_failures()
+    }),
+];
+
+/// A pool whose disk does not answer shows no bytes rather than wrong ones.
+fn account(pool: &Pool) -> Vec<Series> {
+    let Ok(account) = pool.ensure_present().and_then(|()| pool.account()) else {
+        return Vec::new();
+    };
+    vec![
+        ("total", account.disk.total),
+        ("available", account.disk.available),
+        ("promised", account.promised),
+        ("floor", account.floor),
+        ("capacity", account.capacity()),
+    ]
+}
+
+fn count(phases: impl Iterator<Item = Phase>) -> Vec<Series> {
+    let mut counts = vec![("creating", 0), ("ready", 0), ("expanding", 0), ("deleting", 0)];
     for phase in phases {
         let index = match phase {
             Phase::Creating => 0,

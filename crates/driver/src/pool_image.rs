@@ -19,32 +19,49 @@ const MOUNT_POINT: &str = "pool";
 
 /// The folder that a pool's files are in: `root`, or the mount point of the image in it.
 pub fn folder(root: &Path) -> PathBuf {
-    if root.join(IMAGE).exists() { root.join(MOUNT_POINT) } else { root.to_owned() }
+    if exists(root) { root.join(MOUNT_POINT) } else { root.to_owned() }
 }
 
-/// Makes the image in `root` if it is not there, and mounts it. Grows nothing and formats nothing that holds data.
+/// Whether a pool's folder holds an image with the pool.
+pub fn exists(root: &Path) -> bool {
+    root.join(IMAGE).exists()
+}
+
+/// Mounts the image in `root`, if the pool is in one, and returns the folder that the pool's files are in. Where there is no
+/// image and a `size` is asked for, one is made. Grows nothing and formats nothing that holds data.
 ///
 /// # Errors
-/// When there is no room, mkfs.xfs is missing, or the image holds something else.
-pub fn ensure(root: &Path, size: u64, limit: Duration) -> Result<PathBuf, Error> {
+/// When there is no room, mkfs.xfs is missing, the image holds something else, or something else is mounted in its place.
+pub fn open(root: &Path, size: Option<u64>, limit: Duration) -> Result<PathBuf, Error> {
     let (image, point) = (root.join(IMAGE), root.join(MOUNT_POINT));
+    match size {
+        None if !image.exists() => return Ok(root.to_owned()),
+        Some(size) if !image.exists() => make(root, &image, size, limit)?,
+        _ => {}
+    }
     private::create_folder(&point)?;
     private::mend_root(root)?;
-    if !image.exists() {
-        make(root, &image, size, limit)?;
-    }
-    if mountinfo::at(&point)?.is_some() {
-        return Ok(point);
-    }
     let file = File::options().read(true).write(true).open(&image);
     let file = file.map_err(Error::file("open pool image", &image))?;
+    let attached = attached(&file, &image)?;
+    if let Some(mounted) = mountinfo::root_at(&point)? {
+        let own = attached.map(|device| device.device_number()).transpose()?;
+        if own == Some(mounted.device) {
+            return Ok(point);
+        }
+        return Err(Error::Precondition(format!(
+            "{} is a mount of something else than {}: unmount it",
+            point.display(),
+            image.display()
+        )));
+    }
     let Signature::Xfs(_) = probe::probe(&file)? else {
         return Err(Error::Precondition(format!(
             "{} holds no XFS filesystem: move it away",
             image.display()
         )));
     };
-    let device = match attached(&file, &image)? {
+    let device = match attached {
         Some(mut device) => {
             device.keep()?;
             device

@@ -16,7 +16,7 @@ const FOLDER: u32 = 0o700;
 pub(crate) const FILE: u32 = 0o600;
 
 /// What a pool's folder, or the folder of a pool's image, holds besides foreign files.
-const OWN: [&str; 13] = [
+const OWN: [&str; 15] = [
     "admin.sock",
     "admin.sock.new",
     "ballast",
@@ -25,6 +25,8 @@ const OWN: [&str; 13] = [
     "partial",
     "pool",
     "pool.img",
+    "pool.json",
+    "pool.json.new",
     "quarantine",
     "snapshots",
     "state.redb",
@@ -46,6 +48,23 @@ pub(crate) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(FILE);
     options
+}
+
+/// Writes a file so that it appears whole or not at all; that its name lasts takes a flush of its folder.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let fresh = Path::new(&name);
+    let file = options().create(true).truncate(true).write(true).open(fresh);
+    let written = file.and_then(|mut file| {
+        io::Write::write_all(&mut file, bytes)?;
+        file.sync_all()
+    });
+    written.map_err(Error::file("write", fresh))?;
+    fs::rename(fresh, path).map_err(Error::file("rename", fresh))
 }
 
 /// Gives a folder of images its mode, and the files in it theirs.

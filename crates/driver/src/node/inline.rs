@@ -7,14 +7,14 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use wharf_facts::quantity;
 use wharf_mount::{Filesystem, format};
 
 use super::{NodeVolumes, Publish, StageRequest};
 use crate::error::Error;
-use crate::pool::NewVolume;
+use crate::pool::{NewVolume, Pool};
 use crate::private;
 use crate::record::{Access, Volume};
 
@@ -30,9 +30,31 @@ pub struct InlineLimits {
     pub max_per_pod: Option<u64>,
 }
 
-/// Inline volumes that are being published or removed now, with their pods where a publish names one.
+/// The inline volumes of a node, on all of its pools.
 #[derive(Debug, Default)]
-pub(super) struct InlineCalls(Mutex<HashMap<String, Option<String>>>);
+pub struct InlineCalls {
+    /// Volumes that are being published or removed now, with their pods where a publish names one.
+    underway: Mutex<HashMap<String, Option<String>>>,
+    pools: Mutex<Vec<Weak<Pool>>>,
+}
+
+impl InlineCalls {
+    /// Adds a pool whose inline volumes count as well.
+    pub(super) fn add(&self, pool: &Arc<Pool>) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(Arc::downgrade(pool));
+    }
+
+    fn underway(&self) -> MutexGuard<'_, HashMap<String, Option<String>>> {
+        self.underway.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pools(&self) -> Vec<Arc<Pool>> {
+        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.iter().filter_map(Weak::upgrade).collect()
+    }
+}
 
 /// An inline volume that nobody else publishes or removes while this is held.
 struct InlineGuard<'a> {
@@ -42,8 +64,7 @@ struct InlineGuard<'a> {
 
 impl Drop for InlineGuard<'_> {
     fn drop(&mut self) {
-        let mut underway = self.calls.0.lock().unwrap_or_else(PoisonError::into_inner);
-        underway.remove(&self.volume);
+        self.calls.underway().remove(&self.volume);
     }
 }
 
@@ -146,7 +167,7 @@ impl NodeVolumes {
         pod: Option<&str>,
         new: bool,
     ) -> Result<InlineGuard<'_>, Error> {
-        let mut underway = self.inline_calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut underway = self.inline_calls.underway();
         if underway.contains_key(id) {
             return Err(Error::Pending(format!(
                 "inline volume {id} is being published or removed: call again"
@@ -179,7 +200,7 @@ impl NodeVolumes {
 
     /// Begins a removal, unless the volume is being published.
     fn begin_removal(&self, id: &str) -> Option<InlineGuard<'_>> {
-        let mut underway = self.inline_calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut underway = self.inline_calls.underway();
         if underway.contains_key(id) {
             return None;
         }
@@ -187,16 +208,19 @@ impl NodeVolumes {
         Some(InlineGuard { calls: &self.inline_calls, volume: id.to_owned() })
     }
 
-    /// The inline volumes that are published to a pod.
+    /// The inline volumes that are published to a pod, on every pool.
     fn inline_volumes_of(&self, pod: &str) -> Vec<String> {
-        self.pool.store().read(|state| {
-            let inline = state.volumes.iter().filter(|volume| volume.ephemeral);
-            let used = inline.filter(|volume| {
-                let mut publications = volume.publications.values();
-                publications.any(|publication| publication.pod_uid.as_deref() == Some(pod))
-            });
-            used.map(|volume| volume.id.clone()).collect()
-        })
+        let of_pool = |pool: &Arc<Pool>| -> Vec<String> {
+            pool.store().read(|state| {
+                let inline = state.volumes.iter().filter(|volume| volume.ephemeral);
+                let used = inline.filter(|volume| {
+                    let mut publications = volume.publications.values();
+                    publications.any(|publication| publication.pod_uid.as_deref() == Some(pod))
+                });
+                used.map(|volume| volume.id.clone()).collect()
+            })
+        };
+        self.inline_calls.pools().iter().flat_map(of_pool).collect()
     }
 }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub use cgroup::Cgroups;
 pub use health::{Ailment, Severity};
-pub use inline::InlineLimits;
+pub use inline::{InlineCalls, InlineLimits};
 pub use keeper::keep_limits;
 pub use limits::Applied;
 pub use publish::Publish;
@@ -56,16 +56,15 @@ pub struct NodeVolumes {
     cgroups: Option<Cgroups>,
     /// Told when limits were applied, for who keeps them on cgroups to come.
     limited: Notify,
-    /// Inline volumes that are being published or removed.
-    inline_calls: inline::InlineCalls,
+    inline_calls: Arc<InlineCalls>,
 }
 
 impl NodeVolumes {
-    /// The node part of a pool.
-    pub fn new(pool: Arc<Pool>, options: NodeOptions) -> Self {
+    /// The node part of a pool. All pools of a node share `inline_calls`.
+    pub fn new(pool: Arc<Pool>, options: NodeOptions, inline_calls: Arc<InlineCalls>) -> Self {
         let cgroups = options.cgroups.as_deref().map(Cgroups::new);
-        let (limited, inline_calls) = Default::default();
-        Self { pool, options, cgroups, limited, inline_calls }
+        inline_calls.add(&pool);
+        Self { pool, options, cgroups, limited: Notify::new(), inline_calls }
     }
 
     fn refuse_symlinks(&self, path: &Path) -> Result<(), Error> {

@@ -5,6 +5,15 @@ use crate::error::Error;
 use crate::points::Point;
 use crate::record::{Attachment, Node, Volume};
 
+/// How many volumes a node takes.
+#[derive(Clone, Copy, Debug)]
+pub struct AttachLimit {
+    /// Volumes that the node takes, of all pools.
+    pub most: u64,
+    /// Volumes of other pools that are attached to the node.
+    pub elsewhere: u64,
+}
+
 impl Pool {
     /// Says that volumes can be published to this node.
     ///
@@ -31,7 +40,7 @@ impl Pool {
         id: &str,
         node: &str,
         attachment: Attachment,
-        limit: u64,
+        limit: AttachLimit,
     ) -> Result<(), Error> {
         let (id, node) = (id.to_owned(), node.to_owned());
         self.store.update(move |draft| {
@@ -54,8 +63,8 @@ impl Pool {
             }
             let attached =
                 |volume: &&std::sync::Arc<Volume>| volume.attachments.contains_key(&node);
-            let count = draft.volumes.iter().filter(attached).count() as u64;
-            if count >= limit {
+            let count = draft.volumes.iter().filter(attached).count() as u64 + limit.elsewhere;
+            if count >= limit.most {
                 return Err(Error::Exhausted(format!(
                     "node {node} has {count} volumes and takes no more (--attach-limit)"
                 )));
@@ -66,6 +75,14 @@ impl Pool {
             Ok(())
         })?;
         self.reach(Point::AttachKept)
+    }
+
+    /// Volumes that are attached to a node.
+    pub fn attached(&self, node: &str) -> u64 {
+        self.store.read(|state| {
+            let attached = |volume: &&std::sync::Arc<Volume>| volume.attachments.contains_key(node);
+            state.volumes.iter().filter(attached).count() as u64
+        })
     }
 
     /// Takes a volume from a node, or from all. Idempotent, also for a volume that is gone.

@@ -98,9 +98,9 @@ impl Pool {
     }
 
     fn promise_group(&self, new: NewGroup) -> Result<Arc<Group>, Error> {
-        let id = fresh_id("group-")?;
+        let id = self.new_id("group")?;
         let ids = (0..new.volumes.len())
-            .map(|_| Ok((fresh_id("snap-")?, fresh_id("")?)))
+            .map(|_| Ok((self.new_id("snap")?, fresh_id("")?)))
             .collect::<Result<Vec<_>, Error>>()?;
         let (root, floor) = (self.layout.root().to_owned(), self.settings().floor);
         self.store.update(move |draft| {

@@ -29,7 +29,12 @@ impl Layout {
         self.root.join("ballast")
     }
 
-    /// The socket that `wharf driver pool` talks to.
+    /// The pool's format and UUID.
+    pub fn identity(&self) -> PathBuf {
+        self.root.join("pool.json")
+    }
+
+    /// A link to the socket that `wharf driver pool` talks to, while a driver serves the pool.
     pub fn admin_socket(&self) -> PathBuf {
         self.root.join("admin.sock")
     }

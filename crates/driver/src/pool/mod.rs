@@ -8,6 +8,7 @@ mod attach;
 mod cut;
 mod expand;
 mod groups;
+pub mod identity;
 mod layout;
 mod mark;
 mod modify;
@@ -30,7 +31,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wharf_csi_sdk::fault::FaultPlan;
 use wharf_mount::{clone, sync};
 
+pub use attach::AttachLimit;
 pub use groups::NewGroup;
+pub use identity::PoolId;
 pub use layout::Layout;
 pub use mark::Mark;
 use place::rename;
@@ -47,6 +50,7 @@ use crate::devices::{Devices, ImageLock};
 use crate::error::Error;
 use crate::points::Point;
 use crate::private;
+use crate::random;
 use crate::record::{Snapshot, Volume};
 use crate::store::Store;
 
@@ -73,6 +77,9 @@ impl Default for PoolOptions {
 #[derive(Debug)]
 pub struct Pool {
     layout: Layout,
+    id: PoolId,
+    /// The device number of its filesystem.
+    device: u64,
     store: Store,
     devices: Devices,
     reflink: bool,
@@ -101,13 +108,25 @@ impl Pool {
             rebuild(root)?;
         }
         let store = Store::open(&layout.state(), &layout.ballast())?;
+        let id = identity::ensure(&layout)?;
+        let device = device_of(root)?;
         sync::folder(root)?;
         let reflink = clone::reflink_supported(&layout.partial())?;
         let copy_on_write = clone::is_copy_on_write(root)?;
         let (devices, settling) = Default::default();
         let settings = RwLock::new(options.settings);
-        let pool =
-            Self { layout, store, devices, reflink, copy_on_write, options, settings, settling };
+        let pool = Self {
+            layout,
+            id,
+            device,
+            store,
+            devices,
+            reflink,
+            copy_on_write,
+            options,
+            settings,
+            settling,
+        };
         pool.devices.scan(&pool.images())?;
         let recovery = pool.recover()?;
         Ok((pool, recovery))
@@ -116,6 +135,31 @@ impl Pool {
     /// Where its files lie.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> PoolId {
+        self.id
+    }
+
+    /// Refuses to go on when the pool's folder shows another filesystem than when the pool was opened.
+    ///
+    /// # Errors
+    /// When its disk was unmounted, or another one was mounted over it.
+    pub fn ensure_present(&self) -> Result<(), Error> {
+        if device_of(self.layout.root()).is_ok_and(|device| device == self.device) {
+            return Ok(());
+        }
+        Err(Error::Unavailable(format!(
+            "{} no longer shows the disk of the pool ({}): mount it there again, and restart the driver",
+            self.layout.root().display(),
+            self.id
+        )))
+    }
+
+    /// A new id for an object of this pool, which names the pool.
+    fn new_id(&self, kind: &str) -> Result<String, Error> {
+        fresh_id(&format!("{kind}-{}-", self.id.short()))
     }
 
     /// Its settings as they are now.
@@ -240,9 +284,18 @@ impl Pool {
     }
 }
 
+fn device_of(folder: &Path) -> Result<u64, Error> {
+    let metadata = fs::metadata(folder).map_err(Error::file("look at", folder))?;
+    Ok(std::os::unix::fs::MetadataExt::dev(&metadata))
+}
+
 fn has_images(layout: &Layout) -> Result<bool, Error> {
-    let volumes = recover::files(&layout.volumes())?;
-    Ok(!volumes.is_empty() || !recover::files(&layout.snapshots())?.is_empty())
+    for folder in [layout.volumes(), layout.snapshots()] {
+        if folder.exists() && !recover::files(&folder)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The figures of the disk that `root` is on, and the bytes of it that are never promised.
@@ -254,9 +307,7 @@ fn disk(root: &Path, floor: Option<u64>) -> Result<(Disk, u64), Error> {
 
 /// A new id: 128 random bits in hexadecimal.
 fn fresh_id(prefix: &str) -> Result<String, Error> {
-    let mut bytes = [0_u8; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| Error::file("read", "/dev/urandom")(error.into()))?;
+    let bytes: [u8; 16] = random()?;
     Ok(bytes.iter().fold(prefix.to_owned(), |id, byte| format!("{id}{byte:02x}")))
 }
 

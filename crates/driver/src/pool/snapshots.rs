@@ -114,7 +114,7 @@ impl Pool {
     }
 
     fn promise_snapshot(&self, new: NewSnapshot) -> Result<Arc<Snapshot>, Error> {
-        let (id, image) = (fresh_id("snap-")?, fresh_id("")?);
+        let (id, image) = (self.new_id("snap")?, fresh_id("")?);
         let (root, floor) = (self.layout.root().to_owned(), self.settings().floor);
         self.store.update(move |draft| {
             let (id, image) = match draft.snapshots.named(&new.name).cloned() {

@@ -133,7 +133,7 @@ impl Pool {
     }
 
     fn promise_volume(&self, new: NewVolume) -> Result<Promise, Error> {
-        let id = new.id.clone().map_or_else(|| fresh_id("vol-"), Ok)?;
+        let id = new.id.clone().map_or_else(|| self.new_id("vol"), Ok)?;
         let image = fresh_id("")?;
         let (root, floor) = (self.layout.root().to_owned(), self.settings().floor);
         let default = self.default_backend();

@@ -6,14 +6,17 @@ use wharf_mount::Filesystem;
 
 use super::usage;
 use crate::backend::BackendKind;
+use crate::config::check_name;
 use crate::error::Error;
 
 /// Where an inline volume says what it is to be.
 const INLINE: &str = "volume_context";
 
 /// Parameters that were understood.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Class {
+    /// The pool that is picked; none means the default.
+    pub(super) pool: Option<String>,
     pub(super) backend: Option<BackendKind>,
     pub(super) thin: bool,
     pub(super) filesystem: Option<Filesystem>,
@@ -41,6 +44,11 @@ impl Class {
         for (key, value) in parameters {
             let wrong = |expected: &str| Error::invalid(format!("{map}.{key}"), expected);
             match key.as_str() {
+                "pool" => {
+                    check_name(value)
+                        .map_err(|expected| wrong(expected.trim_start_matches("expected ")))?;
+                    class.pool = Some(value.clone());
+                }
                 "backend" => {
                     class.backend =
                         Some(value.parse().map_err(|_| wrong("image-reflink or image-copy"))?);
@@ -86,8 +94,8 @@ pub(super) fn unsupported(capability: &Capability) -> Option<String> {
 
 fn unknown(map: &str, key: &str) -> Error {
     let known = match map {
-        INLINE => "one of size, backend, thin and csi.storage.k8s.io/fstype",
-        _ => "one of backend, thin and csi.storage.k8s.io/fstype",
+        INLINE => "one of size, pool, backend, thin and csi.storage.k8s.io/fstype",
+        _ => "one of pool, backend, thin and csi.storage.k8s.io/fstype",
     };
     Error::invalid(format!("{map}.{key}"), known)
 }
@@ -103,12 +111,14 @@ mod tests {
     #[test]
     fn known_keys_and_metadata_are_taken() {
         let class = Class::of_volume(&map(&[
+            ("pool", "fast"),
             ("backend", "image-copy"),
             ("thin", "true"),
             ("csi.storage.k8s.io/fstype", "xfs"),
             ("csi.storage.k8s.io/pvc/name", "claim"),
         ]));
         let expected = Class {
+            pool: Some("fast".to_owned()),
             backend: Some(BackendKind::ImageCopy),
             thin: true,
             filesystem: Some(Filesystem::Xfs),
@@ -123,6 +133,7 @@ mod tests {
             ("Thin", "true"),
             ("thin", "yes"),
             ("backend", "lvm"),
+            ("pool", "Fast/"),
             ("size", "1Gi"),
             ("csi.storage.k8s.io/fstype", "btrfs"),
         ] {

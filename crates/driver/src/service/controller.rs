@@ -28,7 +28,8 @@ use super::{DEFAULT_SIZE, Driver, GRANULARITY, SMALLEST, usage};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::node::{Ailment, Applied, NodeVolumes};
-use crate::pool::{NewVolume, Pool};
+use crate::pool::{AttachLimit, NewVolume, Pool};
+use crate::pools::ServedPool;
 use crate::record::{self, Access, Attachment, Content, Source};
 
 #[async_trait]
@@ -38,8 +39,10 @@ impl Volumes for Driver {
     }
 
     async fn existing(&self, name: &str) -> Result<Option<Existing<Volume>>, Failure> {
-        let volume = self.pool.store().read(|state| state.volumes.named(name).cloned());
-        let volume = volume.filter(|volume| volume.is_whole());
+        let volume = self.pools.served().into_iter().find_map(|served| {
+            let named = served.pool.store().read(|state| state.volumes.named(name).cloned());
+            named.filter(|volume| volume.is_whole())
+        });
         Ok(volume.map(|volume| Existing {
             fingerprint: volume.fingerprint.clone(),
             object: self.show_volume(&volume),
@@ -50,6 +53,9 @@ impl Volumes for Driver {
         use CreateVolumeError::{OutOfRange, SourceNotFound};
         refuse_unsupported(&request.capabilities)?;
         let class = Class::of_volume(&request.parameters)?;
+        let served = self.pools.picked(class.pool.as_deref())?;
+        self.refuse_taken(&request.name, &served)?;
+        served.refuse_drained(&request.name)?;
         if !request.topology.is_met_by(&[self.identity.topology()]) {
             let text = format!(
                 "the pool is on node {}, which no requisite topology names",
@@ -60,15 +66,15 @@ impl Volumes for Driver {
         let limits = Limits::default().with(&request.mutable_parameters).map_err(|error| {
             Failure::invalid(format!("mutable_parameters.{}", error.key), error.expected)
         })?;
-        let filesystem = asked_filesystem(&request.capabilities, class);
-        let capacity = match self.size(&request, filesystem).await {
+        let filesystem = asked_filesystem(&request.capabilities, &class);
+        let capacity = match self.size(&served, &request, filesystem).await {
             Err(error @ (SourceNotFound(_) | OutOfRange(_))) => {
                 let (name, fingerprint) = (request.name, request.fingerprint);
                 let given_up = move |pool: &Pool, _: &NodeVolumes| {
                     pool.give_up_volume(&name, &fingerprint);
                     Ok(())
                 };
-                self.blocking(given_up).await?;
+                self.blocking(&served, given_up).await?;
                 return Err(error);
             }
             capacity => capacity?,
@@ -85,19 +91,23 @@ impl Volumes for Driver {
             limits,
             ephemeral: false,
         };
-        let volume = self.blocking(move |pool, _| pool.create_volume(new)).await?;
+        let volume = self.blocking(&served, move |pool, _| pool.create_volume(new)).await?;
         Ok(self.show_volume(&volume))
     }
 
     async fn delete(&self, request: DeleteVolume) -> Result<(), DeleteVolumeError> {
-        Ok(self.blocking(move |pool, _| pool.delete_volume(&request.volume)).await?)
+        let served = match self.pools.of_volume(&request.volume) {
+            Err(Error::NotFound { .. }) => return Ok(()),
+            served => served?,
+        };
+        Ok(self.blocking(&served, move |pool, _| pool.delete_volume(&request.volume)).await?)
     }
 
     async fn validate(
         &self,
         request: ValidateVolumeCapabilities,
     ) -> Result<Validation, ValidateVolumeCapabilitiesError> {
-        let volume = self.pool.whole_volume(&request.volume)?;
+        let volume = self.pools.of_volume(&request.volume)?.pool.whole_volume(&request.volume)?;
         for capability in request.capabilities {
             if let Some(expected) = unsupported(&capability) {
                 return Ok(Validation::Unsupported(format!("expected {expected}")));
@@ -125,7 +135,11 @@ impl Attachments for Driver {
     ) -> Result<Parameters, ControllerPublishVolumeError> {
         refuse_unsupported(std::slice::from_ref(&request.capability))?;
         let node = request.node.to_string();
-        if !self.pool.store().read(|state| state.nodes.get(&node).is_some()) {
+        let served = self.pools.of_volume(&request.volume);
+        let known = |served: &Arc<ServedPool>| {
+            served.pool.store().read(|state| state.nodes.get(&node).is_some())
+        };
+        if node != self.identity.node && !served.as_ref().is_ok_and(known) {
             let text = format!(
                 "node {node:?} has no driver of this pool, which is on node {}",
                 self.identity.node
@@ -134,9 +148,15 @@ impl Attachments for Driver {
         }
         let attachment =
             Attachment { read_only: request.read_only, usage: usage(request.capability) };
-        let limit = self.identity.attach_limit;
-        self.blocking(move |pool, _| pool.attach(&request.volume, &node, attachment, limit))
-            .await?;
+        let served = served?;
+        let _alone = self.attaching.lock().await;
+        let attached = served.pool.attached(&node);
+        let elsewhere = self.pools.attached(&node).saturating_sub(attached);
+        let limit = AttachLimit { most: self.identity.attach_limit, elsewhere };
+        let attach = move |pool: &Pool, _: &NodeVolumes| {
+            pool.attach(&request.volume, &node, attachment, limit)
+        };
+        self.blocking(&served, attach).await?;
         Ok(Parameters::new())
     }
 
@@ -145,7 +165,11 @@ impl Attachments for Driver {
         request: ControllerUnpublishVolume,
     ) -> Result<(), ControllerUnpublishVolumeError> {
         let node = request.node.map(String::from);
-        Ok(self.blocking(move |pool, _| pool.detach(&request.volume, node)).await?)
+        let served = match self.pools.of_volume(&request.volume) {
+            Err(Error::NotFound { .. }) => return Ok(()),
+            served => served?,
+        };
+        Ok(self.blocking(&served, move |pool, _| pool.detach(&request.volume, node)).await?)
     }
 }
 
@@ -176,7 +200,8 @@ impl VolumeLookup for Driver {
     }
 
     async fn get(&self, volume: VolumeId) -> Result<VolumeEntry, ControllerGetVolumeError> {
-        let found = self.looking(move |pool, node| {
+        let served = self.pools.of_volume(&volume)?;
+        let found = self.looking(&served, move |pool, node| {
             let ailments = node.volume_health(&volume)?;
             Ok((pool.volume(&volume)?, ailments))
         });
@@ -196,7 +221,18 @@ impl CapacityReport for Driver {
         if elsewhere || unusable {
             return Ok(AvailableCapacity::default());
         }
-        let account = self.looking(|pool, _| pool.account()).await?;
+        let served = match self.pools.picked(class.pool.as_deref()) {
+            // No volume can be made on a pool that is not served, and nobody should wait for one here.
+            Err(Error::Unavailable(_)) => return Ok(AvailableCapacity::default()),
+            Err(Error::Invalid { .. }) if class.pool.is_none() => {
+                return Ok(AvailableCapacity::default());
+            }
+            served => served?,
+        };
+        if served.pool.settings().drain {
+            return Ok(AvailableCapacity::default());
+        }
+        let account = self.looking(&served, |pool, _| pool.account()).await?;
         let whole_blocks = |bytes: u64| bytes / GRANULARITY * GRANULARITY;
         let available = whole_blocks(account.capacity());
         let largest = match class.thin {
@@ -205,7 +241,7 @@ impl CapacityReport for Driver {
             true => whole_blocks(account.disk.total),
             false => available,
         };
-        let asked = asked_filesystem(&request.capabilities, class);
+        let asked = asked_filesystem(&request.capabilities, &class);
         let smallest = smallest(&request.capabilities, asked);
         Ok(AvailableCapacity {
             available,
@@ -226,7 +262,8 @@ impl Expansion for Driver {
         &self,
         request: ControllerExpandVolume,
     ) -> Result<Expanded, ControllerExpandVolumeError> {
-        let volume = self.pool.whole_volume(&request.volume)?;
+        let served = self.pools.of_volume(&request.volume)?;
+        let volume = served.pool.whole_volume(&request.volume)?;
         let node_expansion_required = match (&request.capability, &volume.stage) {
             (Some(capability), _) => !capability.access.is_block(),
             (None, Some(stage)) => stage.usage.access != Access::Block,
@@ -235,8 +272,9 @@ impl Expansion for Driver {
         if volume.capacity >= request.capacity.required {
             return Ok(Expanded { capacity: volume.capacity, node_expansion_required });
         }
-        let to = self.grown_size(&volume, request.capacity).await?;
-        let grown = self.blocking(move |pool, _| pool.expand_volume(&request.volume, to)).await?;
+        let to = self.grown_size(&served, &volume, request.capacity).await?;
+        let expand = move |pool: &Pool, _: &NodeVolumes| pool.expand_volume(&request.volume, to);
+        let grown = self.blocking(&served, expand).await?;
         Ok(Expanded { capacity: grown.capacity, node_expansion_required })
     }
 }
@@ -248,8 +286,10 @@ impl Modification for Driver {
         request: ControllerModifyVolume,
     ) -> Result<(), ControllerModifyVolumeError> {
         let id = request.volume.clone();
-        let applied =
-            self.blocking(move |_, node| node.modify(&request.volume, &request.parameters)).await?;
+        let served = self.pools.of_volume(&id)?;
+        let modify =
+            move |_: &Pool, node: &NodeVolumes| node.modify(&request.volume, &request.parameters);
+        let applied = self.blocking(&served, modify).await?;
         if applied == Applied::Later {
             tracing::info!(volume = %id, "limits are kept, and applied at the next publish");
         }
@@ -263,7 +303,8 @@ impl VolumeHealth for Driver {
         &self,
         volume: VolumeId,
     ) -> Result<Vec<HealthProblem>, ControllerGetVolumeHealthError> {
-        let found = self.looking(move |_, node| node.volume_health(&volume)).await?;
+        let served = self.pools.of_volume(&volume)?;
+        let found = self.looking(&served, move |_, node| node.volume_health(&volume)).await?;
         Ok(found.into_iter().map(problem).collect())
     }
 
@@ -285,14 +326,17 @@ impl VolumeHealth for Driver {
 impl Driver {
     async fn size(
         &self,
+        served: &Arc<ServedPool>,
         request: &CreateVolume,
         filesystem: Option<Filesystem>,
     ) -> Result<u64, CreateVolumeError> {
         let least = match &request.source {
-            Some(ContentSource::Snapshot(id)) => self.pool.snapshot(id)?.size,
+            Some(ContentSource::Snapshot(id)) => {
+                self.pools.of_snapshot(id)?.pool.snapshot(id)?.size
+            }
             Some(ContentSource::Volume(id)) => {
-                let id = id.clone();
-                self.blocking(move |pool, _| pool.settled_volume(&id)).await?.capacity
+                let (origin, id) = (self.pools.of_volume(id)?, id.clone());
+                self.blocking(&origin, move |pool, _| pool.settled_volume(&id)).await?.capacity
             }
             None => smallest(&request.capabilities, filesystem),
         };
@@ -308,16 +352,17 @@ impl Driver {
             (CapacityRange { required: 0, limit: None }, None) => DEFAULT_SIZE,
             _ => least,
         };
-        Ok(request.capacity.fit(GRANULARITY, least, self.largest().await?)?)
+        Ok(request.capacity.fit(GRANULARITY, least, self.largest(served).await?)?)
     }
 
     /// The size that a volume is to grow to, the same for controller and node: a device of half a block cannot be used.
     pub(super) async fn grown_size(
         &self,
+        served: &Arc<ServedPool>,
         volume: &record::Volume,
         asked: CapacityRange,
     ) -> Result<u64, Error> {
-        let grown = asked.fit_growth(GRANULARITY, volume.capacity, self.largest().await?);
+        let grown = asked.fit_growth(GRANULARITY, volume.capacity, self.largest(served).await?);
         grown.map_err(|error| Error::OutOfRange(error.to_string()))
     }
 
@@ -327,20 +372,49 @@ impl Driver {
         after: Option<VolumeId>,
         limit: usize,
     ) -> Result<Vec<(Arc<record::Volume>, Vec<Ailment>)>, Error> {
-        self.looking(move |pool, node| {
-            let volumes: Vec<_> = pool.store().read(|state| {
+        // The first ids of all pools are among the first of each.
+        let mut found = Vec::new();
+        for served in self.pools.served() {
+            let after = after.clone();
+            let volumes: Vec<_> = served.pool.store().read(|state| {
                 let volumes = state.volumes.after(after.as_deref());
                 volumes.filter(|volume| shown(volume)).take(limit).cloned().collect()
             });
-            let ailments = node.examine_all(&volumes)?;
-            Ok(volumes.into_iter().zip(ailments).collect())
-        })
-        .await
+            found.extend(volumes.into_iter().map(|volume| (served.clone(), volume)));
+        }
+        found.sort_by(|(_, one), (_, other)| one.id.cmp(&other.id));
+        found.truncate(limit);
+        let mut examined: Vec<_> = Vec::with_capacity(found.len());
+        for served in self.pools.served() {
+            let of_pool = found.iter().filter(|(pool, _)| Arc::ptr_eq(pool, &served));
+            let volumes: Vec<_> = of_pool.map(|(_, volume)| volume.clone()).collect();
+            examined.extend(
+                self.looking(&served, move |_, node| {
+                    let ailments = node.examine_all(&volumes)?;
+                    Ok(volumes.into_iter().zip(ailments).collect::<Vec<_>>())
+                })
+                .await?,
+            );
+        }
+        examined.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
+        Ok(examined)
     }
 
     /// No volume is larger than the disk.
-    async fn largest(&self) -> Result<u64, Error> {
-        Ok(self.blocking(|pool, _| pool.account()).await?.disk.total)
+    async fn largest(&self, served: &Arc<ServedPool>) -> Result<u64, Error> {
+        Ok(self.blocking(served, |pool, _| pool.account()).await?.disk.total)
+    }
+
+    /// Refuses a name that is taken on another pool: a volume's name is unique for the driver.
+    fn refuse_taken(&self, name: &str, picked: &ServedPool) -> Result<(), Error> {
+        let taken = self.pools.where_state(|state| state.volumes.named(name).is_some());
+        match taken.filter(|other| other.name != picked.name) {
+            None => Ok(()),
+            Some(other) => Err(Error::Exists(format!(
+                "a volume of that name is on pool {}, and was asked for with other parameters",
+                other.name
+            ))),
+        }
     }
 }
 
@@ -357,7 +431,7 @@ fn smallest(capabilities: &[Capability], filesystem: Option<Filesystem>) -> u64 
     filesystem.map_or(SMALLEST, format::minimum_size)
 }
 
-fn asked_filesystem(capabilities: &[Capability], class: Class) -> Option<Filesystem> {
+fn asked_filesystem(capabilities: &[Capability], class: &Class) -> Option<Filesystem> {
     let asked = capabilities
         .iter()
         .find_map(|capability| usage(capability.clone()).filesystem().ok().flatten());

@@ -19,7 +19,9 @@ impl From<Error> for Failure {
         match error {
             Error::Invalid { field, expected } => Self::Invalid { field, expected },
             Error::Pending(text) => Self::Pending(text),
-            Error::Store(_) => Self::Unavailable(text),
+            Error::Store(_) | Error::Unavailable(_) | Error::Exhausted(_) => {
+                Self::Unavailable(text)
+            }
             error if error.is_full() => Self::Unavailable(text),
             Error::Mount(Mount::Symlink { .. } | Mount::NotPlain { .. }) => {
                 Self::invalid("path", format!("an absolute path without symlinks: {text}"))

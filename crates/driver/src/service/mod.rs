@@ -1,4 +1,4 @@
-//! The driver as CSI sees it: each trait of the SDK in terms of [`Pool`] and [`NodeVolumes`].
+//! The driver as CSI sees it: each trait of the SDK in terms of [`Pools`], [`Pool`] and [`NodeVolumes`].
 
 mod class;
 mod controller;
@@ -16,6 +16,7 @@ use wharf_csi_sdk::types::{Capability, Topology};
 use crate::error::Error;
 use crate::node::{NodeVolumes, Severity};
 use crate::pool::Pool;
+use crate::pools::{Pools, ServedPool};
 use crate::record::{Access, Usage};
 
 /// Calls that change something at the same time, and as many that only look; more wait.
@@ -56,56 +57,83 @@ impl Identity {
 #[derive(Debug)]
 pub struct Driver {
     identity: Identity,
-    pool: Arc<Pool>,
-    node: Arc<NodeVolumes>,
+    pools: Arc<Pools>,
+    /// Held while a volume is attached: the limit of a node holds for all pools together.
+    attaching: tokio::sync::Mutex<()>,
     disks: Arc<Semaphore>,
     looks: Arc<Semaphore>,
     readiness: Arc<Semaphore>,
 }
 
 impl Driver {
-    /// A driver over a pool.
-    pub fn new(identity: Identity, pool: Arc<Pool>, node: Arc<NodeVolumes>) -> Self {
+    /// A driver over its pools.
+    pub fn new(identity: Identity, pools: Arc<Pools>) -> Self {
         let [disks, looks, readiness] =
             [PARALLEL, PARALLEL, READINESS].map(|count| Arc::new(Semaphore::new(count)));
-        Self { identity, pool, node, disks, looks, readiness }
+        Self { identity, pools, attaching: Default::default(), disks, looks, readiness }
     }
 
-    /// Why the pool cannot be used now, if it cannot.
+    /// Why a pool cannot be used now, if one cannot.
     pub async fn pool_ailment(&self) -> Option<String> {
-        let found = self.with(&self.readiness, |_, node| Ok(node.pool_health()));
-        let found = found.await.ok().flatten();
-        found
-            .filter(|ailment| ailment.severity >= Severity::Inaccessible)
-            .map(|ailment| ailment.message)
+        if let Some(reason) = self.pools.absent() {
+            return Some(reason);
+        }
+        for served in self.pools.served() {
+            let found = self.with(&self.readiness, &served, |_, node| Ok(node.pool_health()));
+            let found = found.await.ok().flatten();
+            if let Some(ailment) = found.filter(|it| it.severity >= Severity::Inaccessible) {
+                return Some(format!("pool {}: {}", served.name, ailment.message));
+            }
+        }
+        None
     }
 
     /// Runs a call that changes something, away from the event loop and not too many of them at once.
     async fn blocking<T: Send + 'static>(
         &self,
+        served: &Arc<ServedPool>,
         work: impl FnOnce(&Pool, &NodeVolumes) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        self.with(&self.disks, work).await
+        let work = |pool: &Pool, node: &NodeVolumes| {
+            pool.ensure_present()?;
+            work(pool, node)
+        };
+        self.with(&self.disks, served, work).await
+    }
+
+    /// Runs a call that undoes something, which is possible also where the pool's disk is gone.
+    async fn undoing(
+        &self,
+        served: &Arc<ServedPool>,
+        work: impl FnOnce(&NodeVolumes) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        self.with(&self.disks, served, |_, node| work(node)).await
     }
 
     /// Runs a call that only looks: at a filesystem that hangs it may never end, and must not hold up those that unmount.
     async fn looking<T: Send + 'static>(
         &self,
+        served: &Arc<ServedPool>,
         work: impl FnOnce(&Pool, &NodeVolumes) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        self.with(&self.looks, work).await
+        let work = |pool: &Pool, node: &NodeVolumes| {
+            pool.ensure_present()?;
+            work(pool, node)
+        };
+        self.with(&self.looks, served, work).await
     }
 
     async fn with<T: Send + 'static>(
         &self,
         permits: &Arc<Semaphore>,
+        served: &Arc<ServedPool>,
         work: impl FnOnce(&Pool, &NodeVolumes) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let permit = permits.clone().acquire_owned().await;
-        let (pool, node) = (self.pool.clone(), self.node.clone());
+        let served = served.clone();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            work(&pool, &node)
+            work(&served.pool, &served.node)
         });
         // A panic goes on in the caller's task, where the SDK makes an answer of it.
         done.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))

@@ -1,5 +1,7 @@
 //! Volumes on the node.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use wharf_csi_sdk::Fingerprint;
 use wharf_csi_sdk::driver::{Node, NodeExpansion, NodeVolumeHealth, Staging, Stats, StorageHealth};
@@ -22,8 +24,9 @@ use super::show::{condition, problem};
 use super::{DEFAULT_SIZE, Driver, GRANULARITY, usage};
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::node::{Publish, Severity, StageRequest, Stats as Figures};
-use crate::pool::NewVolume;
+use crate::node::{NodeVolumes, Publish, Severity, StageRequest, Stats as Figures};
+use crate::pool::{NewVolume, Pool};
+use crate::pools::ServedPool;
 
 #[async_trait]
 impl Node for Driver {
@@ -39,7 +42,7 @@ impl Node for Driver {
         refuse_unsupported(std::slice::from_ref(&request.capability))?;
         let ephemeral =
             request.is_ephemeral().then(|| Class::of_inline(&request.context)).transpose()?;
-        let staging_path = match (request.staging_path, ephemeral) {
+        let staging_path = match (request.staging_path, &ephemeral) {
             (Some(path), _) => path,
             (None, Some(_)) => Default::default(),
             (None, None) => {
@@ -57,10 +60,16 @@ impl Node for Driver {
             pod_uid: request.context.get(context::POD_UID).cloned(),
         };
         let done = match ephemeral {
-            None => self.blocking(move |_, node| node.publish(&publish)).await,
+            None => {
+                let served = self.pools.of_volume(&publish.volume)?;
+                self.blocking(&served, move |_, node| node.publish(&publish)).await
+            }
             Some(class) => {
-                let new = inline(&publish, class)?;
-                self.blocking(move |_, node| node.publish_ephemeral(new, &publish)).await
+                let served = self.inline_pool(&publish.volume, &class)?;
+                let new = inline(&publish, &class)?;
+                let publish =
+                    move |_: &Pool, node: &NodeVolumes| node.publish_ephemeral(new, &publish);
+                self.blocking(&served, publish).await
             }
         };
         Ok(done?)
@@ -70,8 +79,9 @@ impl Node for Driver {
         &self,
         request: NodeUnpublishVolume,
     ) -> Result<(), NodeUnpublishVolumeError> {
-        let undone =
-            self.blocking(move |_, node| node.unpublish(&request.volume, &request.target_path));
+        let served = self.pool_to_undo(&request.volume)?;
+        let undone = self
+            .undoing(&served, move |node| node.unpublish(&request.volume, &request.target_path));
         Ok(undone.await?)
     }
 }
@@ -85,12 +95,14 @@ impl Staging for Driver {
             path: request.staging_path,
             usage: usage(request.capability),
         };
-        Ok(self.blocking(move |_, node| node.stage(&stage)).await?)
+        let served = self.pools.of_volume(&stage.volume)?;
+        Ok(self.blocking(&served, move |_, node| node.stage(&stage)).await?)
     }
 
     async fn unstage(&self, request: NodeUnstageVolume) -> Result<(), NodeUnstageVolumeError> {
+        let served = self.pool_to_undo(&request.volume)?;
         let undone =
-            self.blocking(move |_, node| node.unstage(&request.volume, &request.staging_path));
+            self.undoing(&served, move |node| node.unstage(&request.volume, &request.staging_path));
         Ok(undone.await?)
     }
 }
@@ -105,7 +117,8 @@ impl Stats for Driver {
         &self,
         request: NodeGetVolumeStats,
     ) -> Result<VolumeStats, NodeGetVolumeStatsError> {
-        let found = self.looking(move |_, node| {
+        let served = self.pools.of_volume(&request.volume)?;
+        let found = self.looking(&served, move |_, node| {
             let figures = node.stats(&request.volume, &request.volume_path)?;
             Ok((figures, node.volume_health(&request.volume)?))
         });
@@ -128,11 +141,13 @@ impl Stats for Driver {
 #[async_trait]
 impl NodeExpansion for Driver {
     async fn expand(&self, request: NodeExpandVolume) -> Result<u64, NodeExpandVolumeError> {
-        let volume = self.pool.whole_volume(&request.volume)?;
-        let to = self.grown_size(&volume, request.capacity).await?;
-        let grown =
-            self.blocking(move |_, node| node.expand(&request.volume, &request.volume_path, to));
-        Ok(grown.await?)
+        let served = self.pools.of_volume(&request.volume)?;
+        let volume = served.pool.whole_volume(&request.volume)?;
+        let to = self.grown_size(&served, &volume, request.capacity).await?;
+        let expand = move |_: &Pool, node: &NodeVolumes| {
+            node.expand(&request.volume, &request.volume_path, to)
+        };
+        Ok(self.blocking(&served, expand).await?)
     }
 }
 
@@ -142,7 +157,9 @@ impl NodeVolumeHealth for Driver {
         &self,
         request: NodeGetVolumeHealth,
     ) -> Result<Vec<HealthProblem>, NodeGetVolumeHealthError> {
-        let found = self.looking(move |_, node| node.volume_health(&request.volume)).await?;
+        let served = self.pools.of_volume(&request.volume)?;
+        let health = move |_: &Pool, node: &NodeVolumes| node.volume_health(&request.volume);
+        let found = self.looking(&served, health).await?;
         Ok(found.into_iter().map(problem).collect())
     }
 }
@@ -150,22 +167,62 @@ impl NodeVolumeHealth for Driver {
 #[async_trait]
 impl StorageHealth for Driver {
     async fn health(&self, _: Secrets) -> Result<Vec<StorageProblem>, Failure> {
-        let found = self.looking(|_, node| Ok(node.pool_health())).await?;
-        let problem = found.map(|ailment| StorageProblem {
-            status: match ailment.severity {
-                Severity::Degraded => StorageHealthStatus::Degraded,
-                Severity::Inaccessible | Severity::DataLoss => StorageHealthStatus::Unreachable,
-            },
-            reason: ailment.reason.to_owned(),
-            message: ailment.message,
+        let absent = self.pools.absent().map(|message| StorageProblem {
+            status: StorageHealthStatus::Unreachable,
+            reason: "PoolMissing".to_owned(),
+            message,
             concerns: None,
         });
-        Ok(problem.into_iter().collect())
+        let mut problems: Vec<_> = absent.into_iter().collect();
+        for served in self.pools.served() {
+            let found = self.looking(&served, |_, node| Ok(node.pool_health())).await?;
+            problems.extend(found.map(|ailment| StorageProblem {
+                status: match ailment.severity {
+                    Severity::Degraded => StorageHealthStatus::Degraded,
+                    Severity::Inaccessible | Severity::DataLoss => StorageHealthStatus::Unreachable,
+                },
+                reason: ailment.reason.to_owned(),
+                message: format!("pool {}: {}", served.name, ailment.message),
+                concerns: None,
+            }));
+        }
+        Ok(problems)
+    }
+}
+
+impl Driver {
+    /// The pool of an inline volume: where it is already, or the one that the pod picks.
+    fn inline_pool(&self, id: &str, class: &Class) -> Result<Arc<ServedPool>, Error> {
+        match self.pools.of_volume(id) {
+            // The id carries no pool: one that is missing does not keep pods from a pool that is there.
+            Err(Error::NotFound { .. } | Error::Unavailable(_)) => {
+                let picked = self.pools.picked(class.pool.as_deref());
+                let picked = picked.map_err(|error| match error {
+                    Error::Invalid { expected, .. } => {
+                        Error::invalid("volume_context.pool", expected)
+                    }
+                    error => error,
+                })?;
+                picked.refuse_drained(id)?;
+                Ok(picked)
+            }
+            known => known,
+        }
+    }
+
+    /// The pool that undoes what was done with a volume. Any can say of a volume that nobody knows that it is not mounted.
+    fn pool_to_undo(&self, id: &str) -> Result<Arc<ServedPool>, Error> {
+        match self.pools.of_volume(id) {
+            Err(error @ Error::NotFound { .. }) => {
+                self.pools.served().into_iter().next().ok_or(error)
+            }
+            known => known,
+        }
     }
 }
 
 /// The volume that an inline publication brings with it. Its id is the orchestrator's, and so is its name.
-fn inline(publish: &Publish, class: Class) -> Result<NewVolume, Error> {
+fn inline(publish: &Publish, class: &Class) -> Result<NewVolume, Error> {
     let size = CapacityRange { required: class.size.unwrap_or(DEFAULT_SIZE), limit: None };
     let capacity = size.fit(GRANULARITY, GRANULARITY, u64::MAX);
     let capacity = capacity

@@ -9,6 +9,7 @@ use wharf_csi_sdk::types::{
 
 use super::Driver;
 use crate::node::{Ailment, Severity};
+use crate::pool::Pool;
 use crate::record;
 
 impl Driver {
@@ -55,8 +56,8 @@ impl Driver {
         }
     }
 
-    pub(super) fn show_group(&self, group: &record::Group) -> GroupSnapshot {
-        let snapshots = self.pool.store().read(|state| {
+    pub(super) fn show_group(&self, pool: &Pool, group: &record::Group) -> GroupSnapshot {
+        let snapshots = pool.store().read(|state| {
             let members = group.snapshots.iter().filter_map(|id| state.snapshots.get(id));
             members.map(|snapshot| self.show_snapshot(snapshot)).collect()
         });

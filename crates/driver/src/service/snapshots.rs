@@ -1,6 +1,7 @@
 //! Snapshots, of one volume and of several.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use wharf_csi_sdk::driver::{Existing, GroupSnapshots, SnapshotList, SnapshotLookup, Snapshots};
@@ -18,13 +19,17 @@ use wharf_facts::context;
 use super::Driver;
 use crate::error::Error;
 use crate::pool::{NewGroup, NewSnapshot};
+use crate::pools::ServedPool;
 use crate::record::{Group, Phase};
+use crate::store::State;
 
 #[async_trait]
 impl Snapshots for Driver {
     async fn existing(&self, name: &str) -> Result<Option<Existing<Snapshot>>, Failure> {
-        let snapshot = self.pool.store().read(|state| state.snapshots.named(name).cloned());
-        let snapshot = snapshot.filter(|snapshot| snapshot.phase == Phase::Ready);
+        let snapshot = self.pools.served().into_iter().find_map(|served| {
+            let named = served.pool.store().read(|state| state.snapshots.named(name).cloned());
+            named.filter(|snapshot| snapshot.phase == Phase::Ready)
+        });
         Ok(snapshot.map(|snapshot| Existing {
             fingerprint: snapshot.fingerprint.clone(),
             object: self.show_snapshot(&snapshot),
@@ -40,6 +45,10 @@ impl Snapshots for Driver {
             );
             return Err(CreateSnapshotError::Exhausted(text));
         }
+        let served = self.pools.of_volume(&request.source)?;
+        self.refuse_taken_snapshot(&served, |state| {
+            state.snapshots.named(&request.name).is_some()
+        })?;
         let new = NewSnapshot {
             name: request.name,
             fingerprint: request.fingerprint,
@@ -47,7 +56,7 @@ impl Snapshots for Driver {
         };
         // Who names the place is not told it again; csi-sanity 5.6.0 takes an equal answer for a different one.
         let asked_for = !request.topology.requisite.is_empty();
-        let snapshot = self.blocking(move |pool, _| pool.create_snapshot(new)).await?;
+        let snapshot = self.blocking(&served, move |pool, _| pool.create_snapshot(new)).await?;
         let mut shown = self.show_snapshot(&snapshot);
         if asked_for {
             shown.topology.clear();
@@ -56,7 +65,11 @@ impl Snapshots for Driver {
     }
 
     async fn delete(&self, request: DeleteSnapshot) -> Result<(), DeleteSnapshotError> {
-        Ok(self.blocking(move |pool, _| pool.delete_snapshot(&request.snapshot)).await?)
+        let served = match self.pools.of_snapshot(&request.snapshot) {
+            Err(Error::NotFound { .. }) => return Ok(()),
+            served => served?,
+        };
+        Ok(self.blocking(&served, move |pool, _| pool.delete_snapshot(&request.snapshot)).await?)
     }
 }
 
@@ -68,19 +81,29 @@ impl SnapshotList for Driver {
         after: Option<SnapshotId>,
         limit: usize,
     ) -> Result<Vec<Snapshot>, Failure> {
-        Ok(self.pool.store().read(|state| {
-            let snapshots = state.snapshots.after(after.as_deref());
-            let ready = snapshots.filter(|snapshot| snapshot.phase == Phase::Ready);
-            let shown = ready.map(|snapshot| self.show_snapshot(snapshot));
-            shown.filter(|snapshot| filter.admits(snapshot)).take(limit).collect()
-        }))
+        if let Some(id) = &filter.snapshot {
+            // A list without the snapshot that is asked for says that the snapshot does not exist.
+            self.pools.of_snapshot(id).map(drop).or_else(Error::unless_missing)?;
+        }
+        let mut listed: Vec<Snapshot> = Vec::new();
+        for served in self.pools.served() {
+            served.pool.store().read(|state| {
+                let snapshots = state.snapshots.after(after.as_deref());
+                let ready = snapshots.filter(|snapshot| snapshot.phase == Phase::Ready);
+                let shown = ready.map(|snapshot| self.show_snapshot(snapshot));
+                listed.extend(shown.filter(|snapshot| filter.admits(snapshot)).take(limit));
+            });
+        }
+        listed.sort_by(|one, other| one.id.cmp(&other.id));
+        listed.truncate(limit);
+        Ok(listed)
     }
 }
 
 #[async_trait]
 impl SnapshotLookup for Driver {
     async fn get(&self, snapshot: SnapshotId) -> Result<Snapshot, GetSnapshotError> {
-        let found = self.pool.snapshot(&snapshot)?;
+        let found = self.pools.of_snapshot(&snapshot)?.pool.snapshot(&snapshot)?;
         match found.phase {
             Phase::Ready => Ok(self.show_snapshot(&found)),
             _ => Err(Error::no_snapshot(&snapshot).into()),
@@ -91,11 +114,13 @@ impl SnapshotLookup for Driver {
 #[async_trait]
 impl GroupSnapshots for Driver {
     async fn existing(&self, name: &str) -> Result<Option<Existing<GroupSnapshot>>, Failure> {
-        let group = self.pool.store().read(|state| state.groups.named(name).cloned());
-        let group = group.filter(|group| group.phase == Phase::Ready);
-        Ok(group.map(|group| Existing {
+        let group = self.pools.served().into_iter().find_map(|served| {
+            let named = served.pool.store().read(|state| state.groups.named(name).cloned());
+            named.filter(|group| group.phase == Phase::Ready).map(|group| (served, group))
+        });
+        Ok(group.map(|(served, group)| Existing {
             fingerprint: group.fingerprint.clone(),
-            object: self.show_group(&group),
+            object: self.show_group(&served.pool, &group),
         }))
     }
 
@@ -109,46 +134,89 @@ impl GroupSnapshots for Driver {
             fingerprint: request.fingerprint,
             volumes: request.sources.into_iter().map(String::from).collect(),
         };
-        let group = self.blocking(move |pool, _| pool.create_group(new)).await?;
-        Ok(self.show_group(&group))
+        let served = self.common_pool(&new.volumes)?;
+        self.refuse_taken_snapshot(&served, |state| state.groups.named(&new.name).is_some())?;
+        let group = self.blocking(&served, move |pool, _| pool.create_group(new)).await?;
+        Ok(self.show_group(&served.pool, &group))
     }
 
     async fn delete(
         &self,
         request: DeleteVolumeGroupSnapshot,
     ) -> Result<(), DeleteVolumeGroupSnapshotError> {
-        if let Some(group) = self.group(&request.group) {
+        let served = match self.pools.of_group(&request.group) {
+            Err(Error::NotFound { .. }) => return Ok(()),
+            served => served?,
+        };
+        if let Some(group) = group(&served, &request.group) {
             compare(&group, &request.snapshots)
                 .map_err(DeleteVolumeGroupSnapshotError::MembersDiffer)?;
         }
-        Ok(self.blocking(move |pool, _| pool.delete_group(&request.group)).await?)
+        Ok(self.blocking(&served, move |pool, _| pool.delete_group(&request.group)).await?)
     }
 
     async fn get(
         &self,
         request: GetVolumeGroupSnapshot,
     ) -> Result<GroupSnapshot, GetVolumeGroupSnapshotError> {
-        let group = self.group(&request.group).filter(|group| group.phase == Phase::Ready);
-        let group = group
-            .ok_or_else(|| Error::NotFound { kind: "group", id: request.group.to_string() })?;
+        let served = self.pools.of_group(&request.group)?;
+        let group = group(&served, &request.group).filter(|group| group.phase == Phase::Ready);
+        let group = group.ok_or_else(|| Error::no_group(&request.group))?;
         // Nothing is changed, so a caller that knows no members is told them.
         if !request.snapshots.is_empty() {
             compare(&group, &request.snapshots)
                 .map_err(GetVolumeGroupSnapshotError::MembersDiffer)?;
         }
-        let shown = self.show_group(&group);
+        let shown = self.show_group(&served.pool, &group);
         if shown.snapshots.len() < group.snapshots.len() {
             // Deleted since the group was looked up.
-            return Err(Error::NotFound { kind: "group", id: group.id.clone() }.into());
+            return Err(Error::no_group(&group.id).into());
         }
         Ok(shown)
     }
 }
 
 impl Driver {
-    fn group(&self, id: &str) -> Option<std::sync::Arc<Group>> {
-        self.pool.store().read(|state| state.groups.get(id).cloned())
+    /// The pool of all these volumes.
+    ///
+    /// # Errors
+    /// When they are on different pools: the records of a group are kept in one.
+    fn common_pool(&self, volumes: &[String]) -> Result<Arc<ServedPool>, Error> {
+        let mut common: Option<Arc<ServedPool>> = None;
+        for volume in volumes {
+            let served = self.pools.of_volume(volume)?;
+            match &common {
+                Some(first) if first.name != served.name => {
+                    return Err(Error::Precondition(format!(
+                        "volume {volume} is on pool {}, and others of the group are on pool {}: a group is cut from volumes of \
+                         one pool",
+                        served.name, first.name
+                    )));
+                }
+                _ => common = Some(served),
+            }
+        }
+        common.ok_or_else(|| Error::invalid("source_volume_ids", "at least one volume"))
     }
+
+    /// Refuses a name that is taken on another pool.
+    fn refuse_taken_snapshot(
+        &self,
+        served: &ServedPool,
+        named: impl Fn(&State) -> bool,
+    ) -> Result<(), Error> {
+        match self.pools.where_state(named).filter(|other| other.name != served.name) {
+            None => Ok(()),
+            Some(other) => Err(Error::Exists(format!(
+                "the name is taken on pool {}, by a copy of other volumes",
+                other.name
+            ))),
+        }
+    }
+}
+
+fn group(served: &ServedPool, id: &str) -> Option<Arc<Group>> {
+    served.pool.store().read(|state| state.groups.get(id).cloned())
 }
 
 /// The members that are named have to be the group's: by their ids they are locked.

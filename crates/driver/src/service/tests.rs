@@ -12,8 +12,11 @@ use wharf_csi_sdk::request::{
 };
 
 use super::*;
+use crate::config::{DEFAULT_POOL, PoolConfig};
 use crate::node::{InlineLimits, NodeOptions};
-use crate::pool::{PoolOptions, PoolSettings};
+use crate::pool::PoolSettings;
+use crate::pools::PoolsOptions;
+use crate::state_dir::StateDir;
 
 /// No call here works on anything that takes long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -21,17 +24,28 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn driver(folder: &std::path::Path) -> Driver {
     let limit = Duration::from_secs(1);
     let settings = PoolSettings { floor: Some(0), ..PoolSettings::default() };
-    let options = PoolOptions { settings, freeze_limit: limit, faults: FaultPlan::none() };
-    let (pool, _) = Pool::open(folder, options).expect("a new pool");
-    let pool = Arc::new(pool);
-    let options = NodeOptions {
+    let config = PoolConfig {
+        name: DEFAULT_POOL.to_owned(),
+        folder: folder.join("pool"),
+        image: None,
+        settings,
+    };
+    let node = NodeOptions {
         program_limit: limit,
         kubelet_root: folder.to_owned(),
         cgroups: None,
         inline: InlineLimits::default(),
     };
+    let options = PoolsOptions {
+        node_id: "node".into(),
+        node,
+        freeze_limit: limit,
+        faults: FaultPlan::none(),
+    };
+    let state_dir = StateDir::open(&folder.join("state"), "test").expect("a new folder");
+    let pools = Pools::open(vec![config], state_dir, options).expect("a new pool");
     let identity = Identity { name: "test".into(), node: "node".into(), attach_limit: 1 };
-    Driver::new(identity, pool.clone(), Arc::new(NodeVolumes::new(pool, options)))
+    Driver::new(identity, Arc::new(pools))
 }
 
 /// Waits for a call that must not wait for others, whatever it answers.
@@ -61,6 +75,7 @@ fn health() -> NodeGetVolumeHealth {
 async fn calls_that_look_and_hang_do_not_hold_up_those_that_change_or_readiness() {
     let folder = tempfile::tempdir().expect("a folder");
     let driver = driver(folder.path());
+    let served = driver.pools.picked(None).expect("the pool");
     let (begun, all_begun) = mpsc::channel();
     let mut ends = Vec::new();
     let hanging: Vec<_> = (0..PARALLEL)
@@ -68,7 +83,7 @@ async fn calls_that_look_and_hang_do_not_hold_up_those_that_change_or_readiness(
             let (end, wait) = mpsc::channel::<()>();
             ends.push(end);
             let begun = begun.clone();
-            driver.looking(move |_, _| {
+            driver.looking(&served, move |_, _| {
                 let _ = begun.send(());
                 // Ends when its sender is dropped.
                 let _ = wait.recv();

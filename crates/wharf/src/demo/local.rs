@@ -11,9 +11,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use wharf_csi_sdk::{Endpoint, fault::FaultPlan};
 use wharf_driver::{
-    node::{InlineLimits, NodeOptions, NodeVolumes},
-    pool::{Pool, PoolOptions, PoolSettings},
+    config::{DEFAULT_POOL, PoolConfig},
+    node::{InlineLimits, NodeOptions},
+    pool::PoolSettings,
+    pools::{Pools, PoolsOptions},
     service::{Driver, Identity},
+    state_dir::StateDir,
 };
 use wharf_mount::programs::Programs;
 use wharf_registration::plugin::{Registrar, RegistrarOptions};
@@ -39,23 +42,16 @@ pub(super) fn missing() -> Option<String> {
 
 /// A driver that serves, and says so to the plugin manager.
 pub(super) struct Local {
-    pool: Arc<Pool>,
+    pools: Arc<Pools>,
     stop: CancellationToken,
     serving: JoinSet<anyhow::Result<()>>,
 }
 
 impl Local {
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
-        let pool = open(folder).await?;
-        let options = NodeOptions {
-            program_limit: PATIENCE,
-            kubelet_root: folder.to_owned(),
-            cgroups: None,
-            inline: InlineLimits::default(),
-        };
-        let node = Arc::new(NodeVolumes::new(pool.clone(), options));
+        let pools = open(folder).await?;
         let identity = Identity { name: NAME.to_owned(), node: NODE.to_owned(), attach_limit: 16 };
-        let driver = Arc::new(Driver::new(identity, pool.clone(), node));
+        let driver = Arc::new(Driver::new(identity, pools.clone()));
         let plugin = driver.plugin(env!("CARGO_PKG_VERSION"), true).drain(PATIENCE).build()?;
         let socket = folder.join("local.sock");
         let endpoint: Endpoint = socket.display().to_string().parse()?;
@@ -72,17 +68,22 @@ impl Local {
         serving.spawn(async move { Ok(plugin.serve(endpoint, stopped).await?) });
         let stopped = stop.clone();
         serving.spawn(async move { Ok(registrar.run(stopped).await?) });
-        Ok(Self { pool, stop, serving })
+        Ok(Self { pools, stop, serving })
     }
 
     /// How the pool copies images.
     pub(super) fn backend(&self) -> String {
-        self.pool.default_backend().to_string()
+        let backends =
+            self.pools.served().into_iter().map(|it| it.pool.default_backend().to_string());
+        backends.collect()
     }
 
     /// Volumes and snapshots that the driver still knows.
     pub(super) fn known(&self) -> usize {
-        self.pool.store().read(|state| state.volumes.len() + state.snapshots.len())
+        let served = self.pools.served().into_iter();
+        served
+            .map(|it| it.pool.store().read(|state| state.volumes.len() + state.snapshots.len()))
+            .sum()
     }
 
     /// Ends both; an operation that is under way is finished first.
@@ -96,15 +97,28 @@ impl Local {
     }
 }
 
-async fn open(folder: &Path) -> anyhow::Result<Arc<Pool>> {
-    let root = folder.join("pool");
-    let settings = PoolSettings { floor: Some(0), ..PoolSettings::default() };
-    let options = PoolOptions { settings, freeze_limit: PATIENCE, faults: FaultPlan::none() };
+async fn open(folder: &Path) -> anyhow::Result<Arc<Pools>> {
+    let config = PoolConfig {
+        name: DEFAULT_POOL.to_owned(),
+        folder: folder.join("pool"),
+        image: None,
+        settings: PoolSettings { floor: Some(0), ..PoolSettings::default() },
+    };
+    let options = PoolsOptions {
+        node_id: NODE.to_owned(),
+        node: NodeOptions {
+            program_limit: PATIENCE,
+            kubelet_root: folder.to_owned(),
+            cgroups: None,
+            inline: InlineLimits::default(),
+        },
+        freeze_limit: PATIENCE,
+        faults: FaultPlan::none(),
+    };
+    let state = folder.join("state");
     tokio::task::spawn_blocking(move || {
-        std::fs::create_dir(&root)?;
-        let (pool, _) = Pool::open(&root, options)?;
-        pool.register_node(NODE)?;
-        anyhow::Ok(Arc::new(pool))
+        let state_dir = StateDir::open(&state, NAME)?;
+        anyhow::Ok(Arc::new(Pools::open(vec![config], state_dir, options)?))
     })
     .await?
     .context("the demo's pool")

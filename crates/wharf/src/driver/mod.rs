@@ -1,11 +1,17 @@
-//! `wharf driver`: the local-storage CSI driver, and what is on its pool.
+//! `wharf driver`: the local-storage CSI driver, and what is on its pools.
 
+mod config;
 mod pool;
 mod serve;
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+
+/// Where a driver keeps what belongs to none of its pools.
+const STATE_DIR: &str = "/var/lib/wharf-driver";
+/// The driver's name unless a flag says otherwise.
+const DRIVER_NAME: &str = "local.csi.wharf";
 
 /// Serves local storage as CSI volumes, from a folder of this node
 ///
@@ -31,12 +37,15 @@ enum About {
     /// Shows, verifies and repairs what is on a pool's disk
     #[command(subcommand)]
     Pool(pool::Pool),
+    /// Checks a file for --config; exits with 1 when the driver would refuse it
+    CheckConfig(config::CheckConfig),
 }
 
 impl Driver {
     pub(crate) fn run(self) -> ExitCode {
         match self.about {
             Some(About::Pool(pool)) => pool.run(),
+            Some(About::CheckConfig(check)) => check.run(),
             None => self.serve.run(),
         }
     }

@@ -1,25 +1,26 @@
 //! `wharf driver pool`: through the running driver, or on the disk when there is none.
 
-use std::io::{BufRead, BufReader, IsTerminal, Write};
-use std::os::unix::net::UnixStream;
+mod ask;
+mod table;
+
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{Table, presets::NOTHING};
 use wharf_driver::admin::{self, Answer, Question};
-use wharf_driver::inspect::{self, Finding, Row, UsageReport};
-use wharf_driver::pool::{Account, Layout, PoolOptions, rebuild};
-use wharf_driver::pool_image;
-use wharf_driver::store::Store;
+use wharf_driver::inspect::Row;
+use wharf_driver::pool::{PoolOptions, rebuild};
 use wharf_facts::quantity;
+
+use super::{DRIVER_NAME, STATE_DIR};
 
 #[derive(Subcommand)]
 pub(crate) enum Pool {
     /// Lists volumes and snapshots with what their images take
     Ls(Target),
-    /// Shows how full the pool is and what it owes
+    /// Shows which pools are served, how full they are and what they owe
     Usage(Target),
     /// Compares records and images; exits with 1 when they disagree
     Check(Target),
@@ -32,6 +33,38 @@ pub(crate) enum Pool {
     Repair(Repair),
     /// Makes the state file anew from the marks on the images; the driver must be stopped
     Rebuild(Folder),
+    /// Serves what is in a pool's folder now, in place of the pool that is missing
+    ///
+    /// For a disk that is lost: mount an empty one in its place, or restore a backup of the pool, then adopt it. Volumes of
+    /// the lost pool are gone for the driver: DeleteVolume of them succeeds.
+    Adopt(Named),
+    /// Forgets a pool whose disk is lost, so that its volumes can be deleted
+    Forget(Named),
+    /// Closes a pool to new volumes; those on it are served as before
+    Drain(Drain),
+    /// Brings a pool to the format of this release; the driver must be stopped
+    Migrate(Folder),
+}
+
+/// Which driver is asked.
+#[derive(Args)]
+pub(crate) struct DriverArgs {
+    /// The driver's --state-dir
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    state_dir: PathBuf,
+    /// The driver's --driver-name
+    #[arg(long, value_name = "NAME", default_value = DRIVER_NAME)]
+    driver_name: String,
+}
+
+/// Which pool is meant.
+#[derive(Args)]
+pub(crate) struct Selector {
+    /// The pool's name, or its folder as the driver's --pool; all pools of the driver by default
+    #[arg(long, value_name = "NAME|DIR")]
+    pool: Option<String>,
+    #[command(flatten)]
+    driver: DriverArgs,
 }
 
 #[derive(Args)]
@@ -42,9 +75,27 @@ pub(crate) struct Folder {
 }
 
 #[derive(Args)]
+pub(crate) struct Named {
+    /// The pool's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    driver: DriverArgs,
+}
+
+#[derive(Args)]
+pub(crate) struct Drain {
+    #[command(flatten)]
+    named: Named,
+    /// Open the pool to new volumes again
+    #[arg(long)]
+    off: bool,
+}
+
+#[derive(Args)]
 pub(crate) struct Image {
     #[command(flatten)]
-    folder: Folder,
+    selector: Selector,
     /// Id or name of the volume or snapshot, as `ls` shows it
     #[arg(value_name = "ID")]
     id: String,
@@ -62,7 +113,7 @@ pub(crate) struct Repair {
 #[derive(Args)]
 pub(crate) struct Target {
     #[command(flatten)]
-    folder: Folder,
+    selector: Selector,
     /// Form of the answer
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -83,6 +134,12 @@ impl Pool {
             Self::Path(image) => image.path(),
             Self::Repair(repair) => repair.run(),
             Self::Rebuild(folder) => folder.rebuild(),
+            Self::Adopt(Named { name, driver }) => driver.order(Question::Adopt(name)),
+            Self::Forget(Named { name, driver }) => driver.order(Question::Forget(name)),
+            Self::Drain(Drain { named: Named { name, driver }, off }) => {
+                driver.order(Question::Drain { pool: name, on: !off })
+            }
+            Self::Migrate(folder) => folder.migrate(),
         };
         done.unwrap_or_else(|error| {
             eprintln!("wharf driver pool: {error:#}");
@@ -92,19 +149,8 @@ impl Pool {
 }
 
 impl Folder {
-    fn layout(&self) -> anyhow::Result<Layout> {
-        let layout = Layout::new(pool_image::folder(&self.pool));
-        if !layout.volumes().is_dir() {
-            bail!(
-                "{} is no pool: it has no folder volumes (is a pool image not mounted?)",
-                self.pool.display()
-            );
-        }
-        Ok(layout)
-    }
-
     fn rebuild(&self) -> anyhow::Result<ExitCode> {
-        let rebuilt = rebuild(self.layout()?.root())?;
+        let rebuilt = rebuild(ask::layout(&self.pool)?.root())?;
         if let Some(old) = &rebuilt.old_state {
             say(format_args!("the old state is kept as {}", old.display()))?;
         }
@@ -117,6 +163,28 @@ impl Folder {
         ))?;
         Ok(ExitCode::SUCCESS)
     }
+
+    fn migrate(&self) -> anyhow::Result<ExitCode> {
+        let done = wharf_driver::pool::identity::migrate(&ask::layout(&self.pool)?)?;
+        say(done)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl DriverArgs {
+    /// Has the running driver do something.
+    fn order(&self, question: Question) -> anyhow::Result<ExitCode> {
+        match ask::driver(&self.socket(), None, question)? {
+            Some(Answer::Done(done)) => say(done)?,
+            Some(Answer::Failed(reason)) => bail!("{reason}"),
+            Some(_) => bail!("the driver's answer is not understood; is it of another version?"),
+            None => bail!(
+                "no driver answers at {}: start it, or name it with --state-dir and --driver-name",
+                self.socket().display()
+            ),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 impl Image {
@@ -127,7 +195,7 @@ impl Image {
 
     /// The volume or snapshot that is meant.
     fn row(&self) -> anyhow::Result<Row> {
-        let Answer::List(rows) = answer(&self.folder.layout()?, &Question::List)? else {
+        let Answer::List(rows) = self.selector.answer(&Question::List)? else {
             bail!("the driver did not list its volumes; is it of another version?");
         };
         let mut meant = rows.into_iter().filter(|row| row.id == self.id || row.name == self.id);
@@ -151,15 +219,14 @@ impl Repair {
             say("nothing was changed")?;
             return Ok(ExitCode::FAILURE);
         }
-        let layout = self.image.folder.layout()?;
-        let question = Question::Repair(row.id.clone());
-        let done = match ask(&layout, &question)? {
+        let selector = &self.image.selector;
+        let done = match selector.ask(Question::Repair(row.id.clone()))? {
             Some(Answer::Repair(done)) => done,
             Some(Answer::Failed(reason)) => bail!("{reason}"),
             Some(_) => bail!("the driver's answer is not understood; is it of another version?"),
             None => {
-                let (pool, _) =
-                    wharf_driver::pool::Pool::open(layout.root(), PoolOptions::default())?;
+                let root = selector.folder_of(&row)?;
+                let (pool, _) = wharf_driver::pool::Pool::open(&root, PoolOptions::default())?;
                 pool.repair(&row.id, admin::REPAIR_PATIENCE)?
             }
         };
@@ -187,142 +254,21 @@ fn confirmed(row: &Row) -> anyhow::Result<bool> {
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
-/// What the running driver answers, or else the disk.
-fn answer(layout: &Layout, question: &Question) -> anyhow::Result<Answer> {
-    let answer = match ask(layout, question)? {
-        Some(answer) => answer,
-        None => look(layout, question)?,
-    };
-    match answer {
-        Answer::Failed(reason) => bail!("{reason}"),
-        answer => Ok(answer),
-    }
-}
-
 impl Target {
     fn show(&self, question: &Question) -> anyhow::Result<ExitCode> {
-        let answer = answer(&self.folder.layout()?, question)?;
+        let answer = self.selector.answer(question)?;
         match self.output {
-            Output::Json => say(json(&answer)?)?,
-            Output::Table => say(table(&answer))?,
+            Output::Json => say(table::json(&answer)?)?,
+            Output::Table => say(table::table(&answer))?,
         }
         let disagree = matches!(&answer, Answer::Check(findings) if !findings.is_empty());
         Ok(if disagree { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
-/// Asks the running driver; `None` when there is none.
-fn ask(layout: &Layout, question: &Question) -> anyhow::Result<Option<Answer>> {
-    let path = layout.admin_socket();
-    let Ok(mut stream) = UnixStream::connect(&path) else { return Ok(None) };
-    stream.set_read_timeout(Some(question.patience()))?;
-    stream.set_write_timeout(Some(admin::PATIENCE))?;
-    writeln!(stream, "{}", serde_json::to_string(question)?)?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).with_context(|| format!("{}", path.display()))?;
-    let answer = serde_json::from_str(&line).with_context(|| {
-        format!(
-            "{}: the driver's answer is not understood; is it of another version?",
-            path.display()
-        )
-    })?;
-    Ok(Some(answer))
-}
-
-/// Looks at the disk, without changing anything.
-fn look(layout: &Layout, question: &Question) -> anyhow::Result<Answer> {
-    let state = layout.state();
-    if !state.exists() {
-        bail!(
-            "{} is gone: `wharf driver pool rebuild`, or the driver's next start, makes it anew",
-            state.display()
-        );
-    }
-    let store = Store::open(&state, &layout.ballast())?;
-    store.read(|state| {
-        Ok(match question {
-            Question::List => Answer::List(inspect::list(layout, state)),
-            Question::Usage => {
-                Answer::Usage(inspect::usage(Account::at(layout.root(), state)?, state))
-            }
-            Question::Check => Answer::Check(inspect::check(layout, state)?),
-            Question::Repair(_) => bail!("a repair is not read off the disk"),
-        })
-    })
-}
-
-fn json(answer: &Answer) -> anyhow::Result<String> {
-    Ok(match answer {
-        Answer::List(rows) => serde_json::to_string_pretty(rows)?,
-        Answer::Usage(usage) => serde_json::to_string_pretty(usage)?,
-        Answer::Check(findings) => serde_json::to_string_pretty(findings)?,
-        Answer::Repair(done) => serde_json::to_string_pretty(done)?,
-        Answer::Failed(reason) => serde_json::to_string_pretty(reason)?,
-    })
-}
-
-fn table(answer: &Answer) -> String {
-    match answer {
-        Answer::List(rows) => list(rows),
-        Answer::Usage(report) => usage(report),
-        Answer::Check(findings) => check(findings),
-        Answer::Repair(done) => done.report.clone(),
-        Answer::Failed(reason) => reason.clone(),
-    }
-}
-
-fn list(rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    table.set_header([
-        "KIND", "ID", "NAME", "SIZE", "TAKES", "EXTENTS", "BACKEND", "CONTENT", "STATE", "IMAGE",
-    ]);
-    for row in rows {
-        table.add_row([
-            row.kind.clone(),
-            row.id.clone(),
-            row.name.escape_debug().to_string(),
-            human(row.size),
-            human(row.allocated),
-            row.extents.to_string(),
-            row.backend.clone(),
-            row.content.clone(),
-            row.state.clone(),
-            row.image.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        ]);
-    }
-    table.trim_fmt()
-}
-
 /// Bytes for a person.
 fn human(bytes: u64) -> String {
     quantity::human(bytes.try_into().unwrap_or(i64::MAX))
-}
-
-fn usage(report: &UsageReport) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    for (name, bytes, about) in [
-        ("total", report.total, "size of the pool's filesystem"),
-        ("available", report.available, "left on it now"),
-        ("promised", report.promised, "owed to volumes and snapshots"),
-        ("floor", report.floor, "never promised"),
-        ("capacity", report.capacity, "can still be promised"),
-    ] {
-        table.add_row([name.to_owned(), human(bytes), about.to_owned()]);
-    }
-    table.add_row(["volumes".to_owned(), report.volumes.to_string(), String::new()]);
-    table.add_row(["snapshots".to_owned(), report.snapshots.to_string(), String::new()]);
-    table.trim_fmt()
-}
-
-fn check(findings: &[Finding]) -> String {
-    if findings.is_empty() {
-        return "records and images agree".to_owned();
-    }
-    let line =
-        |finding: &Finding| format!("{}: {}: {}", finding.object, finding.problem, finding.advice);
-    findings.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Standard output may be a closed pipe: that is an error like any other.

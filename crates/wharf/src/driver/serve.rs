@@ -1,6 +1,6 @@
 //! The driver as a program.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,22 @@ use clap::Args;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::info;
 use wharf_cli::{Admin, CheckFailure, process_metrics};
 use wharf_csi_sdk::fault::FaultPlan;
 use wharf_csi_sdk::{DriverMetrics, Endpoint, Readiness, Services, Socket};
+use wharf_driver::admin;
+use wharf_driver::config::{PoolConfig, PoolFlag};
 use wharf_driver::metrics::PoolMetrics;
-use wharf_driver::node::{InlineLimits, NodeOptions, NodeVolumes, keep_limits};
+use wharf_driver::node::{InlineLimits, NodeOptions};
 use wharf_driver::points::Point;
-use wharf_driver::pool::{Pool, PoolOptions, PoolSettings, Recovery};
+use wharf_driver::pool::PoolSettings;
+use wharf_driver::pools::{Pools, PoolsOptions};
 use wharf_driver::service::{Driver, Identity};
-use wharf_driver::{admin, pool_image, private};
+use wharf_driver::state_dir::StateDir;
 use wharf_facts::quantity;
 
+use super::{DRIVER_NAME, STATE_DIR, config};
 use crate::running::{self, LogArgs, Threads, duration};
 
 #[derive(Args)]
@@ -31,11 +35,11 @@ pub(crate) struct Serve {
     /// Serve the controller on a socket of its own, and only the node service on --endpoint
     #[arg(long, value_name = "SOCKET")]
     controller_endpoint: Option<Endpoint>,
-    /// Keep the pool in an XFS image of this size in --pool, so that snapshots share blocks on any filesystem
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    /// Keep the one pool in an XFS image of this size in --pool, so that snapshots share blocks on any filesystem
+    #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "config")]
     pool_image: Option<u64>,
     /// Name of the driver, as StorageClasses give it
-    #[arg(long, value_name = "NAME", default_value = "local.csi.wharf")]
+    #[arg(long, value_name = "NAME", default_value = DRIVER_NAME)]
     driver_name: String,
     /// Have volumes published to the node by the controller before they are staged
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
@@ -43,8 +47,11 @@ pub(crate) struct Serve {
     /// How many volumes the node takes
     #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..))]
     attach_limit: u64,
-    /// Bytes of the pool that are never promised; a hundredth of it by default, at least 64Mi and at most 10Gi
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    /// Folder on the node's own disk that remembers which pools were served, and holds the admin socket
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    state_dir: PathBuf,
+    /// Bytes of each pool that are never promised; a hundredth of it by default, at least 64Mi and at most 10Gi
+    #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "config")]
     floor: Option<u64>,
     /// How long a mounted filesystem may stand still while a pool without reflinks copies it
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
@@ -80,9 +87,18 @@ struct Place {
     /// Socket to serve CSI on, such as unix:///csi/csi.sock; must end in .sock
     #[arg(long, value_name = "SOCKET", env = "CSI_ENDPOINT", required = true)]
     endpoint: Option<Endpoint>,
-    /// Folder that holds the volumes; made if it is not there
-    #[arg(long, value_name = "DIR", required = true)]
-    pool: Option<PathBuf>,
+    /// Folder that holds the volumes, made if it is not there. DIR alone is the pool `default`; give NAME=DIR, several
+    /// times, for more pools
+    #[arg(
+        long,
+        value_name = "[NAME=]DIR",
+        required_unless_present = "config",
+        conflicts_with = "config"
+    )]
+    pool: Vec<PoolFlag>,
+    /// YAML file that names the pools; its changes take effect without a restart
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Name of this node, as the orchestrator knows it
     #[arg(long, value_name = "NAME", required = true)]
     node: Option<String>,
@@ -97,21 +113,20 @@ impl Serve {
     }
 
     async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode> {
-        let Place { endpoint: Some(endpoint), pool: Some(root), node: Some(name) } = &self.place
-        else {
-            anyhow::bail!("--endpoint, --pool and --node are needed");
+        let Place { endpoint: Some(endpoint), node: Some(name), .. } = &self.place else {
+            anyhow::bail!("--endpoint and --node are needed");
         };
         let mut registry = Registry::default();
         process_metrics(&mut registry);
-        let (pool, node) = self.open(root, name).await?;
-        registry.register_collector(Box::new(PoolMetrics::new(pool.clone())));
+        let pools = self.open(name).await?;
+        registry.register_collector(Box::new(PoolMetrics::new(pools.clone())));
 
         let identity = Identity {
             name: self.driver_name.clone(),
             node: name.clone(),
             attach_limit: self.attach_limit,
         };
-        let driver = Arc::new(Driver::new(identity, pool.clone(), node.clone()));
+        let driver = Arc::new(Driver::new(identity, pools.clone()));
         let readiness = Readiness::starting();
         let plugin = driver
             .plugin(env!("CARGO_PKG_VERSION"), self.attach)
@@ -119,16 +134,16 @@ impl Serve {
             .metrics(DriverMetrics::register(&mut registry))
             .build()?;
         let server = plugin.bind(self.sockets(endpoint))?;
-        let questions = admin::bind(&pool.layout().admin_socket()).context("admin socket")?;
+        let socket = pools.state_dir().own_admin_socket();
+        let questions = admin::bind(&socket)
+            .with_context(|| format!("admin socket {} in --state-dir", socket.display()))?;
 
         let mut serving = JoinSet::new();
-        serving.spawn(admin::serve(questions, pool, stop.clone()));
-        let keeper = keep_limits(node, stop.clone());
-        serving.spawn(async move {
-            if let Err(error) = keeper.await {
-                warn!(%error, "limits of volumes do not reach containers that start later");
-            }
-        });
+        serving.spawn(admin::serve(questions, pools.clone(), stop.clone()));
+        serving.spawn(pools.clone().supervise(stop.clone()));
+        if let Some(file) = self.place.config.clone() {
+            serving.spawn(config::watch(file, pools, stop.clone()));
+        }
         if let Some(address) = &self.http_endpoint {
             let bound = health(driver, registry).bind(address).await.context("admin endpoint")?;
             info!(address = %bound.local_addr(), "serving /healthz, /readyz and /metrics");
@@ -140,46 +155,57 @@ impl Serve {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Opens the pool and brings it and the node to a state from which every call can go on.
-    async fn open(&self, root: &Path, node: &str) -> anyhow::Result<(Arc<Pool>, Arc<NodeVolumes>)> {
-        let (image, limit) = (self.pool_image, self.program_limit);
-        let (root, node) = (root.to_owned(), node.to_owned());
-        let pool_options = PoolOptions {
-            settings: PoolSettings { floor: self.floor, ..PoolSettings::default() },
+    /// Opens the pools and brings them and the node to a state from which every call can go on.
+    async fn open(&self, node: &str) -> anyhow::Result<Arc<Pools>> {
+        let configs = self.configs()?;
+        let options = PoolsOptions {
+            node_id: node.to_owned(),
+            node: NodeOptions {
+                program_limit: self.program_limit,
+                kubelet_root: self.kubelet_root.clone(),
+                cgroups: Some(self.cgroup_root.clone()),
+                inline: InlineLimits {
+                    max_size: self.inline_max_size,
+                    max_per_pod: self.inline_max_per_pod,
+                },
+            },
             freeze_limit: self.freeze_limit,
             faults: self.fault.clone(),
         };
-        let node_options = NodeOptions {
-            program_limit: limit,
-            kubelet_root: self.kubelet_root.clone(),
-            cgroups: Some(self.cgroup_root.clone()),
-            inline: InlineLimits {
-                max_size: self.inline_max_size,
-                max_per_pod: self.inline_max_per_pod,
-            },
+        let (state_dir, driver) = (self.state_dir.clone(), self.driver_name.clone());
+        let named = match &self.place.config {
+            Some(file) => format!("--config {}", file.display()),
+            None => self.place.pool.iter().map(|pool| format!("--pool {pool}")).collect(),
         };
         tokio::task::spawn_blocking(move || {
-            private::create_folder(&root).with_context(|| format!("--pool {}", root.display()))?;
-            let folder = match image {
-                Some(size) => pool_image::ensure(&root, size, limit).context("--pool-image")?,
-                None => pool_image::folder(&root),
-            };
-            let (pool, recovery) = Pool::open(&folder, pool_options)
-                .with_context(|| format!("--pool {}", root.display()))?;
-            tell(&pool, &recovery);
-            pool.register_node(&node)?;
-            let pool = Arc::new(pool);
-            let volumes = NodeVolumes::new(pool.clone(), node_options);
-            let forgotten = volumes.recover()?;
-            if forgotten > 0 {
-                info!(
-                    volumes = forgotten,
-                    "no longer staged or published: the node was rebooted, or they were unmounted"
-                );
-            }
-            Ok((pool, Arc::new(volumes)))
+            let state_dir = StateDir::open(&state_dir, &driver).context("--state-dir")?;
+            let pools = Pools::open(configs, state_dir, options).context(named)?;
+            Ok(Arc::new(pools))
         })
         .await?
+    }
+
+    /// The pools that flags or the file name.
+    fn configs(&self) -> anyhow::Result<Vec<PoolConfig>> {
+        if let Some(file) = &self.place.config {
+            return config::read(file);
+        }
+        let flags = &self.place.pool;
+        if self.pool_image.is_some() && flags.len() > 1 {
+            anyhow::bail!(
+                "--pool-image is for one --pool: give several pools their images in --config"
+            );
+        }
+        let settings = PoolSettings { floor: self.floor, ..PoolSettings::default() };
+        let config = |flag: &PoolFlag| PoolConfig {
+            name: flag.name.clone(),
+            folder: flag.folder.clone(),
+            image: self.pool_image,
+            settings,
+        };
+        let configs: Vec<_> = flags.iter().map(config).collect();
+        wharf_driver::config::check(&configs).context("--pool")?;
+        Ok(configs)
     }
 
     fn sockets(&self, endpoint: &Endpoint) -> Vec<Socket> {
@@ -196,22 +222,6 @@ impl Serve {
 /// A size that people write.
 fn bytes(text: &str) -> Result<u64, String> {
     quantity::parse(text)?.try_into().map_err(|_| "expected a size of 0 or more".to_owned())
-}
-
-fn tell(pool: &Pool, recovery: &Recovery) {
-    let (volumes, snapshots) =
-        pool.store().read(|state| (state.volumes.len(), state.snapshots.len()));
-    let settled = recovery.settled;
-    info!(folder = %pool.layout().root().display(), backend = %pool.default_backend(), volumes, snapshots, settled, "pool opened");
-    for image in &recovery.quarantined {
-        warn!(image = %image.display(), "no record knows this image: it is in quarantine");
-    }
-    for id in &recovery.missing {
-        error!(id, "its image is gone");
-    }
-    for reason in &recovery.open {
-        warn!(reason, "could not be settled: the next call for it tries again");
-    }
 }
 
 fn health(driver: Arc<Driver>, registry: Registry) -> Admin {

@@ -32,6 +32,7 @@ pub(crate) struct Bench {
     root: PathBuf,
     cgroups: PathBuf,
     flags: Vec<String>,
+    config: Option<PathBuf>,
 }
 
 impl Bench {
@@ -53,7 +54,7 @@ impl Bench {
             std::fs::create_dir(root.join(name)).unwrap();
         }
         let cgroups = root.join("cgroup");
-        let mut bench = Self { folder, root, cgroups, flags: Vec::new() };
+        let mut bench = Self { folder, root, cgroups, flags: Vec::new(), config: None };
         match kind {
             PoolKind::Copy => {}
             PoolKind::Reflink(size) => bench = bench.flag("--pool-image", format!("{size}Mi")),
@@ -85,6 +86,12 @@ impl Bench {
         self
     }
 
+    /// Names the pools in this file, instead of one by a flag.
+    pub(crate) fn config(mut self, file: &Path) -> Self {
+        self.config = Some(file.to_owned());
+        self
+    }
+
     /// The cgroups that limits are written to, none unless said.
     pub(crate) fn cgroups(mut self, root: &Path) -> Self {
         root.clone_into(&mut self.cgroups);
@@ -113,7 +120,12 @@ impl Bench {
     pub(crate) fn command(&self, more: &[&str]) -> Command {
         let mut command = Command::new(WHARF);
         command.arg("driver").arg("--endpoint").arg(format!("unix://{}", self.socket().display()));
-        command.arg("--pool").arg(self.pool()).args(["--node", NODE]);
+        match &self.config {
+            Some(file) => command.arg("--config").arg(file),
+            None => command.arg("--pool").arg(self.pool()),
+        };
+        command.args(["--node", NODE]);
+        command.arg("--state-dir").arg(self.path("state"));
         command.arg("--cgroup-root").arg(&self.cgroups).args(&self.flags).args(more);
         command
     }
@@ -125,6 +137,13 @@ impl Bench {
 
     pub(crate) async fn start_with(&self, more: &[&str]) -> Running {
         Running::start(&self.command(more), &self.root, &self.socket()).await.unwrap()
+    }
+
+    /// `wharf driver pool` on the driver of this bench.
+    pub(crate) fn driver_command(&self, verb: &str, more: &[&str]) -> Output {
+        let mut command = Command::new(WHARF);
+        command.args(["driver", "pool", verb, "--state-dir"]).arg(self.path("state")).args(more);
+        command.output().unwrap()
     }
 
     /// `wharf driver pool` on this pool.

@@ -192,6 +192,7 @@ async fn a_volume_on_another_node_is_refused_by_its_name() {
     let socket = format!("unix://{}", bench.socket().display());
     let mut other = std::process::Command::new(crate::bench::WHARF);
     other.args(["driver", "--endpoint", &socket, "--node", "node-2", "--pool"]).arg(bench.pool());
+    other.arg("--state-dir").arg(bench.path("state"));
     let driver = Running::start(&other, &bench.path(""), &bench.socket()).await.unwrap();
     driver.stop().await;
     let driver = bench.start().await;

@@ -227,7 +227,7 @@ async fn a_snapshot_that_is_a_copy_takes_its_space_once() {
 }
 
 /// An ext4 of its own for the pool; its loop device goes with the bench.
-fn mount_pool(bench: &Bench) {
+pub(crate) fn mount_pool(bench: &Bench) {
     let image = bench.path("disk.img");
     if !image.exists() {
         let file = File::create_new(&image).unwrap();

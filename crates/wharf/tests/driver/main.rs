@@ -19,6 +19,7 @@ mod inline;
 mod life;
 mod limits;
 mod offline;
+mod pools;
 mod private;
 mod reboot;
 mod repair;

@@ -113,9 +113,10 @@ fn what_charts_still_pass_is_accepted_with_a_word_about_it() {
 async fn a_claim_gets_a_volume_of_the_driver_on_its_node() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
     let (bench, name) = (Bench::new(), "provisioned.csi.example.com");
-    let (socket, pool) = (bench.path("csi.sock"), bench.path("pool"));
-    let [socket, pool] = [&socket, &pool].map(|path| path.to_str().unwrap());
-    let place = ["--endpoint", socket, "--pool", pool, "--node", "provisioned-1"];
+    let paths = ["csi.sock", "pool", "state"].map(|name| bench.path(name));
+    let [socket, pool, state] = paths.each_ref().map(|path| path.to_str().unwrap());
+    let place =
+        ["--endpoint", socket, "--pool", pool, "--state-dir", state, "--node", "provisioned-1"];
     let _driver = bench.start("driver", &[&["driver", "--driver-name", name], &place[..]].concat());
     let mut command = Command::new(bench.called("csi-provisioner"));
     command.args(["--node-deployment", "--csi-address", socket, "--default-fstype=ext4"]);

@@ -36,6 +36,7 @@ impl Driver {
         let mut command = Command::new(WHARF);
         command.arg("driver").arg("--endpoint").arg(format!("unix://{}", socket.display()));
         command.args(["--driver-name", name, "--node", cluster.node(), "--pool-image", size]);
+        command.arg("--state-dir").arg(cluster.folder().join("driver-state"));
         command.arg("--pool").arg(&pool).arg("--kubelet-root").arg(cluster.kubelet_root());
         let driver =
             Process::start(&format!("driver-{name}"), command.args(more), cluster.folder())?;

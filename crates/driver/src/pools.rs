@@ -1,0 +1,247 @@
+//! The pools of a driver: which are served, which are not and why, and on which pool an object is.
+//!
+//! A pool is served where its folder holds the pool that the driver's note names ([`crate::state_dir`]), or where there is no
+//! note yet. One that is not served is tried again until it is there; meanwhile its objects are UNAVAILABLE, since they may
+//! exist, and all other pools work on.
+
+mod change;
+mod open;
+mod status;
+mod supervise;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+use wharf_csi_sdk::fault::FaultPlan;
+
+pub use status::{PoolState, PoolStatus};
+
+use crate::{
+    config::{DEFAULT_POOL, PoolConfig},
+    error::Error,
+    node::{InlineCalls, NodeOptions, NodeVolumes},
+    pool::{Pool, PoolId, identity::short_of},
+    record::Phase,
+    state_dir::StateDir,
+    store::State,
+};
+
+/// How all pools of a driver are run.
+#[derive(Clone, Debug)]
+pub struct PoolsOptions {
+    /// The node's id.
+    pub node_id: String,
+    /// How the node part is run.
+    pub node: NodeOptions,
+    /// For how long a filesystem may stand still while it is copied.
+    pub freeze_limit: Duration,
+    /// Where a crash is asked for; in production nowhere.
+    pub faults: FaultPlan,
+}
+
+/// A pool that is served.
+#[derive(Debug)]
+pub struct ServedPool {
+    /// Its name.
+    pub name: String,
+    /// The pool.
+    pub pool: Arc<Pool>,
+    /// Its volumes on this node.
+    pub node: Arc<NodeVolumes>,
+}
+
+/// The pools of a driver.
+#[derive(Debug)]
+pub struct Pools {
+    options: PoolsOptions,
+    state_dir: StateDir,
+    slots: RwLock<BTreeMap<String, Slot>>,
+    inline_calls: Arc<InlineCalls>,
+    /// Held while pools are opened, closed, adopted or forgotten.
+    changing: Mutex<()>,
+    /// Told when a pool came or went.
+    changed: Notify,
+}
+
+/// A configured pool.
+#[derive(Debug)]
+struct Slot {
+    config: PoolConfig,
+    state: SlotState,
+    /// No longer configured: closed once none of its volumes is in use on the node.
+    leaving: bool,
+}
+
+#[derive(Debug)]
+enum SlotState {
+    Served(Arc<ServedPool>),
+    Absent(Absence),
+}
+
+/// Why a configured pool is not served.
+#[derive(Clone, Debug)]
+struct Absence {
+    reason: String,
+    /// The pool that is missing, where its note says.
+    pool: Option<PoolId>,
+}
+
+impl Pools {
+    /// The pools that are served, by name.
+    pub fn served(&self) -> Vec<Arc<ServedPool>> {
+        self.slots().values().filter_map(Slot::served).cloned().collect()
+    }
+
+    /// The pool that a class picks by its parameter `pool`; without one it is `default`.
+    ///
+    /// # Errors
+    /// When no pool is configured with that name, or the pool is not served.
+    pub fn picked(&self, name: Option<&str>) -> Result<Arc<ServedPool>, Error> {
+        let slots = self.slots();
+        let picked = name.unwrap_or(DEFAULT_POOL);
+        match slots.get(picked).filter(|slot| !slot.leaving).map(|slot| &slot.state) {
+            Some(SlotState::Served(pool)) => Ok(pool.clone()),
+            Some(SlotState::Absent(absence)) => Err(absence.error(picked)),
+            None => {
+                let staying = slots.iter().filter(|(_, slot)| !slot.leaving);
+                let names: Vec<_> = staying.map(|(name, _)| name.as_str()).collect();
+                let mut expected = format!("one of {}", names.join(", "));
+                if name.is_none() {
+                    expected.push_str(", since no pool is called default");
+                }
+                Err(Error::invalid("parameters.pool", expected))
+            }
+        }
+    }
+
+    /// The pool of a volume.
+    ///
+    /// # Errors
+    /// When there is no such volume, or it may be on a pool that is not served.
+    pub fn of_volume(&self, id: &str) -> Result<Arc<ServedPool>, Error> {
+        self.find(id, |state| state.volumes.get(id).is_some(), || Error::no_volume(id))
+    }
+
+    /// The pool of a snapshot.
+    ///
+    /// # Errors
+    /// When there is no such snapshot, or it may be on a pool that is not served.
+    pub fn of_snapshot(&self, id: &str) -> Result<Arc<ServedPool>, Error> {
+        self.find(id, |state| state.snapshots.get(id).is_some(), || Error::no_snapshot(id))
+    }
+
+    /// The pool of a group of snapshots.
+    ///
+    /// # Errors
+    /// When there is no such group, or it may be on a pool that is not served.
+    pub fn of_group(&self, id: &str) -> Result<Arc<ServedPool>, Error> {
+        self.find(id, |state| state.groups.get(id).is_some(), || Error::no_group(id))
+    }
+
+    /// The pool where this holds of the state.
+    pub fn where_state(&self, holds: impl Fn(&State) -> bool) -> Option<Arc<ServedPool>> {
+        self.served().into_iter().find(|served| served.pool.store().read(&holds))
+    }
+
+    /// Volumes of all pools that are attached to a node.
+    pub fn attached(&self, node: &str) -> u64 {
+        self.served().iter().map(|served| served.pool.attached(node)).sum()
+    }
+
+    fn find(
+        &self,
+        id: &str,
+        holds: impl Fn(&State) -> bool,
+        missing: impl FnOnce() -> Error,
+    ) -> Result<Arc<ServedPool>, Error> {
+        match self.where_state(holds) {
+            Some(served) => Ok(served),
+            None => Err(self.unavailable(id).unwrap_or_else(missing)),
+        }
+    }
+
+    /// Why an object that no served pool knows may exist all the same.
+    fn unavailable(&self, id: &str) -> Option<Error> {
+        let short = short_of(id);
+        let slots = self.slots();
+        for (name, slot) in slots.iter() {
+            if let SlotState::Absent(absence) = &slot.state
+                && absence.may_hold(short)
+            {
+                return Some(absence.error(name));
+            }
+        }
+        let notes = self.state_dir.notes();
+        let unconfigured = notes.iter().filter(|(name, _)| !slots.contains_key(*name));
+        let mut held = unconfigured.filter(|(_, note)| short == Some(note.pool.short().as_str()));
+        held.next().map(|(name, note)| {
+            Error::Unavailable(format!(
+                "{id} is on pool {name}, which the driver is not configured with: configure it with its folder {}, or run \
+                 `wharf driver pool forget {name}` if its disk is lost",
+                note.folder.display()
+            ))
+        })
+    }
+
+    fn slots(&self) -> RwLockReadGuard<'_, BTreeMap<String, Slot>> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slots_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Slot>> {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    fn served(&self) -> Option<&Arc<ServedPool>> {
+        match &self.state {
+            SlotState::Served(served) => Some(served),
+            SlotState::Absent(_) => None,
+        }
+    }
+}
+
+impl Absence {
+    /// Whether an object whose id names this pool, or none, may be on the missing pool.
+    fn may_hold(&self, short: Option<&str>) -> bool {
+        match (short, self.pool) {
+            (Some(short), Some(pool)) => pool.short() == short,
+            _ => true,
+        }
+    }
+
+    fn error(&self, name: &str) -> Error {
+        Error::Unavailable(format!("pool {name} is not served: {}", self.reason))
+    }
+}
+
+impl ServedPool {
+    /// Refuses a new volume on a pool that is being drained. One that is promised already may be finished.
+    ///
+    /// # Errors
+    /// When the pool takes no new volumes.
+    pub fn refuse_drained(&self, name: &str) -> Result<(), Error> {
+        let promised = || self.pool.store().read(|state| state.volumes.named(name).is_some());
+        if !self.pool.settings().drain || promised() {
+            return Ok(());
+        }
+        Err(Error::Exhausted(format!(
+            "pool {0} is drained and takes no new volumes: pick another pool, or run `wharf driver pool drain {0} --off`",
+            self.name
+        )))
+    }
+
+    /// Whether a volume of the pool is in use on this node, or an operation on it is not finished.
+    fn in_use(&self) -> bool {
+        self.pool.store().read(|state| {
+            state.volumes.iter().any(|volume| volume.in_use() || volume.phase != Phase::Ready)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Changes of the set of pools while the driver runs.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError},
+};
+
+use super::{Pools, ServedPool, Slot, SlotState};
+use crate::{
+    config::{self, ConfigError, PoolConfig},
+    error::Error,
+    pool::{Layout, identity, identity::Found},
+    pool_image,
+    state_dir::Note,
+};
+
+impl Pools {
+    /// Serves these pools from now on: opens new ones, changes settings, and closes those that are gone once none of their
+    /// volumes is in use. Blocks.
+    ///
+    /// # Errors
+    /// When they cannot be served beside each other; then nothing changes.
+    pub fn apply(&self, configs: Vec<PoolConfig>) -> Result<(), ConfigError> {
+        config::check(&configs)?;
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let names: BTreeSet<_> = configs.iter().map(|config| config.name.clone()).collect();
+        for (name, slot) in self.slots_mut().iter_mut() {
+            let moved =
+                configs.iter().find(|it| it.name == *name && it.folder != slot.config.folder);
+            slot.leaving = !names.contains(name) || moved.is_some();
+        }
+        self.close_leaving();
+        for config in configs {
+            self.configure(config);
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Tries again to open pools that are not served, and to close those that are no longer configured. Blocks.
+    pub fn retry(&self) {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.close_leaving();
+        let absent: Vec<_> = self
+            .slots()
+            .values()
+            .filter(|slot| slot.served().is_none() && !slot.leaving)
+            .map(|slot| slot.config.clone())
+            .collect();
+        for config in absent {
+            let opened = self.open_pool(&config);
+            self.fill_slot(config, opened);
+        }
+    }
+
+    /// Serves what is in the folder of a pool that is not served now; its note is replaced. Volumes of the lost pool are
+    /// taken for gone.
+    ///
+    /// # Errors
+    /// When no such pool is configured, it is served, or its folder cannot be used.
+    pub fn adopt(&self, name: &str) -> Result<String, Error> {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = self.absent_config(name)?;
+        let old = self.state_dir.note(name);
+        self.state_dir.remove(name)?;
+        let folder = pool_image::folder(&config.folder);
+        let found = identity::look(&Layout::new(&folder));
+        let opened = self.open_pool(&config);
+        if opened.is_err()
+            && let Some(old) = old
+        {
+            self.state_dir.keep(name, old)?;
+        }
+        self.fill_slot(config, opened);
+        let slots = self.slots();
+        match slots.get(name).map(|slot| &slot.state) {
+            Some(SlotState::Served(served)) => {
+                let id = served.pool.id();
+                let what = match found {
+                    Ok(Found::Nothing) => "an empty pool",
+                    _ => "the pool that was there",
+                };
+                Ok(format!("pool {name} is now {what}, {id}"))
+            }
+            Some(SlotState::Absent(absence)) => Err(absence.error(name)),
+            None => Err(unknown(name)),
+        }
+    }
+
+    /// Forgets a pool that is not served: its volumes are taken for gone. A pool that is still configured is then served as
+    /// a new one.
+    ///
+    /// # Errors
+    /// When the pool is served, or not known.
+    pub fn forget(&self, name: &str) -> Result<String, Error> {
+        if self.slots().contains_key(name) {
+            return self.adopt(name);
+        }
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.state_dir.note(name) {
+            None => Err(unknown(name)),
+            Some(note) => {
+                self.state_dir.remove(name)?;
+                Ok(format!("pool {name}, {}, is forgotten", note.pool))
+            }
+        }
+    }
+
+    /// Closes a pool to new volumes, or opens it to them again; kept over restarts.
+    ///
+    /// # Errors
+    /// When the pool is not served, or the note cannot be kept.
+    pub fn drain(&self, name: &str, drain: bool) -> Result<String, Error> {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots();
+        let slot = slots.get(name).ok_or_else(|| unknown(name))?;
+        let served = match &slot.state {
+            SlotState::Served(served) => served,
+            SlotState::Absent(absence) => return Err(absence.error(name)),
+        };
+        if slot.config.settings.drain && !drain {
+            return Err(Error::Precondition(format!(
+                "pool {name} is drained by its configuration: remove `drain: true` there"
+            )));
+        }
+        let (pool, folder) = (served.pool.id(), slot.config.folder.clone());
+        self.state_dir.keep(name, Note { pool, folder, drain })?;
+        served.pool.change_settings(|settings| settings.drain = drain);
+        let (volumes, snapshots) =
+            served.pool.store().read(|state| (state.volumes.len(), state.snapshots.len()));
+        Ok(match drain {
+            true => format!(
+                "pool {name} takes no new volumes; it holds {volumes} volumes and {snapshots} snapshots"
+            ),
+            false => format!("pool {name} takes new volumes"),
+        })
+    }
+
+    /// Brings one slot to its configuration.
+    fn configure(&self, config: PoolConfig) {
+        if let Some(slot) = self.slots_mut().get_mut(&config.name) {
+            if slot.leaving {
+                // It moves to another folder, and a volume of it is in use in the old one.
+                tracing::warn!(
+                    pool = config.name,
+                    "volumes in use, pool moves when they are unstaged"
+                );
+                slot.config = PoolConfig { folder: slot.config.folder.clone(), ..config };
+                return;
+            }
+            if let SlotState::Served(served) = &slot.state {
+                let noted = self.state_dir.note(&config.name).is_some_and(|note| note.drain);
+                let mut settings = config.settings;
+                settings.drain |= noted;
+                if served.pool.settings() != settings {
+                    tracing::info!(pool = config.name, ?settings, "pool settings changed");
+                }
+                served.pool.change_settings(|current| *current = settings);
+                slot.config = config;
+                return;
+            }
+        }
+        let opened = self.open_pool(&config);
+        self.fill_slot(config, opened);
+    }
+
+    /// Closes pools that are no longer configured and that nobody uses.
+    fn close_leaving(&self) {
+        let mut slots = self.slots_mut();
+        slots.retain(|name, slot| {
+            if !slot.leaving {
+                return true;
+            }
+            match &slot.state {
+                SlotState::Absent(_) => false,
+                SlotState::Served(served) if is_idle(served) => {
+                    let _ = std::fs::remove_file(served.pool.layout().admin_socket());
+                    tracing::info!(pool = name, "pool closed, no longer configured");
+                    false
+                }
+                SlotState::Served(served) => {
+                    served.pool.change_settings(|settings| settings.drain = true);
+                    true
+                }
+            }
+        });
+    }
+
+    fn absent_config(&self, name: &str) -> Result<PoolConfig, Error> {
+        match self.slots().get(name) {
+            None => Err(unknown(name)),
+            Some(Slot { state: SlotState::Served(_), .. }) => Err(Error::Precondition(format!(
+                "pool {name} is served: there is nothing to adopt or to forget"
+            ))),
+            Some(slot) => Ok(slot.config.clone()),
+        }
+    }
+}
+
+/// Whether no call works on a pool, and none of its volumes is in use. Asked under the lock of the slots, without which
+/// nobody gets at the pool.
+fn is_idle(served: &Arc<ServedPool>) -> bool {
+    Arc::strong_count(served) == 1 && !served.in_use()
+}
+
+fn unknown(name: &str) -> Error {
+    Error::NotFound { kind: "pool", id: name.to_owned() }
+}

@@ -1,0 +1,220 @@
+//! A pool that begins to be served: its identity is compared first, and nothing is written before it agrees.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, RwLock},
+};
+
+use tokio::sync::Notify;
+
+use super::{Absence, Pools, PoolsOptions, ServedPool, Slot, SlotState};
+use crate::{
+    config::PoolConfig,
+    error::Error,
+    node::NodeVolumes,
+    pool::{Layout, Pool, PoolId, PoolOptions, Recovery, identity, identity::Found},
+    pool_image, private,
+    state_dir::{Note, StateDir},
+};
+
+/// Why a pool cannot be served.
+pub(super) enum Refusal {
+    /// Its folder does not hold it.
+    Missing(Absence),
+    /// It cannot be opened.
+    Failed(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Pools {
+    /// Opens the configured pools. Pools that are not there are tried again later.
+    ///
+    /// # Errors
+    /// When the only pool cannot be opened, other than for want of its disk.
+    pub fn open(
+        configs: Vec<PoolConfig>,
+        state_dir: StateDir,
+        options: PoolsOptions,
+    ) -> Result<Self, Error> {
+        let pools = Self {
+            options,
+            state_dir,
+            slots: RwLock::new(BTreeMap::new()),
+            inline_calls: Arc::default(),
+            changing: Mutex::new(()),
+            changed: Notify::new(),
+        };
+        let alone = configs.len() == 1;
+        for config in configs {
+            match pools.open_pool(&config) {
+                Err(Refusal::Failed(error)) if alone => return Err(error),
+                opened => pools.fill_slot(config, opened),
+            }
+        }
+        Ok(pools)
+    }
+
+    /// The driver's folder outside of its pools.
+    pub fn state_dir(&self) -> &StateDir {
+        &self.state_dir
+    }
+
+    /// Puts a pool, or the reason why it is not served, into its slot.
+    pub(super) fn fill_slot(&self, config: PoolConfig, opened: Result<Arc<ServedPool>, Refusal>) {
+        let name = config.name.clone();
+        let state = match opened {
+            Ok(served) => SlotState::Served(served),
+            Err(refusal) => {
+                let absence = match refusal {
+                    Refusal::Missing(absence) => absence,
+                    Refusal::Failed(error) => Absence {
+                        reason: error.to_string(),
+                        pool: self.state_dir.note(&name).map(|note| note.pool),
+                    },
+                };
+                let known = matches!(
+                    self.slots().get(&name).map(|slot| &slot.state),
+                    Some(SlotState::Absent(old)) if old.reason == absence.reason
+                );
+                if !known {
+                    tracing::error!(pool = name, reason = absence.reason, "pool is not served");
+                }
+                SlotState::Absent(absence)
+            }
+        };
+        self.slots_mut().insert(name, Slot { config, state, leaving: false });
+        self.changed.notify_one();
+    }
+
+    /// Opens a pool whose identity agrees with its note, and brings its volumes to a state from which every call can go on.
+    pub(super) fn open_pool(&self, config: &PoolConfig) -> Result<Arc<ServedPool>, Refusal> {
+        let note = self.state_dir.note(&config.name);
+        let folder = self.find_folder(config, note.as_ref())?;
+        let layout = Layout::new(&folder);
+        let found = identity::look(&layout)?;
+        self.compare(config, &folder, note.as_ref(), found)?;
+        let drained = note.is_some_and(|note| note.drain);
+        let mut settings = config.settings;
+        settings.drain |= drained;
+        let options = PoolOptions {
+            settings,
+            freeze_limit: self.options.freeze_limit,
+            faults: self.options.faults.clone(),
+        };
+        let (pool, recovery) = Pool::open(&folder, options)?;
+        let kept = Note { pool: pool.id(), folder: config.folder.clone(), drain: drained };
+        self.state_dir.keep(&config.name, kept)?;
+        tell(&config.name, &pool, &recovery);
+        pool.register_node(&self.options.node_id)?;
+        let pool = Arc::new(pool);
+        let node =
+            NodeVolumes::new(pool.clone(), self.options.node.clone(), self.inline_calls.clone());
+        let forgotten = node.recover()?;
+        if forgotten > 0 {
+            tracing::info!(
+                pool = config.name,
+                volumes = forgotten,
+                "no longer staged or published: the node was rebooted, or they were unmounted"
+            );
+        }
+        self.link_admin_socket(&layout);
+        Ok(Arc::new(ServedPool { name: config.name.clone(), pool, node: Arc::new(node) }))
+    }
+
+    /// The folder of the pool's files. Only a pool without a note is made.
+    fn find_folder(&self, config: &PoolConfig, note: Option<&Note>) -> Result<PathBuf, Refusal> {
+        let size = match note {
+            None => {
+                private::create_folder(&config.folder)?;
+                config.image
+            }
+            Some(note) if !config.folder.is_dir() => {
+                let there = format!("{} is not a folder", config.folder.display());
+                return Err(missing(config, note.pool, &there));
+            }
+            Some(note) if config.image.is_some() && !pool_image::exists(&config.folder) => {
+                let there = format!("{} holds no pool.img", config.folder.display());
+                return Err(missing(config, note.pool, &there));
+            }
+            Some(_) => None,
+        };
+        Ok(pool_image::open(&config.folder, size, self.options.node.program_limit)?)
+    }
+
+    /// Refuses a folder that does not hold the pool that was served before, or that holds another pool of this driver.
+    fn compare(
+        &self,
+        config: &PoolConfig,
+        folder: &Path,
+        note: Option<&Note>,
+        found: Found,
+    ) -> Result<(), Refusal> {
+        if let Some(note) = note {
+            let there = match found {
+                Found::Pool(id) if id == note.pool => return Ok(()),
+                Found::Pool(other) => format!("{} holds pool {other}", folder.display()),
+                Found::Unmarked => format!("{} holds a pool without a UUID", folder.display()),
+                Found::Nothing => format!("{} holds no pool", folder.display()),
+            };
+            return Err(missing(config, note.pool, &there));
+        }
+        let Found::Pool(id) = found else { return Ok(()) };
+        let twin = self.served().into_iter().find(|served| served.pool.id() == id);
+        match twin {
+            None => Ok(()),
+            Some(twin) => Err(Refusal::Failed(Error::Precondition(format!(
+                "{} holds pool {id}, which is served as pool {} from {}: a copy of a pool needs an identity of its own; \
+                 remove pool.json from the copy",
+                folder.display(),
+                twin.name,
+                twin.pool.layout().root().display()
+            )))),
+        }
+    }
+
+    /// Lets `wharf driver pool --pool DIR` find the driver. A pool without the link is served all the same.
+    fn link_admin_socket(&self, layout: &Layout) {
+        let link = layout.admin_socket();
+        let _ = std::fs::remove_file(&link);
+        if let Err(error) = std::os::unix::fs::symlink(self.state_dir.own_admin_socket(), &link) {
+            tracing::warn!(link = %link.display(), %error, "failed to link the admin socket");
+        }
+    }
+}
+
+fn missing(config: &PoolConfig, pool: PoolId, there: &str) -> Refusal {
+    let name = &config.name;
+    Refusal::Missing(Absence {
+        reason: format!(
+            "{there}, and pool {pool} is expected there: mount its disk at {}; if the disk is lost, run `wharf driver pool \
+             adopt {name}` to serve what is there now, or `wharf driver pool forget {name}`",
+            config.folder.display()
+        ),
+        pool: Some(pool),
+    })
+}
+
+fn tell(name: &str, pool: &Pool, recovery: &Recovery) {
+    let (volumes, snapshots) =
+        pool.store().read(|state| (state.volumes.len(), state.snapshots.len()));
+    tracing::info!(pool = name, folder = %pool.layout().root().display(), uuid = %pool.id(), backend = %pool.default_backend(), volumes, snapshots, settled = recovery.settled, "pool opened");
+    for image in &recovery.quarantined {
+        tracing::warn!(pool = name, image = %image.display(), "no record knows this image: it is in quarantine");
+    }
+    for id in &recovery.missing {
+        tracing::error!(pool = name, id, "its image is gone");
+    }
+    for reason in &recovery.open {
+        tracing::warn!(
+            pool = name,
+            reason,
+            "could not be settled: the next call for it tries again"
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! The pools as an operator sees them.
+
+use std::{fmt, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Pools, SlotState};
+
+/// A pool that is configured or noted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Its UUID, where it is known.
+    pub uuid: Option<String>,
+    /// Kinds of volumes that may be created.
+    pub kinds: String,
+    /// Whether it is served.
+    pub state: PoolState,
+}
+
+/// Whether a pool is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolState {
+    /// It is.
+    Served,
+    /// It is, and takes no new volumes.
+    Draining,
+    /// It is until none of its volumes is in use: it is no longer configured.
+    Leaving,
+    /// It is configured and not served, for this reason.
+    Absent(String),
+    /// It was served once, and is not configured.
+    Unconfigured,
+}
+
+impl PoolStatus {
+    /// Whether this name or UUID means the pool.
+    pub fn is(&self, meant: &str) -> bool {
+        self.name == meant || self.uuid.as_deref() == Some(meant)
+    }
+}
+
+impl fmt::Display for PoolStatus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "pool {} ", self.name)?;
+        match &self.state {
+            PoolState::Served => out.write_str("is served"),
+            PoolState::Draining => out.write_str("is served and takes no new volumes"),
+            PoolState::Leaving => {
+                out.write_str("is no longer configured, and served until its volumes are unstaged")
+            }
+            PoolState::Absent(reason) => write!(out, "is not served: {reason}"),
+            PoolState::Unconfigured => write!(
+                out,
+                "is not configured: configure it with its folder {}, or run `wharf driver pool forget {}`",
+                self.folder.display(),
+                self.name
+            ),
+        }
+    }
+}
+
+impl Pools {
+    /// All pools that are configured or noted, by name.
+    pub fn status(&self) -> Vec<PoolStatus> {
+        let slots = self.slots();
+        let notes = self.state_dir.notes();
+        let mut all: Vec<_> = slots
+            .values()
+            .map(|slot| {
+                let name = slot.config.name.clone();
+                let note = notes.get(&name);
+                let (uuid, state) = match &slot.state {
+                    SlotState::Absent(absence) => {
+                        (note.map(|note| note.pool), PoolState::Absent(absence.reason.clone()))
+                    }
+                    SlotState::Served(served) => {
+                        let state = match (slot.leaving, served.pool.settings().drain) {
+                            (true, _) => PoolState::Leaving,
+                            (false, true) => PoolState::Draining,
+                            (false, false) => PoolState::Served,
+                        };
+                        (Some(served.pool.id()), state)
+                    }
+                };
+                PoolStatus {
+                    name,
+                    folder: slot.config.folder.clone(),
+                    uuid: uuid.map(|id| id.to_string()),
+                    kinds: slot.config.settings.kinds.to_string(),
+                    state,
+                }
+            })
+            .collect();
+        let unconfigured = notes.into_iter().filter(|(name, _)| !slots.contains_key(name));
+        all.extend(unconfigured.map(|(name, note)| PoolStatus {
+            name,
+            folder: note.folder,
+            uuid: Some(note.pool.to_string()),
+            kinds: String::new(),
+            state: PoolState::Unconfigured,
+        }));
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+
+    /// The configured pools, and whether each is served.
+    pub fn configured(&self) -> Vec<(String, bool)> {
+        let slots = self.slots();
+        slots.iter().map(|(name, slot)| (name.clone(), slot.served().is_some())).collect()
+    }
+
+    /// Why a configured pool is not served, if one is not.
+    pub fn absent(&self) -> Option<String> {
+        let slots = self.slots();
+        slots.iter().find_map(|(name, slot)| match &slot.state {
+            SlotState::Absent(absence) => Some(absence.error(name).to_string()),
+            SlotState::Served(_) => None,
+        })
+    }
+}

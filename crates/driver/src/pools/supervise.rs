@@ -1,0 +1,76 @@
+//! The task that tries pools again, and the tasks that belong to each pool.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{Pools, ServedPool};
+use crate::node::keep_limits;
+
+/// How often a pool that is not served is tried again, and a pool that leaves.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The tasks of a pool end when this is dropped.
+struct Keeper {
+    pool: Arc<crate::pool::Pool>,
+    stop: CancellationToken,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Pools {
+    /// Keeps the limits of the volumes of every pool, and tries pools again that are not served, until `stop`.
+    pub async fn supervise(self: Arc<Self>, stop: CancellationToken) {
+        let mut keepers: HashMap<String, Keeper> = HashMap::new();
+        let mut tasks = JoinSet::new();
+        loop {
+            self.follow(&mut keepers, &mut tasks);
+            let again = self.needs_retry();
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.changed.notified() => {}
+                Some(_) = tasks.join_next() => {}
+                () = tokio::time::sleep(RETRY), if again => {
+                    let pools = self.clone();
+                    // A panic shows in the log; the next round tries again.
+                    let _ = tokio::task::spawn_blocking(move || pools.retry()).await;
+                }
+            }
+        }
+        keepers.clear();
+        tasks.join_all().await;
+    }
+
+    fn needs_retry(&self) -> bool {
+        self.slots().values().any(|slot| slot.leaving || slot.served().is_none())
+    }
+
+    /// Runs exactly one keeper for each pool that is served.
+    fn follow(&self, keepers: &mut HashMap<String, Keeper>, tasks: &mut JoinSet<()>) {
+        let served = self.served();
+        keepers.retain(|name, keeper| {
+            served.iter().any(|it| it.name == *name && Arc::ptr_eq(&it.pool, &keeper.pool))
+        });
+        for pool in &served {
+            if !keepers.contains_key(&pool.name) {
+                let stop = CancellationToken::new();
+                tasks.spawn(keep(pool, stop.clone()));
+                keepers.insert(pool.name.clone(), Keeper { pool: pool.pool.clone(), stop });
+            }
+        }
+    }
+}
+
+fn keep(served: &ServedPool, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
+    let (name, limits) = (served.name.clone(), keep_limits(served.node.clone(), stop));
+    async move {
+        if let Err(error) = limits.await {
+            tracing::warn!(pool = name, %error, "limits of volumes do not reach containers that start later");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The driver's folder outside of its pools: which pools it has served, and its admin socket.
+//!
+//! `STATE_DIR/DRIVER_NAME/` holds `pools/NAME.json` for each pool, a lock that keeps a second driver of that name away, and
+//! `admin.sock`.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use wharf_mount::sync;
+
+use crate::{error::Error, pool::PoolId, private};
+
+/// What the driver remembers of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The pool's UUID.
+    pub pool: PoolId,
+    /// The folder that it was last served from.
+    pub folder: PathBuf,
+    /// Whether `wharf driver pool drain` closed it to new volumes.
+    #[serde(default)]
+    pub drain: bool,
+}
+
+/// The driver's folder, owned by this process.
+#[derive(Debug)]
+pub struct StateDir {
+    folder: PathBuf,
+    notes: Mutex<BTreeMap<String, Note>>,
+    _lock: File,
+}
+
+impl StateDir {
+    /// Opens the folder of the driver called `driver` below `root`, or makes it.
+    ///
+    /// # Errors
+    /// When it cannot be used, another driver of that name uses it, or a note in it cannot be read.
+    pub fn open(root: &Path, driver: &str) -> Result<Self, Error> {
+        let folder = root.join(driver);
+        private::create_folder(&notes_folder(&folder))?;
+        let lock = folder.join("lock");
+        let file = private::options().write(true).create(true).truncate(false).open(&lock);
+        let file = file.map_err(Error::file("open", &lock))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            Error::Precondition(format!(
+                "{} is in use by another process: one driver called {driver} runs with a --state-dir; stop it, or give this \
+                 one another --driver-name or --state-dir",
+                folder.display()
+            ))
+        })?;
+        let notes = Mutex::new(read_notes(&folder)?);
+        Ok(Self { folder, notes, _lock: file })
+    }
+
+    /// The notes of a driver, without owning its folder; none if there is no such folder.
+    ///
+    /// # Errors
+    /// When a note cannot be read.
+    pub fn peek(root: &Path, driver: &str) -> Result<BTreeMap<String, Note>, Error> {
+        read_notes(&root.join(driver))
+    }
+
+    /// The socket that `wharf driver pool` talks to.
+    pub fn admin_socket(root: &Path, driver: &str) -> PathBuf {
+        root.join(driver).join("admin.sock")
+    }
+
+    /// This driver's own admin socket.
+    pub fn own_admin_socket(&self) -> PathBuf {
+        self.folder.join("admin.sock")
+    }
+
+    /// All notes, by the names of their pools.
+    pub fn notes(&self) -> BTreeMap<String, Note> {
+        self.lock().clone()
+    }
+
+    /// The note of a pool.
+    pub fn note(&self, name: &str) -> Option<Note> {
+        self.lock().get(name).cloned()
+    }
+
+    /// Keeps a note, durably. One that is kept already costs nothing.
+    ///
+    /// # Errors
+    /// When it cannot be written; then the old one stays.
+    pub fn keep(&self, name: &str, note: Note) -> Result<(), Error> {
+        let mut notes = self.lock();
+        if notes.get(name) == Some(&note) {
+            return Ok(());
+        }
+        let path = note_file(&self.folder, name);
+        private::write(&path, &serde_json::to_vec(&note).unwrap_or_default())?;
+        sync::folder(&notes_folder(&self.folder))?;
+        notes.insert(name.to_owned(), note);
+        Ok(())
+    }
+
+    /// Removes the note of a pool, durably.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        let mut notes = self.lock();
+        let path = note_file(&self.folder, name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::file("remove", path)(error));
+            }
+            _ => {}
+        }
+        sync::folder(&notes_folder(&self.folder))?;
+        notes.remove(name);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Note>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn notes_folder(folder: &Path) -> PathBuf {
+    folder.join("pools")
+}
+
+fn note_file(folder: &Path, name: &str) -> PathBuf {
+    notes_folder(folder).join(format!("{name}.json"))
+}
+
+fn read_notes(folder: &Path) -> Result<BTreeMap<String, Note>, Error> {
+    let folder = notes_folder(folder);
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        entries => entries.map_err(Error::file("list", &folder))?,
+    };
+    let mut notes = BTreeMap::new();
+    for entry in entries {
+        let path = entry.map_err(Error::file("list", &folder))?.path();
+        // A write that was cut short leaves its temporary file.
+        let (Some("json"), Some(name)) = (
+            path.extension().and_then(|it| it.to_str()),
+            path.file_stem().and_then(|it| it.to_str()),
+        ) else {
+            continue;
+        };
+        let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
+        let note = serde_json::from_slice(&bytes).map_err(|error| {
+            Error::Precondition(format!(
+                "{}: expected the note of pool {name}: {error}; remove the file if the right disk is mounted, then the pool \
+                 is noted again",
+                path.display()
+            ))
+        })?;
+        notes.insert(name.to_owned(), note);
+    }
+    Ok(notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note() -> Note {
+        let pool = "11111111-2222-4333-8444-555555555555".parse().expect("a UUID");
+        Note { pool, folder: "/pool".into(), drain: false }
+    }
+
+    #[test]
+    fn notes_outlive_the_driver() {
+        let root = tempfile::tempdir().expect("folder");
+        let state = StateDir::open(root.path(), "d").expect("opened");
+        state.keep("fast", note()).expect("kept");
+        let busy = StateDir::open(root.path(), "d").expect_err("locked").to_string();
+        assert!(busy.contains("in use by another process"), "{busy}");
+        StateDir::open(root.path(), "other").expect("another driver's folder");
+        drop(state);
+        let state = StateDir::open(root.path(), "d").expect("opened again");
+        assert_eq!(state.note("fast"), Some(note()));
+        state.remove("fast").expect("removed");
+        drop(state);
+        assert_eq!(StateDir::peek(root.path(), "d").expect("readable"), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_damaged_note_is_named() {
+        let root = tempfile::tempdir().expect("folder");
+        let state = StateDir::open(root.path(), "d").expect("opened");
+        state.keep("fast", note()).expect("kept");
+        drop(state);
+        fs::write(note_file(&root.path().join("d"), "fast"), "{").expect("written");
+        let refused = StateDir::open(root.path(), "d").expect_err("damaged").to_string();
+        assert!(refused.contains("fast.json"), "{refused}");
+    }
+}

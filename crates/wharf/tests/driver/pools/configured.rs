@@ -1,0 +1,152 @@
+//! Pools in a file, which changes while the driver runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tonic::Code;
+use wharf_testkit::process::wait_for;
+
+use super::{SIZE, fill, made_on};
+use crate::bench::{Bench, PoolKind, WHARF};
+use crate::client::{mounted, text, volume};
+use crate::codes::refused;
+use crate::running::{PATIENCE, Running};
+
+/// Writes the file anew, as an editor does: under another name first.
+fn configure(file: &Path, pools: &[(&str, PathBuf, &str)]) {
+    let entry = |(name, folder, more): &(&str, PathBuf, &str)| {
+        format!("- {{name: {name}, folder: {}{more}}}\n", text(folder))
+    };
+    let entries: String = pools.iter().map(entry).collect();
+    let fresh = file.with_extension("new");
+    fs::write(&fresh, format!("pools:\n{entries}")).unwrap();
+    fs::rename(&fresh, file).unwrap();
+}
+
+/// Waits until a volume can, or cannot, be made on a pool.
+async fn becomes(bench: &Bench, driver: &Running, pool: &str, expected: Code) {
+    wait_for(PATIENCE, &format!("{expected:?} on pool {pool}"), async || {
+        let code = match made_on(bench, driver, pool, "probe").await {
+            Ok(probe) => {
+                driver.delete(&probe.id).await.unwrap();
+                Code::Ok
+            }
+            Err(status) => status.code(),
+        };
+        (code == expected).then_some(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pools_come_are_drained_and_go_without_a_restart() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let (file, one, two) = (bench.path("driver.yaml"), bench.path("one"), bench.path("two"));
+    let bench = bench.config(&file);
+    configure(&file, &[("default", one.clone(), "")]);
+    let driver = bench.start().await;
+    let a = driver.create(volume("a", SIZE, mounted(""))).await.unwrap().volume_id;
+    becomes(&bench, &driver, "two", Code::InvalidArgument).await;
+
+    configure(&file, &[("default", one.clone(), ""), ("two", two.clone(), "")]);
+    becomes(&bench, &driver, "two", Code::Ok).await;
+    let b = made_on(&bench, &driver, "two", "b").await.unwrap();
+
+    configure(&file, &[("default", one.clone(), ""), ("two", two.clone(), ", drain: true")]);
+    becomes(&bench, &driver, "two", Code::ResourceExhausted).await;
+    let capacity = driver.capacity_of(&[("pool", "two")]).await.unwrap();
+    assert_eq!(capacity.available_capacity, 0);
+    // A volume that exists is served as before.
+    fill(&driver, &b).await;
+    driver.expand(&b.id, 2 * SIZE).await.unwrap();
+
+    // A file that is wrong changes nothing.
+    fs::write(&file, "pools: [{name: default}]").unwrap();
+    wait_for(PATIENCE, "the refusal", async || {
+        driver.log().contains("failed to apply configuration").then_some(())
+    })
+    .await
+    .unwrap();
+    driver.create(volume("c", SIZE, mounted(""))).await.unwrap();
+
+    // A pool with a volume in use stays until that is unstaged.
+    driver.bring_up(&b).await.unwrap();
+    configure(&file, &[("default", one, "")]);
+    becomes(&bench, &driver, "two", Code::InvalidArgument).await;
+    driver.take_down(&b).await.unwrap();
+    wait_for(PATIENCE, "the pool to be closed", async || {
+        driver.log().contains("pool closed").then_some(())
+    })
+    .await
+    .unwrap();
+    let refusal = refused("a volume of it", driver.delete(&b.id).await, Code::Unavailable);
+    assert!(refusal.contains("not configured"), "{refusal}");
+    driver.delete(&a).await.unwrap();
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_map_that_is_swapped_takes_effect() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    // As the kubelet writes it: a link through a hidden link to a hidden folder.
+    let mounted_at = bench.path("config");
+    let versions = ["..first", "..second"].map(|name| mounted_at.join(name));
+    for version in &versions {
+        fs::create_dir_all(version).unwrap();
+    }
+    let (one, two) = (bench.path("one"), bench.path("two"));
+    configure(&versions[0].join("driver.yaml"), &[("default", one.clone(), "")]);
+    configure(&versions[1].join("driver.yaml"), &[("default", one, ""), ("two", two, "")]);
+    let link = |to: &str, at: &str| {
+        std::os::unix::fs::symlink(to, mounted_at.join(at)).unwrap();
+    };
+    link("..first", "..data");
+    link("..data/driver.yaml", "driver.yaml");
+    let bench = bench.config(&mounted_at.join("driver.yaml"));
+    let driver = bench.start().await;
+    becomes(&bench, &driver, "default", Code::Ok).await;
+    link("..second", "..data_tmp");
+    fs::rename(mounted_at.join("..data_tmp"), mounted_at.join("..data")).unwrap();
+    becomes(&bench, &driver, "two", Code::Ok).await;
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_by_hand_outlives_a_restart_and_is_taken_back_by_hand() {
+    let Some(bench) = super::two_pools(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let output = bench.driver_command("drain", &["fast"]);
+    assert!(output.status.success(), "{output:?}");
+    becomes(&bench, &driver, "fast", Code::ResourceExhausted).await;
+    becomes(&bench, &driver, "default", Code::Ok).await;
+    driver.kill().await;
+    let driver = bench.start().await;
+    becomes(&bench, &driver, "fast", Code::ResourceExhausted).await;
+    let usage = bench.driver_command("usage", &["--pool", "fast"]);
+    let shown = String::from_utf8(usage.stdout).unwrap();
+    assert!(shown.contains("takes no new volumes"), "{shown}");
+    let output = bench.driver_command("drain", &["fast", "--off"]);
+    assert!(output.status.success(), "{output:?}");
+    becomes(&bench, &driver, "fast", Code::Ok).await;
+    driver.stop().await;
+}
+
+#[test]
+fn a_file_is_checked_before_it_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("driver.yaml");
+    let check = || {
+        let mut command = std::process::Command::new(WHARF);
+        command.args(["driver", "check-config"]).arg(&file).output().unwrap()
+    };
+    fs::write(&file, "pools: [{name: fast, folder: /mnt/fast, kinds: [thin]}]").unwrap();
+    let output = check();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "fast: /mnt/fast, thin\n");
+    fs::write(&file, "pools: [{name: fast, folder: /mnt/fast, kinds: [fat]}]").unwrap();
+    let output = check();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("driver.yaml") && said.contains("fat"), "{said}");
+}
