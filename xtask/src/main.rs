@@ -8,6 +8,7 @@ mod go;
 mod packages;
 mod peers;
 mod shell;
+mod soak;
 mod test;
 mod tidy;
 
@@ -37,6 +38,8 @@ enum Task {
     Bench(bench::Options),
     /// Feed random input to what reads bytes of strangers, with a nightly compiler and cargo-fuzz
     Fuzz(fuzz::Options),
+    /// Kill a program at random moments for a long time, and look for what that leaves or loses
+    Soak(soak::Options),
     /// Check rules that no compiler knows: levels of crates, paths in documents, house rules
     Tidy,
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         }
         Task::Bench(options) => bench::run(&options),
         Task::Fuzz(options) => fuzz::run(&options).map(|()| ExitCode::SUCCESS),
+        Task::Soak(options) => soak::run(&options).map(|()| ExitCode::SUCCESS),
         Task::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

@@ -236,6 +236,15 @@ pub struct Node {
     pub id: String,
 }
 
+impl Usage {
+    /// The SELinux label that a filesystem is mounted with, from the mount flag `context=`.
+    pub fn selinux_label(&self) -> Option<&str> {
+        let Access::Mount { flags, .. } = &self.access else { return None };
+        let label = flags.iter().find_map(|flag| flag.strip_prefix("context="));
+        label.map(|label| label.trim_matches('"'))
+    }
+}
+
 impl Volume {
     /// Whether it is neither on its way in nor out.
     pub fn is_whole(&self) -> bool {

@@ -201,6 +201,7 @@ impl NodeVolumes {
                 request.staging_path.display()
             )));
         }
+        refuse_other_label(&volume, &request.usage)?;
         let wanted = Publication {
             usage: request.usage.clone(),
             read_only: request.read_only,
@@ -289,6 +290,24 @@ impl NodeVolumes {
 
 fn staged_read_only(volume: &Volume) -> bool {
     volume.stage.as_ref().is_some_and(|stage| stage.read_only)
+}
+
+/// Refuses a publication with another SELinux label than that of the staged filesystem, which all of its targets share.
+fn refuse_other_label(volume: &Volume, asked: &Usage) -> Result<(), Error> {
+    let Some(stage) = &volume.stage else { return Ok(()) };
+    let (staged, asked) = (stage.usage.selinux_label(), asked.selinux_label());
+    if staged == asked {
+        return Ok(());
+    }
+    let named = |label: Option<&str>| label.map_or("no label".to_owned(), |it| format!("{it:?}"));
+    Err(Error::Precondition(format!(
+        "volume {} is staged at {} with {} as its SELinux label (mount flag context=), and {} is asked for: a filesystem has \
+         one label on a node; unstage it first",
+        volume.id,
+        stage.path.display(),
+        named(staged),
+        named(asked)
+    )))
 }
 
 /// Whether a mount shows some loop device: a filesystem on it, or its node.

@@ -80,6 +80,18 @@ impl Pool {
         })
     }
 
+    /// The volumes that volumes in the making are copied from.
+    pub(crate) fn sources_of_unmade(&self) -> Vec<String> {
+        self.store.read(|state| {
+            let unmade = state.volumes.iter().filter(|volume| volume.phase == Phase::Creating);
+            let sources = unmade.filter_map(|volume| match &volume.source {
+                Some(Source::Volume(id)) => Some(id.clone()),
+                _ => None,
+            });
+            sources.collect()
+        })
+    }
+
     /// Volumes that were being copied, and so may be frozen still.
     fn frozen_perhaps(&self, unsettled: &Unsettled) -> Vec<Arc<Volume>> {
         let cut = unsettled.snapshots.iter().filter(|snapshot| snapshot.phase == Phase::Creating);

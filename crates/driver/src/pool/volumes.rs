@@ -40,6 +40,7 @@ pub struct NewVolume {
 }
 
 /// What a new volume takes over from its source.
+#[derive(Clone)]
 struct Heritage {
     content: CopyContent,
     family: Option<String>,
@@ -61,10 +62,19 @@ impl Pool {
     /// # Errors
     /// When the name is taken by another request, the source is missing or too large, or the pool is full.
     pub fn create_volume(&self, new: NewVolume) -> Result<Arc<Volume>, Error> {
+        self.create_volume_from(new, self)
+    }
+
+    /// As [`Self::create_volume`], with a source that is on the pool `origin`. Where that is another pool, the volume is a copy
+    /// that shares nothing with its source.
+    ///
+    /// # Errors
+    /// As [`Self::create_volume`].
+    pub fn create_volume_from(&self, new: NewVolume, origin: &Self) -> Result<Arc<Volume>, Error> {
         if let Some(Source::Volume(id)) = &new.source {
-            self.settled_volume(id).map(drop).or_else(Error::unless_missing)?;
+            origin.settled_volume(id).map(drop).or_else(Error::unless_missing)?;
         }
-        let volume = match self.promise_volume(new)? {
+        let volume = match self.promise_volume(new, origin)? {
             Promise::Kept(volume) => volume,
             Promise::Broken(volume, error) => {
                 self.abandon_volume(&volume);
@@ -75,7 +85,7 @@ impl Pool {
             return Ok(volume);
         }
         self.reach(Point::CreatePromised)?;
-        if let Err(error) = self.make_volume(&volume) {
+        if let Err(error) = self.make_volume(&volume, origin) {
             self.abandon_volume(&volume);
             return Err(error);
         }
@@ -132,14 +142,19 @@ impl Pool {
         Ok(())
     }
 
-    fn promise_volume(&self, new: NewVolume) -> Result<Promise, Error> {
+    fn promise_volume(&self, new: NewVolume, origin: &Self) -> Result<Promise, Error> {
         let id = new.id.clone().map_or_else(|| self.new_id("vol"), Ok)?;
         let image = fresh_id("")?;
         let (root, floor) = (self.layout.root().to_owned(), self.settings().floor);
         let default = self.default_backend();
+        let foreign = self.foreign_heritage(&new, origin);
         let (reflink, copy_on_write) = (self.reflink, self.copy_on_write);
         let plan = move |draft: &Draft<'_>, id: String, image: String, new: NewVolume| {
-            let heritage = heritage(draft, new.source.as_ref(), default)?;
+            let heritage = match &foreign {
+                Some(Ok(foreign)) => foreign.clone(),
+                Some(Err(id)) => return Err(id.error()),
+                None => heritage(draft, new.source.as_ref(), default)?,
+            };
             if new.capacity < heritage.size {
                 return Err(Error::OutOfRange(format!(
                     "capacity {} is smaller than its source's {} bytes",
@@ -208,22 +223,26 @@ impl Pool {
         })
     }
 
-    fn make_volume(&self, volume: &Volume) -> Result<(), Error> {
+    fn make_volume(&self, volume: &Volume, origin: &Self) -> Result<(), Error> {
         let partial = self.layout.in_the_making(&volume.image);
         remove(&partial)?;
         let shape = Shape { size: volume.capacity, thin: volume.thin };
-        let backend = self.backend(volume.backend);
+        // Blocks are shared within a pool only.
+        let backend = match std::ptr::eq(self, origin) {
+            true => self.backend(volume.backend),
+            false => self.backend(BackendKind::ImageCopy),
+        };
         match &volume.source {
             None => backend.provision(&partial, shape)?,
             Some(Source::Snapshot(id)) => {
-                let source = self.layout.snapshot(&self.snapshot(id)?.image);
+                let source = origin.layout.snapshot(&origin.snapshot(id)?.image);
                 backend.copy(&source, &partial, shape, None)?;
             }
             Some(Source::Volume(id)) => {
-                let source = self.volume(id)?;
-                let still = self.ready_to_copy(&source, backend)?;
+                let source = origin.volume(id)?;
+                let still = origin.ready_to_copy(&source, backend)?;
                 self.reach(Point::CloneFrozen)?;
-                let copied = backend.copy(&self.image(&source), &partial, shape, still.limit());
+                let copied = backend.copy(&origin.image(&source), &partial, shape, still.limit());
                 copied.map_err(|error| too_slow(error, id, still.limit()))?;
                 still.release()?;
             }
@@ -232,6 +251,19 @@ impl Pool {
         let mark = Mark::volume(&Volume { phase: Phase::Ready, ..volume.clone() });
         let points = [Point::CreateMarked, Point::CreateRenamed];
         self.put_in_place(&mark, &partial, &self.image(volume), backend, points)
+    }
+
+    /// What a volume takes over from a source on another pool; `None` if its source is here, or it has none.
+    fn foreign_heritage(
+        &self,
+        new: &NewVolume,
+        origin: &Self,
+    ) -> Option<Result<Heritage, Missing>> {
+        let source = new.source.as_ref().filter(|_| !std::ptr::eq(self, origin))?;
+        let default = self.default_backend();
+        let found = origin.store.read(|state| heritage(state, Some(source), default));
+        let foreign = |found| Heritage { family: None, backend: default, ..found };
+        Some(found.map(foreign).map_err(|_| Missing(source.clone())))
     }
 
     /// Takes the promise of a volume back. What cannot be undone now is undone at the next start.
@@ -288,8 +320,21 @@ fn resume(volume: &Volume, new: &NewVolume) -> Result<(), Error> {
     }
 }
 
+/// A source that does not exist.
+#[derive(Clone)]
+struct Missing(Source);
+
+impl Missing {
+    fn error(&self) -> Error {
+        match &self.0 {
+            Source::Volume(id) => Error::no_volume(id),
+            Source::Snapshot(id) => Error::no_snapshot(id),
+        }
+    }
+}
+
 fn heritage(
-    draft: &Draft<'_>,
+    draft: &State,
     source: Option<&Source>,
     default: BackendKind,
 ) -> Result<Heritage, Error> {

@@ -51,6 +51,7 @@ impl Pools {
             let opened = self.open_pool(&config);
             self.fill_slot(config, opened);
         }
+        self.thaw_sources();
     }
 
     /// Serves what is in the folder of a pool that is not served now; its note is replaced. Volumes of the lost pool are

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, RwLock},
+    time::{Duration, Instant},
 };
 
 use tokio::sync::Notify;
@@ -16,7 +17,11 @@ use crate::{
     pool::{Layout, Pool, PoolId, PoolOptions, Recovery, identity, identity::Found},
     pool_image, private,
     state_dir::{Note, StateDir},
+    store::StoreError,
 };
+
+/// How long a start waits for somebody who reads the state of the pool.
+const LOOKERS: Duration = Duration::from_secs(2);
 
 /// Why a pool cannot be served.
 pub(super) enum Refusal {
@@ -57,7 +62,19 @@ impl Pools {
                 opened => pools.fill_slot(config, opened),
             }
         }
+        pools.thaw_sources();
         Ok(pools)
+    }
+
+    /// Lets volumes go on that were being copied to another pool when the driver was killed. Each pool thaws its own sources
+    /// when it is opened.
+    pub(super) fn thaw_sources(&self) {
+        for id in self.served().iter().flat_map(|served| served.pool.sources_of_unmade()) {
+            let Ok(origin) = self.of_volume(&id) else { continue };
+            if let Err(error) = origin.pool.thaw_source(&id) {
+                tracing::warn!(volume = id, %error, "failed to thaw a volume that was being copied");
+            }
+        }
     }
 
     /// The driver's folder outside of its pools.
@@ -107,7 +124,7 @@ impl Pools {
             freeze_limit: self.options.freeze_limit,
             faults: self.options.faults.clone(),
         };
-        let (pool, recovery) = Pool::open(&folder, options)?;
+        let (pool, recovery) = open_patiently(&folder, &options)?;
         let kept = Note { pool: pool.id(), folder: config.folder.clone(), drain: drained };
         self.state_dir.keep(&config.name, kept)?;
         tell(&config.name, &pool, &recovery);
@@ -184,6 +201,20 @@ impl Pools {
         let _ = std::fs::remove_file(&link);
         if let Err(error) = std::os::unix::fs::symlink(self.state_dir.own_admin_socket(), &link) {
             tracing::warn!(link = %link.display(), %error, "failed to link the admin socket");
+        }
+    }
+}
+
+/// Opens a pool that somebody may be looking at: `wharf driver pool` reads the state of a pool that no driver serves.
+fn open_patiently(folder: &Path, options: &PoolOptions) -> Result<(Pool, Recovery), Error> {
+    let deadline = Instant::now() + LOOKERS;
+    loop {
+        match Pool::open(folder, options.clone()) {
+            // The kernel tells nobody when such a lock is free.
+            Err(Error::Store(StoreError::Busy { .. })) if Instant::now() < deadline => {
+                std::thread::park_timeout(Duration::from_millis(50));
+            }
+            opened => return opened,
         }
     }
 }

@@ -91,7 +91,9 @@ impl Volumes for Driver {
             limits,
             ephemeral: false,
         };
-        let volume = self.blocking(&served, move |pool, _| pool.create_volume(new)).await?;
+        let origin = self.origin(new.source.as_ref(), &served)?;
+        let create = move |pool: &Pool, _: &NodeVolumes| pool.create_volume_from(new, &origin.pool);
+        let volume = self.blocking(&served, create).await?;
         Ok(self.show_volume(&volume))
     }
 
@@ -398,6 +400,19 @@ impl Driver {
         }
         examined.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
         Ok(examined)
+    }
+
+    /// The pool of a new volume's source; a volume without a source has none but its own.
+    fn origin(
+        &self,
+        source: Option<&Source>,
+        served: &Arc<ServedPool>,
+    ) -> Result<Arc<ServedPool>, Error> {
+        match source {
+            None => Ok(served.clone()),
+            Some(Source::Snapshot(id)) => self.pools.of_snapshot(id),
+            Some(Source::Volume(id)) => self.pools.of_volume(id),
+        }
     }
 
     /// No volume is larger than the disk.

@@ -367,3 +367,20 @@ async fn what_is_turned_off_is_unimplemented() {
     driver.take_down(&usage).await.unwrap();
     driver.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publish_with_another_selinux_label_than_the_stage_is_refused_by_name() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let mut usage = made(&bench, &driver, "a").await;
+    driver.stage(&usage).await.unwrap();
+    let label = "system_u:object_r:container_file_t:s0:c1,c2";
+    let flag = format!("context=\"{label}\"");
+    usage.capability = mounted_as("", &[&flag], Mode::SingleNodeWriter);
+    let text = refused("another label", driver.publish(&usage).await, Code::FailedPrecondition);
+    assert!(text.contains("SELinux label") && text.contains(label), "{text}");
+    usage.capability = mounted("");
+    driver.publish(&usage).await.unwrap();
+    driver.take_down(&usage).await.unwrap();
+    driver.stop().await;
+}

@@ -228,10 +228,15 @@ async fn a_snapshot_that_is_a_copy_takes_its_space_once() {
 
 /// An ext4 of its own for the pool; its loop device goes with the bench.
 pub(crate) fn mount_pool(bench: &Bench) {
+    mount_pool_of(bench, 512 * MIB);
+}
+
+/// Mounts a disk of its own where the pool is, with its space allocated: other tests fill the machine's disk meanwhile.
+pub(crate) fn mount_pool_of(bench: &Bench, size: u64) {
     let image = bench.path("disk.img");
     if !image.exists() {
         let file = File::create_new(&image).unwrap();
-        space::allocate(&file, 512 * MIB, false).unwrap();
+        space::allocate(&file, size, true).unwrap();
         let limit = std::time::Duration::from_secs(60);
         format::format(Filesystem::Ext4, &image, &format::FormatOptions::default(), limit).unwrap();
     }

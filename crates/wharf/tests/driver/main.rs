@@ -25,4 +25,5 @@ mod reboot;
 mod repair;
 mod running;
 mod sanity;
+mod soak;
 mod thick;

@@ -14,6 +14,22 @@ const POOL: PoolKind = PoolKind::Reflink(4096);
 
 async fn has_full_score(pool: PoolKind, access: Access, split: bool) {
     let Some(bench) = Bench::new(pool) else { return };
+    bench_has_full_score(&bench, access, split, &[]).await;
+}
+
+/// With a second pool, which the suite's volumes are on or not.
+async fn has_full_score_beside(access: Access, parameters: &[(&str, &str)]) {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let other = format!("other={}", bench.path("other").display());
+    bench_has_full_score(&bench.flag("--pool", other), access, false, parameters).await;
+}
+
+async fn bench_has_full_score(
+    bench: &Bench,
+    access: Access,
+    split: bool,
+    parameters: &[(&str, &str)],
+) {
     let controller = bench.path("controller.sock");
     let endpoint = format!("unix://{}", controller.display());
     let mut suite = Sanity::new(bench.socket());
@@ -24,7 +40,10 @@ async fn has_full_score(pool: PoolKind, access: Access, split: bool) {
     }
     let driver = bench.start_with(&flags).await;
     let suite = suite.access(access).size(SIZE).attach_limit();
-    let suite = suite.mutable_parameters(&[("wiops", "1000")]);
+    let mut suite = suite.mutable_parameters(&[("wiops", "1000")]);
+    if !parameters.is_empty() {
+        suite = suite.parameters(parameters);
+    }
     if let Some(score) = suite.run(&bench.path("")).await.unwrap() {
         assert_eq!(score, FULL, "{}", driver.tail());
     }
@@ -59,6 +78,16 @@ async fn blocks_on_reflink_have_the_full_score() {
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_on_split_sockets_have_the_full_score() {
     has_full_score(POOL, Access::Block, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mounts_on_the_default_of_two_pools_have_the_full_score() {
+    has_full_score_beside(Access::Mount, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_on_the_other_of_two_pools_have_the_full_score() {
+    has_full_score_beside(Access::Block, &[("pool", "other")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
