@@ -18,6 +18,7 @@ mod health;
 mod inline;
 mod life;
 mod limits;
+mod mkfs;
 mod offline;
 mod pools;
 mod private;

@@ -21,7 +21,7 @@ const DATA: u64 = MIB;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Puts a script in front of `program` that kills the program after `seconds`, and the driver with it. Gives the folder.
-fn cutting(bench: &Bench, program: &str, seconds: &str) -> PathBuf {
+pub(crate) fn cutting(bench: &Bench, program: &str, seconds: &str) -> PathBuf {
     let folder = bench.path(&format!("cut-{program}"));
     std::fs::create_dir_all(&folder).unwrap();
     let script = folder.join(program);
@@ -35,7 +35,7 @@ fn cutting(bench: &Bench, program: &str, seconds: &str) -> PathBuf {
 }
 
 /// A driver that finds the programs of this folder first.
-async fn start_with_path(bench: &Bench, folder: &Path) -> Running {
+pub(crate) async fn start_with_path(bench: &Bench, folder: &Path) -> Running {
     let mut command = bench.command(&[]);
     let path = std::env::var_os("PATH").unwrap();
     let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
