@@ -25,3 +25,4 @@ mod repair;
 mod running;
 mod sanity;
 mod thick;
+mod unshare;
