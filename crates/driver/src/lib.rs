@@ -11,6 +11,7 @@
 //! - [`pool`]: volumes, snapshots and groups, from promise to deletion.
 //! - [`node`]: stage, publish, limits, health.
 //! - [`service`]: all of it as CSI sees it, on the SDK's traits.
+//! - [`unsharing`]: gives copies blocks of their own in the background.
 //! - [`inspect`], [`admin`], [`metrics`]: for people.
 //! - [`private`]: who may read what the driver makes.
 //! - [`points`]: the steps after which a crash is tested.
@@ -30,3 +31,4 @@ pub mod private;
 pub mod record;
 pub mod service;
 pub mod store;
+pub mod unsharing;

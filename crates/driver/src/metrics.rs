@@ -41,6 +41,9 @@ impl Collector for PoolMetrics {
                 ("promised", account.promised),
                 ("floor", account.floor),
                 ("capacity", account.capacity()),
+                ("thin_promised", account.thin_promised),
+                ("thin_limit", account.thin_limit),
+                ("thin_floor", account.thin_floor),
             ];
             gauge("wharf_driver_pool", "The pool's account", Some(&Unit::Bytes), &bytes, "kind")?;
         }
@@ -68,6 +71,10 @@ impl Collector for PoolMetrics {
             &quarantined,
             "kind",
         )?;
+        let left = ConstGauge::new(self.0.unsharing_left());
+        let (name, unit) = ("wharf_driver_unsharing", Some(&Unit::Bytes));
+        let help = "Bytes of copies that still have to get blocks of their own";
+        left.encode(encoder.encode_descriptor(name, help, unit, left.metric_type())?)?;
         let left = ConstCounter::new(self.0.detaches_left_to_others());
         let help = "Detaches of loop devices that were left to others, who still held the device";
         let name = "wharf_driver_detaches_left_to_others";

@@ -16,7 +16,7 @@ const FOLDER: u32 = 0o700;
 pub(crate) const FILE: u32 = 0o600;
 
 /// What a pool's folder, or the folder of a pool's image, holds besides foreign files.
-const OWN: [&str; 13] = [
+const OWN: [&str; 14] = [
     "admin.sock",
     "admin.sock.new",
     "ballast",
@@ -26,6 +26,7 @@ const OWN: [&str; 13] = [
     "pool",
     "pool.img",
     "quarantine",
+    "reserve",
     "snapshots",
     "state.redb",
     "undo",

@@ -13,9 +13,18 @@ const BUFFER: u64 = 1 << 20;
 ///
 /// What is not on disk yet is written first.
 pub fn shared(file: &File, range: Range<u64>) -> Result<Vec<Range<u64>>> {
+    mapped(file, range, true)
+}
+
+/// The bytes of `file` within `range` that lie in blocks of no other file, written or not.
+pub fn unshared(file: &File, range: Range<u64>) -> Result<Vec<Range<u64>>> {
+    mapped(file, range, false)
+}
+
+fn mapped(file: &File, range: Range<u64>, shared: bool) -> Result<Vec<Range<u64>>> {
     let found = extents::map_range(file, range.clone(), true)?;
     let mut merged: Vec<Range<u64>> = Vec::new();
-    for extent in found.into_iter().filter(|extent| extent.shared) {
+    for extent in found.into_iter().filter(|extent| extent.shared == shared) {
         let end = (extent.logical + extent.length).min(range.end);
         let start = extent.logical.max(range.start);
         match merged.last_mut() {
@@ -48,6 +57,11 @@ pub fn without(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> 
         }
     }
     left
+}
+
+/// The bytes that are both in `ranges` and in `others`; both in order.
+pub fn common(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
+    without(ranges, &without(ranges, others))
 }
 
 /// Allocates blocks for these ranges of `file`; [`Error::is_full`] tells that there was no room for all of them.
@@ -110,6 +124,7 @@ mod tests {
         let left = without(&[0..10, 20..30], &[2..4, 8..22, 29..40]);
         assert_eq!(left, [0..2, 4..8, 22..29]);
         assert_eq!(without(&[5..6], &[]), [5..6]);
+        assert_eq!(common(&[0..10, 20..30], &[2..4, 8..22]), [2..4, 8..10, 20..22]);
         assert_eq!(without(&[5..6], std::slice::from_ref(&(0..9))), []);
         assert_eq!(length(&[0..2, 4..8]), 6);
     }

@@ -17,9 +17,11 @@ use wharf_csi_sdk::{DriverMetrics, Endpoint, Readiness, Services, Socket};
 use wharf_driver::metrics::PoolMetrics;
 use wharf_driver::node::{InlineLimits, NodeOptions, NodeVolumes, keep_limits};
 use wharf_driver::points::Point;
-use wharf_driver::pool::{Pool, PoolOptions, PoolSettings, Recovery};
+use wharf_driver::pool::{
+    Kinds, Pool, PoolOptions, PoolSettings, Recovery, Share, ThinRatio,
+};
 use wharf_driver::service::{Driver, Identity};
-use wharf_driver::{admin, pool_image, private};
+use wharf_driver::{admin, pool_image, private, unsharing};
 use wharf_facts::quantity;
 
 use crate::running::{self, LogArgs, Threads, duration};
@@ -46,6 +48,15 @@ pub(crate) struct Serve {
     /// Bytes of the pool that are never promised; a hundredth of it by default, at least 64Mi and at most 10Gi
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     floor: Option<u64>,
+    /// Kinds of volumes that may be created: thick, thin or thick,thin. Volumes that exist are served whatever their kind
+    #[arg(long, value_name = "KINDS", default_value_t)]
+    kinds: Kinds,
+    /// Bytes of thin volumes that may be promised per byte of the pool, such as 10 or 1.5
+    #[arg(long, value_name = "RATIO", default_value = "10")]
+    thin_ratio: ThinRatio,
+    /// Free space below which no thin volume is created, copied or grown: a percentage of the pool, or a size such as 2Gi
+    #[arg(long, value_name = "SHARE", default_value_t)]
+    thin_floor: Share,
     /// How long a mounted filesystem may stand still while a pool without reflinks copies it
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     freeze_limit: Duration,
@@ -122,6 +133,7 @@ impl Serve {
         let questions = admin::bind(&pool.layout().admin_socket()).context("admin socket")?;
 
         let mut serving = JoinSet::new();
+        serving.spawn(unsharing::keep_unshared(pool.clone(), stop.clone()));
         serving.spawn(admin::serve(questions, pool, stop.clone()));
         let keeper = keep_limits(node, stop.clone());
         serving.spawn(async move {
@@ -145,7 +157,13 @@ impl Serve {
         let (image, limit) = (self.pool_image, self.program_limit);
         let (root, node) = (root.to_owned(), node.to_owned());
         let pool_options = PoolOptions {
-            settings: PoolSettings { floor: self.floor, ..PoolSettings::default() },
+            settings: PoolSettings {
+                kinds: self.kinds,
+                floor: self.floor,
+                thin_ratio: self.thin_ratio,
+                thin_floor: self.thin_floor,
+                ..PoolSettings::default()
+            },
             freeze_limit: self.freeze_limit,
             faults: self.fault.clone(),
         };

@@ -46,17 +46,36 @@ async fn unshared(bench: &Bench) {
     .unwrap();
 }
 
-/// Takes all that is left of the pool, as a foreign program on its disk may.
-fn fill(bench: &Bench) -> PathBuf {
-    let path = bench.images().join("foreign");
-    let file = File::create(&path).unwrap();
-    let mut size = 0;
-    for step in [16 * MIB, MIB, 4096] {
-        while space::allocate(&file, size + step, true).is_ok() {
-            size += step;
+/// A foreign file on the pool's disk.
+struct Foreign {
+    path: PathBuf,
+    file: File,
+}
+
+impl Foreign {
+    /// On a full disk no file can be created.
+    fn create(bench: &Bench) -> Self {
+        let path = bench.images().join("foreign");
+        let file = File::create(&path).unwrap();
+        Self { path, file }
+    }
+
+    /// Takes all that is left of the pool.
+    fn fill(&self) {
+        let mut size = self.file.metadata().unwrap().len();
+        for step in [16 * MIB, MIB, 4096] {
+            while space::allocate(&self.file, size + step, true).is_ok() {
+                size += step;
+            }
         }
     }
-    path
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        self.file.set_len(0).unwrap();
+        std::fs::remove_file(&self.path).unwrap();
+    }
 }
 
 /// Writes to a device until an error.
@@ -78,8 +97,9 @@ async fn a_thick_volume_with_a_snapshot_is_overwritten_on_a_pool_that_others_fil
 
     let filler = made(&bench, &driver, thin("thin", 900 * MIB)).await;
     driver.bring_up(&filler).await.unwrap();
+    let foreign = Foreign::create(&bench);
     fill_device(&filler.target);
-    let foreign = fill(&bench);
+    foreign.fill();
     for seed in 2..4 {
         write(&usage.file("data"), &bytes(seed, DATA));
         assert_eq!(checksum_of(&usage.file("data"), DATA), checksum(&bytes(seed, DATA)));
@@ -87,7 +107,7 @@ async fn a_thick_volume_with_a_snapshot_is_overwritten_on_a_pool_that_others_fil
 
     driver.take_down(&filler).await.unwrap();
     driver.delete(&filler.id).await.unwrap();
-    std::fs::remove_file(foreign).unwrap();
+    drop(foreign);
     let restore = csi::CreateVolumeRequest {
         volume_content_source: from_snapshot(&snapshot),
         ..volume("restored", SIZE, mounted("ext4"))
