@@ -118,6 +118,7 @@ impl NodeVolumes {
         self.pool.reach(Point::UnstagePromised)?;
         self.release(&volume, path)?;
         self.pool.edit_volume(id, |volume| volume.stage = None)?;
+        self.pool.volume_released();
         self.pool.reach(Point::UnstageDone)?;
         Ok(())
     }

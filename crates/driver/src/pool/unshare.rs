@@ -110,7 +110,10 @@ impl Pool {
     }
 
     /// Waits until a volume has blocks of its own, for no longer than `limit`: before that it must not be written.
-    pub(crate) fn await_unshared(&self, id: &str, limit: Duration) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// When there is no such volume, or it still has not when the time is up; the error says how far it has come.
+    pub fn await_unshared(&self, id: &str, limit: Duration) -> Result<(), Error> {
         let deadline = Instant::now() + limit;
         let mut resting = self.unsharing.resting();
         loop {
@@ -133,6 +136,11 @@ impl Pool {
             volume.id,
             left.min(bytes)
         )))
+    }
+
+    /// Says that a volume is no longer in use, which may have kept it from being unshared.
+    pub(crate) fn volume_released(&self) {
+        self.unsharing.wake.notify_one();
     }
 
     /// Says that there may be a copy to unshare.
