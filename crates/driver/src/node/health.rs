@@ -95,7 +95,9 @@ impl NodeVolumes {
         };
         let why = match volume.thin {
             true => "it is thin: its writes fail when the pool is full",
-            false => "it shares blocks with a copy that still gets its own: its writes may fail until then",
+            false => {
+                "it shares blocks with a copy that still gets its own: its writes may fail until then"
+            }
         };
         let available = account.disk.available;
         let message = format!("the pool has {available} bytes available, and {why}");

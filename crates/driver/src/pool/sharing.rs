@@ -144,8 +144,7 @@ impl Pool {
 }
 
 fn has_unsharing_copy(state: &State, volume: &Volume) -> bool {
-    let is_source =
-        |source: &Source| matches!(source, Source::Volume(id) if *id == volume.id);
+    let is_source = |source: &Source| matches!(source, Source::Volume(id) if *id == volume.id);
     let mut volumes = state.volumes.iter().filter(|it| it.blocks.is_unsharing());
     let mut snapshots = state.snapshots.iter().filter(|it| it.blocks.is_unsharing());
     volumes.any(|it| it.source.as_ref().is_some_and(is_source))

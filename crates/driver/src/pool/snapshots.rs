@@ -190,9 +190,7 @@ impl Pool {
     /// Whose the blocks of a snapshot are that was just cut. Space that is held and not needed is given back.
     pub(super) fn blocks_of(&self, snapshot: &Snapshot) -> Result<Blocks, Error> {
         match snapshot.blocks.is_unsharing() {
-            true => {
-                self.trim_reserve(&snapshot.image, &self.layout.in_the_making(&snapshot.image))
-            }
+            true => self.trim_reserve(&snapshot.image, &self.layout.in_the_making(&snapshot.image)),
             false => Ok(snapshot.blocks),
         }
     }

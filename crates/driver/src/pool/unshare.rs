@@ -202,7 +202,8 @@ impl Pool {
             image.sync_all().map_err(Error::file("flush image", &copy.path))?;
             super::remove(&self.layout.pin(&copy.image))?;
         }
-        if !self.layout.reserve(&copy.image).exists() && self.reserve_shared(&copy.image, &image)? == 0
+        if !self.layout.reserve(&copy.image).exists()
+            && self.reserve_shared(&copy.image, &image)? == 0
         {
             return self.finish_unsharing(copy);
         }
@@ -296,7 +297,9 @@ impl Pool {
                 *its_family = family.unwrap_or_else(|| its_family.clone());
             };
             match is_volume {
-                true => drop(draft.edit(&id, |it: &mut Volume| set(&mut it.blocks, &mut it.family))),
+                true => {
+                    drop(draft.edit(&id, |it: &mut Volume| set(&mut it.blocks, &mut it.family)))
+                }
                 false => {
                     drop(draft.edit(&id, |it: &mut Snapshot| set(&mut it.blocks, &mut it.family)));
                 }

@@ -17,9 +17,7 @@ use wharf_csi_sdk::{DriverMetrics, Endpoint, Readiness, Services, Socket};
 use wharf_driver::metrics::PoolMetrics;
 use wharf_driver::node::{InlineLimits, NodeOptions, NodeVolumes, keep_limits};
 use wharf_driver::points::Point;
-use wharf_driver::pool::{
-    Kinds, Pool, PoolOptions, PoolSettings, Recovery, Share, ThinRatio,
-};
+use wharf_driver::pool::{Kinds, Pool, PoolOptions, PoolSettings, Recovery, Share, ThinRatio};
 use wharf_driver::service::{Driver, Identity};
 use wharf_driver::{admin, pool_image, private, unsharing};
 use wharf_facts::quantity;

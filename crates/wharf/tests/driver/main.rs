@@ -25,4 +25,5 @@ mod repair;
 mod running;
 mod sanity;
 mod thick;
+mod thin;
 mod unshare;

@@ -39,10 +39,7 @@ async fn made(bench: &Bench, driver: &Running, request: csi::CreateVolumeRequest
 }
 
 fn thin(name: &str, size: u64) -> csi::CreateVolumeRequest {
-    csi::CreateVolumeRequest {
-        parameters: map(&[("thin", "true")]),
-        ..volume(name, size, block())
-    }
+    csi::CreateVolumeRequest { parameters: map(&[("thin", "true")]), ..volume(name, size, block()) }
 }
 
 /// Waits until `pool ls` shows no copy that is still being unshared.

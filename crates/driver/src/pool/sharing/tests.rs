@@ -83,7 +83,8 @@ fn what_was_shared_is_unshared_once_it_must_not_be() {
     let thick = state_of(&[a.clone(), clone.clone()], std::slice::from_ref(&cut));
     assert_eq!(ground("thick").to_unshare(&thick), []);
     // A volume in use cannot be unshared: another one of its family is.
-    let usage = Usage { mode: wharf_csi_sdk::types::AccessMode::SingleNodeWriter, access: Access::Block };
+    let usage =
+        Usage { mode: wharf_csi_sdk::types::AccessMode::SingleNodeWriter, access: Access::Block };
     let stage = Stage { path: "/stage".into(), usage, read_only: false, complete: true };
     let used = Volume { stage: Some(stage), ..clone };
     let in_use = state_of(&[a, used], &[]);

@@ -112,7 +112,8 @@ fn what_others_take_of_the_disk_cannot_be_promised() {
     let account = Account::of(&State::default(), disk, &with_floor(GIB));
     assert_eq!(account.capacity(), 2 * GIB);
     assert!(!account.below_floor());
-    let full = Account::of(&State::default(), Disk { available: GIB / 2, ..DISK }, &with_floor(GIB));
+    let full =
+        Account::of(&State::default(), Disk { available: GIB / 2, ..DISK }, &with_floor(GIB));
     assert_eq!(full.capacity(), 0);
     assert!(full.below_floor());
 }
@@ -124,7 +125,8 @@ fn a_copy_with_blocks_of_its_own_is_owed_nothing_more() {
         let cut = Snapshot { blocks, family: "s".into(), ..snapshot("s", &row) };
         let clone = Volume { blocks, ..volume("c", 10 * GIB) };
         let disk = Disk { available: 70 * GIB, ..DISK };
-        let account = Account::of(&state(vec![row.clone(), clone], vec![cut]), disk, &with_floor(0));
+        let account =
+            Account::of(&state(vec![row.clone(), clone], vec![cut]), disk, &with_floor(0));
         assert_eq!((account.promised, account.written), (20 * GIB, 20 * GIB));
         assert_eq!(account.capacity(), 70 * GIB);
     }
