@@ -16,8 +16,10 @@ pub async fn keep_unshared(pool: Arc<Pool>, stop: CancellationToken) {
         let begun = Instant::now();
         let own = pool.clone();
         let step = spawn_blocking(move || own.unshare_step()).await;
-        // A panic is logged by its hook; the copy stays as it is until the next start.
-        let Ok(step) = step else { return };
+        let Ok(step) = step else {
+            tracing::error!("failed to unshare copies, the next start goes on");
+            return;
+        };
         match step {
             UnshareStep::Moved(bytes) => {
                 let pause = Duration::from_secs(1).mul_f64(bytes as f64 / RATE as f64);

@@ -66,12 +66,7 @@ pub fn common(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
 
 /// Allocates blocks for these ranges of `file`; [`Error::is_full`] tells that there was no room for all of them.
 pub fn allocate(file: &File, ranges: &[Range<u64>]) -> Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
-    ranges.iter().try_for_each(|range| {
-        let length = range.end - range.start;
-        fallocate(file, FallocateFlags::empty(), range.start, length)
-            .map_err(Error::file("allocate blocks for", file))
-    })
+    ranges.iter().try_for_each(|range| space::allocate_range(file, range.clone()))
 }
 
 /// Gives back all blocks of `file` but those of `ranges`, and ends the file with the last of them.

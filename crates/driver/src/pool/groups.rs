@@ -55,7 +55,7 @@ impl Pool {
         let ready = self.name_and_keep(&group, &members, cut)?;
         for (_, snapshot) in &members {
             let blocks = self.snapshot(&snapshot.id).map_or(snapshot.blocks, |it| it.blocks);
-            self.wake_unsharing(&snapshot.id, blocks);
+            self.wake_unsharing(&snapshot.id, blocks, !snapshot.is_thin());
         }
         self.reach(Point::GroupReady)?;
         Ok(ready)

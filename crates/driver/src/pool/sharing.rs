@@ -144,7 +144,11 @@ impl Pool {
 }
 
 fn has_unsharing_copy(state: &State, volume: &Volume) -> bool {
-    let is_source = |source: &Source| matches!(source, Source::Volume(id) if *id == volume.id);
+    let cut_here = |id: &String| state.snapshots.get(id).is_some_and(|it| it.volume == volume.id);
+    let is_source = |source: &Source| match source {
+        Source::Volume(id) => *id == volume.id,
+        Source::Snapshot(id) => cut_here(id),
+    };
     let mut volumes = state.volumes.iter().filter(|it| it.blocks.is_unsharing());
     let mut snapshots = state.snapshots.iter().filter(|it| it.blocks.is_unsharing());
     volumes.any(|it| it.source.as_ref().is_some_and(is_source))

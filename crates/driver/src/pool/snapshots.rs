@@ -55,7 +55,7 @@ impl Pool {
             draft.put(made);
             draft.snapshots.get(&id).cloned().ok_or_else(|| Error::no_snapshot(&id))
         })?;
-        self.wake_unsharing(&ready.id, ready.blocks);
+        self.wake_unsharing(&ready.id, ready.blocks, !ready.is_thin());
         self.reach(Point::SnapshotReady)?;
         Ok(ready)
     }

@@ -32,8 +32,6 @@ use crate::{
 const STRETCH: u64 = 8 << 20;
 /// How long a copy is left alone after a failure, such as a full disk.
 const REST: Duration = Duration::from_secs(5);
-/// How often is looked whether a volume is still in use that shares blocks.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// What is known of copies that get blocks of their own.
 #[derive(Debug, Default)]
@@ -79,10 +77,10 @@ impl Pool {
             (copy.id.clone(), self.unshare_stretch(&copy))
         } else {
             let shared = self.store.read(|state| self.ground().to_unshare(state));
-            let (used, free): (Vec<_>, Vec<_>) = shared.into_iter().partition(|it| it.in_use);
-            match free.into_iter().find(|it| !resting.contains_key(&it.id)) {
+            // One in use has its turn when it is unstaged.
+            let mut free = shared.into_iter().filter(|it| !it.in_use);
+            match free.find(|it| !resting.contains_key(&it.id)) {
                 Some(copy) => (copy.id.clone(), self.begin_unsharing(&copy)),
-                None if !used.is_empty() && wait.is_none() => return UnshareStep::Wait(LOOK_AGAIN),
                 None => return idle,
             }
         };
@@ -143,12 +141,15 @@ impl Pool {
         self.unsharing.wake.notify_one();
     }
 
-    /// Says that there may be a copy to unshare.
-    pub(super) fn wake_unsharing(&self, id: &str, blocks: Blocks) {
+    /// Says that a copy was made. One that shares blocks with something `thick` may have been promised before the settings
+    /// changed.
+    pub(super) fn wake_unsharing(&self, id: &str, blocks: Blocks, thick: bool) {
         if let Blocks::Unsharing { bytes } = blocks {
             tracing::info!(id, bytes, "unsharing a copy");
-            self.unsharing.wake.notify_one();
-        } else if !self.may_share() {
+        }
+        let promised_before =
+            || thick && blocks == Blocks::Shared && self.reflink && !self.may_share();
+        if blocks.is_unsharing() || promised_before() {
             self.unsharing.wake.notify_one();
         }
     }
@@ -185,7 +186,7 @@ impl Pool {
             bytes => Blocks::Unsharing { bytes },
         };
         self.set_blocks(&copy, blocks, Some(fresh_id("family-")?))?;
-        self.wake_unsharing(&copy.id, blocks);
+        self.wake_unsharing(&copy.id, blocks, false);
         Ok(0)
     }
 

@@ -93,7 +93,7 @@ impl Pool {
             });
             ready.ok_or_else(|| Error::no_volume(&id))
         })?;
-        self.wake_unsharing(&ready.id, blocks);
+        self.wake_unsharing(&ready.id, blocks, ready.source.is_some() && !ready.thin);
         self.reach(Point::CreateReady)?;
         Ok(ready)
     }

@@ -27,3 +27,4 @@ mod sanity;
 mod thick;
 mod thin;
 mod unshare;
+mod unshare_crashes;

@@ -14,6 +14,10 @@ const POOL: PoolKind = PoolKind::Reflink(4096);
 
 async fn has_full_score(pool: PoolKind, access: Access, split: bool) {
     let Some(bench) = Bench::new(pool) else { return };
+    scores_in_full(&bench, access, split).await;
+}
+
+async fn scores_in_full(bench: &Bench, access: Access, split: bool) {
     let controller = bench.path("controller.sock");
     let endpoint = format!("unix://{}", controller.display());
     let mut suite = Sanity::new(bench.socket());
@@ -39,6 +43,13 @@ async fn mounts_on_image_copy_have_the_full_score() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mounts_on_reflink_have_the_full_score() {
     has_full_score(POOL, Access::Mount, false).await;
+}
+
+/// Where copies get blocks of their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn mounts_beside_thin_volumes_have_the_full_score() {
+    let Some(bench) = Bench::new(POOL) else { return };
+    scores_in_full(&bench.flag("--kinds", "thick,thin"), Access::Mount, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,6 +17,8 @@ use crate::codes::refused;
 use crate::running::{PATIENCE, Running};
 
 const SIZE: u64 = 16 * MIB;
+/// More than the floor.
+const WRITTEN: u64 = 96 * MIB;
 const POOL: PoolKind = PoolKind::Reflink(512);
 const THIN: [(&str, &str); 1] = [("thin", "true")];
 const THICK: [(&str, &str); 1] = [("thin", "false")];
@@ -230,10 +232,10 @@ async fn the_largest_volume_that_capacity_tells_can_be_made_and_none_larger() {
         can_be_made(&bench, &driver, &kind, &format!("{name}, empty pool")).await;
     }
     // A volume that is written, with a snapshot that is unshared and one that is not yet.
-    let id = driver.create(volume("a", 2 * SIZE, block())).await.unwrap().volume_id;
+    let id = driver.create(volume("a", WRITTEN, block())).await.unwrap().volume_id;
     let usage = Usage::new(&bench, "a", &id, block());
     driver.bring_up(&usage).await.unwrap();
-    write(&usage.target, &bytes(1, 2 * SIZE));
+    write(&usage.target, &bytes(1, WRITTEN));
     driver.snapshot("s", &id).await.unwrap();
     wait_for(PATIENCE, "the end of the unsharing", async || {
         bench.rows().iter().all(|row| !row.state.contains("unsharing")).then_some(())
@@ -243,6 +245,14 @@ async fn the_largest_volume_that_capacity_tells_can_be_made_and_none_larger() {
     for (name, kind) in both {
         can_be_made(&bench, &driver, &kind, &format!("{name}, with a snapshot")).await;
     }
+    // A clone that fills the pool takes no more than its size while it is made.
+    settle(&bench);
+    let clone = csi::CreateVolumeRequest {
+        volume_content_source: from_volume(&id),
+        ..of_kind("clone", largest(&driver, &THICK).await, &THICK)
+    };
+    let clone = driver.create(clone).await.unwrap().volume_id;
+    driver.delete(&clone).await.unwrap();
     let thin = driver.create(of_kind("b", 100 * MIB, &THIN)).await.unwrap().volume_id;
     driver.snapshot("t", &thin).await.unwrap();
     for (name, kind) in both {

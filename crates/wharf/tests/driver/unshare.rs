@@ -3,36 +3,45 @@
 use std::{
     fs::File,
     io::Write,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use tonic::Code;
-use wharf_csi_sdk::fault::FaultPoint;
-use wharf_driver::points::Point;
+use wharf_driver::node::{InlineLimits, NodeOptions, NodeVolumes};
 use wharf_driver::pool::{Pool, PoolOptions, PoolSettings, UnshareStep};
 use wharf_mount::{space, unshare};
 use wharf_proto::csi;
 use wharf_testkit::process::wait_for;
 
 use crate::bench::{Bench, MIB, PoolKind};
-use crate::bytes::{bytes, checksum, checksum_of, write};
+use crate::bytes::{bytes, checksum, checksum_of, read, write};
 use crate::client::{Usage, block, from_snapshot, from_volume, map, mounted, volume};
 use crate::codes::refused;
 use crate::running::{PATIENCE, Running};
+use crate::unshare_crashes::Source;
 
-const SIZE: u64 = 96 * MIB;
+pub(crate) const SIZE: u64 = 96 * MIB;
 /// More than two stretches of those that are moved at a time.
-const DATA: u64 = 20 * MIB;
+pub(crate) const DATA: u64 = 20 * MIB;
 const POOL: PoolKind = PoolKind::Reflink(600);
 
 /// A pool that allows thin volumes, so that blocks must not stay shared.
-fn bench() -> Option<Bench> {
+pub(crate) fn bench() -> Option<Bench> {
     Some(Bench::new(POOL)?.flag("--kinds", "thick,thin"))
 }
 
-async fn made(bench: &Bench, driver: &Running, request: csi::CreateVolumeRequest) -> Usage {
+pub(crate) async fn made(
+    bench: &Bench,
+    driver: &Running,
+    request: csi::CreateVolumeRequest,
+) -> Usage {
     let (name, capability) = (request.name.clone(), request.volume_capabilities[0].clone());
     let id = driver.create(request).await.unwrap().volume_id;
     Usage::new(bench, &name, &id, capability)
@@ -43,7 +52,7 @@ fn thin(name: &str, size: u64) -> csi::CreateVolumeRequest {
 }
 
 /// Waits until `pool ls` shows no copy that is still being unshared.
-async fn unshared(bench: &Bench) {
+pub(crate) async fn unshared(bench: &Bench) {
     wait_for(PATIENCE, "the end of all unsharing", async || {
         bench.rows().iter().all(|row| !row.state.contains("unsharing")).then_some(())
     })
@@ -51,8 +60,15 @@ async fn unshared(bench: &Bench) {
     .unwrap();
 }
 
+/// The pool without a driver, so that how far an unsharing gets is up to the test.
+fn without_a_driver(bench: &Bench) -> Pool {
+    let settings = PoolSettings { kinds: "thick,thin".parse().unwrap(), ..Default::default() };
+    let options = PoolOptions { settings, ..Default::default() };
+    Pool::open(&bench.images(), options).unwrap().0
+}
+
 /// Bytes of an image that lie in blocks of other files, too.
-fn shared(image: &Path) -> u64 {
+pub(crate) fn shared(image: &Path) -> u64 {
     let file = File::open(image).unwrap();
     let size = file.metadata().unwrap().len();
     unshare::length(&unshare::shared(&file, 0..size).unwrap())
@@ -152,134 +168,6 @@ async fn a_thick_volume_with_a_snapshot_is_overwritten_on_a_pool_that_others_fil
     bench.assert_empty();
 }
 
-/// A block volume full of the bytes of a seed, with a caller that may have to call again after a crash.
-struct Source<'a> {
-    bench: &'a Bench,
-    driver: Running,
-    usage: Usage,
-}
-
-impl<'a> Source<'a> {
-    async fn new(bench: &'a Bench, plan: &str) -> Self {
-        let driver = bench.start_with(&["--fault", plan]).await;
-        let usage = made(bench, &driver, volume("source", DATA, block())).await;
-        driver.bring_up(&usage).await.unwrap();
-        write(&usage.target, &bytes(1, DATA));
-        Self { bench, driver, usage }
-    }
-
-    fn request(&self, name: &str) -> csi::CreateVolumeRequest {
-        csi::CreateVolumeRequest {
-            volume_content_source: from_volume(&self.usage.id),
-            ..volume(name, DATA, block())
-        }
-    }
-
-    /// Waits for the kill, then starts a driver that lives.
-    async fn restart(&mut self) {
-        self.driver.killed().await.unwrap();
-        self.driver = self.bench.start().await;
-    }
-
-    /// Brings up a volume, compares its bytes and deletes it.
-    async fn holds(&self, usage: &Usage, seed: u64) {
-        self.driver.bring_up(usage).await.unwrap();
-        assert_eq!(checksum_of(&usage.target, DATA), checksum(&bytes(seed, DATA)));
-        self.driver.take_down(usage).await.unwrap();
-        self.driver.delete(&usage.id).await.unwrap();
-    }
-
-    async fn end(self) {
-        self.driver.take_down(&self.usage).await.unwrap();
-        self.driver.delete(&self.usage.id).await.unwrap();
-        assert_eq!(self.bench.rows(), Vec::new());
-        self.driver.stop().await;
-        self.bench.assert_empty();
-    }
-}
-
-fn points() -> impl Iterator<Item = &'static str> {
-    let names = Point::ALL.iter().map(|point| point.name());
-    names.filter(|name| name.starts_with("Reserve") || name.starts_with("Unshare"))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_point_of_the_unsharing_of_a_snapshot_costs_nothing() {
-    let Some(bench) = bench() else { return };
-    for point in points() {
-        let mut source = Source::new(&bench, &format!("kill:{point}")).await;
-        // The call is cut, or its snapshot is cut short in the background.
-        let _ = source.driver.snapshot("snapshot", &source.usage.id).await;
-        source.driver.killed().await.unwrap();
-        // The volume is written also while no driver runs.
-        let old = if point.starts_with("Reserve") { 2 } else { 1 };
-        write(&source.usage.target, &bytes(2, DATA));
-        source.driver = bench.start().await;
-        let snapshot = source.driver.snapshot("snapshot", &source.usage.id).await.unwrap();
-        unshared(&bench).await;
-        for row in bench.rows() {
-            assert_eq!(shared(&row.image), 0, "{point}: {row:?}");
-        }
-        write(&source.usage.target, &bytes(3, DATA));
-        let restore = csi::CreateVolumeRequest {
-            volume_content_source: from_snapshot(&snapshot.snapshot_id),
-            ..volume("restored", DATA, block())
-        };
-        let restored = made(&bench, &source.driver, restore).await;
-        source.holds(&restored, old).await;
-        source.driver.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
-        source.end().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_point_of_the_unsharing_of_a_clone_costs_nothing() {
-    let Some(bench) = bench() else { return };
-    for point in points() {
-        let mut source = Source::new(&bench, &format!("kill:{point}")).await;
-        let _ = source.driver.create(source.request("clone")).await;
-        source.restart().await;
-        let clone = made(&bench, &source.driver, source.request("clone")).await;
-        // A stage waits until the clone has blocks of its own.
-        source.driver.bring_up(&clone).await.unwrap();
-        assert_eq!(shared(&bench.rows()[0].image), 0, "{point}");
-        write(&source.usage.target, &bytes(2, DATA));
-        source.driver.take_down(&clone).await.unwrap();
-        source.holds(&clone, 1).await;
-        source.end().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_group_of_snapshots_is_unshared_after_a_crash_in_the_middle() {
-    let Some(bench) = bench() else { return };
-    let driver = bench.start_with(&["--fault", "kill:ReserveMade:2"]).await;
-    let mut usages = Vec::new();
-    for name in ["a", "b"] {
-        let usage = made(&bench, &driver, volume(name, SIZE, mounted("ext4"))).await;
-        driver.bring_up(&usage).await.unwrap();
-        write(&usage.file("data"), &bytes(1, DATA));
-        usages.push(usage);
-    }
-    let ids: Vec<_> = usages.iter().map(|usage| usage.id.as_str()).collect();
-    let mut driver = driver;
-    driver.group("group", &ids).await.unwrap_err();
-    driver.killed().await.unwrap();
-    let driver = bench.start().await;
-    let group = driver.group("group", &ids).await.unwrap();
-    unshared(&bench).await;
-    for row in bench.rows() {
-        assert_eq!(shared(&row.image), 0, "{row:?}");
-    }
-    driver.delete_group(&group).await.unwrap();
-    for usage in usages {
-        driver.take_down(&usage).await.unwrap();
-        driver.delete(&usage.id).await.unwrap();
-    }
-    driver.stop().await;
-    bench.assert_empty();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_says_how_far_it_has_come_and_is_not_staged_before_its_end() {
     let Some(bench) = bench() else { return };
@@ -290,10 +178,7 @@ async fn a_copy_says_how_far_it_has_come_and_is_not_staged_before_its_end() {
     assert!(row.state.starts_with("ready, unsharing ") && row.state.ends_with(" %"), "{row:?}");
     assert_ne!(row.state, "ready, unsharing 0 %");
 
-    // Without a driver nobody goes on with it, and how far it gets is up to this test.
-    let settings = PoolSettings { kinds: "thick,thin".parse().unwrap(), ..Default::default() };
-    let options = PoolOptions { settings, ..Default::default() };
-    let (pool, _) = Pool::open(&bench.images(), options).unwrap();
+    let pool = without_a_driver(&bench);
     let left = pool.unsharing_left();
     assert!(0 < left && left < DATA, "{left}");
     let said = pool.await_unshared(&row.id, Duration::ZERO).unwrap_err().to_string();
@@ -398,4 +283,77 @@ async fn a_copy_whose_space_cannot_be_held_leaves_nothing() {
     assert_eq!(bench.images().join("reserve").read_dir().unwrap().count(), 0);
     drop(foreign);
     source.end().await;
+}
+
+/// A writer that never stops, while snapshots of its volume are cut and unshared: no write fails, none is lost, and no
+/// snapshot has a byte that was written after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_goes_on_while_its_snapshots_are_unshared() {
+    const BLOCK: u64 = 64 * 1024;
+    let Some(bench) = bench() else { return };
+    let source = Source::new(&bench, "").await;
+    let target = source.usage.target.clone();
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = stop.clone();
+    // Each round writes all blocks with its number, in an order that looks random.
+    let writer = std::thread::spawn(move || {
+        let device = File::options().write(true).open(target).unwrap();
+        let blocks = DATA / BLOCK;
+        let mut round = 0_u8;
+        while !seen.load(Ordering::Relaxed) {
+            round = round % 250 + 1;
+            for turn in 0..blocks {
+                let bytes = vec![round; usize::try_from(BLOCK).unwrap()];
+                device.write_all_at(&bytes, turn * 7919 % blocks * BLOCK).unwrap();
+            }
+            device.sync_all().unwrap();
+        }
+        round
+    });
+    let mut snapshots = Vec::new();
+    for number in 0..5 {
+        let name = format!("snapshot-{number}");
+        let id = source.driver.snapshot(&name, &source.usage.id).await.unwrap().snapshot_id;
+        let image = bench.rows().into_iter().find(|row| row.id == id).unwrap().image;
+        let cut = checksum_of(&image, DATA);
+        unshared(&bench).await;
+        assert_eq!(checksum_of(&image, DATA), cut, "{name} has changed while it was unshared");
+        snapshots.push((id, image, cut));
+    }
+    stop.store(true, Ordering::Relaxed);
+    let last = writer.join().unwrap();
+    assert!(read(&source.usage.target, DATA).iter().all(|byte| *byte == last));
+    for (id, image, cut) in snapshots {
+        assert_eq!((checksum_of(&image, DATA), shared(&image)), (cut, 0));
+        source.driver.delete_snapshot(&id).await.unwrap();
+    }
+    source.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thick_volume_says_that_it_may_miss_space_until_its_copy_is_unshared() {
+    let Some(bench) = bench() else { return };
+    let mut source = Source::new(&bench, "kill:UnshareCopied").await;
+    let foreign = Foreign::create(&bench);
+    let _ = source.driver.snapshot("snapshot", &source.usage.id).await;
+    source.driver.killed().await.unwrap();
+    let pool = Arc::new(without_a_driver(&bench));
+    foreign.fill();
+    let options = NodeOptions {
+        program_limit: PATIENCE,
+        kubelet_root: bench.path(""),
+        cgroups: None,
+        inline: InlineLimits::default(),
+    };
+    let node = NodeVolumes::new(pool.clone(), options);
+    let reasons = || {
+        let found = node.volume_health(&source.usage.id).unwrap();
+        found.into_iter().map(|ailment| ailment.reason).collect::<Vec<_>>()
+    };
+    assert_eq!(reasons(), ["PoolAlmostFull"]);
+    // To come to its end it needs no free space.
+    while let UnshareStep::Moved(_) = pool.unshare_step() {}
+    assert_eq!((pool.unshare_step(), pool.unsharing_left()), (UnshareStep::Idle, 0));
+    assert_eq!(reasons(), Vec::<&str>::new());
+    write(&source.usage.target, &bytes(2, DATA));
 }
