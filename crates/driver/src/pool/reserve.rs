@@ -107,9 +107,14 @@ impl Pool {
         fill: impl FnOnce(&File) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.remove_reserve(image)?;
-        let path = self.layout.reserve(image);
-        let file = private::options().read(true).write(true).create_new(true).open(&path);
-        let file = file.map_err(Error::file("create reserve", &path))?;
-        fill(&file).inspect_err(|_| drop(self.remove_reserve(image)))
+        let create = |path: &Path| {
+            let file = private::options().read(true).write(true).create_new(true).open(path);
+            file.map_err(Error::file("create reserve", path))
+        };
+        // The pin, too, is made now: a full disk takes no new file.
+        let made = create(&self.layout.pin(image))
+            .and_then(|_| create(&self.layout.reserve(image)))
+            .and_then(|file| fill(&file));
+        made.inspect_err(|_| drop(self.remove_reserve(image)))
     }
 }

@@ -198,11 +198,6 @@ impl Pool {
         }
         let image = File::options().read(true).write(true).open(&copy.path);
         let image = image.map_err(Error::file("open image", &copy.path))?;
-        if self.layout.pin(&copy.image).exists() {
-            // After a crash: what the pin shares may be overwritten once the image's new blocks are on disk.
-            image.sync_all().map_err(Error::file("flush image", &copy.path))?;
-            super::remove(&self.layout.pin(&copy.image))?;
-        }
         if !self.layout.reserve(&copy.image).exists()
             && self.reserve_shared(&copy.image, &image)? == 0
         {
@@ -227,6 +222,14 @@ impl Pool {
         reserve: &File,
         stretch: Range<u64>,
     ) -> Result<u64, Error> {
+        let path = self.layout.pin(&copy.image);
+        let pin = private::options().create(true).truncate(false).write(true).open(&path);
+        let pin = pin.map_err(Error::file("open pin", &path))?;
+        if space::size(&pin)? > 0 {
+            // After a crash: its blocks may be overwritten once the image's new ones are on disk.
+            image.sync_all().map_err(Error::file("flush image", &copy.path))?;
+            pin.set_len(0).map_err(Error::file("empty pin", &path))?;
+        }
         let shared = unshare::shared(image, stretch.clone())?;
         // Blocks that a crash left shared between the two are the image's already.
         let held = unshare::unshared(reserve, stretch.clone())?;
@@ -237,9 +240,6 @@ impl Pool {
         }
         unshare::copy(image, reserve, &shared)?;
         self.reach(Point::UnshareCopied)?;
-        let path = self.layout.pin(&copy.image);
-        let pin = private::options().create(true).truncate(true).write(true).open(&path);
-        let pin = pin.map_err(Error::file("create pin", &path))?;
         unshare::reflink(image, &pin, &shared)?;
         // The pin has to be on disk before the image changes.
         pin.sync_all().map_err(Error::file("flush pin", &path))?;
@@ -248,7 +248,6 @@ impl Pool {
         image.sync_all().map_err(Error::file("flush image", &copy.path))?;
         self.reach(Point::UnshareMoved)?;
         pin.set_len(0).map_err(Error::file("empty pin", &path))?;
-        super::remove(&path)?;
         unshare::forget_cached(image, stretch.clone());
         unshare::forget_cached(reserve, stretch);
         Ok(unshare::length(&shared))
