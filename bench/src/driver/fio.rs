@@ -12,7 +12,7 @@ use super::client::Access;
 use super::rig::Rig;
 use crate::report::Report;
 
-const VOLUME: u64 = 1 << 30;
+pub(super) const VOLUME: u64 = 1 << 30;
 const FILE: &str = "512M";
 const SHARE: f64 = 0.8;
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -24,14 +24,14 @@ pub(super) struct Counts {
     pub(super) seconds: u64,
 }
 
-struct Workload {
-    name: &'static str,
+pub(super) struct Workload {
+    pub(super) name: &'static str,
     flags: &'static [&'static str],
     /// Which of fio's sums counts.
-    side: &'static str,
+    pub(super) side: &'static str,
 }
 
-const WORKLOADS: &[Workload] = &[
+pub(super) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "4k random read, 32 deep",
         flags: &["--rw=randread", "--bs=4k", "--iodepth=32"],
@@ -100,7 +100,7 @@ pub(super) async fn measure(rig: &Rig, counts: Counts, report: &mut Report) -> R
 
 impl Workload {
     /// Operations per second.
-    async fn run(&self, file: &Path, seconds: u64) -> Result<f64> {
+    pub(super) async fn run(&self, file: &Path, seconds: u64) -> Result<f64> {
         let mut command = fio(file);
         command.args(self.flags).arg(format!("--runtime={seconds}")).arg("--time_based");
         let text = process::run(&command, DEADLINE).await?;
@@ -111,7 +111,7 @@ impl Workload {
 }
 
 /// Writes a file whole, so that no block of it is new to anyone.
-async fn fill(file: &Path) -> Result<()> {
+pub(super) async fn fill(file: &Path) -> Result<()> {
     let mut command = fio(file);
     command.args(["--rw=write", "--bs=1M", "--iodepth=8", "--fallocate=posix", "--end_fsync=1"]);
     process::run(&command, DEADLINE).await.map(drop)
@@ -125,7 +125,7 @@ fn fio(file: &Path) -> Command {
 }
 
 /// The geometric mean, which is the right one for ratios.
-fn mean(figures: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn mean(figures: impl Iterator<Item = f64>) -> f64 {
     let logs: Vec<f64> = figures.map(f64::ln).collect();
     (logs.iter().sum::<f64>() / logs.len() as f64).exp()
 }

@@ -12,6 +12,7 @@ mod rig;
 mod snapshot;
 mod staged;
 mod start;
+mod unshare;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::geteuid;
@@ -21,6 +22,9 @@ use wharf_mount::programs::Programs;
 use self::rig::Rig;
 use crate::Arguments;
 use crate::report::Report;
+
+/// Where copies of thick volumes get blocks of their own, and volumes may be thin.
+const KINDS: [&str; 2] = ["--kinds", "thick,thin"];
 
 /// Room for the images of the snapshot and fio parts.
 const POOL_IMAGE: &str = "8Gi";
@@ -88,7 +92,7 @@ async fn measure(arguments: &Arguments, counts: &Counts, report: &mut Report) ->
     let folder = Rig::new(binary, &[])?;
     create::measure(&folder, counts, report).await.context("create")?;
     drop(folder);
-    start::measure(&Rig::new(binary, &[])?, counts, report).await.context("start")?;
+    start::measure(&Rig::new(binary, &KINDS)?, counts, report).await.context("start")?;
     staged::measure(&Rig::new(binary, &[])?, counts, report).await.context("staged")?;
     if !Programs::default().has("mkfs.xfs") {
         report.section("volumes on a pool with reflinks");
@@ -98,5 +102,8 @@ async fn measure(arguments: &Arguments, counts: &Counts, report: &mut Report) ->
     let reflinks = Rig::new(binary, &["--pool-image", POOL_IMAGE])?;
     snapshot::measure(&reflinks, counts, report).await.context("snapshot")?;
     extents::measure(&reflinks, counts, report).await.context("extents")?;
-    fio::measure(&reflinks, counts.fio, report).await.context("fio")
+    fio::measure(&reflinks, counts.fio, report).await.context("fio")?;
+    drop(reflinks);
+    let unshared = Rig::new(binary, &["--pool-image", POOL_IMAGE, KINDS[0], KINDS[1]])?;
+    unshare::measure(&unshared, counts.fio, report).await.context("unshare")
 }

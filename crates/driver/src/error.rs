@@ -60,6 +60,30 @@ pub enum Error {
         /// What is needed.
         wanted: u64,
     },
+    /// The disk has too little left for anything thin, which might soon run out of space.
+    #[error(
+        "the pool's disk has {available} bytes left, and nothing thin is created or grown below {floor} (--thin-floor): \
+         delete volumes, snapshots or what else is on the disk, or make it larger"
+    )]
+    BelowThinFloor {
+        /// Bytes that the disk has left.
+        available: u64,
+        /// Bytes below which nothing thin is created or grown.
+        floor: u64,
+    },
+    /// Thin volumes would be promised too much.
+    #[error(
+        "thin volumes of the pool have {promised} bytes, {wanted} more are asked for, and {limit} are allowed \
+         (--thin-ratio): delete thin volumes, raise --thin-ratio, or make the disk larger"
+    )]
+    ThinFull {
+        /// Bytes of thin volumes that exist.
+        promised: u64,
+        /// Bytes that are asked for.
+        wanted: u64,
+        /// Bytes that thin volumes may have.
+        limit: u64,
+    },
     /// A limit is reached.
     #[error("{0}")]
     Exhausted(String),
@@ -131,7 +155,10 @@ impl Error {
     /// Whether the pool's filesystem has no room left.
     pub fn is_full(&self) -> bool {
         match self {
-            Self::Full { .. } | Self::BelowFloor { .. } => true,
+            Self::Full { .. }
+            | Self::BelowFloor { .. }
+            | Self::BelowThinFloor { .. }
+            | Self::ThinFull { .. } => true,
             Self::Mount(error) => error.is_full(),
             Self::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
             _ => false,

@@ -12,7 +12,7 @@ use crate::backend::{Backend, Images};
 use crate::error::Error;
 use crate::pool::{Account, Layout, Mark};
 use crate::pools::PoolStatus;
-use crate::record::{Phase, Snapshot, Volume};
+use crate::record::{Blocks, Phase, Snapshot, Volume};
 use crate::store::State;
 
 /// One volume or snapshot.
@@ -215,7 +215,11 @@ fn volume_row(layout: &Layout, volume: &Volume) -> Row {
         extents: footprint.extents,
         backend: format!("{}{}", volume.backend, if volume.thin { " thin" } else { "" }),
         content: content(volume.content),
-        state: format!("{}{place}", phase(volume.phase)),
+        state: format!(
+            "{}{}{place}",
+            phase(volume.phase),
+            unsharing(layout, &volume.image, volume.blocks)
+        ),
         image,
     }
 }
@@ -233,7 +237,12 @@ fn snapshot_row(layout: &Layout, snapshot: &Snapshot) -> Row {
         extents: footprint.extents,
         backend: snapshot.backend.to_string(),
         content: content(snapshot.content.into()),
-        state: format!("{}, of {}", phase(snapshot.phase), snapshot.volume),
+        state: format!(
+            "{}{}, of {}",
+            phase(snapshot.phase),
+            unsharing(layout, &snapshot.image, snapshot.blocks),
+            snapshot.volume
+        ),
         image,
     }
 }
@@ -245,6 +254,14 @@ fn phase(phase: Phase) -> &'static str {
         Phase::Expanding { .. } => "expanding",
         Phase::Deleting => "deleting",
     }
+}
+
+/// How far a copy has come that gets blocks of its own.
+fn unsharing(layout: &Layout, image: &str, blocks: Blocks) -> String {
+    let Blocks::Unsharing { bytes } = blocks else { return String::new() };
+    let left = Images::COPY.footprint(&layout.reserve(image)).map_or(0, |it| it.allocated);
+    let done = bytes.saturating_sub(left).saturating_mul(100) / bytes.max(1);
+    format!(", unsharing {done} %")
 }
 
 fn content(content: crate::record::Content) -> String {

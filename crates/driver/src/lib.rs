@@ -12,6 +12,7 @@
 //! - [`pools`]: the pools of a driver, each with its identity ([`state_dir`]) and settings ([`config`]).
 //! - [`node`]: stage, publish, limits, health.
 //! - [`service`]: all of it as CSI sees it, on the SDK's traits.
+//! - [`unsharing`]: gives copies blocks of their own in the background.
 //! - [`inspect`], [`admin`], [`metrics`]: for people.
 //! - [`private`]: who may read what the driver makes.
 //! - [`points`]: the steps after which a crash is tested.
@@ -34,6 +35,7 @@ pub mod record;
 pub mod service;
 pub mod state_dir;
 pub mod store;
+pub mod unsharing;
 
 use error::Error;
 

@@ -38,6 +38,7 @@ impl Collector for PoolMetrics {
             for pool in &served {
                 for (value_of, value) in (gauge.read)(&pool.pool) {
                     let labels = [("pool", pool.name.as_str()), (gauge.label, value_of)];
+                    let labels = if gauge.label.is_empty() { &labels[..1] } else { &labels };
                     ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
                 }
             }
@@ -74,11 +75,12 @@ struct Gauge {
     name: &'static str,
     help: &'static str,
     unit: Option<Unit>,
+    /// The label beside `pool`; empty for a gauge with one value for a pool.
     label: &'static str,
     read: fn(&Pool) -> Vec<Series>,
 }
 
-const GAUGES: [Gauge; 5] = [
+const GAUGES: [Gauge; 6] = [
     Gauge {
         name: "wharf_driver_pool",
         help: "The pool's account",
@@ -119,6 +121,13 @@ const GAUGES: [Gauge; 5] = [
         label: "kind",
         read: |pool| vec![("images", pool.quarantined())],
     },
+    Gauge {
+        name: "wharf_driver_unsharing",
+        help: "Bytes of copies that still have to get blocks of their own",
+        unit: Some(Unit::Bytes),
+        label: "",
+        read: |pool| vec![("", pool.unsharing_left())],
+    },
 ];
 
 /// A counter's name, help and value.
@@ -146,6 +155,9 @@ fn account(pool: &Pool) -> Vec<Series> {
         ("promised", account.promised),
         ("floor", account.floor),
         ("capacity", account.capacity()),
+        ("thin_promised", account.thin_promised),
+        ("thin_limit", account.thin_limit),
+        ("thin_floor", account.thin_floor),
     ]
 }
 

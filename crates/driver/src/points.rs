@@ -65,6 +65,20 @@ wharf_csi_sdk::fault_points! {
         GroupDeleteUnlinkedOne,
         /// The records are gone, the caller not yet told.
         GroupDeleteDone,
+        /// The space that a copy may need is allocated, the copy not yet made.
+        ReserveMade,
+        /// The copy is made, and the reserve holds as much as the copy shares.
+        ReserveTrimmed,
+        /// Shared bytes of the copy are in blocks of the reserve, too.
+        UnshareCopied,
+        /// A second file shares the copy's old blocks.
+        UnsharePinned,
+        /// The copy has the blocks of the reserve, which still has them, too.
+        UnshareMoved,
+        /// The reserve has given these blocks up.
+        UnshareShortened,
+        /// The copy is known to share nothing, its empty reserve not yet removed.
+        UnshareKept,
         /// The larger size is promised.
         ExpandPromised,
         /// The image has its new size.

@@ -16,7 +16,7 @@ const FOLDER: u32 = 0o700;
 pub(crate) const FILE: u32 = 0o600;
 
 /// What a pool's folder, or the folder of a pool's image, holds besides foreign files.
-const OWN: [&str; 15] = [
+const OWN: [&str; 16] = [
     "admin.sock",
     "admin.sock.new",
     "ballast",
@@ -28,6 +28,7 @@ const OWN: [&str; 15] = [
     "pool.json",
     "pool.json.new",
     "quarantine",
+    "reserve",
     "snapshots",
     "state.redb",
     "undo",

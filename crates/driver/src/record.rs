@@ -3,6 +3,9 @@
 //! A record carries its own intent: its phase says what was begun and not yet finished, so that one commit of one record is
 //! both the fact and the promise to go on. Mounts and loop devices are not kept as truth; the kernel knows them.
 
+mod blocks;
+mod text;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -11,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use wharf_csi_sdk::Fingerprint;
 use wharf_csi_sdk::types::AccessMode;
 use wharf_mount::Filesystem;
+
+pub use blocks::Blocks;
 
 use crate::backend::BackendKind;
 use crate::limits::Limits;
@@ -98,7 +103,7 @@ pub struct Volume {
     /// Its size in bytes.
     pub capacity: u64,
     /// The filesystem it gets when its first use asks for none.
-    #[serde(with = "optional_text")]
+    #[serde(with = "text::optional")]
     pub filesystem: Option<Filesystem>,
     /// Whether its space is taken only as it is written.
     pub thin: bool,
@@ -120,6 +125,9 @@ pub struct Volume {
     pub publications: BTreeMap<PathBuf, Publication>,
     /// Made by its first publish and gone with its last.
     pub ephemeral: bool,
+    /// Whose its blocks are.
+    #[serde(default)]
+    pub blocks: Blocks,
 }
 
 /// A volume's publication to a node by the controller.
@@ -210,6 +218,9 @@ pub struct Snapshot {
     pub cut: i128,
     /// The group that it belongs to.
     pub group: Option<String>,
+    /// Whose its blocks are.
+    #[serde(default)]
+    pub blocks: Blocks,
 }
 
 /// Snapshots that were cut at one moment.
@@ -270,11 +281,22 @@ impl Volume {
 
     /// Bytes that the pool owes to this volume beyond what it happens to have written.
     pub fn promised(&self) -> u64 {
+        if self.thin { 0 } else { self.size() }
+    }
+
+    /// Its size, or the size that it is growing to.
+    pub fn size(&self) -> u64 {
         match self.phase {
-            _ if self.thin => 0,
             Phase::Expanding { to } => to.max(self.capacity),
             _ => self.capacity,
         }
+    }
+}
+
+impl Snapshot {
+    /// Whether it was cut from a thin volume, so that nothing was held back for it.
+    pub fn is_thin(&self) -> bool {
+        self.reserved == 0
     }
 }
 
@@ -286,54 +308,6 @@ impl fmt::Debug for Access {
                 write!(out, "Mount({filesystem:?}, {} flags)", flags.len())
             }
         }
-    }
-}
-
-/// Values that are kept as their text.
-mod text {
-    use std::fmt::Display;
-    use std::str::FromStr;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<T: Display, S: Serializer>(
-        value: &T,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        to.collect_str(value)
-    }
-
-    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
-    where
-        T: FromStr<Err: Display>,
-        D: Deserializer<'de>,
-    {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
-}
-
-/// Values that may be absent, kept as their text.
-mod optional_text {
-    use std::fmt::Display;
-    use std::str::FromStr;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-
-    #[expect(clippy::ref_option, reason = "serde's signature")]
-    pub(super) fn serialize<T: Display, S: Serializer>(
-        value: &Option<T>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        value.as_ref().map(T::to_string).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
-    where
-        T: FromStr<Err: Display>,
-        D: Deserializer<'de>,
-    {
-        let text = Option::<String>::deserialize(from)?;
-        text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
     }
 }
 
@@ -361,6 +335,7 @@ pub(crate) mod fixtures {
             stage: None,
             publications: BTreeMap::new(),
             ephemeral: false,
+            blocks: Blocks::Shared,
         }
     }
 
@@ -379,6 +354,7 @@ pub(crate) mod fixtures {
             family: volume.family.clone(),
             cut: 1,
             group: None,
+            blocks: Blocks::Shared,
         }
     }
 }

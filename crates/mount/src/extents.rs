@@ -1,6 +1,7 @@
 //! Where on disk a file's bytes are (FIEMAP).
 
 use std::fs::File;
+use std::ops::Range;
 
 use rustix::io::Errno;
 
@@ -32,14 +33,22 @@ pub fn count(file: &File) -> Result<u32> {
 ///
 /// Holes are what lies between them.
 pub fn map(file: &File, sync: bool) -> Result<Vec<Extent>> {
+    map_range(file, 0..u64::MAX, sync)
+}
+
+/// The extents of these bytes of the file; the first and the last one may reach beyond them.
+pub fn map_range(file: &File, range: Range<u64>, sync: bool) -> Result<Vec<Extent>> {
     let mut extents = Vec::new();
-    let mut start = 0;
+    let mut start = range.start;
     loop {
         let mut last = true;
         let batch = fiemap::extents(file, start, sync).map_err(|errno| refused(file, errno))?;
         for raw in batch {
             start = raw.logical.saturating_add(raw.length);
-            last = raw.flags & fiemap::LAST != 0 || raw.length == 0;
+            last = raw.flags & fiemap::LAST != 0 || raw.length == 0 || start >= range.end;
+            if raw.logical >= range.end {
+                return Ok(extents);
+            }
             extents.push(Extent {
                 logical: raw.logical,
                 physical: raw.physical,

@@ -40,6 +40,7 @@ pub mod programs;
 pub mod space;
 pub mod sync;
 pub mod undo;
+pub mod unshare;
 
 mod error;
 mod filesystem;

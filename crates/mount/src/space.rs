@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, StatVfsMountFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
 use crate::error::path_of;
-use crate::{Error, Result, sys};
+use crate::{Error, Result, extents, sys, unshare};
 
 /// What a filesystem has, in bytes and in inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,18 +50,39 @@ pub fn usage(path: &Path) -> Result<Usage> {
 /// [`Error::is_full`] tells that there was no room; part of it may then have been taken.
 pub fn allocate(file: &File, len: u64, thick: bool) -> Result<()> {
     if thick && len > 0 {
-        return match fallocate(file, FallocateFlags::empty(), 0, len) {
-            Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP) => Err(Error::Unsupported {
-                operation: "preallocation",
-                path: path_of(file),
-                source: Errno::OPNOTSUPP.into(),
-            }),
-            Err(errno) => Err(Error::file("allocate blocks for", file)(errno)),
-        };
+        return missing(file, len)?.into_iter().try_for_each(|range| allocate_range(file, range));
     }
     let size = file.metadata().map_err(Error::file("look at", file))?.len();
     if size < len { file.set_len(len).map_err(Error::file("extend", file)) } else { Ok(()) }
+}
+
+/// The bytes of the first `len` that have no blocks. XFS asks for as much free space as the whole range that it is given,
+/// although most of it may be allocated.
+fn missing(file: &File, len: u64) -> Result<Vec<Range<u64>>> {
+    let whole = 0..len;
+    let found = match extents::map_range(file, whole.clone(), false) {
+        Err(Error::Unsupported { .. }) => return Ok(vec![whole]),
+        found => found?,
+    };
+    let found: Vec<_> = found.iter().map(|it| it.logical..it.logical + it.length).collect();
+    let mut missing = unshare::without(&[whole], &found);
+    if size(file)? < len && missing.last().is_none_or(|last| last.end < len) {
+        // The file ends before its blocks do.
+        missing.push(len - 1..len);
+    }
+    Ok(missing)
+}
+
+pub(crate) fn allocate_range(file: &File, range: Range<u64>) -> Result<()> {
+    match fallocate(file, FallocateFlags::empty(), range.start, range.end - range.start) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP) => Err(Error::Unsupported {
+            operation: "preallocation",
+            path: path_of(file),
+            source: Errno::OPNOTSUPP.into(),
+        }),
+        Err(errno) => Err(Error::file("allocate blocks for", file)(errno)),
+    }
 }
 
 /// Gives back the blocks of these bytes of a file or block device; they read as zeros after, at

@@ -7,6 +7,7 @@
 
 pub(crate) mod block;
 pub(crate) mod child;
+pub(crate) mod clone;
 pub(crate) mod code;
 pub(crate) mod fiemap;
 pub(crate) mod fs;

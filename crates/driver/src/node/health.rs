@@ -69,13 +69,39 @@ impl NodeVolumes {
             let message = format!("{}: {error}", root.display());
             return Some(ailment(Severity::Inaccessible, "PoolReadOnly", message));
         }
-        account.below_floor().then(|| {
+        if account.below_floor() {
             let message = format!(
                 "{} bytes are available, {} are to be kept free: nothing new is created",
                 account.disk.available, account.floor
             );
-            ailment(Severity::Degraded, "PoolNearlyFull", message)
+            return Some(ailment(Severity::Degraded, "PoolNearlyFull", message));
+        }
+        (account.below_thin_floor() && account.thin_promised > 0).then(|| {
+            let message = format!(
+                "{} bytes are available: below {} (--thin-floor) nothing thin is created or grown, and writes to thin volumes \
+                 fail when the pool is full",
+                account.disk.available, account.thin_floor
+            );
+            ailment(Severity::Degraded, "PoolAlmostFull", message)
         })
+    }
+
+    /// Whether a volume may soon miss space that it does not have yet.
+    fn examine_space(&self, volume: &Volume) -> Option<Ailment> {
+        let account = self.pool.account().ok()?;
+        let low = match volume.thin {
+            true => account.below_thin_floor() || account.below_floor(),
+            false => account.below_floor() && self.pool.shares_blocks(volume),
+        };
+        let why = match volume.thin {
+            true => "it is thin: its writes fail when the pool is full",
+            false => {
+                "it shares blocks with a copy that still gets its own: its writes may fail until then"
+            }
+        };
+        let available = account.disk.available;
+        let message = format!("the pool has {available} bytes available, and {why}");
+        low.then(|| ailment(Severity::Degraded, "PoolAlmostFull", message))
     }
 
     fn examine(&self, volume: &Volume) -> Result<Vec<Ailment>, Error> {
@@ -84,7 +110,7 @@ impl NodeVolumes {
             let message = format!("{}: {error}", image.display());
             return Ok(vec![ailment(Severity::DataLoss, "ImageMissing", message)]);
         }
-        let mut found = Vec::new();
+        let mut found: Vec<_> = self.examine_space(volume).into_iter().collect();
         let footprint = self.pool.backend(volume.backend).footprint(&image);
         if let Ok(footprint) = footprint
             && footprint.extents > MANY_EXTENTS

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use wharf_mount::Filesystem;
 use wharf_mount::loopdev::HeldLoop;
@@ -14,6 +15,9 @@ use crate::devices::{Detached, ImageLock};
 use crate::error::Error;
 use crate::points::Point;
 use crate::record::{Access, Content, Stage, Usage, Volume};
+
+/// How long a stage waits for a copy to get blocks of its own before it answers how far that has come.
+const UNSHARING_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A volume to be staged.
 #[derive(Clone, Debug)]
@@ -34,6 +38,7 @@ impl NodeVolumes {
     pub fn stage(&self, request: &StageRequest) -> Result<(), Error> {
         self.refuse_symlinks(&request.path)?;
         let wanted = request.usage.filesystem()?;
+        self.pool.await_unshared(&request.volume, UNSHARING_PATIENCE)?;
         let volume = self.promise_stage(request)?;
         let staged = self.bring_up(&volume, request, wanted);
         if staged.is_err() && !volume.stage.as_ref().is_some_and(|stage| stage.complete) {
@@ -50,6 +55,8 @@ impl NodeVolumes {
         wanted: Option<Filesystem>,
     ) -> Result<(), Error> {
         self.pool.reach(Point::StagePromised)?;
+        // It may have begun since it was waited for; it does not go on once the stage is promised.
+        self.pool.refuse_unsharing(volume)?;
         let read_only = volume.stage.as_ref().is_some_and(|stage| stage.read_only);
         let image = self.pool.lock_image(volume)?;
         self.clear_path(volume, &request.path, read_only)?;
@@ -111,6 +118,7 @@ impl NodeVolumes {
         self.pool.reach(Point::UnstagePromised)?;
         self.release(&volume, path)?;
         self.pool.edit_volume(id, |volume| volume.stage = None)?;
+        self.pool.volume_released();
         self.pool.reach(Point::UnstageDone)?;
         Ok(())
     }

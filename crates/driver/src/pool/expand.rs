@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::volumes::room_for;
+use super::rules::Wanted;
 use super::{Mark, Pool};
 use crate::backend::Shape;
 use crate::error::Error;
@@ -15,17 +15,19 @@ impl Pool {
     /// # Errors
     /// When the pool is full or its disk fails; then the volume keeps its size.
     pub fn expand_volume(&self, id: &str, to: u64) -> Result<Arc<Volume>, Error> {
-        let (key, root, floor) =
-            (id.to_owned(), self.layout.root().to_owned(), self.settings().floor);
+        let (key, rules) = (id.to_owned(), self.rules());
         let volume = self.store.update(move |draft| {
             let volume = draft.volumes.get(&key).filter(|volume| volume.is_whole()).cloned();
             let volume = volume.ok_or_else(|| Error::no_volume(&key))?;
             if to.max(volume.promised()) <= volume.capacity {
                 return Ok(volume);
             }
-            if !volume.thin {
-                room_for(draft, &root, floor, to.saturating_sub(volume.promised()))?;
-            }
+            let more = to.saturating_sub(volume.size());
+            let wanted = match volume.thin {
+                true => Wanted { promised: 0, thin: Some(more) },
+                false => Wanted { promised: more, thin: None },
+            };
+            rules.room_for(draft, wanted)?;
             let grow = |volume: &mut Volume| volume.phase = Phase::Expanding { to };
             draft.edit(&key, grow).ok_or_else(|| Error::no_volume(&key))
         })?;

@@ -10,8 +10,8 @@ use wharf_csi_sdk::Fingerprint;
 use wharf_mount::sync;
 
 use super::cut::{Still, too_slow};
-use super::snapshots::promised;
-use super::volumes::room_for;
+use super::rules::Wanted;
+use super::snapshots::{promised, wanted};
 use super::{Mark, NewSnapshot, Pool, fresh_id, now, remove, rename};
 use crate::error::Error;
 use crate::points::Point;
@@ -53,6 +53,10 @@ impl Pool {
             }
         };
         let ready = self.name_and_keep(&group, &members, cut)?;
+        for (_, snapshot) in &members {
+            let blocks = self.snapshot(&snapshot.id).map_or(snapshot.blocks, |it| it.blocks);
+            self.wake_unsharing(&snapshot.id, blocks, !snapshot.is_thin());
+        }
         self.reach(Point::GroupReady)?;
         Ok(ready)
     }
@@ -102,7 +106,7 @@ impl Pool {
         let ids = (0..new.volumes.len())
             .map(|_| Ok((self.new_id("snap")?, fresh_id("")?)))
             .collect::<Result<Vec<_>, Error>>()?;
-        let (root, floor) = (self.layout.root().to_owned(), self.settings().floor);
+        let rules = self.rules();
         self.store.update(move |draft| {
             if let Some(group) = draft.groups.named(&new.name) {
                 return resume(group, &new);
@@ -115,7 +119,7 @@ impl Pool {
                 phase: Phase::Creating,
                 cut: 0,
             };
-            let mut reserved = 0;
+            let mut all = Wanted::default();
             let mut snapshots = Vec::new();
             for (volume, (snapshot, image)) in new.volumes.into_iter().zip(ids) {
                 let new = NewSnapshot {
@@ -124,11 +128,13 @@ impl Pool {
                     fingerprint: new.fingerprint.clone(),
                     volume,
                 };
-                let snapshot = promised(draft, &new, snapshot, image, Some(&group))?;
-                reserved += snapshot.reserved;
+                let snapshot = promised(draft, &rules, &new, snapshot, image, Some(&group))?;
+                let one = wanted(&snapshot);
+                all.promised += one.promised;
+                all.thin = all.thin.or(one.thin);
                 snapshots.push(snapshot);
             }
-            room_for(draft, &root, floor, reserved)?;
+            rules.room_for(draft, all)?;
             for snapshot in snapshots {
                 draft.put(snapshot);
             }
@@ -149,6 +155,7 @@ impl Pool {
     fn cut(&self, members: &Members) -> Result<i128, Error> {
         for (_, snapshot) in members {
             remove(&self.layout.in_the_making(&snapshot.image))?;
+            self.reserve_for(snapshot)?;
         }
         // A freeze waits for its filesystem's flush: together they take as long as the slowest.
         let still = in_parallel(members, |volume, snapshot| {
@@ -189,10 +196,11 @@ impl Pool {
         cut: i128,
     ) -> Result<Arc<Group>, Error> {
         let group = Group { phase: Phase::Ready, cut, ..group.clone() };
-        let ready: Vec<_> = members
-            .iter()
-            .map(|(_, snapshot)| Snapshot { phase: Phase::Ready, cut, ..Snapshot::clone(snapshot) })
-            .collect();
+        let ready = members.iter().map(|(_, snapshot)| {
+            let blocks = self.blocks_of(snapshot)?;
+            Ok(Snapshot { phase: Phase::Ready, cut, blocks, ..Snapshot::clone(snapshot) })
+        });
+        let ready = ready.collect::<Result<Vec<_>, Error>>()?;
         for snapshot in &ready {
             let partial = self.layout.in_the_making(&snapshot.image);
             Mark::snapshot(snapshot, Some(&group)).write(&partial)?;

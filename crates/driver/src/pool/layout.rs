@@ -79,8 +79,23 @@ impl Layout {
         self.staging().join(image)
     }
 
+    /// Space that is held for copies until they have blocks of their own.
+    pub fn reserves(&self) -> PathBuf {
+        self.root.join("reserve")
+    }
+
+    /// The space that is held for an image, at the place where the image needs it.
+    pub fn reserve(&self, image: &str) -> PathBuf {
+        self.reserves().join(format!("{image}.reserve"))
+    }
+
+    /// Shares the old blocks of an image until its new ones are on disk.
+    pub fn pin(&self, image: &str) -> PathBuf {
+        self.reserves().join(format!("{image}.pin"))
+    }
+
     /// The folders, in the order in which they are made.
-    pub fn folders(&self) -> [PathBuf; 6] {
+    pub fn folders(&self) -> [PathBuf; 7] {
         [
             self.volumes(),
             self.snapshots(),
@@ -88,6 +103,7 @@ impl Layout {
             self.quarantine(),
             self.staging(),
             self.undo_folder(),
+            self.reserves(),
         ]
     }
 

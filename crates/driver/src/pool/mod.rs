@@ -16,10 +16,14 @@ mod place;
 mod rebuild;
 mod recover;
 mod repair;
+mod reserve;
 mod rework;
+mod rules;
 mod settings;
+mod sharing;
 mod snapshots;
 mod space;
+mod unshare;
 mod volumes;
 
 use std::fs;
@@ -43,6 +47,7 @@ pub use repair::Repaired;
 pub use settings::{Kind, Kinds, PoolSettings, Share, ThinRatio};
 pub use snapshots::NewSnapshot;
 pub use space::{Account, Disk};
+pub use unshare::UnshareStep;
 pub use volumes::NewVolume;
 
 use crate::backend::{Backend, BackendKind, Images};
@@ -85,8 +90,11 @@ pub struct Pool {
     reflink: bool,
     /// Its filesystem overwrites nothing in place unless it is told to.
     copy_on_write: bool,
+    /// Nobody else keeps files on the pool's filesystem.
+    own_filesystem: bool,
     options: PoolOptions,
     settings: RwLock<PoolSettings>,
+    unsharing: unshare::Unsharing,
     /// Held while an expansion is finished for a copy.
     settling: Mutex<()>,
 }
@@ -113,7 +121,8 @@ impl Pool {
         sync::folder(root)?;
         let reflink = clone::reflink_supported(&layout.partial())?;
         let copy_on_write = clone::is_copy_on_write(root)?;
-        let (devices, settling) = Default::default();
+        let own_filesystem = sharing::is_own_filesystem(&layout)?;
+        let (devices, settling, unsharing) = Default::default();
         let settings = RwLock::new(options.settings);
         let pool = Self {
             layout,
@@ -123,8 +132,10 @@ impl Pool {
             devices,
             reflink,
             copy_on_write,
+            own_filesystem,
             options,
             settings,
+            unsharing,
             settling,
         };
         pool.devices.scan(&pool.images())?;
@@ -170,6 +181,8 @@ impl Pool {
     /// Changes its settings. Calls under way finish with the old ones.
     pub fn change_settings(&self, change: impl FnOnce(&mut PoolSettings)) {
         change(&mut self.settings.write().unwrap_or_else(PoisonError::into_inner));
+        // Blocks that were shared may have to be unshared now.
+        self.unsharing.wake.notify_one();
     }
 
     /// Its durable state.
@@ -253,8 +266,8 @@ impl Pool {
     /// # Errors
     /// When the disk does not say.
     pub fn account(&self) -> Result<Account, Error> {
-        let (disk, floor) = self.disk()?;
-        Ok(self.store.read(|state| Account::of(state, disk, floor)))
+        let (disk, settings) = (disk(self.layout.root())?, self.settings());
+        Ok(self.store.read(|state| Account::of(state, disk, &settings)))
     }
 
     /// The pieces that the images in use lie in: of all of them, and of the one in the most.
@@ -278,10 +291,6 @@ impl Pool {
     pub(crate) fn reach(&self, point: Point) -> Result<(), Error> {
         Ok(self.options.faults.reach(point)?)
     }
-
-    fn disk(&self) -> Result<(Disk, u64), Error> {
-        disk(self.layout.root(), self.settings().floor)
-    }
 }
 
 fn device_of(folder: &Path) -> Result<u64, Error> {
@@ -298,11 +307,10 @@ fn has_images(layout: &Layout) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// The figures of the disk that `root` is on, and the bytes of it that are never promised.
-fn disk(root: &Path, floor: Option<u64>) -> Result<(Disk, u64), Error> {
+/// The figures of the disk that `root` is on.
+fn disk(root: &Path) -> Result<Disk, Error> {
     let usage = wharf_mount::space::usage(root)?;
-    let floor = floor.unwrap_or((usage.total / 100).clamp(64 << 20, 10 << 30));
-    Ok((Disk { total: usage.total, available: usage.available }, floor))
+    Ok(Disk { total: usage.total, available: usage.available })
 }
 
 /// A new id: 128 random bits in hexadecimal.

@@ -49,6 +49,7 @@ impl Pool {
             settle(&volume.id, self.thaw(&volume));
         }
         self.roll_back_all(&mut settle)?;
+        self.remove_stray_reserves()?;
         for group in &unsettled.groups {
             settle(&group.id, self.forget_group(group));
         }

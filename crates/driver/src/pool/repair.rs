@@ -33,6 +33,7 @@ impl Pool {
     pub fn repair(&self, id: &str, limit: Duration) -> Result<Repaired, Error> {
         let volume = self.whole_volume(id)?;
         deletable(&volume)?;
+        self.refuse_unsharing(&volume)?;
         let image = self.lock_image(&volume)?;
         image.ensure_detached("repaired")?;
         self.roll_back(&image, &volume)?;

@@ -7,12 +7,13 @@ use wharf_csi_sdk::Fingerprint;
 use wharf_mount::sync;
 
 use super::cut::{Still, too_slow};
-use super::volumes::room_for;
+use super::rules::{Rules, Wanted};
+use super::sharing::Origin;
 use super::{Mark, Pool, fresh_id, now, remove};
-use crate::backend::Shape;
+use crate::backend::{BackendKind, Shape};
 use crate::error::Error;
 use crate::points::Point;
-use crate::record::{Group, Phase, Snapshot, Volume};
+use crate::record::{Blocks, Group, Phase, Snapshot, Volume};
 use crate::store::Draft;
 
 /// A snapshot to be cut.
@@ -54,6 +55,7 @@ impl Pool {
             draft.put(made);
             draft.snapshots.get(&id).cloned().ok_or_else(|| Error::no_snapshot(&id))
         })?;
+        self.wake_unsharing(&ready.id, ready.blocks, !ready.is_thin());
         self.reach(Point::SnapshotReady)?;
         Ok(ready)
     }
@@ -93,7 +95,9 @@ impl Pool {
 
     pub(super) fn unlink_snapshot(&self, snapshot: &Snapshot) -> Result<(), Error> {
         remove(&self.layout.in_the_making(&snapshot.image))?;
-        self.devices.lock(&self.layout.snapshot(&snapshot.image), false)?.delete()
+        let image = self.devices.lock(&self.layout.snapshot(&snapshot.image), false)?;
+        self.remove_reserve(&snapshot.image)?;
+        image.delete()
     }
 
     /// Takes back the promise of snapshots that could not be cut.
@@ -115,7 +119,7 @@ impl Pool {
 
     fn promise_snapshot(&self, new: NewSnapshot) -> Result<Arc<Snapshot>, Error> {
         let (id, image) = (self.new_id("snap")?, fresh_id("")?);
-        let (root, floor) = (self.layout.root().to_owned(), self.settings().floor);
+        let rules = self.rules();
         self.store.update(move |draft| {
             let (id, image) = match draft.snapshots.named(&new.name).cloned() {
                 None => (id, image),
@@ -129,8 +133,8 @@ impl Pool {
                     (snapshot.id.clone(), snapshot.image.clone())
                 }
             };
-            let snapshot = promised(draft, &new, id, image, None)?;
-            room_for(draft, &root, floor, snapshot.reserved)?;
+            let snapshot = promised(draft, &rules, &new, id, image, None)?;
+            rules.room_for(draft, wanted(&snapshot))?;
             let id = snapshot.id.clone();
             draft.put(snapshot);
             draft.snapshots.get(&id).cloned().ok_or_else(|| Error::no_snapshot(&id))
@@ -154,6 +158,7 @@ impl Pool {
         let partial = self.layout.in_the_making(&snapshot.image);
         remove(&partial)?;
         let backend = self.backend(snapshot.backend);
+        self.reserve_for(snapshot)?;
         let still = match backend.instant() {
             true => Still::not_held(),
             false => self.hold_still(&volume, backend)?,
@@ -166,11 +171,28 @@ impl Pool {
         self.reach(Point::SnapshotCut)?;
         still.release()?;
         self.reach(Point::SnapshotThawed)?;
-        let ready = Snapshot { phase: Phase::Ready, ..cut };
+        let blocks = self.blocks_of(&cut)?;
+        let ready = Snapshot { phase: Phase::Ready, blocks, ..cut };
         let place = self.layout.snapshot(&ready.image);
         let points = [Point::SnapshotMarked, Point::SnapshotRenamed];
         self.put_in_place(&Mark::snapshot(&ready, None), &partial, &place, backend, points)?;
         Ok(ready)
+    }
+
+    /// Holds the space that a snapshot needs if it is to get blocks of its own. To be called before it is cut.
+    pub(super) fn reserve_for(&self, snapshot: &Snapshot) -> Result<(), Error> {
+        match snapshot.blocks.is_unsharing() {
+            true => self.make_reserve(&snapshot.image, snapshot.size),
+            false => Ok(()),
+        }
+    }
+
+    /// Whose the blocks of a snapshot are that was just cut. Space that is held and not needed is given back.
+    pub(super) fn blocks_of(&self, snapshot: &Snapshot) -> Result<Blocks, Error> {
+        match snapshot.blocks.is_unsharing() {
+            true => self.trim_reserve(&snapshot.image, &self.layout.in_the_making(&snapshot.image)),
+            false => Ok(snapshot.blocks),
+        }
     }
 
     /// Copies a volume that stands still into a snapshot's image.
@@ -195,6 +217,7 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 /// A snapshot's record before it is cut.
 pub(super) fn promised(
     draft: &Draft<'_>,
+    rules: &Rules,
     new: &NewSnapshot,
     id: String,
     image: String,
@@ -202,6 +225,13 @@ pub(super) fn promised(
 ) -> Result<Snapshot, Error> {
     let volume = draft.volumes.get(&new.volume).filter(|volume| volume.phase == Phase::Ready);
     let volume = volume.ok_or_else(|| Error::no_volume(&new.volume))?;
+    let origin = Origin { family: &volume.family, blocks: volume.blocks };
+    let unshared = volume.backend == BackendKind::ImageReflink
+        && rules.ground().must_unshare(draft, origin, false);
+    let (blocks, family) = match unshared {
+        true => (Blocks::Unsharing { bytes: volume.capacity }, id.clone()),
+        false => (Blocks::Shared, volume.family.clone()),
+    };
     Ok(Snapshot {
         id,
         name: new.name.clone(),
@@ -213,10 +243,17 @@ pub(super) fn promised(
         reserved: if volume.thin { 0 } else { volume.capacity },
         phase: Phase::Creating,
         content: volume.content.into(),
-        family: volume.family.clone(),
+        family,
         cut: 0,
         group: group.map(|group| group.id.clone()),
+        blocks,
     })
+}
+
+/// What a snapshot takes of the pool.
+pub(super) fn wanted(snapshot: &Snapshot) -> Wanted {
+    let held = if snapshot.blocks.is_unsharing() { snapshot.size } else { 0 };
+    Wanted { promised: snapshot.reserved.max(held), thin: snapshot.is_thin().then_some(0) }
 }
 
 fn resume(snapshot: &Arc<Snapshot>, volume: &str) -> Result<Arc<Snapshot>, Error> {

@@ -4,16 +4,20 @@
 //! shared blocks takes new ones. Blocks of one family (a volume, its snapshots and clones) may be shared, so of all that a
 //! family is owed, only its largest member is surely on the disk already.
 //!
-//! A snapshot that is a copy shares nothing: once it is made, its blocks are gone from what is available, nothing of it is
-//! ever overwritten, and it is owed nothing more.
+//! A snapshot that is a copy, or that gets blocks of its own, is owed nothing more once it is made: its blocks and those of
+//! its reserve are gone from what is available, and nothing of it is ever overwritten.
+//!
+//! Thin volumes are owed nothing. The sum of their sizes is bound by the thin ratio.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use crate::backend::BackendKind;
 use crate::error::Error;
-use crate::record::Phase;
+use crate::record::{Blocks, Phase};
 use crate::store::State;
+
+use super::PoolSettings;
 
 /// The disk's own figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +39,17 @@ pub struct Account {
     pub written: u64,
     /// Bytes that are never promised.
     pub floor: u64,
+    /// Bytes of all thin volumes.
+    pub thin_promised: u64,
+    /// Bytes that thin volumes may have.
+    pub thin_limit: u64,
+    /// Available bytes below which nothing thin is created or grown.
+    pub thin_floor: u64,
 }
 
 impl Account {
     /// Adds up what `state` promises.
-    pub fn of(state: &State, disk: Disk, floor: u64) -> Self {
+    pub fn of(state: &State, disk: Disk, settings: &PoolSettings) -> Self {
         let mut promised = 0;
         let mut families: HashMap<&str, u64> = HashMap::new();
         let mut count = |family, owed: u64, phase| {
@@ -57,21 +67,30 @@ impl Account {
             count(&volume.family, owed - ready, Phase::Creating);
         }
         for snapshot in state.snapshots.iter() {
-            let whole =
-                snapshot.backend == BackendKind::ImageCopy && snapshot.phase != Phase::Creating;
+            let has_its_own =
+                snapshot.backend == BackendKind::ImageCopy || snapshot.blocks != Blocks::Shared;
+            let whole = has_its_own && snapshot.phase != Phase::Creating;
             let owed = if whole { 0 } else { snapshot.reserved };
             count(&snapshot.family, owed, snapshot.phase);
         }
-        Self { disk, promised, written: families.values().sum(), floor }
+        let thin = state.volumes.iter().filter(|volume| volume.thin);
+        Self {
+            disk,
+            promised,
+            written: families.values().sum(),
+            floor: settings.floor.unwrap_or((disk.total / 100).clamp(64 << 20, 10 << 30)),
+            thin_promised: thin.map(|volume| volume.size()).fold(0, u64::saturating_add),
+            thin_limit: settings.thin_ratio.of(disk.total),
+            thin_floor: settings.thin_floor.of(disk.total),
+        }
     }
 
-    /// The account of the pool in `root`, with the usual floor.
+    /// The account of the pool in `root`, with the usual settings.
     ///
     /// # Errors
     /// When the disk does not say.
     pub fn at(root: &Path, state: &State) -> Result<Self, Error> {
-        let (disk, floor) = super::disk(root, None)?;
-        Ok(Self::of(state, disk, floor))
+        Ok(Self::of(state, super::disk(root)?, &PoolSettings::default()))
     }
 
     /// Bytes that can still be promised: bound by the size of the disk and by what others left of it.
@@ -80,6 +99,19 @@ impl Account {
         let by_room =
             self.disk.available.saturating_sub(self.promised.saturating_sub(self.written));
         by_size.min(by_room).saturating_sub(self.floor)
+    }
+
+    /// The largest thin volume that can still be created: no volume is larger than the disk.
+    pub fn thin_capacity(&self) -> u64 {
+        if self.below_floor() || self.below_thin_floor() {
+            return 0;
+        }
+        self.thin_limit.saturating_sub(self.thin_promised).min(self.disk.total)
+    }
+
+    /// Whether the disk has so little left that nothing thin is created or grown.
+    pub fn below_thin_floor(&self) -> bool {
+        self.disk.available < self.thin_floor
     }
 
     /// Whether the disk has less than the floor left, which no promise of ours should bring about.

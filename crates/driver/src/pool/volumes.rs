@@ -6,12 +6,14 @@ use wharf_csi_sdk::Fingerprint;
 use wharf_mount::{Filesystem, sync};
 
 use super::cut::too_slow;
-use super::{Account, Mark, Pool, disk, fresh_id, remove};
-use crate::backend::{BackendKind, Shape};
+use super::rules::Wanted;
+use super::sharing::Origin;
+use super::{Mark, Pool, fresh_id, remove};
+use crate::backend::{Backend, BackendKind, Shape};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::points::Point;
-use crate::record::{CopyContent, Phase, Source, Volume};
+use crate::record::{Blocks, CopyContent, Phase, Source, Volume};
 use crate::store::{Draft, State};
 
 /// A volume to be made.
@@ -46,6 +48,7 @@ struct Heritage {
     family: Option<String>,
     backend: BackendKind,
     size: u64,
+    blocks: Blocks,
 }
 
 /// What became of a request for a volume.
@@ -85,15 +88,22 @@ impl Pool {
             return Ok(volume);
         }
         self.reach(Point::CreatePromised)?;
-        if let Err(error) = self.make_volume(&volume, origin) {
-            self.abandon_volume(&volume);
-            return Err(error);
-        }
+        let blocks = match self.make_volume(&volume, origin) {
+            Ok(blocks) => blocks,
+            Err(error) => {
+                self.abandon_volume(&volume);
+                return Err(error);
+            }
+        };
         let id = volume.id.clone();
         let ready = self.store.update(move |draft| {
-            let ready = draft.edit(&id, |volume: &mut Volume| volume.phase = Phase::Ready);
+            let ready = draft.edit(&id, |volume: &mut Volume| {
+                volume.phase = Phase::Ready;
+                volume.blocks = blocks;
+            });
             ready.ok_or_else(|| Error::no_volume(&id))
         })?;
+        self.wake_unsharing(&ready.id, blocks, ready.source.is_some() && !ready.thin);
         self.reach(Point::CreateReady)?;
         Ok(ready)
     }
@@ -130,7 +140,7 @@ impl Pool {
     /// The rest of a deletion, whose record says so already.
     pub(super) fn finish_delete(&self, volume: &Volume) -> Result<(), Error> {
         remove(&self.layout.in_the_making(&volume.image))?;
-        self.lock_image(volume)?.delete()?;
+        self.delete_image(volume)?;
         sync::folder(&self.layout.volumes())?;
         self.reach(Point::DeleteUnlinked)?;
         let id = volume.id.clone();
@@ -145,11 +155,12 @@ impl Pool {
     fn promise_volume(&self, new: NewVolume, origin: &Self) -> Result<Promise, Error> {
         let id = new.id.clone().map_or_else(|| self.new_id("vol"), Ok)?;
         let image = fresh_id("")?;
-        let (root, floor) = (self.layout.root().to_owned(), self.settings().floor);
+        let rules = self.rules();
         let default = self.default_backend();
         let foreign = self.foreign_heritage(&new, origin);
         let (reflink, copy_on_write) = (self.reflink, self.copy_on_write);
         let plan = move |draft: &Draft<'_>, id: String, image: String, new: NewVolume| {
+            rules.allow_kind(new.thin, new.ephemeral)?;
             let heritage = match &foreign {
                 Some(Ok(foreign)) => foreign.clone(),
                 Some(Err(id)) => return Err(id.error()),
@@ -176,9 +187,23 @@ impl Pool {
                     "image-copy, since the pool's filesystem cannot share blocks",
                 ));
             }
-            room_for(draft, &root, floor, if new.thin { 0 } else { new.capacity })?;
             // Only a copy that shares blocks joins its source's family.
             let family = heritage.family.filter(|_| backend == BackendKind::ImageReflink);
+            let unshared = family.as_ref().is_some_and(|family| {
+                let origin = Origin { family, blocks: heritage.blocks };
+                rules.ground().must_unshare(draft, origin, !new.thin)
+            });
+            let promised = match (new.thin, unshared) {
+                (false, _) => new.capacity,
+                (true, true) => heritage.size,
+                (true, false) => 0,
+            };
+            rules.room_for(draft, Wanted { promised, thin: new.thin.then_some(new.capacity) })?;
+            let blocks = match unshared {
+                true => Blocks::Unsharing { bytes: heritage.size },
+                false => Blocks::Shared,
+            };
+            let family = family.filter(|_| !unshared);
             Ok(Volume {
                 family: family.unwrap_or_else(|| id.clone()),
                 id,
@@ -197,6 +222,7 @@ impl Pool {
                 stage: None,
                 publications: Default::default(),
                 ephemeral: new.ephemeral,
+                blocks,
             })
         };
         self.store.update(move |draft| {
@@ -223,20 +249,42 @@ impl Pool {
         })
     }
 
-    fn make_volume(&self, volume: &Volume, origin: &Self) -> Result<(), Error> {
+    /// Makes the image of a volume, and says whose its blocks are.
+    fn make_volume(&self, volume: &Volume, origin: &Self) -> Result<Blocks, Error> {
         let partial = self.layout.in_the_making(&volume.image);
         remove(&partial)?;
         let shape = Shape { size: volume.capacity, thin: volume.thin };
-        // Blocks are shared within a pool only.
-        let backend = match std::ptr::eq(self, origin) {
-            true => self.backend(volume.backend),
-            false => self.backend(BackendKind::ImageCopy),
+        let backend = self.copier(volume, origin);
+        let blocks = match volume.blocks {
+            Blocks::Unsharing { bytes } => {
+                self.make_reserve(&volume.image, bytes)?;
+                // The space of its holes is taken when the reserve has given back what the copy does not share.
+                self.fill_volume(volume, origin, Shape { thin: true, ..shape })?;
+                let blocks = self.trim_reserve(&volume.image, &partial)?;
+                backend.grow(&partial, shape)?;
+                blocks
+            }
+            blocks => {
+                self.fill_volume(volume, origin, shape)?;
+                blocks
+            }
         };
+        self.reach(Point::CreateMade)?;
+        let mark = Mark::volume(&Volume { phase: Phase::Ready, blocks, ..volume.clone() });
+        let points = [Point::CreateMarked, Point::CreateRenamed];
+        self.put_in_place(&mark, &partial, &self.image(volume), backend, points)?;
+        Ok(blocks)
+    }
+
+    /// Makes the image of a volume with the bytes of its source.
+    fn fill_volume(&self, volume: &Volume, origin: &Self, shape: Shape) -> Result<(), Error> {
+        let partial = self.layout.in_the_making(&volume.image);
+        let backend = self.copier(volume, origin);
         match &volume.source {
-            None => backend.provision(&partial, shape)?,
+            None => backend.provision(&partial, shape),
             Some(Source::Snapshot(id)) => {
                 let source = origin.layout.snapshot(&origin.snapshot(id)?.image);
-                backend.copy(&source, &partial, shape, None)?;
+                backend.copy(&source, &partial, shape, None)
             }
             Some(Source::Volume(id)) => {
                 let source = origin.volume(id)?;
@@ -244,13 +292,24 @@ impl Pool {
                 self.reach(Point::CloneFrozen)?;
                 let copied = backend.copy(&origin.image(&source), &partial, shape, still.limit());
                 copied.map_err(|error| too_slow(error, id, still.limit()))?;
-                still.release()?;
+                still.release()
             }
         }
-        self.reach(Point::CreateMade)?;
-        let mark = Mark::volume(&Volume { phase: Phase::Ready, ..volume.clone() });
-        let points = [Point::CreateMarked, Point::CreateRenamed];
-        self.put_in_place(&mark, &partial, &self.image(volume), backend, points)
+    }
+
+    /// Deletes the image of a volume and the space that is held for it.
+    fn delete_image(&self, volume: &Volume) -> Result<(), Error> {
+        let image = self.lock_image(volume)?;
+        self.remove_reserve(&volume.image)?;
+        image.delete()
+    }
+
+    /// How a volume gets the bytes of its source: blocks are shared within a pool only.
+    fn copier(&self, volume: &Volume, origin: &Self) -> &'static dyn Backend {
+        match std::ptr::eq(self, origin) {
+            true => self.backend(volume.backend),
+            false => self.backend(BackendKind::ImageCopy),
+        }
     }
 
     /// What a volume takes over from a source on another pool; `None` if its source is here, or it has none.
@@ -270,7 +329,7 @@ impl Pool {
     fn abandon_volume(&self, volume: &Volume) {
         let id = volume.id.clone();
         let undone = remove(&self.layout.in_the_making(&volume.image))
-            .and_then(|()| self.lock_image(volume)?.delete())
+            .and_then(|()| self.delete_image(volume))
             .and_then(|()| {
                 self.store.update(move |draft| {
                     draft.remove::<Volume>(&id);
@@ -281,22 +340,6 @@ impl Pool {
             tracing::warn!(volume = volume.id, %error, "a volume that could not be made is still promised");
         }
     }
-}
-
-/// Refuses what the pool has no room for, and anything at all once it is below its floor.
-pub(super) fn room_for(
-    state: &State,
-    root: &std::path::Path,
-    floor: Option<u64>,
-    wanted: u64,
-) -> Result<(), Error> {
-    let (disk, floor) = disk(root, floor)?;
-    let account = Account::of(state, disk, floor);
-    if account.below_floor() {
-        return Err(Error::BelowFloor { available: disk.available, floor });
-    }
-    let free = account.capacity();
-    if wanted > free { Err(Error::Full { free, wanted }) } else { Ok(()) }
 }
 
 /// Puts a record, and gives it as it is kept.
@@ -339,7 +382,13 @@ fn heritage(
     default: BackendKind,
 ) -> Result<Heritage, Error> {
     Ok(match source {
-        None => Heritage { content: CopyContent::Blank, family: None, backend: default, size: 0 },
+        None => Heritage {
+            content: CopyContent::Blank,
+            family: None,
+            backend: default,
+            size: 0,
+            blocks: Blocks::Shared,
+        },
         Some(Source::Snapshot(id)) => {
             let snapshot =
                 draft.snapshots.get(id).filter(|snapshot| snapshot.phase == Phase::Ready);
@@ -349,6 +398,7 @@ fn heritage(
                 family: Some(snapshot.family.clone()),
                 backend: snapshot.backend,
                 size: snapshot.size,
+                blocks: snapshot.blocks,
             }
         }
         Some(Source::Volume(id)) => {
@@ -359,6 +409,7 @@ fn heritage(
                 family: Some(volume.family.clone()),
                 backend: volume.backend,
                 size: volume.capacity,
+                blocks: volume.blocks,
             }
         }
     })

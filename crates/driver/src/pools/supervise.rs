@@ -1,4 +1,4 @@
-//! The task that tries pools again, and the tasks that belong to each pool.
+//! The task that tries pools again, and the task of each pool that keeps limits and unshares copies.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Pools, ServedPool};
-use crate::node::keep_limits;
+use crate::{node::keep_limits, unsharing::keep_unshared};
 
 /// How often a pool that is not served is tried again, and a pool that leaves.
 const RETRY: Duration = Duration::from_secs(5);
@@ -67,9 +67,12 @@ impl Pools {
 }
 
 fn keep(served: &ServedPool, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
-    let (name, limits) = (served.name.clone(), keep_limits(served.node.clone(), stop));
+    let name = served.name.clone();
+    let unsharing = keep_unshared(served.pool.clone(), stop.clone());
+    let limits = keep_limits(served.node.clone(), stop);
     async move {
-        if let Err(error) = limits.await {
+        let (kept, ()) = tokio::join!(limits, unsharing);
+        if let Err(error) = kept {
             tracing::warn!(pool = name, %error, "limits of volumes do not reach containers that start later");
         }
     }

@@ -28,7 +28,7 @@ use super::{DEFAULT_SIZE, Driver, GRANULARITY, SMALLEST, usage};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::node::{Ailment, Applied, NodeVolumes};
-use crate::pool::{AttachLimit, NewVolume, Pool};
+use crate::pool::{AttachLimit, Kind, NewVolume, Pool};
 use crate::pools::ServedPool;
 use crate::record::{self, Access, Attachment, Content, Source};
 
@@ -234,19 +234,21 @@ impl CapacityReport for Driver {
         if served.pool.settings().drain {
             return Ok(AvailableCapacity::default());
         }
+        if !served.pool.settings().kinds.allow(Kind::of(class.thin)) {
+            let maximum_volume_size = Some(0);
+            return Ok(AvailableCapacity { maximum_volume_size, ..Default::default() });
+        }
         let account = self.looking(&served, |pool, _| pool.account()).await?;
         let whole_blocks = |bytes: u64| bytes / GRANULARITY * GRANULARITY;
-        let available = whole_blocks(account.capacity());
-        let largest = match class.thin {
+        let largest = whole_blocks(match class.thin {
             _ if account.below_floor() => 0,
-            // A thin volume is bound by the disk, not by what is left of it.
-            true => whole_blocks(account.disk.total),
-            false => available,
-        };
+            true => account.thin_capacity(),
+            false => account.capacity(),
+        });
         let asked = asked_filesystem(&request.capabilities, &class);
         let smallest = smallest(&request.capabilities, asked);
         Ok(AvailableCapacity {
-            available,
+            available: largest,
             // One that is too small for its filesystem cannot be made.
             maximum_volume_size: Some(if largest < smallest { 0 } else { largest }),
             minimum_volume_size: Some(smallest),

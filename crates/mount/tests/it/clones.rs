@@ -1,7 +1,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use wharf_mount::{Error, Filesystem, clone, extents, space, sync};
+use wharf_mount::{Error, Filesystem, clone, extents, space, sync, unshare};
 
 use crate::bench::{MIB, bench};
 
@@ -86,4 +86,55 @@ fn preallocated_blocks_are_unwritten_and_holes_are_not_listed() {
     let extents = extents::map(&file, true).unwrap();
     assert!(extents.iter().all(|extent| extent.unwritten), "{extents:?}");
     assert_eq!(extents.iter().map(|extent| extent.length).sum::<u64>(), MIB);
+}
+
+/// Takes all that is left of a filesystem.
+fn fill(pool: &std::path::Path) {
+    let file = File::create(pool.join("filler")).unwrap();
+    let mut size = 0;
+    for step in [16 * MIB, MIB, 4096] {
+        while space::allocate(&file, size + step, true).is_ok() {
+            size += step;
+        }
+    }
+}
+
+#[test]
+fn a_copy_gets_reserved_blocks_of_its_own_on_a_full_disk() {
+    const SIZE: u64 = 32 * MIB;
+    let Some(bench) = bench(&["mkfs.xfs"]) else { return };
+    let (_, pool) = bench.mounted("pool", Filesystem::Xfs, 300 * MIB);
+    let open = |name: &str| {
+        let path = pool.join(name);
+        File::options().read(true).write(true).create_new(true).open(path).unwrap()
+    };
+    let (src, dst, reserve, pin) = (open("src"), open("dst"), open("reserve"), open("pin"));
+    let whole = vec![5; usize::try_from(SIZE).unwrap()];
+    space::allocate(&src, 2 * SIZE, true).unwrap();
+    src.write_all_at(&whole, 0).unwrap();
+    space::allocate(&reserve, 2 * SIZE, true).unwrap();
+    clone::reflink(&src, &dst).unwrap();
+
+    // What was allocated and never written is not shared.
+    let shared = unshare::shared(&dst, 0..2 * SIZE).unwrap();
+    assert_eq!(shared, [0..SIZE]);
+    assert_eq!(unshare::shared(&dst, MIB..2 * MIB).unwrap(), [MIB..2 * MIB]);
+    unshare::keep_only(&reserve, &shared).unwrap();
+    assert_eq!(space::allocated(&reserve).unwrap(), SIZE);
+    fill(&pool);
+    unshare::copy(&dst, &reserve, &shared).unwrap();
+    unshare::reflink(&dst, &pin, &shared).unwrap();
+    unshare::reflink(&reserve, &dst, &shared).unwrap();
+    dst.sync_all().unwrap();
+    pin.set_len(0).unwrap();
+    assert_eq!(unshare::shared(&src, 0..SIZE).unwrap(), []);
+    assert_eq!(unshare::shared(&reserve, 0..SIZE).unwrap(), shared);
+    reserve.set_len(0).unwrap();
+    assert_eq!(unshare::shared(&dst, 0..SIZE).unwrap(), []);
+
+    src.write_all_at(&vec![6; whole.len()], 0).unwrap();
+    src.sync_all().unwrap();
+    let mut found = vec![0; whole.len()];
+    dst.read_exact_at(&mut found, 0).unwrap();
+    assert!(found == whole);
 }

@@ -73,3 +73,25 @@ fn another_filesystem_than_expected_is_named() {
     let error = fits(Filesystem::Xfs, &attached.path).unwrap_err().to_string();
     assert!(error.contains("expected xfs, found ext4"), "{error}");
 }
+
+/// XFS asks for free space as large as the whole range, whatever is allocated in it already.
+#[test]
+fn a_file_grows_into_the_last_free_space_of_its_filesystem() {
+    let Some(bench) = bench(&["mkfs.xfs"]) else { return };
+    let (_, pool) = bench.mounted("pool", Filesystem::Xfs, 300 * MIB);
+    let file = File::options().read(true).write(true).create_new(true).open(pool.join("file"));
+    let file = file.unwrap();
+    let available = space::usage(&pool).unwrap().available;
+    let large = available / 4 * 3 / MIB * MIB;
+    space::allocate(&file, large, true).unwrap();
+    let grown = large + 16 * MIB;
+    for _ in 0..2 {
+        space::allocate(&file, grown, true).unwrap();
+        assert_eq!(space::size(&file).unwrap(), grown);
+        assert_eq!(space::allocated(&file).unwrap(), grown);
+    }
+    // Only what is missing is asked for.
+    space::discard(&file, MIB..9 * MIB).unwrap();
+    space::allocate(&file, grown, true).unwrap();
+    assert_eq!(space::allocated(&file).unwrap(), grown);
+}

@@ -19,7 +19,7 @@ use wharf_driver::config::{PoolConfig, PoolFlag};
 use wharf_driver::metrics::PoolMetrics;
 use wharf_driver::node::{InlineLimits, NodeOptions};
 use wharf_driver::points::Point;
-use wharf_driver::pool::PoolSettings;
+use wharf_driver::pool::{Kinds, PoolSettings, Share, ThinRatio};
 use wharf_driver::pools::{Pools, PoolsOptions};
 use wharf_driver::service::{Driver, Identity};
 use wharf_driver::state_dir::StateDir;
@@ -53,6 +53,15 @@ pub(crate) struct Serve {
     /// Bytes of each pool that are never promised; a hundredth of it by default, at least 64Mi and at most 10Gi
     #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "config")]
     floor: Option<u64>,
+    /// Kinds of volumes that may be created: thick, thin or thick,thin. Volumes that exist are served whatever their kind
+    #[arg(long, value_name = "KINDS", default_value_t, conflicts_with = "config")]
+    kinds: Kinds,
+    /// Bytes of thin volumes that may be promised per byte of the pool, such as 10 or 1.5
+    #[arg(long, value_name = "RATIO", default_value = "10", conflicts_with = "config")]
+    thin_ratio: ThinRatio,
+    /// Free space below which no thin volume is created, copied or grown: a percentage of the pool, or a size such as 2Gi
+    #[arg(long, value_name = "SHARE", default_value_t, conflicts_with = "config")]
+    thin_floor: Share,
     /// How long a mounted filesystem may stand still while a pool without reflinks copies it
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     freeze_limit: Duration,
@@ -196,7 +205,13 @@ impl Serve {
                 "--pool-image is for one --pool: give several pools their images in --config"
             );
         }
-        let settings = PoolSettings { floor: self.floor, ..PoolSettings::default() };
+        let settings = PoolSettings {
+            kinds: self.kinds,
+            floor: self.floor,
+            thin_ratio: self.thin_ratio,
+            thin_floor: self.thin_floor,
+            drain: false,
+        };
         let config = |flag: &PoolFlag| PoolConfig {
             name: flag.name.clone(),
             folder: flag.folder.clone(),

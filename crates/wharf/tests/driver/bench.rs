@@ -162,7 +162,7 @@ impl Bench {
 
     /// The images of volumes and snapshots, and whatever else is in the pool's folders.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let folders = ["volumes", "snapshots", "partial", "quarantine", "ephemeral"];
+        let folders = ["volumes", "snapshots", "partial", "quarantine", "ephemeral", "reserve"];
         let folders = folders.map(|name| self.images().join(name));
         let mut files: Vec<_> =
             folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().collect();

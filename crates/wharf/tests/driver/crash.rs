@@ -31,8 +31,8 @@ const CALLS: [&str; 17] = [
 ];
 
 /// What the names of points begin with that are no part of such a life on every pool: `devices.rs` cuts a stage at the
-/// first, `offline.rs` at the second.
-const ELSEWHERE: [&str; 2] = ["Replay", "Rework"];
+/// first, `offline.rs` at the second, and `unshare_crashes.rs` copies at the others.
+const ELSEWHERE: [&str; 4] = ["Replay", "Rework", "Reserve", "Unshare"];
 
 /// Each of these but the first of a line is reached by the start after the crash before it.
 const RECOVERIES: [&[Point]; 5] = [

@@ -175,6 +175,7 @@ async fn volumes_are_deleted_from_a_pool_that_others_filled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_pool_tells_that_nothing_can_be_made_thin_or_thick_and_why() {
     let Some(bench) = Bench::new(POOL) else { return };
+    let bench = bench.flag("--kinds", "thick,thin");
     let driver = bench.start().await;
     let thin = [("thin", "true")];
     let told = driver.capacity_of(&thin).await.unwrap();

@@ -28,3 +28,6 @@ mod running;
 mod sanity;
 mod soak;
 mod thick;
+mod thin;
+mod unshare;
+mod unshare_crashes;

@@ -70,6 +70,7 @@ async fn assert_grown(bench: &Bench, driver: &Running, usage: &Usage, case: &str
 
 async fn survives_a_cut(pool: PoolKind, program: &str) {
     let Some(bench) = Bench::new(pool) else { return };
+    let bench = bench.flag("--kinds", "thick,thin");
     let mut cuts = 0;
     for seconds in ["0.001", "0.003", "0.006", "0.012", "0.025", "0.05", "0.1"] {
         let case = format!("{pool:?}, {program} killed after {seconds} s");
@@ -112,6 +113,7 @@ async fn a_check_that_is_killed_leaves_the_volume_as_it_was() {
 async fn a_growth_that_takes_too_long_is_undone_at_once() {
     for pool in [PoolKind::Copy, PoolKind::Reflink(4096)] {
         let Some(bench) = Bench::new(pool) else { return };
+        let bench = bench.flag("--kinds", "thick,thin");
         let folder = cutting(&bench, "resize2fs", "0.02");
         let script = folder.join("resize2fs");
         // Cut in the middle, it hangs, and the driver's limit ends it.
@@ -137,6 +139,7 @@ async fn a_growth_that_takes_too_long_is_undone_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_dies_while_a_copy_is_grown_leaves_the_volume_as_it_was() {
     let Some(bench) = Bench::new(PoolKind::Reflink(4096)) else { return };
+    let bench = bench.flag("--kinds", "thick,thin");
     for point in ["ReworkCopied", "ReworkDone", "ReworkMarked", "ReworkRenamed"] {
         let mut driver = bench.start_with(&["--fault", &format!("kill:{point}")]).await;
         let usage = to_be_grown(&bench, &driver).await;

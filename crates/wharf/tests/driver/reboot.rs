@@ -123,6 +123,7 @@ async fn an_unpublish_after_a_reboot_removes_the_target_of_before() {
 async fn a_lost_state_file_is_rebuilt_from_the_images() {
     for pool in [PoolKind::Copy, POOL] {
         let Some(bench) = Bench::new(pool) else { return };
+        let bench = bench.flag("--kinds", "thick,thin");
         let driver = bench.start().await;
         let written = Written::new(&bench, &driver).await;
         let (a, b) = (&written.mounted, &written.device);

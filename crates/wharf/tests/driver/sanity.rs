@@ -60,6 +60,13 @@ async fn mounts_on_reflink_have_the_full_score() {
     has_full_score(POOL, Access::Mount, false).await;
 }
 
+/// Where copies get blocks of their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn mounts_beside_thin_volumes_have_the_full_score() {
+    let Some(bench) = Bench::new(POOL) else { return };
+    bench_has_full_score(&bench.flag("--kinds", "thick,thin"), Access::Mount, false, &[]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn mounts_on_split_sockets_have_the_full_score() {
     has_full_score(PoolKind::Copy, Access::Mount, true).await;

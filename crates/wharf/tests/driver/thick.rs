@@ -52,6 +52,7 @@ async fn a_discard_takes_no_space_from_a_thick_volume() {
     for pool in POOLS {
         for raw in [true, false] {
             let Some(bench) = Bench::new(pool) else { return };
+            let bench = bench.flag("--kinds", "thick,thin");
             let driver = bench.start().await;
             for thin in [false, true] {
                 let (usage, image) = staged(&bench, &driver, thin, raw).await;
@@ -124,6 +125,7 @@ async fn a_thick_volume_is_overwritten_on_a_full_pool() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_btrfs_thick_volumes_are_copied_and_thin_ones_share_blocks() {
     let Some(bench) = Bench::new(PoolKind::Btrfs(2048)) else { return };
+    let bench = bench.flag("--kinds", "thick,thin");
     let driver = bench.start().await;
     for (thin, backend) in [(false, "image-copy"), (true, "image-reflink thin")] {
         let (usage, _) = staged(&bench, &driver, thin, false).await;

@@ -7,6 +7,10 @@ use crate::store::State;
 const GIB: u64 = 1 << 30;
 const DISK: Disk = Disk { total: 100 * GIB, available: 100 * GIB };
 
+fn with_floor(bytes: u64) -> PoolSettings {
+    PoolSettings { floor: Some(bytes), ..PoolSettings::default() }
+}
+
 fn state(volumes: Vec<Volume>, snapshots: Vec<Snapshot>) -> State {
     let mut state = State::default();
     for volume in volumes {
@@ -22,7 +26,7 @@ fn state(volumes: Vec<Volume>, snapshots: Vec<Snapshot>) -> State {
 fn a_thick_volume_is_owed_its_size_and_has_it() {
     let state = state(vec![volume("a", 10 * GIB)], vec![]);
     let disk = Disk { available: 90 * GIB, ..DISK };
-    let account = Account::of(&state, disk, GIB);
+    let account = Account::of(&state, disk, &with_floor(GIB));
     assert_eq!((account.promised, account.written), (10 * GIB, 10 * GIB));
     assert_eq!(account.capacity(), 89 * GIB);
 }
@@ -32,7 +36,7 @@ fn a_snapshot_is_owed_as_much_again_though_it_shares_every_block() {
     let volume = volume("a", 10 * GIB);
     let cut = snapshot("s", &volume);
     let disk = Disk { available: 90 * GIB, ..DISK };
-    let account = Account::of(&state(vec![volume], vec![cut]), disk, 0);
+    let account = Account::of(&state(vec![volume], vec![cut]), disk, &with_floor(0));
     assert_eq!((account.promised, account.written), (20 * GIB, 10 * GIB));
     assert_eq!(account.capacity(), 80 * GIB);
 }
@@ -44,7 +48,7 @@ fn a_snapshot_that_is_a_copy_is_owed_its_size_until_it_is_made() {
     let making = Snapshot { phase: Phase::Creating, ..made.clone() };
     for (cut, available, capacity) in [(making, 90 * GIB, 80 * GIB), (made, 80 * GIB, 80 * GIB)] {
         let disk = Disk { available, ..DISK };
-        let account = Account::of(&state(vec![copied.clone()], vec![cut]), disk, 0);
+        let account = Account::of(&state(vec![copied.clone()], vec![cut]), disk, &with_floor(0));
         assert_eq!(account.capacity(), capacity);
     }
 }
@@ -70,13 +74,13 @@ proptest::proptest! {
             rows.push(row);
         }
         let disk = Disk { available: DISK.total - taken, ..DISK };
-        let account = Account::of(&state(rows.clone(), cuts.clone()), disk, floor * GIB);
+        let account = Account::of(&state(rows.clone(), cuts.clone()), disk, &with_floor(floor * GIB));
         let capacity = account.capacity();
         proptest::prop_assert_eq!(capacity, DISK.total - taken - owed - floor * GIB);
         // The largest volume is made: then there is nothing more to promise, and all that is owed still fits.
         rows.push(volume("largest", capacity));
         let disk = Disk { available: disk.available - capacity, ..disk };
-        let account = Account::of(&state(rows, cuts), disk, floor * GIB);
+        let account = Account::of(&state(rows, cuts), disk, &with_floor(floor * GIB));
         proptest::prop_assert_eq!(account.capacity(), 0);
         proptest::prop_assert_eq!(disk.available, owed + floor * GIB);
     }
@@ -89,7 +93,7 @@ fn what_is_in_the_making_is_owed_and_not_yet_there() {
     let mut expanding = volume("b", 10 * GIB);
     expanding.phase = Phase::Expanding { to: 15 * GIB };
     let disk = Disk { available: 90 * GIB, ..DISK };
-    let account = Account::of(&state(vec![creating, expanding], vec![]), disk, 0);
+    let account = Account::of(&state(vec![creating, expanding], vec![]), disk, &with_floor(0));
     assert_eq!((account.promised, account.written), (25 * GIB, 10 * GIB));
     assert_eq!(account.capacity(), 75 * GIB);
 }
@@ -98,17 +102,60 @@ fn what_is_in_the_making_is_owed_and_not_yet_there() {
 fn a_thin_volume_is_owed_nothing() {
     let mut thin = volume("a", 200 * GIB);
     thin.thin = true;
-    let account = Account::of(&state(vec![thin], vec![]), DISK, 0);
+    let account = Account::of(&state(vec![thin], vec![]), DISK, &with_floor(0));
     assert_eq!(account.capacity(), 100 * GIB);
 }
 
 #[test]
 fn what_others_take_of_the_disk_cannot_be_promised() {
     let disk = Disk { available: 3 * GIB, ..DISK };
-    let account = Account::of(&State::default(), disk, GIB);
+    let account = Account::of(&State::default(), disk, &with_floor(GIB));
     assert_eq!(account.capacity(), 2 * GIB);
     assert!(!account.below_floor());
-    let full = Account::of(&State::default(), Disk { available: GIB / 2, ..DISK }, GIB);
+    let full =
+        Account::of(&State::default(), Disk { available: GIB / 2, ..DISK }, &with_floor(GIB));
     assert_eq!(full.capacity(), 0);
     assert!(full.below_floor());
+}
+
+#[test]
+fn a_copy_with_blocks_of_its_own_is_owed_nothing_more() {
+    let row = volume("a", 10 * GIB);
+    for blocks in [Blocks::Unsharing { bytes: GIB }, Blocks::Own] {
+        let cut = Snapshot { blocks, family: "s".into(), ..snapshot("s", &row) };
+        let clone = Volume { blocks, ..volume("c", 10 * GIB) };
+        let disk = Disk { available: 70 * GIB, ..DISK };
+        let account =
+            Account::of(&state(vec![row.clone(), clone], vec![cut]), disk, &with_floor(0));
+        assert_eq!((account.promised, account.written), (20 * GIB, 20 * GIB));
+        assert_eq!(account.capacity(), 70 * GIB);
+    }
+    let making = Snapshot {
+        blocks: Blocks::Unsharing { bytes: 10 * GIB },
+        phase: Phase::Creating,
+        ..snapshot("s", &row)
+    };
+    let disk = Disk { available: 90 * GIB, ..DISK };
+    let account = Account::of(&state(vec![row], vec![making]), disk, &with_floor(0));
+    assert_eq!(account.capacity(), 80 * GIB);
+}
+
+#[test]
+fn thin_volumes_are_bound_by_ratio_disk_and_floor() {
+    let settings = PoolSettings {
+        thin_ratio: "1.5".parse().expect("a ratio"),
+        thin_floor: "10%".parse().expect("a share"),
+        ..with_floor(0)
+    };
+    let thin = |id: &str, size| Volume { thin: true, ..volume(id, size * GIB) };
+    let growing = Volume { phase: Phase::Expanding { to: 60 * GIB }, ..thin("b", 40) };
+    let some = state(vec![thin("a", 40), growing], vec![]);
+    let account = Account::of(&some, DISK, &settings);
+    assert_eq!((account.thin_promised, account.thin_limit), (100 * GIB, 150 * GIB));
+    assert_eq!(account.thin_capacity(), 50 * GIB);
+    let none = Account::of(&State::default(), DISK, &settings);
+    assert_eq!(none.thin_capacity(), 100 * GIB);
+    let full = Account::of(&some, Disk { available: 10 * GIB - 1, ..DISK }, &settings);
+    assert!(full.below_thin_floor());
+    assert_eq!(full.thin_capacity(), 0);
 }

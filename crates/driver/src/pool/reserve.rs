@@ -1,0 +1,120 @@
+//! Space that is held for a copy from before it is made until it has blocks of its own.
+//!
+//! A reserve is a file beside the images with blocks exactly where the copy shares its blocks with others. From its end to
+//! its start these blocks move into the copy, and the reserve becomes shorter: its length says how far that has come. So
+//! nobody else can take the space meanwhile, however full the disk is.
+
+use std::{fs::File, io::ErrorKind, path::Path};
+
+use wharf_mount::{space, sync, unshare};
+
+use super::{Pool, recover::files, remove};
+use crate::{error::Error, points::Point, private, record::Blocks};
+
+impl Pool {
+    /// Allocates all that a copy of `size` bytes can share with its source, before the copy is made.
+    ///
+    /// # Errors
+    /// When the disk is full; then nothing is left.
+    pub(super) fn make_reserve(&self, image: &str, size: u64) -> Result<(), Error> {
+        self.fill_reserve(image, |file| Ok(space::allocate(file, size, true)?))?;
+        self.reach(Point::ReserveMade)
+    }
+
+    /// Gives back what the copy at `path` does not share, and says whose its blocks are.
+    pub(super) fn trim_reserve(&self, image: &str, path: &Path) -> Result<Blocks, Error> {
+        let copy = File::open(path).map_err(Error::file("open image", path))?;
+        let shared = unshare::shared(&copy, 0..space::size(&copy)?)?;
+        let blocks = match unshare::length(&shared) {
+            0 => {
+                self.remove_reserve(image)?;
+                Blocks::Own
+            }
+            bytes => {
+                let (reserve, path) = self.open_reserve(image)?;
+                unshare::keep_only(&reserve, &shared)?;
+                reserve.sync_all().map_err(Error::file("flush reserve", path))?;
+                Blocks::Unsharing { bytes }
+            }
+        };
+        self.reach(Point::ReserveTrimmed)?;
+        Ok(blocks)
+    }
+
+    /// Allocates what an existing copy shares now. Bytes that it shares are returned; with none there is no reserve.
+    ///
+    /// # Errors
+    /// When the disk is full; then nothing is left.
+    pub(super) fn reserve_shared(&self, image: &str, copy: &File) -> Result<u64, Error> {
+        let shared = unshare::shared(copy, 0..space::size(copy)?)?;
+        if shared.is_empty() {
+            self.remove_reserve(image)?;
+            return Ok(0);
+        }
+        self.fill_reserve(image, |file| Ok(unshare::allocate(file, &shared)?))?;
+        let (reserve, path) = self.open_reserve(image)?;
+        reserve.sync_all().map_err(Error::file("flush reserve", path))?;
+        sync::folder(&self.layout.reserves())?;
+        self.reach(Point::ReserveMade)?;
+        Ok(unshare::length(&shared))
+    }
+
+    /// Removes the reserve of an image, if there is one. Its space is free at once.
+    pub(super) fn remove_reserve(&self, image: &str) -> Result<(), Error> {
+        for path in [self.layout.reserve(image), self.layout.pin(image)] {
+            let emptied = File::options().write(true).open(&path).and_then(|file| file.set_len(0));
+            match emptied {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(Error::file("empty reserve", path)(error)),
+                Ok(()) => remove(&path)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes reserves of images that are not being unshared.
+    pub(super) fn remove_stray_reserves(&self) -> Result<(), Error> {
+        let wanted: Vec<_> = self.store.read(|state| {
+            let volumes = state.volumes.iter().filter(|it| it.blocks.is_unsharing());
+            let volumes = volumes.filter(|it| it.is_whole()).map(|it| it.image.clone());
+            let snapshots = state.snapshots.iter().filter(|it| it.blocks.is_unsharing());
+            volumes.chain(snapshots.map(|it| it.image.clone())).collect()
+        });
+        for path in files(&self.layout.reserves())? {
+            let image = path.file_stem().unwrap_or_default().to_string_lossy();
+            if !wanted.iter().any(|it| *it == image) {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that an image still needs; nothing is held for one without a reserve.
+    pub(super) fn reserve_left(&self, image: &str) -> u64 {
+        let reserve = File::open(self.layout.reserve(image));
+        reserve.ok().and_then(|file| space::allocated(&file).ok()).unwrap_or(0)
+    }
+
+    pub(super) fn open_reserve(&self, image: &str) -> Result<(File, std::path::PathBuf), Error> {
+        let path = self.layout.reserve(image);
+        let file = File::options().read(true).write(true).open(&path);
+        Ok((file.map_err(Error::file("open reserve", &path))?, path))
+    }
+
+    fn fill_reserve(
+        &self,
+        image: &str,
+        fill: impl FnOnce(&File) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.remove_reserve(image)?;
+        let create = |path: &Path| {
+            let file = private::options().read(true).write(true).create_new(true).open(path);
+            file.map_err(Error::file("create reserve", path))
+        };
+        // The pin, too, is made now: a full disk takes no new file.
+        let made = create(&self.layout.pin(image))
+            .and_then(|_| create(&self.layout.reserve(image)))
+            .and_then(|file| fill(&file));
+        made.inspect_err(|_| drop(self.remove_reserve(image)))
+    }
+}

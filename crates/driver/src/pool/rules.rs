@@ -1,0 +1,72 @@
+//! What a pool takes on: kinds of volumes, room for them, and whether their copies may share blocks.
+
+use std::path::PathBuf;
+
+use super::{Account, Kind, Pool, PoolSettings, disk, sharing::Ground};
+use crate::{error::Error, store::State};
+
+/// The rules of a pool at one moment, for changes of its state.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    root: PathBuf,
+    settings: PoolSettings,
+    ground: Ground,
+}
+
+/// What a request takes of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Bytes that are promised.
+    pub(super) promised: u64,
+    /// Bytes by which thin volumes become larger; `None` if nothing thin is created or grown.
+    pub(super) thin: Option<u64>,
+}
+
+impl Pool {
+    pub(super) fn rules(&self) -> Rules {
+        let root = self.layout.root().to_owned();
+        Rules { root, settings: self.settings(), ground: self.ground() }
+    }
+}
+
+impl Rules {
+    /// On what ground copies share blocks.
+    pub(super) fn ground(&self) -> Ground {
+        self.ground
+    }
+
+    /// Refuses a new volume of a kind that the pool does not allow.
+    pub(super) fn allow_kind(&self, thin: bool, ephemeral: bool) -> Result<(), Error> {
+        let kinds = self.settings.kinds;
+        if kinds.allow(Kind::of(thin)) {
+            return Ok(());
+        }
+        let field = if ephemeral { "volume_context.thin" } else { "parameters.thin" };
+        let expected = format!(
+            "{}; the pool allows {kinds} volumes only: --kinds thick,thin allows both",
+            !thin
+        );
+        Err(Error::invalid(field, expected))
+    }
+
+    /// Refuses what the pool has no room for, anything at all once it is below its floor, and anything thin below the thin
+    /// floor or beyond the thin ratio.
+    pub(super) fn room_for(&self, state: &State, wanted: Wanted) -> Result<(), Error> {
+        let account = Account::of(state, disk(&self.root)?, &self.settings);
+        let available = account.disk.available;
+        if account.below_floor() {
+            return Err(Error::BelowFloor { available, floor: account.floor });
+        }
+        if let Some(more) = wanted.thin {
+            if account.below_thin_floor() {
+                return Err(Error::BelowThinFloor { available, floor: account.thin_floor });
+            }
+            let (promised, limit) = (account.thin_promised, account.thin_limit);
+            if more > 0 && promised.saturating_add(more) > limit {
+                return Err(Error::ThinFull { promised, wanted: more, limit });
+            }
+        }
+        let (free, wanted) = (account.capacity(), wanted.promised);
+        if wanted > free { Err(Error::Full { free, wanted }) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,95 @@
+use super::*;
+use crate::record::fixtures::{snapshot, volume};
+use crate::record::{Access, Stage, Usage};
+
+fn ground(kinds: &str) -> Ground {
+    let kinds = kinds.parse().expect(kinds);
+    Ground { kinds, own_filesystem: true, copy_on_write: false }
+}
+
+fn state_of(volumes: &[Volume], snapshots: &[Snapshot]) -> State {
+    let mut state = State::default();
+    volumes.iter().for_each(|it| state.volumes.put(it.clone()));
+    snapshots.iter().for_each(|it| state.snapshots.put(it.clone()));
+    state
+}
+
+fn thin(id: &str) -> Volume {
+    Volume { thin: true, ..volume(id, 8) }
+}
+
+fn clone_of(source: &Volume, id: &str) -> Volume {
+    Volume { family: source.family.clone(), ..volume(id, 8) }
+}
+
+fn ids(copies: &[SharedCopy]) -> Vec<&str> {
+    copies.iter().map(|it| it.id.as_str()).collect()
+}
+
+#[test]
+fn blocks_stay_shared_only_where_nobody_else_can_take_the_space() {
+    let thick = state_of(&[volume("a", 8)], &[snapshot("s", &volume("a", 8))]);
+    let with_thin = state_of(&[volume("a", 8), thin("b")], &[]);
+    let with_thin_snapshot = state_of(&[volume("a", 8)], &[snapshot("s", &thin("gone"))]);
+    let shared_disk = Ground { own_filesystem: false, ..ground("thick") };
+    for (ground, state, may) in [
+        (ground("thick"), &thick, true),
+        (ground("thick,thin"), &thick, false),
+        (ground("thin"), &thick, false),
+        (shared_disk, &thick, false),
+        (ground("thick"), &with_thin, false),
+        (ground("thick"), &with_thin_snapshot, false),
+    ] {
+        assert_eq!(ground.may_share(state), may, "{ground:?}");
+    }
+}
+
+#[test]
+fn a_copy_gets_its_own_blocks_if_a_thick_volume_would_share_them() {
+    let state = state_of(&[volume("a", 8), thin("b")], &[]);
+    let of = |family, blocks| Origin { family, blocks };
+    let unsharing = Blocks::Unsharing { bytes: 8 };
+    let both = ground("thick,thin");
+    for (origin, thick, must) in [
+        (of("a", Blocks::Shared), false, true),
+        (of("a", Blocks::Shared), true, true),
+        (of("b", Blocks::Shared), true, true),
+        (of("b", Blocks::Shared), false, false),
+        (of("s", Blocks::Own), false, false),
+        (of("s", unsharing), false, true),
+    ] {
+        assert_eq!(both.must_unshare(&state, origin, thick), must, "{origin:?}, thick {thick}");
+    }
+    let btrfs = Ground { copy_on_write: true, ..both };
+    assert!(!btrfs.must_unshare(&state, of("a", Blocks::Shared), true));
+    let thick = state_of(&[volume("a", 8)], &[]);
+    assert!(!ground("thick").must_unshare(&thick, of("a", Blocks::Shared), true));
+    assert!(ground("thick").must_unshare(&thick, of("a", unsharing), false));
+}
+
+#[test]
+fn what_was_shared_is_unshared_once_it_must_not_be() {
+    let a = volume("a", 8);
+    let (cut, clone) = (snapshot("s", &a), clone_of(&a, "c"));
+    let own = Snapshot { blocks: Blocks::Own, family: "own".into(), ..snapshot("own", &a) };
+    let copied = Volume { backend: BackendKind::ImageCopy, ..volume("copied", 8) };
+    let cut_of_copy = snapshot("copy", &copied);
+    let alone = thin("thin");
+    let cut_of_thin = snapshot("thin-cut", &alone);
+    let volumes = [a.clone(), clone.clone(), copied, alone];
+    let state = state_of(&volumes, &[cut.clone(), own, cut_of_copy, cut_of_thin]);
+    assert_eq!(ids(&ground("thick,thin").to_unshare(&state)), ["c", "s"]);
+
+    let thick = state_of(&[a.clone(), clone.clone()], std::slice::from_ref(&cut));
+    assert_eq!(ground("thick").to_unshare(&thick), []);
+    // A volume in use cannot be unshared: another one of its family is.
+    let usage =
+        Usage { mode: wharf_csi_sdk::types::AccessMode::SingleNodeWriter, access: Access::Block };
+    let stage = Stage { path: "/stage".into(), usage, read_only: false, complete: true };
+    let used = Volume { stage: Some(stage), ..clone };
+    let in_use = state_of(&[a, used], &[]);
+    assert_eq!(ids(&ground("thick,thin").to_unshare(&in_use)), ["a"]);
+    // Snapshots whose volume is gone hold nobody up.
+    let orphans = state_of(&[], &[cut.clone(), Snapshot { id: "t".into(), ..cut }]);
+    assert_eq!(ground("thick,thin").to_unshare(&orphans), []);
+}

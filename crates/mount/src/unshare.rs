@@ -1,0 +1,126 @@
+//! Blocks that two files share: which ones they are, and how one of the files gets others in their place.
+
+use std::{fs::File, num::NonZeroU64, ops::Range, os::unix::fs::FileExt};
+
+use rustix::fs::{Advice, fadvise};
+
+use crate::{Error, Result, extents, space, sys};
+
+/// Bytes that are read and written at a time.
+const BUFFER: u64 = 1 << 20;
+
+/// The bytes of `file` within `range` that lie in blocks of other files, too; in order, and merged where they touch.
+///
+/// What is not on disk yet is written first.
+pub fn shared(file: &File, range: Range<u64>) -> Result<Vec<Range<u64>>> {
+    mapped(file, range, true)
+}
+
+/// The bytes of `file` within `range` that lie in blocks of no other file, written or not.
+pub fn unshared(file: &File, range: Range<u64>) -> Result<Vec<Range<u64>>> {
+    mapped(file, range, false)
+}
+
+fn mapped(file: &File, range: Range<u64>, shared: bool) -> Result<Vec<Range<u64>>> {
+    let found = extents::map_range(file, range.clone(), true)?;
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for extent in found.into_iter().filter(|extent| extent.shared == shared) {
+        let end = (extent.logical + extent.length).min(range.end);
+        let start = extent.logical.max(range.start);
+        match merged.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ if start < end => merged.push(start..end),
+            _ => {}
+        }
+    }
+    Ok(merged)
+}
+
+/// The bytes of all `ranges`.
+pub fn length(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+/// `ranges` without the bytes of `others`; both in order.
+pub fn without(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut left = Vec::new();
+    for range in ranges {
+        let mut start = range.start;
+        for other in others.iter().filter(|it| it.start < range.end && it.end > range.start) {
+            if start < other.start {
+                left.push(start..other.start);
+            }
+            start = start.max(other.end);
+        }
+        if start < range.end {
+            left.push(start..range.end);
+        }
+    }
+    left
+}
+
+/// The bytes that are both in `ranges` and in `others`; both in order.
+pub fn common(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
+    without(ranges, &without(ranges, others))
+}
+
+/// Allocates blocks for these ranges of `file`; [`Error::is_full`] tells that there was no room for all of them.
+pub fn allocate(file: &File, ranges: &[Range<u64>]) -> Result<()> {
+    ranges.iter().try_for_each(|range| space::allocate_range(file, range.clone()))
+}
+
+/// Gives back all blocks of `file` but those of `ranges`, and ends the file with the last of them.
+pub fn keep_only(file: &File, ranges: &[Range<u64>]) -> Result<()> {
+    let end = ranges.last().map_or(0, |last| last.end);
+    file.set_len(end).map_err(Error::file("shorten", file))?;
+    without(std::slice::from_ref(&(0..end)), ranges)
+        .into_iter()
+        .try_for_each(|gap| space::discard(file, gap))
+}
+
+/// Copies these bytes to the same place of `dst`, which has blocks of its own there, and flushes them.
+pub fn copy(src: &File, dst: &File, ranges: &[Range<u64>]) -> Result<()> {
+    let mut buffer = vec![0; usize::try_from(BUFFER).unwrap_or(0)];
+    for range in ranges {
+        for at in (range.start..range.end).step_by(buffer.len()) {
+            let length = usize::try_from((range.end - at).min(BUFFER)).unwrap_or(0);
+            let bytes = &mut buffer[..length];
+            src.read_exact_at(bytes, at).map_err(Error::file("read", src))?;
+            dst.write_all_at(bytes, at).map_err(Error::file("copy to", dst))?;
+        }
+    }
+    dst.sync_data().map_err(Error::file("flush", dst))
+}
+
+/// Makes `dst` share the blocks of `src` in these ranges, which are whole blocks of both files.
+///
+/// Takes no space but that of the filesystem's own tables. Not atomic over a crash: each block of `dst` is then an old or a
+/// new one.
+pub fn reflink(src: &File, dst: &File, ranges: &[Range<u64>]) -> Result<()> {
+    ranges.iter().try_for_each(|range| {
+        sys::clone::clone_range(src, dst, range.start, range.end - range.start)
+            .map_err(Error::file("clone into", dst))
+    })
+}
+
+/// Drops what the page cache holds of these bytes, which nobody is going to read soon. Only a hint.
+pub fn forget_cached(file: &File, range: Range<u64>) {
+    if let Some(length) = NonZeroU64::new(range.end - range.start) {
+        let _ = fadvise(file, range.start, Some(length), Advice::DontNeed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_taken_from_each_other() {
+        let left = without(&[0..10, 20..30], &[2..4, 8..22, 29..40]);
+        assert_eq!(left, [0..2, 4..8, 22..29]);
+        assert_eq!(without(&[5..6], &[]), [5..6]);
+        assert_eq!(common(&[0..10, 20..30], &[2..4, 8..22]), [2..4, 8..10, 20..22]);
+        assert_eq!(without(&[5..6], std::slice::from_ref(&(0..9))), []);
+        assert_eq!(length(&[0..2, 4..8]), 6);
+    }
+}
