@@ -10,6 +10,7 @@ use super::cut::{Still, too_slow};
 use super::volumes::room_for;
 use super::{Mark, Pool, fresh_id, now, remove};
 use crate::backend::Shape;
+use crate::devices::CopyLock;
 use crate::error::Error;
 use crate::points::Point;
 use crate::record::{Group, Phase, Snapshot, Volume};
@@ -154,17 +155,19 @@ impl Pool {
         let partial = self.layout.in_the_making(&snapshot.image);
         remove(&partial)?;
         let backend = self.backend(snapshot.backend);
+        let lock = self.lock_copy(&volume)?;
         let still = match backend.instant() {
             true => Still::not_held(),
-            false => self.hold_still(&volume, backend)?,
+            false => self.hold_still(&lock, &volume, backend)?,
         };
         self.reach(Point::SnapshotFrozen)?;
         let cut = Snapshot { cut: now(), ..snapshot.clone() };
         let limit = still.limit();
-        self.copy_image(&volume, &cut, limit)
+        self.copy_image(&lock, &volume, &cut, limit)
             .map_err(|error| too_slow(error, &volume.id, limit))?;
         self.reach(Point::SnapshotCut)?;
         still.release()?;
+        drop(lock);
         self.reach(Point::SnapshotThawed)?;
         let ready = Snapshot { phase: Phase::Ready, ..cut };
         let place = self.layout.snapshot(&ready.image);
@@ -176,6 +179,7 @@ impl Pool {
     /// Copies a volume that stands still into a snapshot's image.
     pub(super) fn copy_image(
         &self,
+        _lock: &CopyLock<'_>,
         volume: &Volume,
         snapshot: &Snapshot,
         limit: Option<std::time::Duration>,

@@ -121,6 +121,7 @@ impl Pool {
     pub(super) fn finish_delete(&self, volume: &Volume) -> Result<(), Error> {
         remove(&self.layout.in_the_making(&volume.image))?;
         self.lock_image(volume)?.delete()?;
+        remove(&self.layout.undo(&volume.image))?;
         sync::folder(&self.layout.volumes())?;
         self.reach(Point::DeleteUnlinked)?;
         let id = volume.id.clone();
@@ -221,7 +222,8 @@ impl Pool {
             }
             Some(Source::Volume(id)) => {
                 let source = self.volume(id)?;
-                let still = self.ready_to_copy(&source, backend)?;
+                let lock = self.lock_copy(&source)?;
+                let still = self.ready_to_copy(&lock, &source, backend)?;
                 self.reach(Point::CloneFrozen)?;
                 let copied = backend.copy(&self.image(&source), &partial, shape, still.limit());
                 copied.map_err(|error| too_slow(error, id, still.limit()))?;
