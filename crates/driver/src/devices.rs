@@ -26,10 +26,10 @@ use std::{
 
 use wharf_mount::loopdev::{self, HeldLoop, Loop, LoopOptions};
 
-use locks::{DeviceLock, Locks};
 pub(crate) use locks::{ChangeGuard, CopyLock};
-use look::{Hint, identity, is_replaced, shown_here};
+use locks::{DeviceLock, Locks};
 pub(crate) use look::Place;
+use look::{Hint, identity, is_replaced, shown_here};
 
 use crate::error::Error;
 

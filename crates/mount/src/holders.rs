@@ -29,7 +29,8 @@ struct Process {
 
 /// The holders of `/dev/loop<number>`.
 pub fn of_device(number: u32) -> Holders {
-    let mut holders = Holders { mounts: mounts("/proc/self/mountinfo", number), ..Default::default() };
+    let mut holders =
+        Holders { mounts: mounts("/proc/self/mountinfo", number), ..Default::default() };
     let mut seen: Vec<_> = fs::read_link("/proc/self/ns/mnt").into_iter().collect();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
@@ -66,7 +67,12 @@ fn points(table: &str, number: u32) -> Vec<PathBuf> {
         let mut fields = line.split(' ').skip(2);
         fields.next() == Some(&device) || fields.next() == Some(&node)
     };
-    table.lines().filter(shows).filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from).collect()
+    table
+        .lines()
+        .filter(shows)
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(PathBuf::from)
+        .collect()
 }
 
 /// Whether a process has the device open.
@@ -88,7 +94,8 @@ impl fmt::Display for Holders {
                 processes.iter().map(|it| format!("{} (process {})", it.name, it.id)).collect();
             known.join(", ")
         };
-        let points: Vec<_> = self.mounts.iter().take(MOST).map(|it| it.display().to_string()).collect();
+        let points: Vec<_> =
+            self.mounts.iter().take(MOST).map(|it| it.display().to_string()).collect();
         let mut uses = Vec::new();
         if !points.is_empty() {
             uses.push(format!("mounted at {}", points.join(", ")));

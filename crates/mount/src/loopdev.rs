@@ -95,7 +95,11 @@ pub fn attach(image: &File, options: &LoopOptions) -> Result<HeldLoop> {
         node::ensure(&path, number)?;
         let device = match open(&path, options.read_only) {
             // Somebody took the device away since.
-            Err(error) if matches!(error.errno(), Some(libc::ENXIO | libc::ENODEV | libc::ENOENT)) => continue,
+            Err(error)
+                if matches!(error.errno(), Some(libc::ENXIO | libc::ENODEV | libc::ENOENT)) =>
+            {
+                continue;
+            }
             device => device?,
         };
         match configure(&device, image, options) {

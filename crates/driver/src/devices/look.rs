@@ -143,12 +143,7 @@ fn hold(hints: &[Hint]) -> Result<Vec<HeldLoop>, Error> {
 
 /// The devices of an image: by its inode, by what was attached there before, or by its path if somebody removed or replaced
 /// the file.
-fn of_image(
-    image: &Path,
-    now: Option<Identity>,
-    known: &[Hint],
-    all: &[LoopStatus],
-) -> Vec<Loop> {
+fn of_image(image: &Path, now: Option<Identity>, known: &[Hint], all: &[LoopStatus]) -> Vec<Loop> {
     let removed = PathBuf::from(format!("{} (deleted)", image.display()));
     let own = |status: &&LoopStatus| {
         now == Some(status.loopdev.identity())

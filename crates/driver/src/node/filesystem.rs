@@ -75,7 +75,12 @@ impl NodeVolumes {
         match image.ensure_detached("checked or grown") {
             // The stage takes the device as it is: a detach that waits for its holder is taken back.
             Err(Error::Precondition(reason)) => {
-                tracing::warn!(volume = volume.id, ?work, reason, "skipped work on a volume that others hold");
+                tracing::warn!(
+                    volume = volume.id,
+                    ?work,
+                    reason,
+                    "skipped work on a volume that others hold"
+                );
                 return Ok(());
             }
             detached => detached?,

@@ -96,7 +96,11 @@ impl NodeVolumes {
     pub(super) fn delete_or_leave(&self, volume: &Volume) -> Result<(), Error> {
         match self.delete_ephemeral(volume) {
             Err(Error::Precondition(reason)) => {
-                tracing::warn!(volume = volume.id, reason, "left an inline volume that others hold, removed later");
+                tracing::warn!(
+                    volume = volume.id,
+                    reason,
+                    "left an inline volume that others hold, removed later"
+                );
                 Ok(())
             }
             deleted => deleted,
@@ -106,7 +110,8 @@ impl NodeVolumes {
     /// Removes inline volumes that were left to others and that nobody holds any more.
     fn remove_left(&self) {
         let left: Vec<Arc<Volume>> = self.pool.store().read(|state| {
-            let inline = state.volumes.iter().filter(|volume| volume.ephemeral && volume.is_whole());
+            let inline =
+                state.volumes.iter().filter(|volume| volume.ephemeral && volume.is_whole());
             inline.filter(|volume| !volume.in_use()).cloned().collect()
         });
         for volume in left {

@@ -95,7 +95,11 @@ impl NodeVolumes {
     ) -> Result<(), Error> {
         match self.grow_mounted(filesystem, device, path) {
             Err(Error::Precondition(reason)) => {
-                tracing::warn!(volume = volume.id, reason, "staged a filesystem smaller than its volume");
+                tracing::warn!(
+                    volume = volume.id,
+                    reason,
+                    "staged a filesystem smaller than its volume"
+                );
                 Ok(())
             }
             grown => grown,

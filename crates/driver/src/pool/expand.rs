@@ -90,9 +90,8 @@ impl Pool {
 
     /// Takes the promise of a larger size back, and the part of it that was made.
     fn keep_size(&self, image: &ImageLock<'_>, volume: &Volume) {
-        let kept = image
-            .shorten(volume.capacity)
-            .and_then(|()| self.set_size(volume, volume.capacity));
+        let kept =
+            image.shorten(volume.capacity).and_then(|()| self.set_size(volume, volume.capacity));
         if let Err(error) = kept {
             tracing::warn!(volume = volume.id, %error, "failed to take back an expansion, it stays promised");
         }

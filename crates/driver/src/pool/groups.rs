@@ -227,9 +227,7 @@ fn in_parallel<T: Send>(
             members
                 .iter()
                 .zip(locks)
-                .map(|((volume, snapshot), lock)| {
-                    scope.spawn(move || work(lock, volume, snapshot))
-                })
+                .map(|((volume, snapshot), lock)| scope.spawn(move || work(lock, volume, snapshot)))
                 .collect(),
         )
     })

@@ -1,6 +1,7 @@
 //! An image that is changed as a whole: a kill at any moment leaves it as it was before or as it is after.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -15,6 +16,9 @@ use crate::{
     points::Point,
     record::Volume,
 };
+
+/// A check or a growth overwrites less than this part of a filesystem: its superblocks, bitmaps and descriptors.
+const UNDO_SHARE: u64 = 256;
 
 /// How long a change of any size takes to undo at the most.
 const ROLL_BACK_LIMIT: Duration = Duration::from_secs(600);
@@ -97,7 +101,8 @@ impl Pool {
         }
         // What is left is of images that are gone, or not the driver's.
         for undo in files(&self.layout.undo_folder())? {
-            if undo.extension().is_some_and(|end| end == "e2undo") && !self.image_of(&undo).exists() {
+            if undo.extension().is_some_and(|end| end == "e2undo") && !self.image_of(&undo).exists()
+            {
                 self.clear_away(&undo);
             }
         }
@@ -128,9 +133,25 @@ impl Pool {
         volume: &Volume,
         work: impl FnOnce(&Path, Option<&Path>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.ensure_room_to_undo(volume)?;
         let done = work(&self.image(volume), Some(&self.layout.undo(&volume.image)))?;
         sync::folder(&self.layout.undo_folder())?;
         Ok(done)
+    }
+
+    /// Refuses a change whose undo file may not fit: e2undo restores only a part of the image from a file that was cut.
+    fn ensure_room_to_undo(&self, volume: &Volume) -> Result<(), Error> {
+        let needed = (volume.capacity / UNDO_SHARE).clamp(8 << 20, 1 << 30);
+        let available = wharf_mount::space::usage(self.layout.root())?.available;
+        if available >= needed {
+            return Ok(());
+        }
+        let text = format!(
+            "the pool's disk has {available} bytes left, and {needed} are needed: delete volumes, snapshots or what else is \
+             on the disk"
+        );
+        let source = io::Error::new(io::ErrorKind::StorageFull, text);
+        Err(Error::file("find room to undo a change of", self.image(volume))(source))
     }
 
     /// Gives a thick volume the space that it lacks. A copy does not have what was allocated and never written.

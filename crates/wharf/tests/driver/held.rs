@@ -17,8 +17,10 @@ const DATA: u64 = MIB;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// How an operator puts a copy in the place of an image.
-const REPLACEMENTS: [&str; 2] =
-    ["cp \"$0\" \"$0.new\" && mv \"$0.new\" \"$0\"", "mv \"$0\" \"$0.old\" && cp \"$0.old\" \"$0\""];
+const REPLACEMENTS: [&str; 2] = [
+    "cp \"$0\" \"$0.new\" && mv \"$0.new\" \"$0\"",
+    "mv \"$0\" \"$0.old\" && cp \"$0.old\" \"$0\"",
+];
 
 async fn replace(image: &Path, how: &str) {
     let mut shell = Command::new("sh");
@@ -46,7 +48,11 @@ async fn a_volume_whose_image_was_replaced_is_taken_down_and_staged_from_the_new
             }
             driver.take_down(&usage).await.unwrap();
             let case = format!("restarted {restarted}, {how}");
-            assert_eq!(mounts_below(&bench.path("stage")), Vec::<std::path::PathBuf>::new(), "{case}");
+            assert_eq!(
+                mounts_below(&bench.path("stage")),
+                Vec::<std::path::PathBuf>::new(),
+                "{case}"
+            );
             assert_eq!(loops_below(&bench.images()), [], "{case}");
             driver.bring_up(&usage).await.unwrap_or_else(|status| panic!("{case}: {status}"));
             let shown = loops_below(&bench.images());

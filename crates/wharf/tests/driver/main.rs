@@ -12,6 +12,7 @@ mod crash;
 mod devices;
 mod fields;
 mod full;
+mod full_btrfs;
 mod group;
 mod grow;
 mod health;

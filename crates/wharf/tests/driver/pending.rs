@@ -7,6 +7,7 @@ use std::{
 };
 
 use tonic::{Code, Status};
+use wharf_mount::space;
 use wharf_testkit::process;
 
 use crate::bench::{Bench, MIB, PoolKind, needs};
@@ -50,12 +51,17 @@ fn undo_of(bench: &Bench, image: &Path) -> PathBuf {
 /// Changes an image as a killed resize2fs does: the undo file is still there.
 async fn change(bench: &Bench, image: &Path) {
     let mut resize = Command::new("resize2fs");
-    resize.arg("-z").arg(undo_of(bench, image)).arg(image);
+    resize.args(["-f", "-z"]).arg(undo_of(bench, image)).arg(image);
     process::run(&resize, LIMIT).await.unwrap();
 }
 
 /// Makes a call; gives the images of the copies that it made.
-async fn call(bench: &Bench, driver: &Running, name: &str, id: &str) -> Result<Vec<PathBuf>, Status> {
+async fn call(
+    bench: &Bench,
+    driver: &Running,
+    name: &str,
+    id: &str,
+) -> Result<Vec<PathBuf>, Status> {
     let ids = match name {
         "snapshot" => vec![driver.snapshot(name, id).await?.snapshot_id],
         "group" => {
@@ -176,4 +182,74 @@ async fn an_expansion_that_is_retried_with_a_smaller_size_keeps_the_larger() {
         assert!(checked.status.success(), "{pool:?}: {checked:?}");
         driver.stop().await;
     }
+}
+
+/// A pool on a disk of its own, which a file can fill.
+fn on_a_small_disk(size: u64) -> Option<Bench> {
+    let bench = Bench::new(PoolKind::Copy)?;
+    let (disk, pool) = (bench.path("disk"), bench.pool());
+    std::fs::create_dir(&pool).unwrap();
+    std::fs::File::create(&disk).unwrap().set_len(size).unwrap();
+    let shell = "mkfs.ext4 -q -m 0 \"$0\" && mount -o loop \"$0\" \"$1\"";
+    let done = Command::new("sh").args(["-c", shell]).args([&disk, &pool]).status().unwrap();
+    assert!(done.success());
+    Some(bench)
+}
+
+/// The programs report damage when their undo file has no room.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_growth_without_room_for_its_undo_file_is_refused_for_want_of_room() {
+    if needs(&["resize2fs", "e2undo"]).is_none() {
+        return;
+    }
+    let Some(bench) = on_a_small_disk(512 * MIB) else { return };
+    let bench = bench.flag("--floor", "1Mi");
+    let driver = bench.start().await;
+    let (usage, image) = to_be_grown(&bench, &driver).await;
+    let before = std::fs::read(&image).unwrap();
+    let filler = bench.pool().join("filler");
+    let available = space::usage(&bench.pool()).unwrap().available;
+    let file = std::fs::File::create(&filler).unwrap();
+    space::allocate(&file, available - 2 * MIB, true).unwrap();
+    let said = refused("stage", driver.stage(&usage).await, Code::Unavailable);
+    assert!(said.contains("bytes left") && !said.contains("damaged"), "{said}");
+    assert!(std::fs::read(&image).unwrap() == before, "the image was changed");
+    drop(file);
+    std::fs::remove_file(&filler).unwrap();
+    driver.bring_up(&usage).await.unwrap();
+    driver.take_down(&usage).await.unwrap();
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_runs_out_of_room_does_not_call_the_filesystem_damaged() {
+    for pool in [PoolKind::Copy, PoolKind::Reflink(1024)] {
+        let Some(bench) = Bench::new(pool) else { return };
+        let full = "echo No space left on device while writing block 65536; exit 4";
+        let driver = start_with_path(&bench, &stand_in(&bench, "e2fsck", full)).await;
+        let (usage, _) = to_be_grown(&bench, &driver).await;
+        let said = refused("stage", driver.stage(&usage).await, Code::Unavailable);
+        assert!(said.contains("No space left") && !said.contains("damaged"), "{pool:?}: {said}");
+        driver.stop().await;
+        let driver = bench.start().await;
+        driver.bring_up(&usage).await.unwrap();
+        driver.take_down(&usage).await.unwrap();
+        driver.stop().await;
+    }
+}
+
+/// A program that had no room for more than the header of its undo file has changed nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_file_that_was_only_begun_holds_nothing_up() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let (usage, image) = to_be_grown(&bench, &driver).await;
+    let before = std::fs::read(&image).unwrap();
+    let mut header = b"E2UNDO02".to_vec();
+    header.resize(2048, 0);
+    std::fs::write(undo_of(&bench, &image), header).unwrap();
+    let copy = call(&bench, &driver, "snapshot", &usage.id).await.unwrap().remove(0);
+    assert!(std::fs::read(&copy).unwrap() == before);
+    assert!(!undo_of(&bench, &image).exists());
+    driver.stop().await;
 }

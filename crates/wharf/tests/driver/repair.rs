@@ -133,8 +133,9 @@ async fn a_volume_is_not_copied_in_the_middle_of_a_repair() {
     for pool in [PoolKind::Copy, PoolKind::Reflink(1024)] {
         let Some(bench) = Bench::new(pool) else { return };
         let (folder, driver, usage) = volume_for_slow_repair(&bench).await;
-        let snapshot =
-            during_a_repair(&bench, &folder, &usage.id, async || driver.snapshot("s", &usage.id).await);
+        let snapshot = during_a_repair(&bench, &folder, &usage.id, async || {
+            driver.snapshot("s", &usage.id).await
+        });
         let snapshot = snapshot.await.unwrap().snapshot_id;
         let clone = during_a_repair(&bench, &folder, &usage.id, async || {
             let mut request = volume("clone", 64 * MIB, mounted("ext4"));
@@ -142,8 +143,9 @@ async fn a_volume_is_not_copied_in_the_middle_of_a_repair() {
             driver.create(request).await
         });
         let clone = clone.await.unwrap().volume_id;
-        let group =
-            during_a_repair(&bench, &folder, &usage.id, async || driver.group("g", &[&usage.id]).await);
+        let group = during_a_repair(&bench, &folder, &usage.id, async || {
+            driver.group("g", &[&usage.id]).await
+        });
         let member = group.await.unwrap().snapshots.remove(0).snapshot_id;
         for row in bench.rows() {
             assert!([&snapshot, &clone, &member, &usage.id].contains(&&row.id));
