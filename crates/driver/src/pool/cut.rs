@@ -43,13 +43,27 @@ impl Pool {
     /// When such a change cannot be taken back, or another call changes the image for more than a minute.
     pub(super) fn lock_copy(&self, volume: &Volume) -> Result<CopyLock<'_>, Error> {
         loop {
+            self.restore_image(volume)?;
             let lock = self.devices.lock_copy(&self.image(volume))?;
             // While nobody changes the image, an undo file is of a change that was cut short.
             if !self.is_half_changed(volume) {
                 return Ok(lock);
             }
-            drop(lock);
-            self.restore_image(volume)?;
+        }
+    }
+
+    /// The same for several volumes. No lock is held while an image is restored.
+    pub(super) fn lock_copies<'a>(
+        &self,
+        volumes: impl Iterator<Item = &'a Volume> + Clone,
+    ) -> Result<Vec<CopyLock<'_>>, Error> {
+        loop {
+            volumes.clone().try_for_each(|volume| self.restore_image(volume))?;
+            let lock = |volume| self.devices.lock_copy(&self.image(volume));
+            let locks = volumes.clone().map(lock).collect::<Result<Vec<_>, _>>()?;
+            if !volumes.clone().any(|volume| self.is_half_changed(volume)) {
+                return Ok(locks);
+            }
         }
     }
 

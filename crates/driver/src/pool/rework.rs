@@ -124,7 +124,9 @@ impl Pool {
         let done = work(&copy, None).inspect_err(|_| drop(remove(&copy)))?;
         self.reach(Point::ReworkDone)?;
         let points = [Point::ReworkMarked, Point::ReworkRenamed];
-        self.put_in_place(&Mark::volume(volume), &copy, &place, backend, points)?;
+        // Limits may have been changed meanwhile.
+        let mark = Mark::volume(&*self.volume(&volume.id)?);
+        self.put_in_place(&mark, &copy, &place, backend, points)?;
         Ok(done)
     }
 

@@ -7,7 +7,7 @@ use wharf_testkit::process;
 
 use crate::bench::{Bench, MIB, PoolKind, loops_below, mounts_below, needs};
 use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, map, mounted, volume};
+use crate::client::{Usage, block, map, mounted, volume};
 use crate::devices::{Stranger, devices, image_of, new_volume, refused};
 use crate::inline::inline;
 use crate::running::Running;
@@ -65,6 +65,58 @@ async fn a_volume_whose_image_was_replaced_is_taken_down_and_staged_from_the_new
             bench.assert_empty();
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_volume_whose_image_was_replaced_is_taken_down_and_shows_the_new_image() {
+    for restarted in [false, true] {
+        for how in REPLACEMENTS {
+            let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+            let mut driver = bench.start().await;
+            let usage = new_volume(&bench, &driver, "replaced", block()).await;
+            driver.bring_up(&usage).await.unwrap();
+            write(&usage.target, &bytes(1, DATA));
+            let image = image_of(&bench);
+            replace(&image, how).await;
+            if restarted {
+                driver.stop().await;
+                driver = bench.start().await;
+            }
+            driver.take_down(&usage).await.unwrap();
+            let case = format!("restarted {restarted}, {how}");
+            assert_eq!(loops_below(&bench.images()), [], "{case}");
+            driver.bring_up(&usage).await.unwrap_or_else(|status| panic!("{case}: {status}"));
+            assert_eq!(loops_below(&bench.images())[0].1, image, "{case}");
+            assert_eq!(checksum_of(&usage.target, DATA), checksum(&bytes(1, DATA)));
+            driver.take_down(&usage).await.unwrap();
+            driver.delete(&usage.id).await.unwrap();
+            driver.stop().await;
+            bench.assert_empty();
+        }
+    }
+}
+
+/// The device of the old file is left to the stranger, and the volume gets a new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_image_is_staged_although_a_stranger_holds_the_old_one() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let usage = new_volume(&bench, &driver, "replaced", mounted("ext4")).await;
+    driver.bring_up(&usage).await.unwrap();
+    let stranger = Stranger::start(&bench).await;
+    let image = image_of(&bench);
+    replace(&image, REPLACEMENTS[0]).await;
+    driver.take_down(&usage).await.unwrap();
+    driver.bring_up(&usage).await.unwrap();
+    write(&usage.file("data"), &bytes(1, DATA));
+    assert!(loops_below(&bench.images()).iter().any(|(_, backing)| *backing == image));
+    driver.take_down(&usage).await.unwrap();
+    // Who has the volume mounted keeps it from being deleted, also by its old file.
+    refused(driver.delete(&usage.id).await, "in use");
+    stranger.end().await;
+    driver.delete(&usage.id).await.unwrap();
+    driver.stop().await;
+    bench.assert_empty();
 }
 
 #[tokio::test(flavor = "multi_thread")]
