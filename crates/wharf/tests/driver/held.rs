@@ -169,6 +169,46 @@ async fn an_inline_volume_that_a_stranger_holds_is_unpublished_and_removed_later
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_inline_block_volume_that_a_process_has_open_is_unpublished_and_removed_later() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let usage = inline(&bench, "held", "pod", block(), "16Mi");
+    driver.publish(&usage).await.unwrap();
+    let holder = std::fs::File::open(&devices(&bench)[0].path).unwrap();
+    driver.unpublish(&usage).await.unwrap();
+    assert_eq!(bench.rows().len(), 1);
+    // A pod that asks for it again gets it.
+    driver.publish(&usage).await.unwrap();
+    driver.unpublish(&usage).await.unwrap();
+    drop(holder);
+    driver.stop().await;
+    let driver = bench.start().await;
+    assert_eq!(bench.rows(), Vec::new());
+    driver.stop().await;
+    bench.assert_empty();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_is_mounted_by_hand_is_refused_with_the_mount_point() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let usage = new_volume(&bench, &driver, "mounted", mounted("ext4")).await;
+    driver.bring_up(&usage).await.unwrap();
+    driver.take_down(&usage).await.unwrap();
+    let point = bench.path("by-hand");
+    std::fs::create_dir(&point).unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-o", "loop"]).arg(image_of(&bench)).arg(&point);
+    process::run(&mount, LIMIT).await.unwrap();
+    let answer = driver.delete(&usage.id).await;
+    refused(answer, &format!("mounted at {};", point.display()));
+    wharf_mount::mount::unmount(&point).unwrap();
+    driver.delete(&usage.id).await.unwrap();
+    driver.stop().await;
+    bench.assert_empty();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_held_volume_that_was_expanded_is_staged_and_grows_later() {
     for pool in [PoolKind::Copy, PoolKind::Reflink(1024)] {
         let Some(bench) = Bench::new(pool) else { return };
