@@ -280,7 +280,7 @@ impl ImageLock<'_> {
         }
     }
 
-    /// What the image is of, for messages.
+    /// The kind of object that the image belongs to, for messages.
     fn subject(&self) -> &'static str {
         let folder = self.image.parent().and_then(Path::file_name);
         if folder.is_some_and(|name| name == "snapshots") { "snapshot" } else { "volume" }

@@ -27,7 +27,7 @@ const HEADER: usize = 40;
 /// Blocks are at least 1 KiB, and the header and the superblock take one each.
 const SMALLEST_KEY_OFFSET: u64 = 2048;
 
-/// What programs print when a file that they write to has no room.
+/// Printed by programs when a file that they write to has no room.
 const NO_ROOM: &str = "No space left on device";
 
 /// Runs a program that changes `image` and takes an undo file by `-z`. When it fails, its changes are taken back.

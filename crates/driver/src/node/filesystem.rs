@@ -73,7 +73,7 @@ impl NodeVolumes {
             return Ok(());
         };
         match image.ensure_detached("checked or grown") {
-            // The stage takes the device as it is: a detach that waits for its holder is taken back.
+            // The stage uses this device, and takes back a detach that waits for its holder.
             Err(Error::Precondition(reason)) => {
                 tracing::warn!(
                     volume = volume.id,

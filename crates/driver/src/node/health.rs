@@ -102,7 +102,7 @@ impl NodeVolumes {
         Ok(found)
     }
 
-    /// What is wrong with the devices of a staged volume's image.
+    /// Ailments of the devices of a staged volume's image.
     fn examine_device(
         &self,
         image: &Path,

@@ -53,15 +53,12 @@ impl Pool {
     }
 
     /// The same for several volumes. No lock is held while an image is restored.
-    pub(super) fn lock_copies<'a>(
-        &self,
-        volumes: impl Iterator<Item = &'a Volume> + Clone,
-    ) -> Result<Vec<CopyLock<'_>>, Error> {
+    pub(super) fn lock_copies(&self, volumes: &[&Volume]) -> Result<Vec<CopyLock<'_>>, Error> {
         loop {
-            volumes.clone().try_for_each(|volume| self.restore_image(volume))?;
-            let lock = |volume| self.devices.lock_copy(&self.image(volume));
-            let locks = volumes.clone().map(lock).collect::<Result<Vec<_>, _>>()?;
-            if !volumes.clone().any(|volume| self.is_half_changed(volume)) {
+            volumes.iter().try_for_each(|volume| self.restore_image(volume))?;
+            let lock = |volume: &&Volume| self.devices.lock_copy(&self.image(volume));
+            let locks = volumes.iter().map(lock).collect::<Result<Vec<_>, _>>()?;
+            if !volumes.iter().any(|volume| self.is_half_changed(volume)) {
                 return Ok(locks);
             }
         }

@@ -152,7 +152,8 @@ impl Pool {
             remove(&self.layout.in_the_making(&snapshot.image))?;
         }
         // All of them before the first freeze: no filesystem stands still while another one's repair is waited for.
-        let locks = self.lock_copies(members.iter().map(|(volume, _)| volume.as_ref()))?;
+        let volumes: Vec<&Volume> = members.iter().map(|(volume, _)| volume.as_ref()).collect();
+        let locks = self.lock_copies(&volumes)?;
         // A freeze waits for its filesystem's flush: together they take as long as the slowest.
         let still = in_parallel(members, &locks, |lock, volume, snapshot| {
             self.hold_still(lock, volume, self.backend(snapshot.backend))

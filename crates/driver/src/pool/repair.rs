@@ -32,7 +32,7 @@ impl Pool {
     /// is as it was.
     pub fn repair(&self, id: &str, limit: Duration) -> Result<Repaired, Error> {
         let image = self.lock_image(&*self.whole_volume(id)?)?;
-        // What the record says is asked under the lock: the volume may have been staged or expanded meanwhile.
+        // Read again under the lock: the volume may have been staged or expanded meanwhile.
         let volume = self.whole_volume(id)?;
         deletable(&volume)?;
         image.ensure_detached("repaired")?;

@@ -76,10 +76,11 @@ impl Pool {
         undo::roll_back(&self.image(volume), &undo, ROLL_BACK_LIMIT).map_err(|error| {
             Error::Precondition(format!(
                 "volume {} cannot be used: e2fsck or resize2fs was cut short in its image, and e2undo cannot take that back \
-                 from {}: {}; end what keeps e2undo from it and call again, or restore the volume from a snapshot",
+                 from {}: {}; mend that and call again, or delete the file and run `wharf driver pool repair {}`",
                 volume.id,
                 undo.display(),
-                chain(&error)
+                chain(&error),
+                volume.id
             ))
         })?;
         tracing::warn!(volume = volume.id, "took back a change that was cut short");
@@ -99,7 +100,7 @@ impl Pool {
                 settled(&volume.id, back);
             }
         }
-        // What is left is of images that are gone, or not the driver's.
+        // The others belong to images that are gone, or are not the driver's.
         for undo in files(&self.layout.undo_folder())? {
             if undo.extension().is_some_and(|end| end == "e2undo") && !self.image_of(&undo).exists()
             {

@@ -111,7 +111,7 @@ async fn a_replaced_image_is_staged_although_a_stranger_holds_the_old_one() {
     write(&usage.file("data"), &bytes(1, DATA));
     assert!(loops_below(&bench.images()).iter().any(|(_, backing)| *backing == image));
     driver.take_down(&usage).await.unwrap();
-    // Who has the volume mounted keeps it from being deleted, also by its old file.
+    // A mount of the old file, too, keeps the volume from being deleted.
     refused(driver.delete(&usage.id).await, "in use");
     stranger.end().await;
     driver.delete(&usage.id).await.unwrap();

@@ -12,7 +12,7 @@ use crate::codes::refused;
 use crate::devices::new_volume;
 use crate::inline::inline;
 
-/// What a target may be that nothing can be published at.
+/// Targets that nothing can be published at, each for a filesystem (false) or a block device (true).
 const BAD: [(&str, bool); 7] = [
     ("a foreign mount", false),
     ("a file with content", false),
