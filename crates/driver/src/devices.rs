@@ -6,21 +6,30 @@
 //! attach, a deletion and a truncation all loop devices are looked at, and all of them once at the start.
 //!
 //! A device that is being cleared is an attachment like any other: somebody, in any mount namespace, still has it mounted.
+//!
+//! A hint has the identity of the file that was attached. When somebody puts another file in the image's place, the devices
+//! of the old file are still found by it: they are unmounted and detached with the volume, and never used again.
+
+mod locks;
+mod look;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fs::{self, File},
     io::ErrorKind,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
 };
 
-use wharf_mount::loopdev::{self, HeldLoop, Loop, LoopOptions, LoopStatus};
+use wharf_mount::loopdev::{self, HeldLoop, Loop, LoopOptions};
+
+pub(crate) use locks::{ChangeGuard, CopyLock};
+use locks::{DeviceLock, Locks};
+pub(crate) use look::Place;
+use look::{Hint, identity, is_replaced, shown_here};
 
 use crate::error::Error;
 
@@ -28,34 +37,21 @@ use crate::error::Error;
 /// that shares blocks is in blocks of the pool, and the kernel's own choice would change with the first snapshot.
 const BLOCK_SIZE: u32 = 4096;
 
-/// How long a call waits for another one that works on the same image.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// The loop devices of a pool's images.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
+    locks: Locks,
     registry: Mutex<Registry>,
-    unlocked: Condvar,
     left_to_others: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Registry {
-    /// Images that a caller has locked.
-    locked: HashSet<PathBuf>,
-    /// Where images were attached when they were last looked at.
-    hints: HashMap<PathBuf, Hint>,
+    /// Where images were attached when they were last looked at: one device, unless somebody else attached the image too.
+    hints: HashMap<PathBuf, Vec<Hint>>,
+    /// Devices that refuse discards and that others close last; the kernel does not take them away then.
+    spoilt: Vec<u32>,
 }
-
-#[derive(Clone, Debug)]
-struct Hint {
-    image: Identity,
-    /// One, unless somebody else attached the image too.
-    numbers: Vec<u32>,
-}
-
-/// A file's device number and inode.
-type Identity = (u64, u64);
 
 /// How a detach ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,48 +63,23 @@ pub(crate) enum Detached {
 }
 
 impl Devices {
-    /// Looks at all loop devices once, for the devices of these images.
-    pub(crate) fn scan(&self, images: &[PathBuf]) -> Result<(), Error> {
-        let all = loopdev::list()?;
-        for image in images {
-            self.note(image, &of_image(image, identity(image)?, &all));
-        }
-        Ok(())
-    }
-
-    /// The devices of an image, the writable one first. Whoever only looks needs no lock: a device that is held stays the
-    /// image's.
-    pub(crate) fn find(&self, image: &Path) -> Result<Vec<HeldLoop>, Error> {
-        let Some(hint) = self.registry().hints.get(image).cloned() else { return Ok(Vec::new()) };
-        let now = identity(image)?;
-        if now.is_none_or(|now| now == hint.image) {
-            let held = hold(&hint.numbers, hint.image)?;
-            if held.len() == hint.numbers.len() {
-                return Ok(held);
-            }
-        }
-        self.look(image)
-    }
-
     /// Locks an image against all others that attach, mount, bind or detach it. A `thick` one keeps its blocks: its device
     /// refuses discards.
     ///
     /// # Errors
     /// When another call works on it for more than a minute.
     pub(crate) fn lock(&self, image: &Path, thick: bool) -> Result<ImageLock<'_>, Error> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut registry = self.registry();
-        while registry.locked.contains(image) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let text = "another call works on the volume's device: call again";
-                return Err(Error::Pending(text.to_owned()));
-            }
-            let waited = self.unlocked.wait_timeout(registry, left);
-            registry = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        registry.locked.insert(image.to_owned());
-        Ok(ImageLock { devices: self, image: image.to_owned(), thick })
+        let lock = self.locks.lock_device(image)?;
+        self.take_spoilt_away();
+        Ok(ImageLock { devices: self, image: image.to_owned(), thick, lock })
+    }
+
+    /// Keeps an image from being changed, other than through its device, while it is copied.
+    ///
+    /// # Errors
+    /// When a call changes it for more than a minute.
+    pub(crate) fn lock_copy(&self, image: &Path) -> Result<CopyLock<'_>, Error> {
+        self.locks.lock_copy(image)
     }
 
     /// How many detaches were left to other holders of the device.
@@ -116,24 +87,17 @@ impl Devices {
         self.left_to_others.load(Ordering::Relaxed)
     }
 
-    /// Looks at all loop devices for those of one image.
-    fn look(&self, image: &Path) -> Result<Vec<HeldLoop>, Error> {
-        let found = of_image(image, identity(image)?, &loopdev::list()?);
-        self.note(image, &found);
-        let Some(first) = found.first() else { return Ok(Vec::new()) };
-        let numbers: Vec<_> = found.iter().map(|device| device.number).collect();
-        hold(&numbers, first.identity())
+    /// Remembers a device that is detached when others close it.
+    fn leave_to_others(&self, device: &Loop) {
+        let spoilt = &mut self.registry().spoilt;
+        if !spoilt.contains(&device.number) {
+            spoilt.push(device.number);
+        }
     }
 
-    fn note(&self, image: &Path, found: &[Loop]) {
-        let hints = &mut self.registry().hints;
-        match found.first() {
-            Some(first) => {
-                let numbers = found.iter().map(|device| device.number).collect();
-                hints.insert(image.to_owned(), Hint { image: first.identity(), numbers });
-            }
-            None => drop(hints.remove(image)),
-        }
+    /// Takes away devices that others have closed since, and that would refuse discards to whoever gets them next.
+    fn take_spoilt_away(&self) {
+        self.registry().spoilt.retain(|number| !loopdev::take_away_spoilt(*number));
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -148,17 +112,27 @@ pub(crate) struct ImageLock<'a> {
     devices: &'a Devices,
     image: PathBuf,
     thick: bool,
+    lock: DeviceLock<'a>,
 }
 
 impl ImageLock<'_> {
+    /// Waits for the copies of the image that are being made, and holds new ones up until the guard is dropped.
+    ///
+    /// # Errors
+    /// When the image is copied for more than a minute.
+    pub(crate) fn change(&self) -> Result<ChangeGuard<'_>, Error> {
+        self.lock.change()
+    }
+
     /// The image's device, attached if it is not. A device that is being cleared is taken back.
     ///
     /// # Errors
     /// When somebody uses the image on a device that writes and this one must not, or the other way round.
     pub(crate) fn attach(&self, read_only: bool) -> Result<HeldLoop, Error> {
+        let now = identity(&self.image)?;
         let mut found = self.devices.find(&self.image)?;
         let usable = match &found[..] {
-            [device] => fits(device, read_only)?,
+            [device] => !is_replaced(device, now) && fits(device, read_only)?,
             _ => false,
         };
         if !usable {
@@ -168,6 +142,10 @@ impl ImageLock<'_> {
         }
         let mut fitting = Vec::new();
         for device in found {
+            if is_replaced(&device, now) {
+                self.detach_replaced(device)?;
+                continue;
+            }
             match fits(&device, read_only)? {
                 true => fitting.push(device),
                 false => self.remove(device, "attached")?,
@@ -206,9 +184,11 @@ impl ImageLock<'_> {
     pub(crate) fn detach(&self) -> Result<Detached, Error> {
         let mut detached = Detached::Gone;
         for device in self.devices.look(&self.image)? {
-            match loopdev::detach(&device.into_loop()) {
+            let device = device.into_loop();
+            match loopdev::detach(&device) {
                 Err(wharf_mount::Error::Busy { path, .. }) => {
                     self.devices.left_to_others.fetch_add(1, Ordering::Relaxed);
+                    self.devices.leave_to_others(&device);
                     detached = Detached::LeftToOthers(path);
                 }
                 done => done?,
@@ -239,9 +219,13 @@ impl ImageLock<'_> {
     /// # Errors
     /// When it is in use, or the disk fails.
     pub(crate) fn delete(&self) -> Result<(), Error> {
+        let _change = self.change()?;
         self.ensure_detached("deleted")?;
-        let emptied = File::options().write(true).open(&self.image).and_then(|it| it.set_len(0));
-        match emptied.and_then(|()| fs::remove_file(&self.image)) {
+        if let Ok(file) = File::options().write(true).open(&self.image) {
+            // A full btrfs refuses this at times, and still unlinks.
+            let _ = file.set_len(0);
+        }
+        match fs::remove_file(&self.image) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(Error::file("delete image", &self.image)(error))
             }
@@ -256,7 +240,7 @@ impl ImageLock<'_> {
     pub(crate) fn shorten(&self, size: u64) -> Result<(), Error> {
         for device in self.devices.look(&self.image)? {
             if device.size()? > size {
-                return Err(in_use(&device, "made smaller"));
+                return Err(in_use(self.subject(), &device, "made smaller"));
             }
         }
         let file = File::options().write(true).open(&self.image);
@@ -267,13 +251,39 @@ impl ImageLock<'_> {
     /// Detaches a device that nobody uses.
     fn remove(&self, device: HeldLoop, verb: &'static str) -> Result<(), Error> {
         if device.stays_claimed()? {
-            return Err(in_use(&device, verb));
+            return Err(in_use(self.subject(), &device, verb));
         }
         let loopdev = device.into_loop();
         match loopdev::detach(&loopdev) {
-            Err(wharf_mount::Error::Busy { .. }) => Err(in_use(&loopdev, verb)),
+            Err(wharf_mount::Error::Busy { .. }) => {
+                self.devices.leave_to_others(&loopdev);
+                Err(in_use(self.subject(), &loopdev, verb))
+            }
             done => Ok(done?),
         }
+    }
+
+    /// Detaches the device of a file that is no longer the image. One that only others hold is left to them.
+    fn detach_replaced(&self, device: HeldLoop) -> Result<(), Error> {
+        if shown_here(&device)? {
+            return Err(replaced(&self.image, &device));
+        }
+        let device = device.into_loop();
+        match loopdev::detach(&device) {
+            Err(wharf_mount::Error::Busy { path, .. }) => {
+                self.devices.leave_to_others(&device);
+                tracing::warn!(image = %self.image.display(), device = %path.display(),
+                    "device of a replaced image is held by others, detached when they close it");
+                Ok(())
+            }
+            done => Ok(done?),
+        }
+    }
+
+    /// The kind of object that the image belongs to, for messages.
+    fn subject(&self) -> &'static str {
+        let folder = self.image.parent().and_then(Path::file_name);
+        if folder.is_some_and(|name| name == "snapshots") { "snapshot" } else { "volume" }
     }
 
     fn attach_new(&self, read_only: bool) -> Result<HeldLoop, Error> {
@@ -295,13 +305,6 @@ impl ImageLock<'_> {
     }
 }
 
-impl Drop for ImageLock<'_> {
-    fn drop(&mut self) {
-        self.devices.registry().locked.remove(&self.image);
-        self.devices.unlocked.notify_all();
-    }
-}
-
 /// Whether a device is as one of ours would be. One that somebody else attached may show a part of the image, or blocks
 /// of another size: what is written through it cannot be read on a device of ours.
 fn fits(device: &HeldLoop, read_only: bool) -> Result<bool, Error> {
@@ -309,40 +312,21 @@ fn fits(device: &HeldLoop, read_only: bool) -> Result<bool, Error> {
     Ok(whole && device.read_only == read_only)
 }
 
-fn hold(numbers: &[u32], image: Identity) -> Result<Vec<HeldLoop>, Error> {
-    let mut held = Vec::new();
-    for number in numbers {
-        held.extend(HeldLoop::open(*number, image)?);
-    }
-    held.sort_by_key(|device| device.read_only);
-    Ok(held)
-}
-
-/// The devices of an image: by its inode, or by its path if somebody removed it.
-fn of_image(image: &Path, now: Option<Identity>, all: &[LoopStatus]) -> Vec<Loop> {
-    let removed = PathBuf::from(format!("{} (deleted)", image.display()));
-    let own = |status: &&LoopStatus| match now {
-        Some(now) => status.loopdev.identity() == now,
-        None => status.backing == removed,
-    };
-    all.iter().filter(own).map(|status| status.loopdev.clone()).collect()
-}
-
-/// An image's identity; `None` if it is gone.
-fn identity(image: &Path) -> Result<Option<Identity>, Error> {
-    match fs::metadata(image) {
-        Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::file("look at image", image)(error)),
-    }
-}
-
 /// Says who uses a device, as far as that can be seen.
-pub(crate) fn in_use(device: &Loop, verb: &'static str) -> Error {
+pub(crate) fn in_use(subject: &'static str, device: &Loop, verb: &'static str) -> Error {
     let how = if device.read_only { "only for reading" } else { "for writing" };
     let holders = wharf_mount::holders::of_device(device.number);
     Error::Precondition(format!(
-        "the volume cannot be {verb}: it is in use {how} on {}{holders}; end that use first",
+        "the {subject} cannot be {verb}: it is in use {how} on {}{holders}; end that use first",
+        device.path.display()
+    ))
+}
+
+/// Says that the file of an image is another one than its device shows.
+pub(crate) fn replaced(image: &Path, device: &Loop) -> Error {
+    Error::Precondition(format!(
+        "image {} was replaced while the old file is in use on {}: unpublish and unstage the volume, then the new file is used",
+        image.display(),
         device.path.display()
     ))
 }

@@ -16,9 +16,12 @@ use crate::{Error, Result, sys};
 mod detach;
 mod held;
 mod node;
+mod spoilt;
 
 pub use detach::detach;
 pub use held::HeldLoop;
+pub use node::attached;
+pub use spoilt::{spoilt, take_away_spoilt};
 
 const CONTROL: &str = "/dev/loop-control";
 
@@ -90,7 +93,15 @@ pub fn attach(image: &File, options: &LoopOptions) -> Result<HeldLoop> {
         let number = sys::loops::free(&control).map_err(|errno| no_device(errno.into()))?;
         let path = node::path(number);
         node::ensure(&path, number)?;
-        let device = open(&path, options.read_only)?;
+        let device = match open(&path, options.read_only) {
+            // Somebody took the device away since.
+            Err(error)
+                if matches!(error.errno(), Some(libc::ENXIO | libc::ENODEV | libc::ENOENT)) =>
+            {
+                continue;
+            }
+            device => device?,
+        };
         match configure(&device, image, options) {
             Ok(()) => {
                 let held = settled(device, number, path, image)?;
@@ -121,7 +132,7 @@ pub fn find(device: u64, inode: u64) -> Result<Vec<Loop>> {
 /// Asking means to open each of them for a moment.
 pub fn list() -> Result<Vec<LoopStatus>> {
     let mut found = Vec::new();
-    for number in node::attached()? {
+    for number in attached()? {
         let path = node::path(number);
         node::ensure(&path, number)?;
         let device = match File::open(&path) {

@@ -21,6 +21,15 @@ use crate::{
 /// What an undo file begins with.
 const MAGIC: &[u8] = b"E2UNDO02";
 
+/// The bytes of the header that are read: magic, where keys begin in blocks, and the size of a block.
+const HEADER: usize = 40;
+
+/// Blocks are at least 1 KiB, and the header and the superblock take one each.
+const SMALLEST_KEY_OFFSET: u64 = 2048;
+
+/// Printed by programs when a file that they write to has no room.
+const NO_ROOM: &str = "No space left on device";
+
 /// Runs a program that changes `image` and takes an undo file by `-z`. When it fails, its changes are taken back.
 pub(crate) fn run<T>(
     program: Program,
@@ -35,7 +44,11 @@ pub(crate) fn run<T>(
         words.extend([OsStr::new("-z"), undo.as_os_str()].map(OsStr::to_owned));
     }
     let done = programs::run(&Programs::default(), program, words, image, deadline);
-    let done = done.and_then(accept);
+    let done = done.and_then(|outcome| match is_out_of_room(&outcome) {
+        // Whatever else the program says, such as that the filesystem is damaged: it could not do its work.
+        true => Err(Error::io("find room to check or grow", image)(rustix::io::Errno::NOSPC)),
+        false => accept(outcome),
+    });
     let Some(undo) = undo else { return done };
     match &done {
         Ok(_) => {
@@ -48,21 +61,53 @@ pub(crate) fn run<T>(
 }
 
 /// Takes back what a program that was cut short has changed in `image`; false if there is no undo file.
+///
+/// The filesystem is marked as unclean, so that its next use begins with a check.
 pub fn roll_back(image: &Path, undo: &Path, deadline: Duration) -> Result<bool> {
-    let mut start = Vec::new();
-    match File::open(undo).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut start)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        read => read.map_err(Error::io("read", undo))?,
-    };
-    // A file without it is of a program that was killed before it changed anything: it begins the file first.
-    if start == MAGIC {
+    let Some(holds_data) = holds_data(undo)? else { return Ok(false) };
+    if holds_data {
         // The superblock that it was made for may be overwritten already.
         let words = [OsStr::new("-f"), undo.as_os_str()];
-        programs::run(&Programs::default(), E2UNDO, words, image, deadline)?.success()?;
+        let outcome = programs::run(&Programs::default(), E2UNDO, words, image, deadline)?;
+        if outcome.output.contains("IO error during replay") {
+            // Of a program that had no room for its undo file. Nothing else can be had from it; the check finds what is left.
+            tracing::warn!(?image, output = outcome.output, "restored only a part of the image");
+        }
+        outcome.success()?;
         flush(image)?;
     }
     remove(undo)?;
     Ok(true)
+}
+
+/// Whether an undo file holds anything that was overwritten; `None` if there is no such file.
+///
+/// A program begins the file before it changes anything. One that is killed then, or has no room, leaves a part of the
+/// header, which e2undo refuses.
+fn holds_data(undo: &Path) -> Result<Option<bool>> {
+    let file = match File::open(undo) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(Error::io("read", undo))?,
+    };
+    let length = file.metadata().map_err(Error::io("look at", undo))?.len();
+    let mut header = Vec::new();
+    file.take(HEADER as u64).read_to_end(&mut header).map_err(Error::io("read", undo))?;
+    Ok(Some(header.starts_with(MAGIC) && length > key_offset(&header)))
+}
+
+/// Where the first key of an undo file is, in bytes.
+fn key_offset(header: &[u8]) -> u64 {
+    let number = |start: usize, length: usize| {
+        let bytes = header.get(start..start + length).unwrap_or_default();
+        bytes.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    let (blocks, block_size) = (number(24, 8), number(32, 4));
+    blocks.saturating_mul(block_size).max(SMALLEST_KEY_OFFSET)
+}
+
+/// Whether a program failed since the image, or the undo file, had no room.
+fn is_out_of_room(outcome: &Outcome) -> bool {
+    outcome.code() != Some(0) && outcome.output.contains(NO_ROOM)
 }
 
 fn flush(image: &Path) -> Result<()> {
@@ -74,5 +119,30 @@ fn remove(undo: &Path) -> Result<()> {
     match fs::remove_file(undo) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", undo)(error)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An undo file for blocks of 4 KiB, cut after so many bytes.
+    fn cut_after(length: usize) -> tempfile::NamedTempFile {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend([0, 1, 2_u64].map(u64::to_le_bytes).concat());
+        bytes.extend(4096_u32.to_le_bytes());
+        bytes.resize(16384, 0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), &bytes[..length]).unwrap();
+        file
+    }
+
+    #[test]
+    fn an_undo_file_without_a_key_holds_nothing() {
+        for length in [0, 7, 8, 39, 512, 2048, 4096, 8192] {
+            assert_eq!(holds_data(cut_after(length).path()).unwrap(), Some(false), "{length}");
+        }
+        assert_eq!(holds_data(cut_after(8193).path()).unwrap(), Some(true));
+        assert_eq!(holds_data(Path::new("/nowhere/at/all")).unwrap(), None);
     }
 }

@@ -72,11 +72,18 @@ impl NodeVolumes {
         let Some(work) = OfflineWork::needed(unclean, fits, grow::ext4_grows_mounted()) else {
             return Ok(());
         };
-        if let Some(device) = self.pool.devices().find(&path)?.first()
-            && device.stays_claimed()?
-        {
-            tracing::warn!(volume = volume.id, device = %device.path.display(), ?work, "skipped, the volume is mounted elsewhere");
-            return Ok(());
+        match image.ensure_detached("checked or grown") {
+            // The stage uses this device, and takes back a detach that waits for its holder.
+            Err(Error::Precondition(reason)) => {
+                tracing::warn!(
+                    volume = volume.id,
+                    ?work,
+                    reason,
+                    "skipped work on a volume that others hold"
+                );
+                return Ok(());
+            }
+            detached => detached?,
         }
         let limit = self.options.program_limit;
         self.pool.rework(image, volume, |path, undo| match work {
@@ -86,13 +93,12 @@ impl NodeVolumes {
                     tracing::warn!(volume = volume.id, "repaired the filesystem");
                     Ok(())
                 }
-                Verdict::Damaged(what) => Err(Error::Precondition(format!(
-                    "the filesystem of volume {0} is damaged beyond what can be repaired unasked: {what}; repair it with \
-                     `wharf driver pool repair {0}`",
-                    volume.id
-                ))),
+                Verdict::Damaged(what) => Err(damaged(volume, &what)),
             },
-            OfflineWork::Grow => Ok(grow::grow_offline_ext4(path, undo, limit)?),
+            OfflineWork::Grow => match grow::grow_offline_ext4(path, undo, limit) {
+                Err(wharf_mount::Error::Malformed { detail, .. }) => Err(damaged(volume, &detail)),
+                grown => Ok(grown?),
+            },
         })
     }
 
@@ -232,7 +238,15 @@ impl OfflineWork {
 }
 
 fn refuse_claimed(device: &HeldLoop, verb: &'static str) -> Result<(), Error> {
-    if device.stays_claimed()? { Err(devices::in_use(device, verb)) } else { Ok(()) }
+    if device.stays_claimed()? { Err(devices::in_use("volume", device, verb)) } else { Ok(()) }
+}
+
+fn damaged(volume: &Volume, what: &str) -> Error {
+    Error::Precondition(format!(
+        "the filesystem of volume {0} is damaged beyond what can be repaired unasked: {what}; repair it with \
+         `wharf driver pool repair {0}`",
+        volume.id
+    ))
 }
 
 fn nothing_to_read(volume: &Volume) -> Error {

@@ -11,6 +11,7 @@ use wharf_mount::space;
 
 use super::NodeVolumes;
 use super::stage::mounted_from;
+use crate::devices;
 use crate::error::{Error, chain};
 use crate::record::{Access, Stage, Volume};
 
@@ -120,9 +121,31 @@ impl NodeVolumes {
             found.push(ailment(Severity::Degraded, "Fragmented", message));
         }
         if let Some(stage) = volume.stage.as_ref().filter(|stage| stage.complete) {
-            found.extend(examine_stage(&self.pool.devices().find(&image)?, stage)?);
+            let devices = self.pool.devices().find(&image)?;
+            found.extend(examine_stage(&devices, stage)?);
+            found.extend(self.examine_device(&image, devices.first())?);
         }
         Ok(found)
+    }
+
+    /// Ailments of the devices of a staged volume's image.
+    fn examine_device(
+        &self,
+        image: &Path,
+        device: Option<&HeldLoop>,
+    ) -> Result<Vec<Ailment>, Error> {
+        let Some(device) = device else { return Ok(Vec::new()) };
+        if self.pool.devices().shows_old_file(image, device)? {
+            let message = devices::replaced(image, device).to_string();
+            return Ok(vec![ailment(Severity::Degraded, "ImageReplaced", message)]);
+        }
+        let Some(second) = self.pool.devices().second_writer(image)? else { return Ok(Vec::new()) };
+        let message = format!(
+            "somebody attached its image to {}, too: what is written there and on {} destroys its data; detach it by hand",
+            second.path.display(),
+            device.path.display()
+        );
+        Ok(vec![ailment(Severity::Degraded, "SecondDevice", message)])
     }
 }
 

@@ -13,6 +13,7 @@ use wharf_facts::quantity;
 use wharf_mount::{Filesystem, format};
 
 use super::{NodeVolumes, Publish, StageRequest};
+use crate::devices;
 use crate::error::Error;
 use crate::pool::{NewVolume, Pool};
 use crate::private;
@@ -75,12 +76,15 @@ impl NodeVolumes {
     /// # Errors
     /// As creating, staging and publishing, and when the volume is too small for its filesystem or beyond a limit.
     pub fn publish_ephemeral(&self, new: NewVolume, request: &Publish) -> Result<(), Error> {
+        self.refuse_symlinks(&request.target)?;
         let id = new.id.clone().unwrap_or_else(|| new.name.clone());
-        let known = self.pool.volume(&id).is_ok();
-        if !known {
+        let known = self.pool.volume(&id).ok();
+        self.refuse_foreign_target(known.as_deref(), &request.target, &request.usage.access)?;
+        if known.is_none() {
             self.check_inline_size(&new, request)?;
         }
-        let _guard = self.begin_inline(&id, request.pod_uid.as_deref(), !known)?;
+        self.remove_left();
+        let _guard = self.begin_inline(&id, request.pod_uid.as_deref(), known.is_none())?;
         let published = self.make_and_publish(new, request);
         if published.is_err()
             && let Ok(volume) = self.pool.volume(&id)
@@ -108,6 +112,40 @@ impl NodeVolumes {
         self.publish(&Publish { staging_path: staging, ..request.clone() })
     }
 
+    /// Removes a volume whose last publication is gone. One whose device others hold is left to a later call or start: a
+    /// stranger must not hang a pod's teardown.
+    pub(super) fn delete_or_leave(&self, volume: &Volume) -> Result<(), Error> {
+        match self.delete_ephemeral(volume) {
+            Err(Error::Precondition(reason)) => {
+                tracing::warn!(
+                    volume = volume.id,
+                    reason,
+                    "left an inline volume that others hold, removed later"
+                );
+                Ok(())
+            }
+            deleted => deleted,
+        }
+    }
+
+    /// Removes inline volumes that were left to others and that nobody holds any more.
+    fn remove_left(&self) {
+        let left: Vec<Arc<Volume>> = self.pool.store().read(|state| {
+            let inline =
+                state.volumes.iter().filter(|volume| volume.ephemeral && volume.is_whole());
+            inline.filter(|volume| !volume.in_use()).cloned().collect()
+        });
+        for volume in left {
+            // A device that is still there is held, and would be waited for.
+            let held = self.pool.devices().find(&self.pool.image(&volume));
+            if held.is_ok_and(|held| held.is_empty())
+                && let Err(error) = self.delete_ephemeral(&volume)
+            {
+                tracing::warn!(volume = volume.id, %error, "failed to remove inline volume, the next start tries again");
+            }
+        }
+    }
+
     /// Removes a volume whose last publication is gone, unless a publish of it is under way, which then decides.
     pub(super) fn delete_ephemeral(&self, volume: &Volume) -> Result<(), Error> {
         match self.begin_removal(&volume.id) {
@@ -128,6 +166,10 @@ impl NodeVolumes {
                 return Err(Error::file("remove staging folder", &folder)(error));
             }
             _ => {}
+        }
+        // The unstage has waited for others long enough.
+        if let Some(device) = self.pool.devices().find(&self.pool.image(volume))?.first() {
+            return Err(devices::in_use("volume", device, "deleted"));
         }
         self.pool.delete_volume(&volume.id)
     }

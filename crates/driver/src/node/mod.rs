@@ -14,6 +14,7 @@ mod publish;
 mod recover;
 mod stage;
 mod stats;
+mod target;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! Publishing: the staged volume at a pod's target path.
 
-use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +8,7 @@ use wharf_mount::mount;
 use wharf_mount::mountinfo::{self, Mount};
 
 use super::stage::mounted_from;
+use super::target::{make_target, remove_target};
 use super::{NodeVolumes, StageRequest};
 use crate::error::Error;
 use crate::points::Point;
@@ -39,6 +38,8 @@ impl NodeVolumes {
     /// When the volume is not staged, published there otherwise, or elsewhere and made for one user.
     pub fn publish(&self, request: &Publish) -> Result<(), Error> {
         self.refuse_symlinks(&request.target)?;
+        let volume = self.pool.whole_volume(&request.volume)?;
+        self.refuse_foreign_target(Some(&volume), &request.target, &request.usage.access)?;
         let volume = self.promise_publication(request)?;
         let complete = |publication: &Publication| publication.complete;
         let published = self.show(&volume, request);
@@ -167,7 +168,7 @@ impl NodeVolumes {
         self.settle_device(&volume)?;
         self.pool.reach(Point::UnpublishDone)?;
         if volume.ephemeral && volume.publications.is_empty() {
-            return self.delete_ephemeral(&volume);
+            self.delete_or_leave(&volume)?;
         }
         Ok(())
     }
@@ -234,7 +235,7 @@ impl NodeVolumes {
     }
 
     /// Whether the volume is mounted at `target`; what is mounted there and is not the volume is an error.
-    fn is_ours(&self, volume: Option<&Volume>, target: &Path) -> Result<bool, Error> {
+    pub(super) fn is_ours(&self, volume: Option<&Volume>, target: &Path) -> Result<bool, Error> {
         if mountinfo::root_at(target)?.is_none() {
             return Ok(false);
         }
@@ -320,34 +321,4 @@ fn shows_a_loop(mount: &Mount) -> bool {
     // The node of a device that was taken away is gone from its folder.
     let node = node.strip_suffix("//deleted").unwrap_or(node);
     mount.source.strip_prefix("/dev/").is_some_and(is_loop) || is_loop(node)
-}
-
-/// Makes the target: a folder for a filesystem, a file for a device.
-fn make_target(target: &Path, access: &Access) -> Result<(), Error> {
-    let made = match access {
-        Access::Mount { .. } => fs::create_dir(target),
-        Access::Block => File::options().write(true).create_new(true).open(target).map(drop),
-    };
-    match made {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            Err(Error::file("create target", target)(error))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Removes the target, never anything in it.
-fn remove_target(target: &Path) -> Result<(), Error> {
-    let removed = match fs::symlink_metadata(target) {
-        Ok(there) if there.is_dir() => fs::remove_dir(target),
-        Ok(there) if there.is_file() && there.len() == 0 => fs::remove_file(target),
-        Ok(_) => Err(std::io::Error::other("neither an empty file nor an empty folder")),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(Error::file("remove target", target)(error))
-        }
-        _ => Ok(()),
-    }
 }

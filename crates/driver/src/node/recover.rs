@@ -1,12 +1,19 @@
 //! What a start finds on the node: a restart finds everything in place, a reboot finds nothing.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+use std::thread;
 
 use super::NodeVolumes;
 use super::kernel::Kernel;
 use crate::error::Error;
 use crate::record::{Publication, Volume};
+
+/// Volumes that are settled at the same time. Threads that wait for others cost little.
+const SETTLERS: usize = 64;
 
 impl NodeVolumes {
     /// Brings the records to what the kernel knows: what is no longer mounted is no longer staged or published. Limits of
@@ -23,7 +30,7 @@ impl NodeVolumes {
             return Ok(0);
         }
         let kernel = Kernel::look()?;
-        let mut forgotten = 0;
+        let (mut forgotten, mut unsettled) = (0, Vec::new());
         for volume in used {
             let attached = kernel.loops_of(&self.pool.image(&volume));
             let gone: Vec<PathBuf> = volume
@@ -48,16 +55,33 @@ impl NodeVolumes {
                 })?;
             }
             let volume = self.pool.volume(&volume.id)?;
-            if volume.ephemeral
+            let is_leftover = volume.ephemeral
                 && volume.publications.is_empty()
-                && !self.shown(&volume, &kernel)?
-            {
-                self.remove_leftover(&volume);
-            } else {
-                self.settle(&volume);
-            }
+                && !self.shown(&volume, &kernel)?;
+            unsettled.push((volume, is_leftover));
         }
+        self.settle_all(&unsettled);
         Ok(forgotten)
+    }
+
+    /// Settles volumes side by side: each may have to wait 5 s for others that hold its device.
+    fn settle_all(&self, unsettled: &[(Arc<Volume>, bool)]) {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some((volume, is_leftover)) =
+                unsettled.get(next.fetch_add(1, Ordering::Relaxed))
+            {
+                match is_leftover {
+                    true => self.remove_leftover(volume),
+                    false => self.settle(volume),
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..unsettled.len().min(SETTLERS) {
+                scope.spawn(work);
+            }
+        });
     }
 
     /// Undoes a stage or an unstage that was cut short, and applies limits where the volume is in use.

@@ -80,7 +80,7 @@ impl NodeVolumes {
             let filesystem = self.ensure_filesystem(volume, &device, wanted)?;
             self.mount(&device, &request.path, filesystem, flags)?;
             self.pool.reach(Point::StageMounted)?;
-            self.grow_mounted(filesystem, &device, &request.path)?;
+            self.grow_or_warn(volume, filesystem, &device, &request.path)?;
         }
         self.pool.edit_volume(&request.volume, |volume| {
             if let Some(stage) = &mut volume.stage {
@@ -89,6 +89,28 @@ impl NodeVolumes {
         })?;
         self.pool.reach(Point::StageDone)?;
         Ok(())
+    }
+
+    /// Grows a filesystem that could not be grown before it was mounted, since others hold its device. Where the kernel grows
+    /// none that is mounted, it grows at a later stage.
+    fn grow_or_warn(
+        &self,
+        volume: &Volume,
+        filesystem: Filesystem,
+        device: &HeldLoop,
+        path: &Path,
+    ) -> Result<(), Error> {
+        match self.grow_mounted(filesystem, device, path) {
+            Err(Error::Precondition(reason)) => {
+                tracing::warn!(
+                    volume = volume.id,
+                    reason,
+                    "staged a filesystem smaller than its volume"
+                );
+                Ok(())
+            }
+            grown => grown,
+        }
     }
 
     /// Undoes a stage; a volume that is not staged there is unstaged.

@@ -6,6 +6,7 @@ use wharf_mount::{freeze::Frozen, loopdev::HeldLoop, mounted::Mounted, mountinfo
 
 use super::Pool;
 use crate::backend::Backend;
+use crate::devices::CopyLock;
 use crate::error::Error;
 use crate::record::Volume;
 
@@ -35,6 +36,34 @@ impl Still {
 }
 
 impl Pool {
+    /// Keeps a volume's image from being checked, repaired or grown while it is copied. A change of it that was cut short is
+    /// taken back first.
+    ///
+    /// # Errors
+    /// When such a change cannot be taken back, or another call changes the image for more than a minute.
+    pub(super) fn lock_copy(&self, volume: &Volume) -> Result<CopyLock<'_>, Error> {
+        loop {
+            self.restore_image(volume)?;
+            let lock = self.devices.lock_copy(&self.image(volume))?;
+            // While nobody changes the image, an undo file is of a change that was cut short.
+            if !self.is_half_changed(volume) {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// The same for several volumes. No lock is held while an image is restored.
+    pub(super) fn lock_copies(&self, volumes: &[&Volume]) -> Result<Vec<CopyLock<'_>>, Error> {
+        loop {
+            volumes.iter().try_for_each(|volume| self.restore_image(volume))?;
+            let lock = |volume: &&Volume| self.devices.lock_copy(&self.image(volume));
+            let locks = volumes.iter().map(lock).collect::<Result<Vec<_>, _>>()?;
+            if !volumes.iter().any(|volume| self.is_half_changed(volume)) {
+                return Ok(locks);
+            }
+        }
+    }
+
     /// Brings a volume to a state in which a copy of it alone can be taken.
     ///
     /// An instant copy falls between two writes. What is flushed before it is in it, and the filesystem in it is as a power
@@ -42,11 +71,12 @@ impl Pool {
     /// still, three grace periods of the kernel (some 25 ms) at the least.
     pub(super) fn ready_to_copy(
         &self,
+        lock: &CopyLock<'_>,
         volume: &Volume,
         backend: &dyn Backend,
     ) -> Result<Still, Error> {
         if !backend.instant() {
-            return self.hold_still(volume, backend);
+            return self.hold_still(lock, volume, backend);
         }
         self.flush(volume)?;
         Ok(Still::not_held())
@@ -65,6 +95,7 @@ impl Pool {
     /// used: a mounted filesystem is frozen; a device in use, which nothing can hold still, is refused.
     pub(super) fn hold_still(
         &self,
+        _lock: &CopyLock<'_>,
         volume: &Volume,
         backend: &dyn Backend,
     ) -> Result<Still, Error> {
@@ -92,8 +123,7 @@ impl Pool {
     }
 
     fn writable_device(&self, volume: &Volume) -> Result<Option<HeldLoop>, Error> {
-        let devices = self.devices.find(&self.image(volume))?;
-        Ok(devices.into_iter().find(|device| !device.read_only))
+        self.devices.find_writable(&self.image(volume))
     }
 
     /// Lets a volume go on that was being copied to another pool when the driver was killed.

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use super::rules::Wanted;
 use super::{Mark, Pool};
 use crate::backend::Shape;
+use crate::devices::ImageLock;
 use crate::error::Error;
 use crate::points::Point;
 use crate::record::{Phase, Volume};
@@ -15,11 +16,18 @@ impl Pool {
     /// # Errors
     /// When the pool is full or its disk fails; then the volume keeps its size.
     pub fn expand_volume(&self, id: &str, to: u64) -> Result<Arc<Volume>, Error> {
+        // Before the larger size is promised: a call that is refused leaves no promise.
+        self.restore_image(&*self.whole_volume(id)?)?;
         let (key, rules) = (id.to_owned(), self.rules());
         let volume = self.store.update(move |draft| {
             let volume = draft.volumes.get(&key).filter(|volume| volume.is_whole()).cloned();
             let volume = volume.ok_or_else(|| Error::no_volume(&key))?;
-            if to.max(volume.promised()) <= volume.capacity {
+            // An expansion that was cut short may have promised more than this call asks for.
+            let to = match volume.phase {
+                Phase::Expanding { to: promised } => to.max(promised),
+                _ => to,
+            };
+            if to <= volume.capacity {
                 return Ok(volume);
             }
             let more = to.saturating_sub(volume.size());
@@ -61,10 +69,13 @@ impl Pool {
 
     /// The rest of an expansion, whose record says so already. Each step may be repeated.
     pub(super) fn finish_expand(&self, volume: &Volume, to: u64) -> Result<Arc<Volume>, Error> {
+        let lock = self.lock_image(volume)?;
+        self.roll_back(&lock, volume)?;
+        let _change = lock.change()?;
         let image = self.image(volume);
         let shape = Shape { size: to, thin: volume.thin };
         if let Err(error) = self.backend(volume.backend).grow(&image, shape) {
-            self.keep_size(volume);
+            self.keep_size(&lock, volume);
             return Err(error);
         }
         self.reach(Point::ExpandGrown)?;
@@ -80,11 +91,9 @@ impl Pool {
     }
 
     /// Takes the promise of a larger size back, and the part of it that was made.
-    fn keep_size(&self, volume: &Volume) {
-        let kept = self
-            .lock_image(volume)
-            .and_then(|image| image.shorten(volume.capacity))
-            .and_then(|()| self.set_size(volume, volume.capacity));
+    fn keep_size(&self, image: &ImageLock<'_>, volume: &Volume) {
+        let kept =
+            image.shorten(volume.capacity).and_then(|()| self.set_size(volume, volume.capacity));
         if let Err(error) = kept {
             tracing::warn!(volume = volume.id, %error, "failed to take back an expansion, it stays promised");
         }

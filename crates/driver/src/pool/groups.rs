@@ -13,6 +13,7 @@ use super::cut::{Still, too_slow};
 use super::rules::Wanted;
 use super::snapshots::{promised, wanted};
 use super::{Mark, NewSnapshot, Pool, fresh_id, now, remove, rename};
+use crate::devices::CopyLock;
 use crate::error::Error;
 use crate::points::Point;
 use crate::record::{Group, Phase, Snapshot, Volume};
@@ -157,9 +158,12 @@ impl Pool {
             remove(&self.layout.in_the_making(&snapshot.image))?;
             self.reserve_for(snapshot)?;
         }
+        // All of them before the first freeze: no filesystem stands still while another one's repair is waited for.
+        let volumes: Vec<&Volume> = members.iter().map(|(volume, _)| volume.as_ref()).collect();
+        let locks = self.lock_copies(&volumes)?;
         // A freeze waits for its filesystem's flush: together they take as long as the slowest.
-        let still = in_parallel(members, |volume, snapshot| {
-            self.hold_still(volume, self.backend(snapshot.backend))
+        let still = in_parallel(members, &locks, |lock, volume, snapshot| {
+            self.hold_still(lock, volume, self.backend(snapshot.backend))
         })?;
         self.reach(Point::GroupFrozen)?;
         let moment = now();
@@ -167,11 +171,11 @@ impl Pool {
         let copied = thread::scope(|scope| {
             let copies: Vec<_> = members
                 .iter()
-                .zip(limits)
-                .map(|((volume, snapshot), limit)| {
+                .zip(limits.into_iter().zip(&locks))
+                .map(|((volume, snapshot), (limit, lock))| {
                     scope.spawn(move || {
                         self.reach(Point::GroupCutting)?;
-                        let copied = self.copy_image(volume, snapshot, limit);
+                        let copied = self.copy_image(lock, volume, snapshot, limit);
                         copied.map_err(|error| too_slow(error, &volume.id, limit))?;
                         self.reach(Point::GroupCutOne)
                     })
@@ -222,14 +226,16 @@ impl Pool {
 
 fn in_parallel<T: Send>(
     members: &Members,
-    work: impl Fn(&Volume, &Snapshot) -> Result<T, Error> + Sync,
+    locks: &[CopyLock<'_>],
+    work: impl Fn(&CopyLock<'_>, &Volume, &Snapshot) -> Result<T, Error> + Sync,
 ) -> Result<Vec<T>, Error> {
     thread::scope(|scope| {
         let work = &work;
         join(
             members
                 .iter()
-                .map(|(volume, snapshot)| scope.spawn(move || work(volume, snapshot)))
+                .zip(locks)
+                .map(|((volume, snapshot), lock)| scope.spawn(move || work(lock, volume, snapshot)))
                 .collect(),
         )
     })

@@ -51,7 +51,7 @@ pub use unshare::UnshareStep;
 pub use volumes::NewVolume;
 
 use crate::backend::{Backend, BackendKind, Images};
-use crate::devices::{Devices, ImageLock};
+use crate::devices::{Devices, ImageLock, Place};
 use crate::error::Error;
 use crate::points::Point;
 use crate::private;
@@ -138,7 +138,7 @@ impl Pool {
             unsharing,
             settling,
         };
-        pool.devices.scan(&pool.images())?;
+        pool.devices.scan(&pool.places())?;
         let recovery = pool.recover()?;
         Ok((pool, recovery))
     }
@@ -251,9 +251,14 @@ impl Pool {
         self.devices.left_to_others()
     }
 
-    /// The images of all volumes.
-    fn images(&self) -> Vec<PathBuf> {
-        self.store.read(|state| state.volumes.iter().map(|volume| self.image(volume)).collect())
+    /// The images of all volumes, and where the records say that they are mounted.
+    fn places(&self) -> Vec<Place> {
+        let place = |volume: &Arc<Volume>| {
+            let staged = volume.stage.iter().map(|stage| &stage.path);
+            let mounts = staged.chain(volume.publications.keys()).cloned().collect();
+            Place { image: self.image(volume), mounts }
+        };
+        self.store.read(|state| state.volumes.iter().map(place).collect())
     }
 
     /// The image of a volume.

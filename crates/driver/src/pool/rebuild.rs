@@ -42,7 +42,10 @@ pub fn rebuild(root: &Path) -> Result<Rebuilt, Error> {
     let mut volumes = Vec::new();
     let mut snapshots = Vec::new();
     for image in [files(&layout.volumes())?, files(&layout.snapshots())?].concat() {
-        match Mark::read(&image)? {
+        // Folders, symlinks and pipes are nobody's image, and a pipe would be waited for.
+        let is_file = fs::symlink_metadata(&image).is_ok_and(|there| there.is_file());
+        let mark = if is_file { Mark::read(&image)? } else { None };
+        match mark {
             Some(Mark::Volume(volume)) if layout.volume(&volume.image) == image => {
                 let content = content(&image, volume.content)?;
                 volumes.push(Volume { content, phase: Phase::Ready, ..*volume });

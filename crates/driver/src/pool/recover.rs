@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wharf_mount::sync;
 
-use super::{Pool, remove};
+use super::{Pool, now, remove};
 use crate::error::Error;
 use crate::record::{Group, Phase, Snapshot, Source, Volume};
 
@@ -37,7 +37,7 @@ impl Pool {
     pub(super) fn recover(&self) -> Result<Recovery, Error> {
         let mut recovery = Recovery::default();
         for file in files(&self.layout.partial())? {
-            remove(&file)?;
+            self.clear_away(&file);
         }
         let unsettled = self.unsettled();
         let mut settle = |id: &str, result: Result<(), Error>| match result {
@@ -141,14 +141,40 @@ impl Pool {
             }
         });
         for orphan in images {
-            let aside = self.layout.quarantine().join(orphan.file_name().unwrap_or_default());
-            fs::rename(&orphan, &aside).map_err(Error::file("put aside", &orphan))?;
-            recovery.quarantined.push(aside);
+            match self.put_aside(&orphan) {
+                Ok(aside) => recovery.quarantined.push(aside),
+                Err(error) => recovery.open.push(format!("{}: {error}", orphan.display())),
+            }
         }
         if !recovery.quarantined.is_empty() {
             sync::folder(&self.layout.quarantine())?;
         }
         Ok(())
+    }
+
+    /// Removes a file that a crash left. A folder is somebody else's: it is put into quarantine. Neither stops a start.
+    pub(super) fn clear_away(&self, path: &Path) {
+        let is_folder = fs::symlink_metadata(path).is_ok_and(|there| there.is_dir());
+        let cleared = match is_folder {
+            true => self.put_aside(path).map(|aside| {
+                tracing::warn!(folder = %path.display(), quarantine = %aside.display(), "put foreign folder into quarantine");
+            }),
+            false => remove(path),
+        };
+        if let Err(error) = cleared {
+            tracing::warn!(path = %path.display(), %error, "failed to clear the pool of a foreign file");
+        }
+    }
+
+    /// Moves a file or folder into quarantine, under a name that is free there.
+    fn put_aside(&self, path: &Path) -> Result<PathBuf, Error> {
+        let name = path.file_name().unwrap_or_default();
+        let mut aside = self.layout.quarantine().join(name);
+        if fs::symlink_metadata(&aside).is_ok() {
+            aside = self.layout.quarantine().join(format!("{}-{}", name.to_string_lossy(), now()));
+        }
+        fs::rename(path, &aside).map_err(Error::file("put aside", path))?;
+        Ok(aside)
     }
 }
 

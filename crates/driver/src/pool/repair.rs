@@ -31,10 +31,11 @@ impl Pool {
     /// When the volume is in use or holds no filesystem, there is no room for the copy, or the program fails; then the image
     /// is as it was.
     pub fn repair(&self, id: &str, limit: Duration) -> Result<Repaired, Error> {
+        let image = self.lock_image(&*self.whole_volume(id)?)?;
+        // Read again under the lock: the volume may have been staged or expanded meanwhile.
         let volume = self.whole_volume(id)?;
         deletable(&volume)?;
         self.refuse_unsharing(&volume)?;
-        let image = self.lock_image(&volume)?;
         image.ensure_detached("repaired")?;
         self.roll_back(&image, &volume)?;
         let filesystem = self.filesystem_of(&volume)?;
@@ -44,8 +45,14 @@ impl Pool {
         let copied =
             self.backend(BackendKind::ImageCopy).copy(&self.image(&volume), &kept, shape, None);
         copied.inspect_err(|_| drop(remove(&kept)))?;
-        let report = self.rework(&image, &volume, |path, undo| {
+        let repaired = self.rework(&image, &volume, |path, undo| {
             Ok(check::repair(filesystem, path, undo, limit)?)
+        });
+        let report = repaired.inspect_err(|_| {
+            // The image is as it was: a copy of it would only take space.
+            if !self.is_half_changed(&volume) {
+                drop(remove(&kept));
+            }
         })?;
         Ok(Repaired { kept, report })
     }

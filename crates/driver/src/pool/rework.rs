@@ -1,6 +1,7 @@
 //! An image that is changed as a whole: a kill at any moment leaves it as it was before or as it is after.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -11,10 +12,13 @@ use super::{Mark, Pool, recover::files, remove};
 use crate::{
     backend::{Backend, Shape},
     devices::ImageLock,
-    error::Error,
+    error::{Error, chain},
     points::Point,
     record::Volume,
 };
+
+/// A check or a growth overwrites less than this part of a filesystem: its superblocks, bitmaps and descriptors.
+const UNDO_SHARE: u64 = 256;
 
 /// How long a change of any size takes to undo at the most.
 const ROLL_BACK_LIMIT: Duration = Duration::from_secs(600);
@@ -35,24 +39,51 @@ impl Pool {
     ) -> Result<T, Error> {
         image.ensure_detached("changed")?;
         self.roll_back(image, volume)?;
+        let _change = image.change()?;
+        // It may have been expanded while this call waited for the lock.
+        let volume = self.volume(&volume.id)?;
         let backend = self.backend(volume.backend);
         match backend.instant() {
-            true => self.rework_copy(volume, backend, work),
-            false => self.rework_in_place(volume, work),
+            true => self.rework_copy(&volume, backend, work),
+            false => self.rework_in_place(&volume, work),
         }
     }
 
-    /// Takes back a change that was cut short. To be called before anything else is done to an image.
-    pub(crate) fn roll_back(&self, image: &ImageLock<'_>, volume: &Volume) -> Result<(), Error> {
-        let undo = self.layout.undo(&volume.image);
-        if undo.exists() {
-            image.ensure_detached("restored")?;
-            undo::roll_back(&self.image(volume), &undo, ROLL_BACK_LIMIT)?;
-            tracing::warn!(
-                volume = volume.id,
-                "took back a change of its filesystem that was cut short"
-            );
+    /// Whether a change of the image is under way, or was cut short.
+    pub(super) fn is_half_changed(&self, volume: &Volume) -> bool {
+        self.layout.undo(&volume.image).exists()
+    }
+
+    /// Takes back a change that was cut short, if there was one.
+    pub(super) fn restore_image(&self, volume: &Volume) -> Result<(), Error> {
+        if !self.is_half_changed(volume) {
+            return Ok(());
         }
+        self.roll_back(&self.lock_image(volume)?, volume)
+    }
+
+    /// Takes back a change that was cut short. To be called before anything else is done to an image.
+    ///
+    /// # Errors
+    /// When the image is in use, or e2undo fails. The image stays half changed then, and nothing may be done to it.
+    pub(crate) fn roll_back(&self, image: &ImageLock<'_>, volume: &Volume) -> Result<(), Error> {
+        if !self.is_half_changed(volume) {
+            return Ok(());
+        }
+        image.ensure_detached("restored")?;
+        let _change = image.change()?;
+        let undo = self.layout.undo(&volume.image);
+        undo::roll_back(&self.image(volume), &undo, ROLL_BACK_LIMIT).map_err(|error| {
+            Error::Precondition(format!(
+                "volume {} cannot be used: e2fsck or resize2fs was cut short in its image, and e2undo cannot take that back \
+                 from {}: {}; mend that and call again, or delete the file and run `wharf driver pool repair {}`",
+                volume.id,
+                undo.display(),
+                chain(&error),
+                volume.id
+            ))
+        })?;
+        tracing::warn!(volume = volume.id, "took back a change that was cut short");
         Ok(())
     }
 
@@ -69,10 +100,11 @@ impl Pool {
                 settled(&volume.id, back);
             }
         }
-        // What is left is of images that are gone.
+        // The others belong to images that are gone, or are not the driver's.
         for undo in files(&self.layout.undo_folder())? {
-            if !self.image_of(&undo).exists() {
-                remove(&undo)?;
+            if undo.extension().is_some_and(|end| end == "e2undo") && !self.image_of(&undo).exists()
+            {
+                self.clear_away(&undo);
             }
         }
         Ok(())
@@ -93,7 +125,9 @@ impl Pool {
         let done = work(&copy, None).inspect_err(|_| drop(remove(&copy)))?;
         self.reach(Point::ReworkDone)?;
         let points = [Point::ReworkMarked, Point::ReworkRenamed];
-        self.put_in_place(&Mark::volume(volume), &copy, &place, backend, points)?;
+        // Limits may have been changed meanwhile.
+        let mark = Mark::volume(&*self.volume(&volume.id)?);
+        self.put_in_place(&mark, &copy, &place, backend, points)?;
         Ok(done)
     }
 
@@ -102,17 +136,37 @@ impl Pool {
         volume: &Volume,
         work: impl FnOnce(&Path, Option<&Path>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.ensure_room_to_undo(volume)?;
         let done = work(&self.image(volume), Some(&self.layout.undo(&volume.image)))?;
         sync::folder(&self.layout.undo_folder())?;
         Ok(done)
     }
 
+    /// Refuses a change whose undo file may not fit: e2undo restores only a part of the image from a file that was cut.
+    fn ensure_room_to_undo(&self, volume: &Volume) -> Result<(), Error> {
+        let needed = (volume.capacity / UNDO_SHARE).clamp(8 << 20, 1 << 30);
+        let available = wharf_mount::space::usage(self.layout.root())?.available;
+        if available >= needed {
+            return Ok(());
+        }
+        let text = format!(
+            "the pool's disk has {available} bytes left, and {needed} are needed: delete volumes, snapshots or what else is \
+             on the disk"
+        );
+        let source = io::Error::new(io::ErrorKind::StorageFull, text);
+        Err(Error::file("find room to undo a change of", self.image(volume))(source))
+    }
+
     /// Gives a thick volume the space that it lacks. A copy does not have what was allocated and never written.
     pub(crate) fn ensure_allocated(&self, volume: &Volume) {
         let shape = Shape { size: volume.capacity, thin: volume.thin };
-        if let Err(error) = self.backend(volume.backend).grow(&self.image(volume), shape) {
-            tracing::warn!(volume = volume.id, %error, "failed to allocate a thick volume whole");
+        let (backend, image) = (self.backend(volume.backend), self.image(volume));
+        let Err(error) = backend.grow(&image, shape) else { return };
+        // A full pool may refuse to allocate even what is allocated.
+        if backend.footprint(&image).is_ok_and(|footprint| footprint.allocated >= shape.size) {
+            return;
         }
+        tracing::warn!(volume = volume.id, %error, "failed to allocate a thick volume whole");
     }
 
     fn image_of(&self, undo: &Path) -> PathBuf {

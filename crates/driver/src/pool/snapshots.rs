@@ -11,6 +11,7 @@ use super::rules::{Rules, Wanted};
 use super::sharing::Origin;
 use super::{Mark, Pool, fresh_id, now, remove};
 use crate::backend::{BackendKind, Shape};
+use crate::devices::CopyLock;
 use crate::error::Error;
 use crate::points::Point;
 use crate::record::{Blocks, Group, Phase, Snapshot, Volume};
@@ -158,18 +159,20 @@ impl Pool {
         let partial = self.layout.in_the_making(&snapshot.image);
         remove(&partial)?;
         let backend = self.backend(snapshot.backend);
+        let lock = self.lock_copy(&volume)?;
         self.reserve_for(snapshot)?;
         let still = match backend.instant() {
             true => Still::not_held(),
-            false => self.hold_still(&volume, backend)?,
+            false => self.hold_still(&lock, &volume, backend)?,
         };
         self.reach(Point::SnapshotFrozen)?;
         let cut = Snapshot { cut: now(), ..snapshot.clone() };
         let limit = still.limit();
-        self.copy_image(&volume, &cut, limit)
+        self.copy_image(&lock, &volume, &cut, limit)
             .map_err(|error| too_slow(error, &volume.id, limit))?;
         self.reach(Point::SnapshotCut)?;
         still.release()?;
+        drop(lock);
         self.reach(Point::SnapshotThawed)?;
         let blocks = self.blocks_of(&cut)?;
         let ready = Snapshot { phase: Phase::Ready, blocks, ..cut };
@@ -198,6 +201,7 @@ impl Pool {
     /// Copies a volume that stands still into a snapshot's image.
     pub(super) fn copy_image(
         &self,
+        _lock: &CopyLock<'_>,
         volume: &Volume,
         snapshot: &Snapshot,
         limit: Option<std::time::Duration>,

@@ -277,7 +277,7 @@ impl Pool {
         }
         match self.devices.find(&copy.path)?.first() {
             None => Ok(true),
-            Some(device) => Err(crate::devices::in_use(device, "unshared")),
+            Some(device) => Err(crate::devices::in_use("copy", device, "unshared")),
         }
     }
 

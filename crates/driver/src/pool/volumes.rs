@@ -141,6 +141,7 @@ impl Pool {
     pub(super) fn finish_delete(&self, volume: &Volume) -> Result<(), Error> {
         remove(&self.layout.in_the_making(&volume.image))?;
         self.delete_image(volume)?;
+        remove(&self.layout.undo(&volume.image))?;
         sync::folder(&self.layout.volumes())?;
         self.reach(Point::DeleteUnlinked)?;
         let id = volume.id.clone();
@@ -288,7 +289,8 @@ impl Pool {
             }
             Some(Source::Volume(id)) => {
                 let source = origin.volume(id)?;
-                let still = origin.ready_to_copy(&source, backend)?;
+                let lock = origin.lock_copy(&source)?;
+                let still = origin.ready_to_copy(&lock, &source, backend)?;
                 self.reach(Point::CloneFrozen)?;
                 let copied = backend.copy(&origin.image(&source), &partial, shape, still.limit());
                 copied.map_err(|error| too_slow(error, id, still.limit()))?;

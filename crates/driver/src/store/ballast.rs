@@ -27,7 +27,12 @@ impl Ballast {
 
     /// Gives the space up; false when there is none to give.
     pub(super) fn release(&mut self) -> bool {
-        std::mem::take(&mut self.held) && fs::remove_file(&self.path).is_ok()
+        let released = std::mem::take(&mut self.held) && fs::remove_file(&self.path).is_ok();
+        if released && let Some(folder) = self.path.parent() {
+            // btrfs gives the space to nobody before its transaction is over.
+            let _ = fs::File::open(folder).map(rustix::fs::syncfs);
+        }
+        released
     }
 
     /// Takes the space back when the pool has room again.

@@ -1,6 +1,6 @@
 //! To detach, and to be sure of it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 
-use super::{Loop, node};
+use super::{Loop, node, take_away_spoilt};
 use crate::{Error, Result, sys};
 
 /// Others open a device for moments only (udev to look what is on it); who holds it longer uses it.
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// The kernel detaches a device that is open elsewhere only when it is closed there. This waits until
 /// it has, for up to 5 seconds, and then answers [`Error::Busy`]; the device will still be detached
-/// as soon as that can be.
+/// as soon as that can be. One that refused discards still does then: [take it away](take_away_spoilt) later.
 pub fn detach(loopdev: &Loop) -> Result<()> {
     let path = &loopdev.path;
     // Watched before the kernel is asked, so that no close is missed.
@@ -44,20 +44,10 @@ pub fn detach(loopdev: &Loop) -> Result<()> {
     drop(device);
     wait(loopdev, backing.as_deref(), closes.as_ref())?;
     if refused_discards {
-        take_away(loopdev.number);
+        take_away_spoilt(loopdev.number);
     }
     tracing::debug!(device = ?path, "detached");
     Ok(())
-}
-
-/// Takes away a device that would refuse discards to whoever gets it next. Nothing else brings them back.
-fn take_away(number: u32) {
-    let removed = OpenOptions::new().read(true).write(true).open(super::CONTROL);
-    let removed = removed.map_err(|_| Errno::IO);
-    if let Err(error) = removed.and_then(|control| sys::loops::remove(&control, number)) {
-        // Somebody has taken it in the meantime; `attach` looks at what it gets.
-        tracing::debug!(number, %error, "could not take a loop device away");
-    }
 }
 
 /// Until the file in `/sys` is gone or names another image. The kernel announces a close just before

@@ -72,13 +72,20 @@ fn queue(number: u32) -> PathBuf {
 ///
 /// The kernel lists devices that have a size in one file. To ask each device would take some microseconds for every one
 /// that the machine ever had, and they are never taken away.
-pub(super) fn attached() -> Result<Vec<u32>> {
+pub fn attached() -> Result<Vec<u32>> {
     let table = std::fs::read_to_string(PARTITIONS).map_err(Error::io("read", PARTITIONS))?;
     let names = table.lines().filter_map(|line| line.split_whitespace().nth(3));
     let mut numbers: Vec<u32> =
         names.filter_map(|name| name.strip_prefix("loop")?.parse().ok()).collect();
     numbers.sort_unstable();
     Ok(numbers)
+}
+
+/// The numbers of all devices, whether anything is attached to them or not.
+pub(super) fn all() -> Result<Vec<u32>> {
+    let entries = std::fs::read_dir(BLOCK).map_err(Error::io("list", BLOCK))?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    Ok(names.filter_map(|name| name.strip_prefix("loop")?.parse().ok()).collect())
 }
 
 pub(super) fn is_gone(error: &io::Error) -> bool {

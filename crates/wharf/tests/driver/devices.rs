@@ -23,46 +23,51 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const POOLS: [PoolKind; 2] = [PoolKind::Copy, PoolKind::Reflink(1024)];
 
 /// A process in a mount namespace of its own, where the bench's mounts of this moment stay until the process ends.
-struct Stranger(Process);
+pub(crate) struct Stranger(Process);
 
 impl Stranger {
-    async fn start(bench: &Bench) -> Self {
+    pub(crate) async fn start(bench: &Bench) -> Self {
+        Self::inside(bench, Path::new("/")).await
+    }
+
+    /// One that also works in `folder`, so that the mount there stays when the folder below it is removed.
+    pub(crate) async fn inside(bench: &Bench, folder: &Path) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c"]);
         // Those of other tests go at once.
         const HOLD: &str = r#"
             awk -v all="$0/" -v own="$1" 'index($5, all) == 1 && index($5, own) != 1 { print $5 }' /proc/self/mountinfo |
                 xargs -r umount --lazy
-            echo holding
+            cd "$2" && echo holding
             exec sleep 600
         "#;
-        command.arg(HOLD).arg(std::env::temp_dir()).arg(bench.path(""));
+        command.arg(HOLD).arg(std::env::temp_dir()).arg(bench.path("")).arg(folder);
         let mut process = Process::start("stranger", &command, &bench.path("")).unwrap();
         let holding = |line: &str| (line == "holding").then_some(());
         process.line(PATIENCE, "the namespace", holding).await.unwrap();
         Self(process)
     }
 
-    async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.0.signal(rustix::process::Signal::KILL).unwrap();
         self.0.wait(PATIENCE).await.unwrap();
     }
 }
 
 /// The loop devices of the pool's images.
-fn devices(bench: &Bench) -> Vec<Loop> {
+pub(crate) fn devices(bench: &Bench) -> Vec<Loop> {
     loops_below(&bench.images()).into_iter().map(|(device, _)| device).collect()
 }
 
 #[track_caller]
-fn refused(answer: Result<(), Status>, words: &str) {
+pub(crate) fn refused(answer: Result<(), Status>, words: &str) {
     let status = answer.expect_err("it is refused");
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     assert!(status.message().contains(words), "{words:?} is not in: {status}");
 }
 
 /// A volume, and paths to use it at.
-async fn new_volume(
+pub(crate) async fn new_volume(
     bench: &Bench,
     driver: &Running,
     name: &str,
@@ -73,7 +78,7 @@ async fn new_volume(
     Usage::new(bench, name, &id, capability)
 }
 
-fn image_of(bench: &Bench) -> PathBuf {
+pub(crate) fn image_of(bench: &Bench) -> PathBuf {
     let mut images = bench.images().join("volumes").read_dir().unwrap();
     images.next().unwrap().unwrap().path()
 }

@@ -12,7 +12,7 @@ use crate::client::{Usage, block, map, mounted, mounted_as};
 use crate::codes::refused;
 
 /// An inline volume of this name, in a pod of this UID.
-fn inline(
+pub(crate) fn inline(
     bench: &Bench,
     name: &str,
     pod: &str,

@@ -1,0 +1,192 @@
+//! Which loop devices are an image's.
+
+use std::{
+    collections::HashSet,
+    fs,
+    io::ErrorKind,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use wharf_mount::{
+    loopdev::{self, HeldLoop, Loop, LoopStatus},
+    mountinfo,
+};
+
+use super::{Devices, replaced};
+use crate::error::Error;
+
+/// A file's device number and inode.
+pub(super) type Identity = (u64, u64);
+
+/// A device, and the file that was attached to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hint {
+    number: u32,
+    image: Identity,
+}
+
+impl Hint {
+    fn of(device: &Loop) -> Self {
+        Self { number: device.number, image: device.identity() }
+    }
+}
+
+/// An image, and the paths where its volume is staged and published.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The image.
+    pub(crate) image: PathBuf,
+    /// Where it is mounted, by its record.
+    pub(crate) mounts: Vec<PathBuf>,
+}
+
+impl Devices {
+    /// Looks at all loop devices once, for those of these images, and takes away free ones that an earlier start spoilt.
+    pub(crate) fn scan(&self, places: &[Place]) -> Result<(), Error> {
+        let all = loopdev::list()?;
+        let images: Vec<_> =
+            places.iter().map(|place| identity(&place.image)).collect::<Result<_, _>>()?;
+        let strays: Vec<_> = {
+            let known: HashSet<_> = images.iter().flatten().collect();
+            all.iter().filter(|status| !known.contains(&status.loopdev.identity())).collect()
+        };
+        for (place, now) in places.iter().zip(images) {
+            let mut found = of_image(&place.image, now, &[], &all);
+            for device in mounted_at(place, &strays)? {
+                if !found.contains(&device) {
+                    found.push(device);
+                }
+            }
+            self.note(&place.image, &found);
+        }
+        for number in loopdev::spoilt()? {
+            loopdev::take_away_spoilt(number);
+        }
+        Ok(())
+    }
+
+    /// The devices of an image, the writable one first. Whoever only looks needs no lock: a device that is held stays the
+    /// image's. Where somebody replaced the image, the devices of the old file are among them.
+    pub(crate) fn find(&self, image: &Path) -> Result<Vec<HeldLoop>, Error> {
+        let Some(hints) = self.registry().hints.get(image).cloned() else { return Ok(Vec::new()) };
+        let now = identity(image)?;
+        if hints.iter().all(|hint| now.is_none_or(|now| now == hint.image)) {
+            let held = hold(&hints)?;
+            if held.len() == hints.len() {
+                return Ok(held);
+            }
+        }
+        self.look(image)
+    }
+
+    /// The device through which an image is written, if there is one.
+    ///
+    /// # Errors
+    /// When the device shows a file that is no longer the image.
+    pub(crate) fn find_writable(&self, image: &Path) -> Result<Option<HeldLoop>, Error> {
+        let device = self.find(image)?.into_iter().find(|device| !device.read_only);
+        match device {
+            Some(device) if self.shows_old_file(image, &device)? => Err(replaced(image, &device)),
+            device => Ok(device),
+        }
+    }
+
+    /// Whether a device of an image shows a file that somebody has replaced since.
+    pub(crate) fn shows_old_file(&self, image: &Path, device: &Loop) -> Result<bool, Error> {
+        Ok(is_replaced(device, identity(image)?))
+    }
+
+    /// A writable device of the image that somebody else attached besides the driver's own.
+    ///
+    /// Only devices that are no image's by the hints are asked, so that this is cheap on a node with many volumes.
+    pub(crate) fn second_writer(&self, image: &Path) -> Result<Option<Loop>, Error> {
+        let Some(now) = identity(image)? else { return Ok(None) };
+        let own = self.find(image)?;
+        let known: HashSet<u32> = {
+            let registry = self.registry();
+            registry.hints.values().flatten().map(|hint| hint.number).collect()
+        };
+        for number in loopdev::attached()?.into_iter().filter(|number| !known.contains(number)) {
+            if let Some(device) = HeldLoop::open(number, now)?.filter(|device| !device.read_only) {
+                return Ok(Some(device.into_loop()));
+            }
+        }
+        Ok(own.into_iter().filter(|device| !device.read_only).nth(1).map(HeldLoop::into_loop))
+    }
+
+    /// Looks at all loop devices for those of one image.
+    pub(super) fn look(&self, image: &Path) -> Result<Vec<HeldLoop>, Error> {
+        let known = self.registry().hints.get(image).cloned().unwrap_or_default();
+        let found = of_image(image, identity(image)?, &known, &loopdev::list()?);
+        self.note(image, &found);
+        hold(&found.iter().map(Hint::of).collect::<Vec<_>>())
+    }
+
+    pub(super) fn note(&self, image: &Path, found: &[Loop]) {
+        let hints = &mut self.registry().hints;
+        match found {
+            [] => drop(hints.remove(image)),
+            found => drop(hints.insert(image.to_owned(), found.iter().map(Hint::of).collect())),
+        }
+    }
+}
+
+fn hold(hints: &[Hint]) -> Result<Vec<HeldLoop>, Error> {
+    let mut held = Vec::new();
+    for hint in hints {
+        held.extend(HeldLoop::open(hint.number, hint.image)?);
+    }
+    held.sort_by_key(|device| device.read_only);
+    Ok(held)
+}
+
+/// The devices of an image: by its inode, by what was attached there before, or by its path if somebody removed or replaced
+/// the file.
+fn of_image(image: &Path, now: Option<Identity>, known: &[Hint], all: &[LoopStatus]) -> Vec<Loop> {
+    let removed = PathBuf::from(format!("{} (deleted)", image.display()));
+    let own = |status: &&LoopStatus| {
+        now == Some(status.loopdev.identity())
+            || known.contains(&Hint::of(&status.loopdev))
+            || status.backing == removed
+    };
+    all.iter().filter(own).map(|status| status.loopdev.clone()).collect()
+}
+
+/// The devices of no image that are mounted where a record says that the volume is, and whose file lay beside the image:
+/// somebody may have renamed it before putting another one in its place.
+fn mounted_at(place: &Place, strays: &[&LoopStatus]) -> Result<Vec<Loop>, Error> {
+    let mut found = Vec::new();
+    let folder = place.image.parent().unwrap_or(Path::new("/"));
+    for path in &place.mounts {
+        let Some(root) = mountinfo::root_at(path)? else { continue };
+        for status in strays.iter().filter(|status| status.backing.starts_with(folder)) {
+            if root.shows(loopdev::device_number(&status.loopdev.path)?) {
+                found.push(status.loopdev.clone());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a device shows another file than the image is now. An image that is gone is not replaced.
+pub(super) fn is_replaced(device: &Loop, now: Option<Identity>) -> bool {
+    now.is_some_and(|now| now != device.identity())
+}
+
+/// Whether a device, or a filesystem on it, is mounted in this mount namespace.
+pub(super) fn shown_here(device: &HeldLoop) -> Result<bool, Error> {
+    let number = device.device_number()?;
+    let node = Path::new("/").join(device.path.file_name().unwrap_or_default());
+    let mounts = mountinfo::table()?;
+    Ok(mounts.iter().any(|mount| mount.device == number || mount.root == node))
+}
+
+/// An image's identity; `None` if it is gone.
+pub(super) fn identity(image: &Path) -> Result<Option<Identity>, Error> {
+    match fs::metadata(image) {
+        Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::file("look at image", image)(error)),
+    }
+}

@@ -1,0 +1,79 @@
+//! Target paths: what may be published at, made and removed.
+
+use std::{
+    fs::{self, File},
+    io::ErrorKind,
+    path::Path,
+};
+
+use super::NodeVolumes;
+use crate::error::Error;
+use crate::record::{Access, Volume};
+
+impl NodeVolumes {
+    /// Refuses a target that shows something else, or that could not be removed again. Called before anything is recorded, so
+    /// that a publish that is refused has nothing to undo.
+    ///
+    /// # Errors
+    /// When the target is neither missing, nor empty, nor a mount of the volume.
+    pub(super) fn refuse_foreign_target(
+        &self,
+        volume: Option<&Volume>,
+        target: &Path,
+        access: &Access,
+    ) -> Result<(), Error> {
+        if self.is_ours(volume, target)? {
+            return Ok(());
+        }
+        let there = match fs::symlink_metadata(target) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            there => there.map_err(Error::file("look at target", target))?,
+        };
+        let (expected, fits) = match access {
+            Access::Mount { .. } => ("an empty folder", there.is_dir() && is_empty(target)?),
+            Access::Block => ("an empty file", there.is_file() && there.len() == 0),
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(Error::Precondition(format!(
+            "target {} is not {expected}, and nothing of others is covered or removed: move it away",
+            target.display()
+        )))
+    }
+}
+
+fn is_empty(folder: &Path) -> Result<bool, Error> {
+    let mut entries = fs::read_dir(folder).map_err(Error::file("list target", folder))?;
+    Ok(entries.next().is_none())
+}
+
+/// Makes the target: a folder for a filesystem, a file for a device.
+pub(super) fn make_target(target: &Path, access: &Access) -> Result<(), Error> {
+    let made = match access {
+        Access::Mount { .. } => fs::create_dir(target),
+        Access::Block => File::options().write(true).create_new(true).open(target).map(drop),
+    };
+    match made {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(Error::file("create target", target)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the target, never anything in it.
+pub(super) fn remove_target(target: &Path) -> Result<(), Error> {
+    let removed = match fs::symlink_metadata(target) {
+        Ok(there) if there.is_dir() => fs::remove_dir(target),
+        Ok(there) if there.is_file() && there.len() == 0 => fs::remove_file(target),
+        Ok(_) => Err(std::io::Error::other("neither an empty file nor an empty folder")),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::file("remove target", target)(error))
+        }
+        _ => Ok(()),
+    }
+}
