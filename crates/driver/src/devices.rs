@@ -222,7 +222,7 @@ impl ImageLock<'_> {
         let _change = self.change()?;
         self.ensure_detached("deleted")?;
         if let Ok(file) = File::options().write(true).open(&self.image) {
-            // A full btrfs refuses this at times, and still unlinks.
+            // Where a full filesystem refuses this, the unlink below may still work.
             let _ = file.set_len(0);
         }
         match fs::remove_file(&self.image) {

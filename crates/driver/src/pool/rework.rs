@@ -17,7 +17,8 @@ use crate::{
     record::Volume,
 };
 
-/// A check or a growth overwrites less than this part of a filesystem: its superblocks, bitmaps and descriptors.
+/// Room for an undo file is asked for by this part of a volume. An estimate: a repair of much damage may overwrite more, and is
+/// then taken back only in part if the disk fills up meanwhile.
 const UNDO_SHARE: u64 = 256;
 
 /// How long a change of any size takes to undo at the most.

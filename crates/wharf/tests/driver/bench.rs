@@ -63,6 +63,11 @@ impl Bench {
         Some(bench)
     }
 
+    /// A new bench whose pool allows thin volumes, too.
+    pub(crate) fn with_thin(kind: PoolKind) -> Option<Self> {
+        Some(Self::new(kind)?.flag("--kinds", "thick,thin"))
+    }
+
     /// Mounts a new btrfs where the pool will be.
     fn mount_btrfs(&self, size: u64) {
         let (disk, pool) = (self.path("disk"), self.pool());

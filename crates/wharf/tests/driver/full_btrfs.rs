@@ -26,7 +26,7 @@ async fn a_volume_is_deleted_at_once_after_a_repair_that_had_no_room() {
     }
     // A copy that runs out of room takes all of it, and gives it back only when the transaction is over.
     for (thin, rest) in [("true", 0), ("true", 24 * MIB), ("false", 0), ("false", 24 * MIB)] {
-        let Some(bench) = Bench::new(PoolKind::Btrfs(512)) else { return };
+        let Some(bench) = Bench::with_thin(PoolKind::Btrfs(512)) else { return };
         let driver = bench.start().await;
         let mut request = volume("a", SIZE, mounted("ext4"));
         request.parameters = map(&[("thin", thin)]);
@@ -51,7 +51,7 @@ async fn a_volume_is_deleted_at_once_after_a_repair_that_had_no_room() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_thick_volume_on_a_full_pool_is_staged_without_a_warning() {
     for pool in [PoolKind::Copy, PoolKind::Reflink(512), PoolKind::Btrfs(512)] {
-        let Some(bench) = Bench::new(pool) else { return };
+        let Some(bench) = Bench::with_thin(pool) else { return };
         let driver = bench.start().await;
         let id = driver.create(volume("a", SIZE, mounted("ext4"))).await.unwrap().volume_id;
         let usage = Usage::new(&bench, "a", &id, mounted("ext4"));

@@ -270,7 +270,7 @@ async fn an_unclean_volume_whose_device_is_open_elsewhere_is_staged_without_a_ch
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_does_not_wait_for_each_of_many_held_volumes() {
     const COUNT: usize = 12;
-    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let Some(bench) = Bench::with_thin(PoolKind::Copy) else { return };
     let fault = format!("kill:UnstagePromised:{COUNT}");
     let mut driver = bench.start_with(&["--fault", &fault]).await;
     let mut usages = Vec::new();

@@ -3,7 +3,8 @@
 use crate::bench::{Bench, MIB, PoolKind, needs};
 use crate::bytes::{bytes, checksum, checksum_of, write};
 use crate::client::{Usage, block, mounted, volume};
-use crate::offline::{cutting, start_with_path};
+use crate::offline::cutting;
+use crate::stand_in::start_with_path;
 
 const SIZE: u64 = 320 * MIB;
 const DATA: u64 = MIB;

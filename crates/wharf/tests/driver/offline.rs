@@ -1,11 +1,6 @@
 //! A filesystem that is checked and grown while nobody uses it survives every kill, of the program and of the driver.
 
-use std::{
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{os::unix::fs::PermissionsExt, path::PathBuf, process::Command, time::Duration};
 
 use wharf_mount::space;
 use wharf_testkit::process;
@@ -14,6 +9,7 @@ use crate::bench::{Bench, MIB, PoolKind, needs};
 use crate::bytes::{bytes, checksum, checksum_of, write};
 use crate::client::{Usage, map, mounted, volume};
 use crate::running::Running;
+use crate::stand_in::start_with_path;
 
 const SIZE: u64 = 64 * MIB;
 const GROWN: u64 = 3 << 30;
@@ -32,15 +28,6 @@ pub(crate) fn cutting(bench: &Bench, program: &str, seconds: &str) -> PathBuf {
     std::fs::write(&script, text).unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     folder
-}
-
-/// A driver that finds the programs of this folder first.
-pub(crate) async fn start_with_path(bench: &Bench, folder: &Path) -> Running {
-    let mut command = bench.command(&[]);
-    let path = std::env::var_os("PATH").unwrap();
-    let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
-    command.env("PATH", std::env::join_paths(folders).unwrap());
-    Running::start(&command, &bench.path(""), &bench.socket()).await.unwrap()
 }
 
 /// A volume with data whose image is larger than its filesystem.

@@ -89,7 +89,7 @@ async fn a_half_changed_image_is_restored_before_it_is_copied_or_grown() {
         return;
     }
     for name in CALLS {
-        let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+        let Some(bench) = Bench::with_thin(PoolKind::Copy) else { return };
         let driver = bench.start().await;
         let (usage, image) = to_be_grown(&bench, &driver).await;
         let before = std::fs::read(&image).unwrap();
@@ -115,7 +115,7 @@ async fn a_half_changed_image_that_cannot_be_restored_is_neither_copied_nor_grow
         return;
     }
     for name in CALLS {
-        let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+        let Some(bench) = Bench::with_thin(PoolKind::Copy) else { return };
         let broken = stand_in(&bench, "e2undo", "echo no such luck; exit 1");
         let driver = start_with_path(&bench, &broken).await;
         let (usage, image) = to_be_grown(&bench, &driver).await;
@@ -139,7 +139,7 @@ async fn a_deleted_volume_leaves_no_undo_file() {
     if needs(&["resize2fs", "e2undo"]).is_none() {
         return;
     }
-    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let Some(bench) = Bench::with_thin(PoolKind::Copy) else { return };
     let driver = bench.start().await;
     let (usage, image) = to_be_grown(&bench, &driver).await;
     change(&bench, &image).await;
@@ -155,7 +155,7 @@ async fn a_damaged_filesystem_that_has_to_grow_is_refused_with_the_way_to_repair
         return;
     }
     for pool in [PoolKind::Copy, PoolKind::Reflink(1024)] {
-        let Some(bench) = Bench::new(pool) else { return };
+        let Some(bench) = Bench::with_thin(pool) else { return };
         let driver = bench.start().await;
         let (usage, image) = to_be_grown(&bench, &driver).await;
         crate::repair::damage(&image).await;
@@ -173,7 +173,7 @@ async fn a_damaged_filesystem_that_has_to_grow_is_refused_with_the_way_to_repair
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expansion_that_is_retried_with_a_smaller_size_keeps_the_larger() {
     for pool in [PoolKind::Copy, PoolKind::Reflink(1024)] {
-        let Some(bench) = Bench::new(pool) else { return };
+        let Some(bench) = Bench::with_thin(pool) else { return };
         let driver = bench.start_with(&["--fault", "fail:ExpandGrown"]).await;
         let id = driver.create(volume("a", SIZE, mounted("ext4"))).await.unwrap().volume_id;
         driver.expand(&id, 4 * SIZE).await.unwrap_err();
@@ -186,7 +186,7 @@ async fn an_expansion_that_is_retried_with_a_smaller_size_keeps_the_larger() {
 
 /// A pool on a disk of its own, which a file can fill.
 fn on_a_small_disk(size: u64) -> Option<Bench> {
-    let bench = Bench::new(PoolKind::Copy)?;
+    let bench = Bench::with_thin(PoolKind::Copy)?;
     let (disk, pool) = (bench.path("disk"), bench.pool());
     std::fs::create_dir(&pool).unwrap();
     std::fs::File::create(&disk).unwrap().set_len(size).unwrap();
@@ -224,7 +224,7 @@ async fn a_growth_without_room_for_its_undo_file_is_refused_for_want_of_room() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_that_runs_out_of_room_does_not_call_the_filesystem_damaged() {
     for pool in [PoolKind::Copy, PoolKind::Reflink(1024)] {
-        let Some(bench) = Bench::new(pool) else { return };
+        let Some(bench) = Bench::with_thin(pool) else { return };
         let full = "echo No space left on device while writing block 65536; exit 4";
         let driver = start_with_path(&bench, &stand_in(&bench, "e2fsck", full)).await;
         let (usage, _) = to_be_grown(&bench, &driver).await;
@@ -241,7 +241,7 @@ async fn a_check_that_runs_out_of_room_does_not_call_the_filesystem_damaged() {
 /// A program that had no room for more than the header of its undo file has changed nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_undo_file_that_was_only_begun_holds_nothing_up() {
-    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let Some(bench) = Bench::with_thin(PoolKind::Copy) else { return };
     let driver = bench.start().await;
     let (usage, image) = to_be_grown(&bench, &driver).await;
     let before = std::fs::read(&image).unwrap();
