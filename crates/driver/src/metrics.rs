@@ -1,7 +1,8 @@
 //! What an operator graphs of the pools, counted when it is asked for.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -13,9 +14,27 @@ use crate::pool::Pool;
 use crate::pools::Pools;
 use crate::record::Phase;
 
+/// How long a reader waits for another one: a disk that hangs keeps one thread, not one for each reader.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The metrics of a driver's pools.
 #[derive(Debug)]
-pub struct PoolMetrics(Arc<Pools>);
+pub struct PoolMetrics {
+    pools: Arc<Pools>,
+    /// Whether somebody asks the pools' disks now.
+    asking: Mutex<bool>,
+    asked: Condvar,
+}
+
+/// The turn of one reader to ask the pools' disks.
+struct Turn<'a>(&'a PoolMetrics);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.asking.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.asked.notify_one();
+    }
+}
 
 /// One series of a pool: its label beside `pool`, and its value.
 type Series = (&'static str, u64);
@@ -23,19 +42,33 @@ type Series = (&'static str, u64);
 impl PoolMetrics {
     /// The metrics of `pools`.
     pub fn new(pools: Arc<Pools>) -> Self {
-        Self(pools)
+        Self { pools, asking: Mutex::new(false), asked: Condvar::new() }
+    }
+
+    /// The turn of this reader; `None` if the disks do not answer the one before.
+    fn turn(&self, patience: Duration) -> Option<Turn<'_>> {
+        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.asked.wait_timeout_while(asking, patience, |asking| *asking);
+        let (mut asking, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let free = !*asking;
+        *asking = true;
+        drop(asking);
+        free.then(|| Turn(self))
     }
 }
 
 impl Collector for PoolMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let served = self.0.served();
+        let served = self.pools.served();
+        let turn = self.turn(PATIENCE);
+        // Disks that hang show no figures rather than wrong ones.
+        let asked = if turn.is_some() { &served[..] } else { &[] };
         for gauge in GAUGES {
             let metric = ConstGauge::new(0_u64);
             let unit = gauge.unit.as_ref();
             let kind = metric.metric_type();
             let mut family = encoder.encode_descriptor(gauge.name, gauge.help, unit, kind)?;
-            for pool in &served {
+            for pool in asked {
                 for (value_of, value) in (gauge.read)(&pool.pool) {
                     let labels = [("pool", pool.name.as_str()), (gauge.label, value_of)];
                     let labels = if gauge.label.is_empty() { &labels[..1] } else { &labels };
@@ -43,6 +76,7 @@ impl Collector for PoolMetrics {
                 }
             }
         }
+        drop(turn);
         self.encode_served(&mut encoder)?;
         for (name, help, read) in COUNTERS {
             let metric = ConstCounter::new(0_u64);
@@ -63,7 +97,7 @@ impl PoolMetrics {
         let help = "1 for each configured pool that is served, 0 for one that is not";
         let name = "wharf_driver_pool_served";
         let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for (pool, served) in self.0.configured() {
+        for (pool, served) in self.pools.configured() {
             let labels = [("pool", pool.as_str())];
             ConstGauge::new(u64::from(served)).encode(family.encode_family(&labels)?)?;
         }
@@ -173,4 +207,36 @@ fn count(phases: impl Iterator<Item = Phase>) -> Vec<Series> {
         counts[index].1 += 1;
     }
     counts
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::{encoding::text, registry::Registry};
+
+    use super::*;
+    use crate::pools::fixtures::pools;
+
+    #[test]
+    fn a_disk_that_hangs_costs_its_figures_and_no_more_than_one_thread() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let metrics = PoolMetrics::new(Arc::new(pools(folder.path())));
+        let hanging = metrics.turn(Duration::ZERO).expect("nobody asks");
+        assert!(metrics.turn(Duration::ZERO).is_none());
+        drop(hanging);
+        let turn = metrics.turn(Duration::ZERO);
+        assert!(turn.is_some());
+        drop(turn);
+
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(metrics));
+        let mut shown = String::new();
+        text::encode(&mut shown, &registry).expect("encoded");
+        for line in [
+            r#"wharf_driver_pool_served{pool="default"} 1"#,
+            r#"wharf_driver_volumes{pool="default",phase="ready"} 0"#,
+            r#"wharf_driver_fsync_errors_total{pool="default"} 0"#,
+        ] {
+            assert!(shown.lines().any(|it| it == line), "{line}:\n{shown}");
+        }
+    }
 }

@@ -243,5 +243,32 @@ impl ServedPool {
     }
 }
 
+/// Pools for tests.
 #[cfg(test)]
-mod tests;
+pub(crate) mod fixtures {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{node::InlineLimits, pool::PoolSettings};
+
+    /// The pool `default` in a folder.
+    pub(crate) fn pools(folder: &Path) -> Pools {
+        let config = PoolConfig {
+            name: DEFAULT_POOL.to_owned(),
+            folder: folder.join("pool"),
+            image: None,
+            settings: PoolSettings { floor: Some(0), ..PoolSettings::default() },
+        };
+        let limit = Duration::from_secs(1);
+        let node = NodeOptions {
+            program_limit: limit,
+            kubelet_root: folder.to_owned(),
+            cgroups: None,
+            inline: InlineLimits::default(),
+        };
+        let (node_id, faults) = ("node".to_owned(), FaultPlan::none());
+        let options = PoolsOptions { node_id, node, freeze_limit: limit, faults };
+        let state_dir = StateDir::open(&folder.join("state"), "test").expect("a new folder");
+        Pools::open(vec![config], state_dir, options).expect("a new pool")
+    }
+}

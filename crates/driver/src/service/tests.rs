@@ -6,46 +6,19 @@ use wharf_csi_sdk::driver::{
     CapacityReport, NodeVolumeHealth, Staging, Stats, StorageHealth, VolumeHealth, VolumeList,
     Volumes,
 };
-use wharf_csi_sdk::fault::FaultPlan;
 use wharf_csi_sdk::request::{
     DeleteVolume, GetCapacity, NodeGetVolumeHealth, NodeGetVolumeStats, NodeUnstageVolume,
 };
 
 use super::*;
-use crate::config::{DEFAULT_POOL, PoolConfig};
-use crate::node::{InlineLimits, NodeOptions};
-use crate::pool::PoolSettings;
-use crate::pools::PoolsOptions;
-use crate::state_dir::StateDir;
+use crate::pools::fixtures::pools;
 
 /// No call here works on anything that takes long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn driver(folder: &std::path::Path) -> Driver {
-    let limit = Duration::from_secs(1);
-    let settings = PoolSettings { floor: Some(0), ..PoolSettings::default() };
-    let config = PoolConfig {
-        name: DEFAULT_POOL.to_owned(),
-        folder: folder.join("pool"),
-        image: None,
-        settings,
-    };
-    let node = NodeOptions {
-        program_limit: limit,
-        kubelet_root: folder.to_owned(),
-        cgroups: None,
-        inline: InlineLimits::default(),
-    };
-    let options = PoolsOptions {
-        node_id: "node".into(),
-        node,
-        freeze_limit: limit,
-        faults: FaultPlan::none(),
-    };
-    let state_dir = StateDir::open(&folder.join("state"), "test").expect("a new folder");
-    let pools = Pools::open(vec![config], state_dir, options).expect("a new pool");
     let identity = Identity { name: "test".into(), node: "node".into(), attach_limit: 1 };
-    Driver::new(identity, Arc::new(pools))
+    Driver::new(identity, Arc::new(pools(folder)))
 }
 
 /// Waits for a call that must not wait for others, whatever it answers.
