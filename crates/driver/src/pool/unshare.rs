@@ -245,6 +245,7 @@ impl Pool {
         pin.sync_all().map_err(Error::file("flush pin", &path))?;
         self.reach(Point::UnsharePinned)?;
         unshare::reflink(reserve, image, &shared)?;
+        self.reach(Point::UnshareCloned)?;
         image.sync_all().map_err(Error::file("flush image", &copy.path))?;
         self.reach(Point::UnshareMoved)?;
         pin.set_len(0).map_err(Error::file("empty pin", &path))?;
@@ -292,17 +293,16 @@ impl Pool {
             if !free {
                 return Err(Error::Pending(format!("{id} is in use or being deleted")));
             }
-            let set = |own: &mut Blocks, its_family: &mut String| {
-                *own = blocks;
-                *its_family = family.unwrap_or_else(|| its_family.clone());
-            };
-            match is_volume {
-                true => {
-                    drop(draft.edit(&id, |it: &mut Volume| set(&mut it.blocks, &mut it.family)))
-                }
-                false => {
-                    drop(draft.edit(&id, |it: &mut Snapshot| set(&mut it.blocks, &mut it.family)));
-                }
+            if is_volume {
+                draft.edit(&id, |it: &mut Volume| {
+                    it.blocks = blocks;
+                    it.family = family.unwrap_or_else(|| it.family.clone());
+                });
+            } else {
+                draft.edit(&id, |it: &mut Snapshot| {
+                    it.blocks = blocks;
+                    it.family = family.unwrap_or_else(|| it.family.clone());
+                });
             }
             Ok(())
         })
