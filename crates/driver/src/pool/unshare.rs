@@ -176,10 +176,12 @@ impl Pool {
             true => self.volume_copy(&*self.volume(&shared.id)?),
             false => self.snapshot_copy(&*self.snapshot(&shared.id)?),
         };
-        let _image = self.devices.lock(&copy.path, copy.is_volume)?;
+        let image = self.devices.lock(&copy.path, copy.is_volume)?;
         if !self.may_work_on(&copy, false)? {
             return Ok(0);
         }
+        // Somebody may have attached it by hand.
+        image.ensure_detached("unshared")?;
         let file = File::open(&copy.path).map_err(Error::file("open image", &copy.path))?;
         let blocks = match self.reserve_shared(&copy.image, &file)? {
             0 => Blocks::Own,
