@@ -20,7 +20,7 @@ use std::{
 use tokio::sync::Notify;
 use wharf_mount::{space, unshare};
 
-use super::{Pool, fresh_id, sharing::SharedCopy};
+use super::{Mark, Pool, fresh_id, sharing::SharedCopy};
 use crate::{
     error::Error,
     points::Point,
@@ -257,6 +257,10 @@ impl Pool {
     }
 
     fn finish_unsharing(&self, copy: &Copy) -> Result<u64, Error> {
+        // Only a rebuild reads the mark, and it finds out by itself if the mark could not be written.
+        Mark::note_blocks(&copy.path, Blocks::Own).unwrap_or_else(|error| {
+            tracing::warn!(id = copy.id, %error, "failed to mark a copy as unshared");
+        });
         self.set_blocks(copy, Blocks::Own, None)?;
         self.reach(Point::UnshareKept)?;
         self.remove_reserve(&copy.image)?;
