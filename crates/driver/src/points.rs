@@ -73,6 +73,8 @@ wharf_csi_sdk::fault_points! {
         UnshareCopied,
         /// A second file shares the copy's old blocks.
         UnsharePinned,
+        /// The copy has the blocks of the reserve, though perhaps not yet on disk.
+        UnshareCloned,
         /// The copy has the blocks of the reserve, which still has them, too.
         UnshareMoved,
         /// The reserve has given these blocks up.

@@ -60,6 +60,9 @@ pub fn allocate(file: &File, len: u64, thick: bool) -> Result<()> {
 /// although most of it may be allocated.
 fn missing(file: &File, len: u64) -> Result<Vec<Range<u64>>> {
     let whole = 0..len;
+    if allocated(file)? == 0 {
+        return Ok(vec![whole]);
+    }
     let found = match extents::map_range(file, whole.clone(), false) {
         Err(Error::Unsupported { .. }) => return Ok(vec![whole]),
         found => found?,

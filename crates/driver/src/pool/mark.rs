@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use wharf_mount::attribute;
 
 use crate::error::Error;
-use crate::record::{Group, Snapshot, Volume};
+use crate::record::{Blocks, Group, Snapshot, Volume};
 
 const ATTRIBUTE: &str = "user.wharf.record";
 
@@ -65,6 +65,19 @@ impl Mark {
             .map_err(|error| Error::file("mark image", image)(std::io::Error::other(error)))?;
         attribute::set(&file, ATTRIBUTE, &bytes)?;
         Ok(file)
+    }
+
+    /// Writes to an image's mark whose the image's blocks are.
+    ///
+    /// # Errors
+    /// When the pool's filesystem fails.
+    pub(super) fn note_blocks(image: &Path, now: Blocks) -> Result<(), Error> {
+        let Some(mut mark) = Self::read(image)? else { return Ok(()) };
+        match &mut mark {
+            Self::Volume(volume) => volume.blocks = now,
+            Self::Snapshot { snapshot, .. } => snapshot.blocks = now,
+        }
+        mark.write(image)
     }
 
     /// Reads an image's mark; none when it has none or one that is not understood.

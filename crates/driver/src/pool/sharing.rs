@@ -73,10 +73,13 @@ impl Ground {
             return Vec::new();
         }
         let mut families: BTreeMap<&str, Family<'_>> = BTreeMap::new();
-        for volume in state.volumes.iter().filter(|it| may_share_blocks(it.backend, it.blocks)) {
+        // An image whose blocks are its own has a family of its own, and shares blocks again with copies in that family.
+        for volume in state.volumes.iter().filter(|it| !it.blocks.is_unsharing()) {
             families.entry(&volume.family).or_default().volumes.push(volume);
         }
-        for cut in state.snapshots.iter().filter(|it| may_share_blocks(it.backend, it.blocks)) {
+        // A snapshot that is a copy is counted to its volume's family, and shares nothing.
+        let reflinks = state.snapshots.iter().filter(|it| it.backend == BackendKind::ImageReflink);
+        for cut in reflinks.filter(|it| !it.blocks.is_unsharing()) {
             families.entry(&cut.family).or_default().snapshots.push(cut);
         }
         families.values().flat_map(Family::to_unshare).collect()
@@ -111,11 +114,6 @@ impl Family<'_> {
         });
         volumes.chain(snapshots).collect()
     }
-}
-
-/// An image whose blocks are its own has a family of its own, and shares blocks again with copies in that family.
-fn may_share_blocks(backend: BackendKind, blocks: Blocks) -> bool {
-    backend == BackendKind::ImageReflink && !blocks.is_unsharing()
 }
 
 impl Pool {

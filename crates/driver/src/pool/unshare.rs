@@ -20,7 +20,7 @@ use std::{
 use tokio::sync::Notify;
 use wharf_mount::{space, unshare};
 
-use super::{Pool, fresh_id, sharing::SharedCopy};
+use super::{Mark, Pool, fresh_id, sharing::SharedCopy};
 use crate::{
     error::Error,
     points::Point,
@@ -176,10 +176,12 @@ impl Pool {
             true => self.volume_copy(&*self.volume(&shared.id)?),
             false => self.snapshot_copy(&*self.snapshot(&shared.id)?),
         };
-        let _image = self.devices.lock(&copy.path, copy.is_volume)?;
+        let image = self.devices.lock(&copy.path, copy.is_volume)?;
         if !self.may_work_on(&copy, false)? {
             return Ok(0);
         }
+        // Somebody may have attached it by hand.
+        image.ensure_detached("unshared")?;
         let file = File::open(&copy.path).map_err(Error::file("open image", &copy.path))?;
         let blocks = match self.reserve_shared(&copy.image, &file)? {
             0 => Blocks::Own,
@@ -245,6 +247,7 @@ impl Pool {
         pin.sync_all().map_err(Error::file("flush pin", &path))?;
         self.reach(Point::UnsharePinned)?;
         unshare::reflink(reserve, image, &shared)?;
+        self.reach(Point::UnshareCloned)?;
         image.sync_all().map_err(Error::file("flush image", &copy.path))?;
         self.reach(Point::UnshareMoved)?;
         pin.set_len(0).map_err(Error::file("empty pin", &path))?;
@@ -254,6 +257,10 @@ impl Pool {
     }
 
     fn finish_unsharing(&self, copy: &Copy) -> Result<u64, Error> {
+        // Only a rebuild reads the mark, and it finds out by itself if the mark could not be written.
+        Mark::note_blocks(&copy.path, Blocks::Own).unwrap_or_else(|error| {
+            tracing::warn!(id = copy.id, %error, "failed to mark a copy as unshared");
+        });
         self.set_blocks(copy, Blocks::Own, None)?;
         self.reach(Point::UnshareKept)?;
         self.remove_reserve(&copy.image)?;
@@ -292,17 +299,16 @@ impl Pool {
             if !free {
                 return Err(Error::Pending(format!("{id} is in use or being deleted")));
             }
-            let set = |own: &mut Blocks, its_family: &mut String| {
-                *own = blocks;
-                *its_family = family.unwrap_or_else(|| its_family.clone());
-            };
-            match is_volume {
-                true => {
-                    drop(draft.edit(&id, |it: &mut Volume| set(&mut it.blocks, &mut it.family)));
-                }
-                false => {
-                    drop(draft.edit(&id, |it: &mut Snapshot| set(&mut it.blocks, &mut it.family)));
-                }
+            if is_volume {
+                draft.edit(&id, |it: &mut Volume| {
+                    it.blocks = blocks;
+                    it.family = family.unwrap_or_else(|| it.family.clone());
+                });
+            } else {
+                draft.edit(&id, |it: &mut Snapshot| {
+                    it.blocks = blocks;
+                    it.family = family.unwrap_or_else(|| it.family.clone());
+                });
             }
             Ok(())
         })

@@ -139,6 +139,7 @@ async fn a_lost_state_file_is_rebuilt_from_the_images() {
         let thin = driver.create(xfs.clone()).await.unwrap();
         driver.take_down(a).await.unwrap();
         driver.expand(&b.id, 2 * SIZE).await.unwrap();
+        crate::unshare::unshared(&bench).await;
         let before = bench.rows();
         driver.stop().await;
 

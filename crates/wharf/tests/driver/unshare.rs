@@ -20,7 +20,7 @@ use wharf_mount::{space, unshare};
 use wharf_proto::csi;
 use wharf_testkit::process::wait_for;
 
-use crate::bench::{Bench, MIB, PoolKind};
+use crate::bench::{Bench, MIB, PoolKind, needs};
 use crate::bytes::{bytes, checksum, checksum_of, read, write};
 use crate::client::{Usage, block, from_snapshot, from_volume, map, mounted, volume};
 use crate::codes::refused;
@@ -356,4 +356,40 @@ async fn a_thick_volume_says_that_it_may_miss_space_until_its_copy_is_unshared()
     assert_eq!((pool.unshare_step(), pool.unsharing_left()), (UnshareStep::Idle, 0));
     assert_eq!(reasons(), Vec::<&str>::new());
     write(&source.usage.target, &bytes(2, DATA));
+}
+
+fn run(command: &str, paths: &[&Path]) {
+    let mut words = command.split(' ');
+    let mut command = Command::new(words.next().unwrap());
+    let output = command.args(words).args(paths).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// A pool in a container is a mount, and yet others keep files on its disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_is_bind_mounted_is_not_a_filesystem_of_its_own() {
+    for bound in [false, true] {
+        if needs(&["mkfs.xfs"]).is_none() {
+            return;
+        }
+        let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+        let (disk, mount, pool) = (bench.path("disk"), bench.path("mount"), bench.pool());
+        File::create(&disk).unwrap().set_len(600 * MIB).unwrap();
+        run("mkfs.xfs -q", &[&disk]);
+        std::fs::create_dir(&pool).unwrap();
+        if bound {
+            std::fs::create_dir(&mount).unwrap();
+            run("mount -o loop", &[&disk, &mount]);
+            std::fs::create_dir(mount.join("folder")).unwrap();
+            run("mount --bind", &[&mount.join("folder"), &pool]);
+        } else {
+            run("mount -o loop", &[&disk, &pool]);
+        }
+        let source = Source::new(&bench, "").await;
+        source.driver.snapshot("snapshot", &source.usage.id).await.unwrap();
+        unshared(&bench).await;
+        let left: Vec<_> = bench.rows().iter().map(|row| shared(&row.image)).collect();
+        assert_eq!(left, if bound { [0, 0] } else { [DATA, DATA] }, "bound: {bound}");
+        source.driver.stop().await;
+    }
 }

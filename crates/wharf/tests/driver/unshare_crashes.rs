@@ -1,13 +1,16 @@
 //! kill -9 at every step of the unsharing of a copy.
 
+use std::process::Command;
+
 use wharf_csi_sdk::fault::FaultPoint;
 use wharf_driver::points::Point;
 use wharf_proto::csi;
+use wharf_testkit::process;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, needs};
 use crate::bytes::{bytes, checksum, checksum_of, write};
 use crate::client::{Usage, block, from_snapshot, from_volume, mounted, volume};
-use crate::running::Running;
+use crate::running::{PATIENCE, Running};
 use crate::unshare::{DATA, SIZE, bench, made, shared, unshared};
 
 /// A block volume full of the bytes of a seed, with a caller that may have to call again after a crash.
@@ -106,6 +109,37 @@ async fn a_crash_at_any_point_of_the_unsharing_of_a_clone_costs_nothing() {
         source.holds(&clone, 1).await;
         source.end().await;
     }
+}
+
+/// The volume overwrites its blocks in place as soon as the snapshot has others. A power cut must not bring the snapshot
+/// back to the blocks that were overwritten.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_cut_before_the_new_blocks_are_on_disk_leaves_a_snapshot_as_it_was() {
+    if needs(&["xfs_io"]).is_none() {
+        return;
+    }
+    let Some(bench) = bench() else { return };
+    let mut source = Source::new(&bench, "kill:UnshareCloned").await;
+    // Its image is written without its device, which a pool that is shut down would leave behind.
+    source.driver.take_down(&source.usage).await.unwrap();
+    let image = bench.rows().remove(0).image;
+    let _ = source.driver.snapshot("snapshot", &source.usage.id).await;
+    source.driver.killed().await.unwrap();
+    // Without a flush, which would write the pool's journal, too.
+    let mut write = Command::new("dd");
+    write.args(["if=/dev/zero", "bs=1M", "count=20", "oflag=direct", "conv=notrunc"]);
+    write.arg(format!("of={}", image.display()));
+    process::run(&write, PATIENCE).await.unwrap();
+    let mut cut = Command::new("xfs_io");
+    process::run(cut.args(["-x", "-c", "shutdown"]).arg(bench.images()), PATIENCE).await.unwrap();
+    bench.reboot();
+
+    let driver = bench.start().await;
+    unshared(&bench).await;
+    let row = bench.rows().into_iter().find(|row| row.kind == "snapshot").unwrap();
+    assert_eq!(checksum_of(&row.image, DATA), checksum(&bytes(1, DATA)));
+    assert_eq!(shared(&row.image), 0);
+    driver.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -76,9 +76,11 @@ fn what_was_shared_is_unshared_once_it_must_not_be() {
     let cut_of_copy = snapshot("copy", &copied);
     let alone = thin("thin");
     let cut_of_thin = snapshot("thin-cut", &alone);
-    let volumes = [a.clone(), clone.clone(), copied, alone];
+    // A clone of a copied volume that was asked to share blocks.
+    let of_copied = clone_of(&copied, "d");
+    let volumes = [a.clone(), clone.clone(), copied, of_copied, alone];
     let state = state_of(&volumes, &[cut.clone(), own, cut_of_copy, cut_of_thin]);
-    assert_eq!(ids(&ground("thick,thin").to_unshare(&state)), ["c", "s"]);
+    assert_eq!(ids(&ground("thick,thin").to_unshare(&state)), ["c", "s", "d"]);
 
     let thick = state_of(&[a.clone(), clone.clone()], std::slice::from_ref(&cut));
     assert_eq!(ground("thick").to_unshare(&thick), []);
