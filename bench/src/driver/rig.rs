@@ -140,7 +140,8 @@ fn clear(folder: &Path) -> Result<()> {
             mount::unmount(point).or_else(|_| mount::lazy_unmount(point))?;
         }
         let loops = loopdev::list()?.into_iter();
-        let loops: Vec<_> = loops.filter(|status| status.backing.starts_with(&folder)).collect();
+        let loops: Vec<_> =
+            loops.filter(|status| status.loopdev.backing.starts_with(&folder)).collect();
         for status in &loops {
             loopdev::detach(&status.loopdev).context("detach")?;
         }

@@ -90,7 +90,7 @@ fn attached(file: &File, image: &Path) -> Result<Option<HeldLoop>, Error> {
     let metadata = file.metadata().map_err(Error::file("look at pool image", image))?;
     let identity = (metadata.dev(), metadata.ino());
     match loopdev::find(identity.0, identity.1)?.first() {
-        Some(device) => Ok(HeldLoop::open(device.number, identity)?),
+        Some(device) => Ok(HeldLoop::open(device.number, identity, None)?),
         None => Ok(None),
     }
 }

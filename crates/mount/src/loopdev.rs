@@ -39,6 +39,8 @@ pub struct Loop {
     pub device: u64,
     /// The image's inode.
     pub inode: u64,
+    /// The image's path, as it was or is; ` (deleted)` is part of it for an unlinked one.
+    pub backing: PathBuf,
     /// The kernel refuses writes to it.
     pub read_only: bool,
     /// The image is read and written past the page cache.
@@ -60,10 +62,8 @@ impl Loop {
 /// A loop device as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopStatus {
-    /// The device.
+    /// The device. Where the image's disk does not answer, its device number and inode are 0: only the path is known.
     pub loopdev: Loop,
-    /// The image's path, as it was or is; ` (deleted)` is part of it for an unlinked one.
-    pub backing: PathBuf,
     /// The device's size in bytes if it is limited, else 0: as large as the image.
     pub size_limit: u64,
     /// Where in the image it begins.
@@ -143,12 +143,16 @@ pub fn list() -> Result<Vec<LoopStatus>> {
         match sys::loops::status(&device) {
             Ok(info) => found.push(LoopStatus {
                 loopdev: describe(number, path, &info),
-                backing: node::backing(number).unwrap_or_default(),
                 size_limit: info.size_limit,
                 offset: info.offset,
             }),
             // Detached since.
             Err(Errno::NXIO) => {}
+            // One dead disk must not hide the devices of all others.
+            Err(Errno::IO) => {
+                let loopdev = unanswered(number, path, (0, 0));
+                found.push(LoopStatus { loopdev, size_limit: 0, offset: 0 });
+            }
             Err(errno) => return Err(Error::io("ask for the status of", path)(errno)),
         }
     }
@@ -203,6 +207,21 @@ fn settled(device: File, number: u32, path: PathBuf, image: &File) -> Result<Hel
     Ok(HeldLoop::new(device, loopdev))
 }
 
+/// A device whose image's disk does not answer: the kernel looks at the image to tell the device's status.
+fn unanswered(number: u32, path: PathBuf, (device, inode): (u64, u64)) -> Loop {
+    Loop {
+        path,
+        number,
+        device,
+        inode,
+        backing: node::backing(number).unwrap_or_default(),
+        read_only: node::is_read_only(number),
+        direct_io: false,
+        clearing: false,
+        partial: false,
+    }
+}
+
 fn describe(number: u32, path: PathBuf, info: &sys::loops::Info) -> Loop {
     let has = |flag| info.flags & flag != 0;
     Loop {
@@ -210,6 +229,7 @@ fn describe(number: u32, path: PathBuf, info: &sys::loops::Info) -> Loop {
         number,
         device: info.device,
         inode: info.inode,
+        backing: node::backing(number).unwrap_or_default(),
         read_only: has(sys::loops::READ_ONLY),
         direct_io: has(sys::loops::DIRECT_IO),
         clearing: has(sys::loops::AUTOCLEAR),

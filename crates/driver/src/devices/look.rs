@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::io::Errno;
 use wharf_mount::{
     loopdev::{self, HeldLoop, Loop, LoopStatus},
     mountinfo,
@@ -20,15 +21,25 @@ use crate::error::Error;
 pub(super) type Identity = (u64, u64);
 
 /// A device, and the file that was attached to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hint {
     number: u32,
     image: Identity,
+    backing: PathBuf,
 }
 
 impl Hint {
+    /// Whether a device still has the file that was attached to it.
+    fn is_of(&self, device: &Loop) -> bool {
+        let same_file = match device.identity() {
+            (0, 0) => self.backing == device.backing,
+            identity => self.image == identity,
+        };
+        self.number == device.number && same_file
+    }
+
     fn of(device: &Loop) -> Self {
-        Self { number: device.number, image: device.identity() }
+        Self { number: device.number, image: device.identity(), backing: device.backing.clone() }
     }
 }
 
@@ -108,7 +119,9 @@ impl Devices {
             registry.hints.values().flatten().map(|hint| hint.number).collect()
         };
         for number in loopdev::attached()?.into_iter().filter(|number| !known.contains(number)) {
-            if let Some(device) = HeldLoop::open(number, now)?.filter(|device| !device.read_only) {
+            if let Some(device) =
+                HeldLoop::open(number, now, None)?.filter(|device| !device.read_only)
+            {
                 return Ok(Some(device.into_loop()));
             }
         }
@@ -135,7 +148,7 @@ impl Devices {
 fn hold(hints: &[Hint]) -> Result<Vec<HeldLoop>, Error> {
     let mut held = Vec::new();
     for hint in hints {
-        held.extend(HeldLoop::open(hint.number, hint.image)?);
+        held.extend(HeldLoop::open(hint.number, hint.image, Some(&hint.backing))?);
     }
     held.sort_by_key(|device| device.read_only);
     Ok(held)
@@ -145,12 +158,14 @@ fn hold(hints: &[Hint]) -> Result<Vec<HeldLoop>, Error> {
 /// the file.
 fn of_image(image: &Path, now: Option<Identity>, known: &[Hint], all: &[LoopStatus]) -> Vec<Loop> {
     let removed = PathBuf::from(format!("{} (deleted)", image.display()));
-    let own = |status: &&LoopStatus| {
-        now == Some(status.loopdev.identity())
-            || known.contains(&Hint::of(&status.loopdev))
-            || status.backing == removed
+    let own = |device: &Loop| {
+        let before = known.iter().find(|hint| hint.is_of(device));
+        let own = now == Some(device.identity()) || before.is_some() || device.backing == removed;
+        // A disk that does not answer does not say which file it was.
+        let identity = before.map_or(device.identity(), |hint| hint.image);
+        own.then(|| Loop { device: identity.0, inode: identity.1, ..device.clone() })
     };
-    all.iter().filter(own).map(|status| status.loopdev.clone()).collect()
+    all.iter().filter_map(|status| own(&status.loopdev)).collect()
 }
 
 /// The devices of no image that are mounted where a record says that the volume is, and whose file lay beside the image:
@@ -160,7 +175,7 @@ fn mounted_at(place: &Place, strays: &[&LoopStatus]) -> Result<Vec<Loop>, Error>
     let folder = place.image.parent().unwrap_or(Path::new("/"));
     for path in &place.mounts {
         let Some(root) = mountinfo::root_at(path)? else { continue };
-        for status in strays.iter().filter(|status| status.backing.starts_with(folder)) {
+        for status in strays.iter().filter(|status| status.loopdev.backing.starts_with(folder)) {
             if root.shows(loopdev::device_number(&status.loopdev.path)?) {
                 found.push(status.loopdev.clone());
             }
@@ -182,11 +197,13 @@ pub(super) fn shown_here(device: &HeldLoop) -> Result<bool, Error> {
     Ok(mounts.iter().any(|mount| mount.device == number || mount.root == node))
 }
 
-/// An image's identity; `None` if it is gone.
+/// An image's identity; `None` if it is gone, or its disk is dead.
 pub(super) fn identity(image: &Path) -> Result<Option<Identity>, Error> {
     match fs::metadata(image) {
         Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        // A dead disk has no images, and what is mounted of them is unmounted all the same.
+        Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Ok(None),
         Err(error) => Err(Error::file("look at image", image)(error)),
     }
 }

@@ -192,7 +192,7 @@ fn stopped(device: &Loop) -> bool {
 
 /// Why a folder's filesystem takes no writes, other than for want of room. Found out by trying, with a file that has no
 /// name: one that stopped after an error says to who only asks that it can be written.
-fn write_failure(folder: &Path) -> Option<Errno> {
+pub(super) fn write_failure(folder: &Path) -> Option<Errno> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     match rustix::fs::open(folder, flags, Mode::WUSR) {
         Ok(_) | Err(Errno::NOSPC | Errno::DQUOT) => None,

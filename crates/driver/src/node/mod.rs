@@ -4,6 +4,7 @@
 //! loop devices, so that a crash, a reboot or someone's umount is met by doing again only what is missing.
 
 mod cgroup;
+mod dead;
 mod filesystem;
 mod health;
 mod inline;

@@ -145,7 +145,7 @@ impl NodeVolumes {
         let known = volume.as_ref().is_some_and(|volume| volume.publications.contains_key(target));
         if known {
             let key = target.to_owned();
-            self.pool.edit_volume(id, move |volume| {
+            self.record_undo(id, move |volume| {
                 if let Some(publication) = volume.publications.get_mut(&key) {
                     publication.complete = false;
                 }
@@ -161,9 +161,10 @@ impl NodeVolumes {
         self.pool.reach(Point::UnpublishTargetGone)?;
         let Some(volume) = volume else { return Ok(()) };
         let key = target.to_owned();
-        let volume = self.pool.edit_volume(&volume.id, move |volume| {
+        let kept = self.record_undo(&volume.id, move |volume| {
             volume.publications.remove(&key);
         })?;
+        let Some(volume) = kept else { return Ok(()) };
         self.pool.reach(Point::UnpublishForgotten)?;
         self.settle_device(&volume)?;
         self.pool.reach(Point::UnpublishDone)?;

@@ -126,20 +126,20 @@ impl NodeVolumes {
             // Nothing of this volume is there.
             return Ok(());
         }
-        if let Some(target) = volume.publications.keys().next() {
+        if let Some(target) = self.published_target(&volume)? {
             return Err(Error::Precondition(format!(
                 "volume {id} is still published at {}: unpublish it first",
                 target.display()
             )));
         }
-        self.pool.edit_volume(id, |volume| {
+        self.record_undo(id, |volume| {
             if let Some(stage) = &mut volume.stage {
                 stage.complete = false;
             }
         })?;
         self.pool.reach(Point::UnstagePromised)?;
         self.release(&volume, path)?;
-        self.pool.edit_volume(id, |volume| volume.stage = None)?;
+        self.record_undo(id, |volume| volume.stage = None)?;
         self.pool.volume_released();
         self.pool.reach(Point::UnstageDone)?;
         Ok(())

@@ -4,12 +4,13 @@ use std::{
     fs::{File, OpenOptions},
     ops::Deref,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::Path,
     time::{Duration, Instant},
 };
 
 use rustix::io::Errno;
 
-use super::{Loop, describe, node};
+use super::{Loop, describe, node, unanswered};
 use crate::{Error, Result, sys};
 
 /// Claims that end sooner are not a use of the device.
@@ -30,8 +31,13 @@ impl HeldLoop {
         Self { device, loopdev }
     }
 
-    /// Holds the device with this number; `None` unless the file with this device number and inode is attached to it.
-    pub fn open(number: u32, (device, inode): (u64, u64)) -> Result<Option<Self>> {
+    /// Holds the device with this number; `None` unless the file with this device number and inode is attached to it. Where
+    /// the file's disk does not answer, a file that was attached under this path is taken for it.
+    pub fn open(
+        number: u32,
+        (device, inode): (u64, u64),
+        backing: Option<&Path>,
+    ) -> Result<Option<Self>> {
         let path = node::path(number);
         let file = match File::open(&path) {
             Err(error) if node::is_gone(&error) => return Ok(None),
@@ -42,6 +48,11 @@ impl HeldLoop {
                 Ok(Some(Self::new(file, describe(number, path, &info))))
             }
             Ok(_) | Err(Errno::NXIO) => Ok(None),
+            Err(Errno::IO) => {
+                let loopdev = unanswered(number, path, (device, inode));
+                let same = backing.is_some_and(|backing| backing == loopdev.backing);
+                Ok(same.then(|| Self::new(file, loopdev)))
+            }
             Err(errno) => Err(Error::io("ask for the status of", path)(errno)),
         }
     }

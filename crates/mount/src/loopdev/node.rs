@@ -42,6 +42,12 @@ pub(super) fn backing(number: u32) -> Option<PathBuf> {
     Some(OsString::from_vec(path).into())
 }
 
+/// Whether the kernel refuses writes to a device.
+pub(super) fn is_read_only(number: u32) -> bool {
+    let file = Path::new(BLOCK).join(format!("loop{number}/ro"));
+    std::fs::read_to_string(file).is_ok_and(|text| text.trim() == "1")
+}
+
 /// A device's logical block size.
 pub(super) fn block_size(number: u32) -> Result<u32> {
     let file = queue(number).join("logical_block_size");

@@ -10,7 +10,7 @@ use crate::bench::{DEADLINE, MIB, bench};
 fn enlarge(image: &Path, attached: &Loop, size: u64) {
     let image = File::options().write(true).open(image).unwrap();
     space::allocate(&image, size, false).unwrap();
-    let held = HeldLoop::open(attached.number, attached.identity()).unwrap().unwrap();
+    let held = HeldLoop::open(attached.number, attached.identity(), None).unwrap().unwrap();
     held.set_capacity().unwrap();
 }
 

@@ -20,7 +20,7 @@ fn an_image_is_attached_found_and_detached() {
     assert_eq!(found, std::slice::from_ref(&attached));
     let listed = loopdev::list().unwrap();
     let status = listed.iter().find(|status| status.loopdev == attached).unwrap();
-    assert_eq!(status.backing, bench.path("image").canonicalize().unwrap());
+    assert_eq!(status.loopdev.backing, bench.path("image").canonicalize().unwrap());
     assert_eq!((status.size_limit, status.offset), (0, 0));
     let device = File::open(&attached.path).unwrap();
     assert_eq!(space::block_device_size(&device).unwrap(), MIB);
@@ -129,7 +129,7 @@ fn a_device_in_use_is_said_to_be() {
 }
 
 fn hold(attached: &Loop) -> HeldLoop {
-    let held = HeldLoop::open(attached.number, attached.identity()).unwrap();
+    let held = HeldLoop::open(attached.number, attached.identity(), None).unwrap();
     held.expect("its image is attached")
 }
 
@@ -152,13 +152,13 @@ fn a_held_device_keeps_its_image_and_no_other_image_is_taken_for_it() {
     let Some(bench) = bench(&[]) else { return };
     let attached = bench.attach(&bench.image("image", MIB), &LoopOptions::default());
     let (device, inode) = attached.identity();
-    assert!(HeldLoop::open(attached.number, (device, inode + 1)).unwrap().is_none());
+    assert!(HeldLoop::open(attached.number, (device, inode + 1), None).unwrap().is_none());
     let held = hold(&attached);
     loopdev::detach(&attached).unwrap_err();
     assert_eq!(hold(&attached).number, held.number);
     drop(held);
     loopdev::detach(&attached).unwrap();
-    assert!(HeldLoop::open(attached.number, (device, inode)).unwrap().is_none());
+    assert!(HeldLoop::open(attached.number, (device, inode), None).unwrap().is_none());
 }
 
 #[test]

@@ -41,6 +41,6 @@ fn mounts(folder: &Path) -> anyhow::Result<Vec<Mount>> {
 fn loops(folder: &Path) -> anyhow::Result<Vec<LoopStatus>> {
     let mut loops = loopdev::list()?;
     // One that is being detached is gone with its last user, such as a udev that still looks at it.
-    loops.retain(|device| device.backing.starts_with(folder) && !device.loopdev.clearing);
+    loops.retain(|device| device.loopdev.backing.starts_with(folder) && !device.loopdev.clearing);
     Ok(loops)
 }

@@ -213,8 +213,8 @@ pub(crate) fn needs(programs: &[&str]) -> Option<()> {
 /// The loop devices of files below a folder.
 pub(crate) fn loops_below(folder: &Path) -> Vec<(loopdev::Loop, PathBuf)> {
     let all = loopdev::list().unwrap().into_iter();
-    let ours = all.filter(|status| status.backing.starts_with(folder));
-    ours.map(|status| (status.loopdev, status.backing)).collect()
+    let ours = all.filter(|status| status.loopdev.backing.starts_with(folder));
+    ours.map(|status| (status.loopdev.clone(), status.loopdev.backing)).collect()
 }
 
 /// Mount points below a folder, in the order in which they were mounted.

@@ -179,7 +179,7 @@ async fn a_target_published_while_another_is_unpublished_keeps_its_device() {
         gone.unwrap();
         published.unwrap();
         let shown = device_at(&second.target).expect("the target's device has an image");
-        assert_eq!(shown.backing, image_of(&bench), "{pool:?}");
+        assert_eq!(shown.loopdev.backing, image_of(&bench), "{pool:?}");
         driver.take_down(&second).await.unwrap();
         driver.delete(&first.id).await.unwrap();
         driver.stop().await;

@@ -2,6 +2,7 @@
 
 mod configured;
 mod copies;
+mod dead;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,7 +10,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 
 use tonic::{Code, Status};
-use wharf_mount::mount;
+use wharf_mount::{loopdev, mount};
 use wharf_proto::csi;
 use wharf_testkit::process::wait_for;
 
@@ -347,13 +348,16 @@ async fn a_disk_that_is_unmounted_under_the_driver_takes_no_new_volumes() {
     let id = driver.create(volume("a", SIZE, mounted(""))).await.unwrap().volume_id;
     let usage = Usage::new(&bench, "a", &id, mounted(""));
     driver.bring_up(&usage).await.unwrap();
+    let image = bench.rows()[0].image.file_name().unwrap().to_owned();
     mount::lazy_unmount(&bench.pool()).unwrap();
     let text = refused("delete", driver.delete(&id).await, Code::Unavailable);
     assert!(text.contains("no longer shows the disk"), "{text}");
     let create = driver.create(volume("b", SIZE, mounted(""))).await.map(drop);
     refused("create", create, Code::Unavailable);
-    // What is mounted can be taken down.
+    // What is mounted can be taken down, with its device.
     driver.take_down(&usage).await.unwrap();
+    let left = loopdev::list().unwrap().into_iter().map(|status| status.loopdev.backing);
+    assert!(!left.into_iter().any(|backing| backing.ends_with(&image)), "a loop device is left");
     assert_eq!(bench.pool().read_dir().unwrap().count(), 0);
     driver.kill().await;
 }

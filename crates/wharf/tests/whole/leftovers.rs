@@ -71,10 +71,10 @@ impl World {
             }
         }
         for status in loopdev::list()? {
-            if status.backing.starts_with(driver.images().join("volumes"))
-                && !status.backing.exists()
+            if status.loopdev.backing.starts_with(driver.images().join("volumes"))
+                && !status.loopdev.backing.exists()
             {
-                left.push(format!("loop device of {}", status.backing.display()));
+                left.push(format!("loop device of {}", status.loopdev.backing.display()));
             }
         }
         Ok(())
