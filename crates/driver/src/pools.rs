@@ -72,8 +72,17 @@ pub struct Pools {
 struct Slot {
     config: PoolConfig,
     state: SlotState,
-    /// No longer configured: closed once none of its volumes is in use on the node.
-    leaving: bool,
+    /// No longer configured so: closed once none of its volumes is in use on the node.
+    leaving: Option<Leaving>,
+}
+
+/// What becomes of a pool that is to be closed.
+#[derive(Debug)]
+enum Leaving {
+    /// It is no longer configured.
+    Removed,
+    /// It is opened anew, in another folder.
+    Moving(Box<PoolConfig>),
 }
 
 #[derive(Debug)]
@@ -103,11 +112,11 @@ impl Pools {
     pub fn picked(&self, name: Option<&str>) -> Result<Arc<ServedPool>, Error> {
         let slots = self.slots();
         let picked = name.unwrap_or(DEFAULT_POOL);
-        match slots.get(picked).filter(|slot| !slot.leaving).map(|slot| &slot.state) {
+        match slots.get(picked).filter(|slot| !slot.is_removed()).map(|slot| &slot.state) {
             Some(SlotState::Served(pool)) => Ok(pool.clone()),
             Some(SlotState::Absent(absence)) => Err(absence.error(picked)),
             None => {
-                let staying = slots.iter().filter(|(_, slot)| !slot.leaving);
+                let staying = slots.iter().filter(|(_, slot)| !slot.is_removed());
                 let names: Vec<_> = staying.map(|(name, _)| name.as_str()).collect();
                 let mut expected = format!("one of {}", names.join(", "));
                 if name.is_none() {
@@ -176,7 +185,12 @@ impl Pools {
             }
         }
         let notes = self.state_dir.notes();
+        let is_served = |id: PoolId| {
+            slots.values().any(|slot| slot.served().is_some_and(|it| it.pool.id() == id))
+        };
         let unconfigured = notes.iter().filter(|(name, _)| !slots.contains_key(*name));
+        // A pool that has another name now is there.
+        let unconfigured = unconfigured.filter(|(_, note)| !is_served(note.pool));
         let mut held = unconfigured.filter(|(_, note)| short == Some(note.pool.short().as_str()));
         held.next().map(|(name, note)| {
             Error::Unavailable(format!(
@@ -197,6 +211,10 @@ impl Pools {
 }
 
 impl Slot {
+    fn is_removed(&self) -> bool {
+        matches!(self.leaving, Some(Leaving::Removed))
+    }
+
     fn served(&self) -> Option<&Arc<ServedPool>> {
         match &self.state {
             SlotState::Served(served) => Some(served),

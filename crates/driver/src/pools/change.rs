@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use super::{Pools, ServedPool, Slot, SlotState};
+use super::{Leaving, Pools, ServedPool, Slot, SlotState};
 use crate::{
     config::{self, ConfigError, PoolConfig},
     error::Error,
@@ -27,12 +27,17 @@ impl Pools {
         for (name, slot) in self.slots_mut().iter_mut() {
             let moved =
                 configs.iter().find(|it| it.name == *name && it.folder != slot.config.folder);
-            slot.leaving = !names.contains(name) || moved.is_some();
+            slot.leaving = match moved {
+                Some(config) => Some(Leaving::Moving(Box::new(config.clone()))),
+                None if names.contains(name) => None,
+                None => Some(Leaving::Removed),
+            };
         }
         self.close_leaving();
         for config in configs {
             self.configure(config);
         }
+        self.forget_old_names();
         self.changed.notify_one();
         Ok(())
     }
@@ -40,11 +45,13 @@ impl Pools {
     /// Tries again to open pools that are not served, and to close those that are no longer configured. Blocks.
     pub fn retry(&self) {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.close_leaving();
+        for config in self.close_leaving() {
+            self.configure(config);
+        }
         let absent: Vec<_> = self
             .slots()
             .values()
-            .filter(|slot| slot.served().is_none() && !slot.leaving)
+            .filter(|slot| slot.served().is_none() && slot.leaving.is_none())
             .map(|slot| slot.config.clone())
             .collect();
         for config in absent {
@@ -140,13 +147,11 @@ impl Pools {
     /// Brings one slot to its configuration.
     fn configure(&self, config: PoolConfig) {
         if let Some(slot) = self.slots_mut().get_mut(&config.name) {
-            if slot.leaving {
-                // It moves to another folder, and a volume of it is in use in the old one.
+            if slot.leaving.is_some() {
                 tracing::warn!(
                     pool = config.name,
                     "volumes in use, pool moves when they are unstaged"
                 );
-                slot.config = PoolConfig { folder: slot.config.folder.clone(), ..config };
                 return;
             }
             if let SlotState::Served(served) = &slot.state {
@@ -165,14 +170,13 @@ impl Pools {
         self.fill_slot(config, opened);
     }
 
-    /// Closes pools that are no longer configured and that nobody uses.
-    fn close_leaving(&self) {
+    /// Closes pools that are to be closed and that nobody uses. Returns what is to be opened in their place.
+    fn close_leaving(&self) -> Vec<PoolConfig> {
+        let mut moved = Vec::new();
         let mut slots = self.slots_mut();
         slots.retain(|name, slot| {
-            if !slot.leaving {
-                return true;
-            }
-            match &slot.state {
+            let Some(leaving) = &slot.leaving else { return true };
+            let stays = match &slot.state {
                 SlotState::Absent(_) => false,
                 SlotState::Served(served) if is_idle(served) => {
                     let _ = std::fs::remove_file(served.pool.layout().admin_socket());
@@ -183,8 +187,13 @@ impl Pools {
                     served.pool.change_settings(|settings| settings.drain = true);
                     true
                 }
+            };
+            if let (false, Leaving::Moving(config)) = (stays, leaving) {
+                moved.push(PoolConfig::clone(config));
             }
+            stays
         });
+        moved
     }
 
     fn absent_config(&self, name: &str) -> Result<PoolConfig, Error> {

@@ -63,7 +63,27 @@ impl Pools {
             }
         }
         pools.thaw_sources();
+        pools.forget_old_names();
         Ok(pools)
+    }
+
+    /// Removes notes of pools that are served under another name now.
+    pub(super) fn forget_old_names(&self) {
+        let served = self.served();
+        let configured = self.configured();
+        for (name, note) in self.state_dir.notes() {
+            let renamed = served.iter().find(|it| it.pool.id() == note.pool && it.name != name);
+            let Some(renamed) = renamed.filter(|_| configured.iter().all(|(it, _)| *it != name))
+            else {
+                continue;
+            };
+            match self.state_dir.remove(&name) {
+                Ok(()) => tracing::info!(pool = renamed.name, was = name, "pool was renamed"),
+                Err(error) => {
+                    tracing::warn!(pool = name, %error, "failed to remove the note of a renamed pool");
+                }
+            }
+        }
     }
 
     /// Lets volumes go on that were being copied to another pool when the driver was killed. Each pool thaws its own sources
@@ -105,7 +125,7 @@ impl Pools {
                 SlotState::Absent(absence)
             }
         };
-        self.slots_mut().insert(name, Slot { config, state, leaving: false });
+        self.slots_mut().insert(name, Slot { config, state, leaving: None });
         self.changed.notify_one();
     }
 
@@ -116,7 +136,7 @@ impl Pools {
         let layout = Layout::new(&folder);
         let found = identity::look(&layout)?;
         self.compare(config, &folder, note.as_ref(), found)?;
-        let drained = note.is_some_and(|note| note.drain);
+        let drained = note.is_some_and(|note| note.drain) || self.was_drained(found);
         let mut settings = config.settings;
         settings.drain |= drained;
         let options = PoolOptions {
@@ -142,6 +162,14 @@ impl Pools {
         }
         self.link_admin_socket(&layout);
         Ok(Arc::new(ServedPool { name: config.name.clone(), pool, node: Arc::new(node) }))
+    }
+
+    /// Whether a pool was drained by hand under another name.
+    fn was_drained(&self, found: Found) -> bool {
+        self.state_dir
+            .notes()
+            .into_values()
+            .any(|note| found == Found::Pool(note.pool) && note.drain)
     }
 
     /// The folder of the pool's files. Only a pool without a note is made.
@@ -172,9 +200,8 @@ impl Pools {
         note: Option<&Note>,
         found: Found,
     ) -> Result<(), Refusal> {
-        if let Some(note) = note {
+        if let Some(note) = note.filter(|note| found != Found::Pool(note.pool)) {
             let there = match found {
-                Found::Pool(id) if id == note.pool => return Ok(()),
                 Found::Pool(other) => format!("{} holds pool {other}", folder.display()),
                 Found::Unmarked => format!("{} holds a pool without a UUID", folder.display()),
                 Found::Nothing => format!("{} holds no pool", folder.display()),

@@ -79,7 +79,7 @@ impl Pools {
                         (note.map(|note| note.pool), PoolState::Absent(absence.reason.clone()))
                     }
                     SlotState::Served(served) => {
-                        let state = match (slot.leaving, served.pool.settings().drain) {
+                        let state = match (slot.leaving.is_some(), served.pool.settings().drain) {
                             (true, _) => PoolState::Leaving,
                             (false, true) => PoolState::Draining,
                             (false, false) => PoolState::Served,

@@ -47,7 +47,7 @@ impl Pools {
     }
 
     fn needs_retry(&self) -> bool {
-        self.slots().values().any(|slot| slot.leaving || slot.served().is_none())
+        self.slots().values().any(|slot| slot.leaving.is_some() || slot.served().is_none())
     }
 
     /// Runs exactly one keeper for each pool that is served.

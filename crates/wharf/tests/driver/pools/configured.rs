@@ -150,3 +150,36 @@ fn a_file_is_checked_before_it_is_used() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("driver.yaml") && said.contains("fat"), "{said}");
 }
+
+/// The folder of a pool changes, and its name: it is the same pool.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_is_moved_or_renamed_is_the_same_pool() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let (file, old, new) = (bench.path("driver.yaml"), bench.path("old"), bench.path("new"));
+    let bench = bench.config(&file);
+    configure(&file, &[("default", old.clone(), "")]);
+    let driver = bench.start().await;
+    let a = made_on(&bench, &driver, "default", "a").await.unwrap();
+    let gone = made_on(&bench, &driver, "default", "gone").await.unwrap();
+    driver.delete(&gone.id).await.unwrap();
+    driver.bring_up(&a).await.unwrap();
+
+    // Both paths lead to the pool, and a volume of it is in use.
+    std::os::unix::fs::symlink(&old, &new).unwrap();
+    configure(&file, &[("default", new.clone(), "")]);
+    becomes(&bench, &driver, "default", Code::ResourceExhausted).await;
+    driver.take_down(&a).await.unwrap();
+    becomes(&bench, &driver, "default", Code::Ok).await;
+    fill(&driver, &a).await;
+
+    configure(&file, &[("renamed", new, "")]);
+    becomes(&bench, &driver, "renamed", Code::Ok).await;
+    fill(&driver, &a).await;
+    // An id that is gone is gone, also under the new name.
+    driver.delete(&gone.id).await.unwrap();
+    driver.delete(&a.id).await.unwrap();
+    driver.stop().await;
+    let driver = bench.start().await;
+    driver.delete(&gone.id).await.unwrap();
+    driver.stop().await;
+}
