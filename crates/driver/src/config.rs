@@ -10,7 +10,8 @@ use std::{
 use serde::Deserialize;
 use wharf_facts::quantity;
 
-use crate::pool::{Kinds, PoolSettings};
+use crate::pool::{Kinds, Layout, PoolSettings};
+use crate::pool_image;
 
 /// The pool of volumes whose class names none.
 pub const DEFAULT_POOL: &str = "default";
@@ -68,7 +69,7 @@ pub fn parse(text: &str) -> Result<Vec<PoolConfig>, ConfigError> {
 /// Refuses pools that cannot be served beside each other.
 ///
 /// # Errors
-/// When there is none, or two have one name or one folder.
+/// When there is none, two have one name or one folder, or one is inside of another one's images.
 pub fn check(pools: &[PoolConfig]) -> Result<(), ConfigError> {
     if pools.is_empty() {
         return Err(ConfigError("pools: expected at least one pool".to_owned()));
@@ -77,6 +78,18 @@ pub fn check(pools: &[PoolConfig]) -> Result<(), ConfigError> {
     for pool in pools {
         if !names.insert(&pool.name) {
             return Err(ConfigError(format!("pool {}: the name is given twice", pool.name)));
+        }
+        for other in pools {
+            let mut own = Layout::new(resolved(&other.folder)).folders().to_vec();
+            own.push(pool_image::mount_point(&resolved(&other.folder)));
+            if own.iter().any(|own| resolved(&pool.folder).starts_with(own)) {
+                return Err(ConfigError(format!(
+                    "pool {}: its folder {} is inside of pool {}, where the driver keeps images",
+                    pool.name,
+                    pool.folder.display(),
+                    other.name
+                )));
+            }
         }
         if !folders.insert(resolved(&pool.folder)) {
             return Err(ConfigError(format!(
@@ -248,6 +261,10 @@ pools:
             ("pools: [{name: a, folder: /a, kind: thin}]", "kind"),
             ("pools: [{name: a, folder: /a}, {name: a, folder: /b}]", "pool a: the name is given"),
             ("pools: [{name: a, folder: /a}, {name: b, folder: /a}]", "pool b: its folder /a"),
+            (
+                "pools: [{name: a, folder: /a}, {name: b, folder: /a/volumes/b}]",
+                "is inside of pool a",
+            ),
         ] {
             let refused = parse(entries).expect_err(entries).to_string();
             assert!(refused.contains(expected), "{entries}: {refused}");

@@ -19,7 +19,12 @@ const MOUNT_POINT: &str = "pool";
 
 /// The folder that a pool's files are in: `root`, or the mount point of the image in it.
 pub fn folder(root: &Path) -> PathBuf {
-    if exists(root) { root.join(MOUNT_POINT) } else { root.to_owned() }
+    if exists(root) { mount_point(root) } else { root.to_owned() }
+}
+
+/// Where the image of a pool in `root` is mounted.
+pub fn mount_point(root: &Path) -> PathBuf {
+    root.join(MOUNT_POINT)
 }
 
 /// Whether a pool's folder holds an image with the pool.
@@ -33,7 +38,7 @@ pub fn exists(root: &Path) -> bool {
 /// # Errors
 /// When there is no room, mkfs.xfs is missing, the image holds something else, or something else is mounted in its place.
 pub fn open(root: &Path, size: Option<u64>, limit: Duration) -> Result<PathBuf, Error> {
-    let (image, point) = (root.join(IMAGE), root.join(MOUNT_POINT));
+    let (image, point) = (root.join(IMAGE), mount_point(root));
     match size {
         None if !image.exists() => return Ok(root.to_owned()),
         Some(size) if !image.exists() => make(root, &image, size, limit)?,

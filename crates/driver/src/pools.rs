@@ -10,7 +10,7 @@ mod status;
 mod supervise;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Duration,
 };
@@ -61,6 +61,8 @@ pub struct Pools {
     state_dir: StateDir,
     slots: RwLock<BTreeMap<String, Slot>>,
     inline_calls: Arc<InlineCalls>,
+    /// The names of the pools that are configured.
+    names: RwLock<BTreeSet<String>>,
     /// Held while pools are opened, closed, adopted or forgotten.
     changing: Mutex<()>,
     /// Told when a pool came or went.

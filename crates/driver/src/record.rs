@@ -125,6 +125,9 @@ pub struct Volume {
     pub publications: BTreeMap<PathBuf, Publication>,
     /// Made by its first publish and gone with its last.
     pub ephemeral: bool,
+    /// Its filesystem may be frozen, for a copy that is on another pool.
+    #[serde(default)]
+    pub frozen_for_copy: bool,
     /// Whose its blocks are.
     #[serde(default)]
     pub blocks: Blocks,
@@ -335,6 +338,7 @@ pub(crate) mod fixtures {
             stage: None,
             publications: BTreeMap::new(),
             ephemeral: false,
+            frozen_for_copy: false,
             blocks: Blocks::Shared,
         }
     }

@@ -38,6 +38,10 @@ impl NodeVolumes {
     /// When the volume is not staged, published there otherwise, or elsewhere and made for one user.
     pub fn publish(&self, request: &Publish) -> Result<(), Error> {
         self.refuse_symlinks(&request.target)?;
+        if request.target == request.staging_path {
+            let expected = "another path than staging_target_path";
+            return Err(Error::invalid("target_path", expected));
+        }
         let volume = self.pool.whole_volume(&request.volume)?;
         self.refuse_foreign_target(Some(&volume), &request.target, &request.usage.access)?;
         let volume = self.promise_publication(request)?;

@@ -10,7 +10,7 @@ use wharf_mount::mount;
 use wharf_mount::mounted::Mounted;
 use wharf_mount::mountinfo;
 
-use super::NodeVolumes;
+use super::{NodeVolumes, target::refuse_full_folder};
 use crate::devices::{Detached, ImageLock};
 use crate::error::Error;
 use crate::points::Point;
@@ -195,10 +195,10 @@ impl NodeVolumes {
             }
         }
         if mountinfo::root_at(path)?.is_none() {
-            return Ok(());
+            return refuse_full_folder(path);
         }
         match mountinfo::at(path)? {
-            None => Ok(()),
+            None => refuse_full_folder(path),
             Some(mount) => Err(Error::Precondition(format!(
                 "{} is a mount of {}, not of volume {}: unmount it by hand",
                 path.display(),

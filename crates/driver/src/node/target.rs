@@ -43,6 +43,17 @@ impl NodeVolumes {
     }
 }
 
+/// Refuses a staging path that a mount would cover: it may be any folder of the node.
+pub(super) fn refuse_full_folder(path: &Path) -> Result<(), Error> {
+    if path.is_dir() && !is_empty(path)? {
+        return Err(Error::Precondition(format!(
+            "staging path {} is not an empty folder, and nothing of others is covered: move its content away",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
 fn is_empty(folder: &Path) -> Result<bool, Error> {
     let mut entries = fs::read_dir(folder).map_err(Error::file("list target", folder))?;
     Ok(entries.next().is_none())
@@ -62,15 +73,19 @@ pub(super) fn make_target(target: &Path, access: &Access) -> Result<(), Error> {
     }
 }
 
-/// Removes the target, never anything in it.
+/// Removes the target, never anything in it. One that holds something is not the driver's, and stays.
 pub(super) fn remove_target(target: &Path) -> Result<(), Error> {
     let removed = match fs::symlink_metadata(target) {
         Ok(there) if there.is_dir() => fs::remove_dir(target),
         Ok(there) if there.is_file() && there.len() == 0 => fs::remove_file(target),
-        Ok(_) => Err(std::io::Error::other("neither an empty file nor an empty folder")),
+        Ok(_) => Err(ErrorKind::DirectoryNotEmpty.into()),
         Err(error) => Err(error),
     };
     match removed {
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+            tracing::warn!(target_path = %target.display(), "left a target that holds something of others");
+            Ok(())
+        }
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(Error::file("remove target", target)(error))
         }

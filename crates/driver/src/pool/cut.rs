@@ -126,11 +126,6 @@ impl Pool {
         self.devices.find_writable(&self.image(volume))
     }
 
-    /// Lets a volume go on that was being copied to another pool when the driver was killed.
-    pub(crate) fn thaw_source(&self, id: &str) -> Result<(), Error> {
-        self.thaw(&*self.volume(id)?)
-    }
-
     /// Lets a volume go on that a crash may have left frozen.
     pub(super) fn thaw(&self, volume: &Volume) -> Result<(), Error> {
         for device in self.devices.find(&self.image(volume))? {

@@ -36,6 +36,7 @@ impl Mark {
             attachments: Default::default(),
             stage: None,
             publications: Default::default(),
+            frozen_for_copy: false,
             ..volume.clone()
         }))
     }

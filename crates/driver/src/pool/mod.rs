@@ -28,6 +28,7 @@ mod volumes;
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -83,8 +84,8 @@ impl Default for PoolOptions {
 pub struct Pool {
     layout: Layout,
     id: PoolId,
-    /// The device number of its filesystem.
-    device: u64,
+    /// The device number and inode of its folder.
+    folder: (u64, u64),
     store: Store,
     devices: Devices,
     reflink: bool,
@@ -117,7 +118,7 @@ impl Pool {
         }
         let store = Store::open(&layout.state(), &layout.ballast())?;
         let id = identity::ensure(&layout)?;
-        let device = device_of(root)?;
+        let folder = identity_of(root)?;
         sync::folder(root)?;
         let reflink = clone::reflink_supported(&layout.partial())?;
         let copy_on_write = clone::is_copy_on_write(root)?;
@@ -127,7 +128,7 @@ impl Pool {
         let pool = Self {
             layout,
             id,
-            device,
+            folder,
             store,
             devices,
             reflink,
@@ -153,16 +154,16 @@ impl Pool {
         self.id
     }
 
-    /// Refuses to go on when the pool's folder shows another filesystem than when the pool was opened.
+    /// Refuses to go on when the pool's folder is another one than when the pool was opened.
     ///
     /// # Errors
-    /// When its disk was unmounted, or another one was mounted over it.
+    /// When its disk was unmounted, another one was mounted over it, or the folder was replaced.
     pub fn ensure_present(&self) -> Result<(), Error> {
-        if device_of(self.layout.root()).is_ok_and(|device| device == self.device) {
+        if identity_of(self.layout.root()).is_ok_and(|folder| folder == self.folder) {
             return Ok(());
         }
         Err(Error::Unavailable(format!(
-            "{} no longer shows the disk of the pool ({}): mount it there again, and restart the driver",
+            "{} no longer shows the disk or folder of the pool ({}): mount it there again, and restart the driver",
             self.layout.root().display(),
             self.id
         )))
@@ -298,9 +299,9 @@ impl Pool {
     }
 }
 
-fn device_of(folder: &Path) -> Result<u64, Error> {
+fn identity_of(folder: &Path) -> Result<(u64, u64), Error> {
     let metadata = fs::metadata(folder).map_err(Error::file("look at", folder))?;
-    Ok(std::os::unix::fs::MetadataExt::dev(&metadata))
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 fn has_images(layout: &Layout) -> Result<bool, Error> {

@@ -1,6 +1,6 @@
 //! What a start finds after a crash, and what it makes of it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Pool {
         };
         // First of all let everybody write again.
         for volume in self.frozen_perhaps(&unsettled) {
-            settle(&volume.id, self.thaw(&volume));
+            settle(&volume.id, self.thaw_after_crash(&volume));
         }
         self.roll_back_all(&mut settle)?;
         self.remove_stray_reserves()?;
@@ -81,16 +81,12 @@ impl Pool {
         })
     }
 
-    /// The volumes that volumes in the making are copied from.
-    pub(crate) fn sources_of_unmade(&self) -> Vec<String> {
-        self.store.read(|state| {
-            let unmade = state.volumes.iter().filter(|volume| volume.phase == Phase::Creating);
-            let sources = unmade.filter_map(|volume| match &volume.source {
-                Some(Source::Volume(id)) => Some(id.clone()),
-                _ => None,
-            });
-            sources.collect()
-        })
+    fn thaw_after_crash(&self, volume: &Volume) -> Result<(), Error> {
+        self.thaw(volume)?;
+        if volume.frozen_for_copy {
+            self.edit_volume(&volume.id, |volume| volume.frozen_for_copy = false)?;
+        }
+        Ok(())
     }
 
     /// Volumes that were being copied, and so may be frozen still.
@@ -101,8 +97,13 @@ impl Pool {
             _ => None,
         });
         let ids: HashSet<&String> = cut.map(|snapshot| &snapshot.volume).chain(cloned).collect();
-        self.store
-            .read(|state| ids.into_iter().filter_map(|id| state.volumes.get(id).cloned()).collect())
+        self.store.read(|state| {
+            let copied_elsewhere = state.volumes.iter().filter(|volume| volume.frozen_for_copy);
+            let here = ids.into_iter().filter_map(|id| state.volumes.get(id));
+            let volumes: BTreeMap<_, _> =
+                here.chain(copied_elsewhere).map(|volume| (&volume.id, volume.clone())).collect();
+            volumes.into_values().collect()
+        })
     }
 
     fn settle_snapshot(&self, snapshot: &Snapshot) -> Result<(), Error> {

@@ -83,7 +83,7 @@ impl Pool {
         for path in files(&self.layout.reserves())? {
             let image = path.file_stem().unwrap_or_default().to_string_lossy();
             if !wanted.iter().any(|it| *it == image) {
-                remove(&path)?;
+                self.clear_away(&path);
             }
         }
         Ok(())

@@ -223,6 +223,7 @@ impl Pool {
                 stage: None,
                 publications: Default::default(),
                 ephemeral: new.ephemeral,
+                frozen_for_copy: false,
                 blocks,
             })
         };
@@ -290,11 +291,20 @@ impl Pool {
             Some(Source::Volume(id)) => {
                 let source = origin.volume(id)?;
                 let lock = origin.lock_copy(&source)?;
+                let foreign = !std::ptr::eq(self, origin);
+                if foreign {
+                    // Whoever finds this pool after a kill may not find the one that the copy is on.
+                    origin.edit_volume(id, |source| source.frozen_for_copy = true)?;
+                }
                 let still = origin.ready_to_copy(&lock, &source, backend)?;
                 self.reach(Point::CloneFrozen)?;
                 let copied = backend.copy(&origin.image(&source), &partial, shape, still.limit());
-                copied.map_err(|error| too_slow(error, id, still.limit()))?;
-                still.release()
+                let copied = copied.map_err(|error| too_slow(error, id, still.limit()));
+                still.release()?;
+                if foreign {
+                    origin.edit_volume(id, |source| source.frozen_for_copy = false)?;
+                }
+                copied
             }
         }
     }

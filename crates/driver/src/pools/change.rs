@@ -24,6 +24,7 @@ impl Pools {
         config::check(&configs)?;
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let names: BTreeSet<_> = configs.iter().map(|config| config.name.clone()).collect();
+        self.names.write().unwrap_or_else(PoisonError::into_inner).clone_from(&names);
         for (name, slot) in self.slots_mut().iter_mut() {
             let moved =
                 configs.iter().find(|it| it.name == *name && it.folder != slot.config.folder);
@@ -58,7 +59,6 @@ impl Pools {
             let opened = self.open_pool(&config);
             self.fill_slot(config, opened);
         }
-        self.thaw_sources();
     }
 
     /// Serves what is in the folder of a pool that is not served now; its note is replaced. Volumes of the lost pool are
@@ -70,18 +70,25 @@ impl Pools {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let config = self.absent_config(name)?;
         let old = self.state_dir.note(name);
-        self.state_dir.remove(name)?;
-        let folder = pool_image::folder(&config.folder);
-        let found = identity::look(&Layout::new(&folder));
-        let opened = self.open_pool(&config);
-        if opened.is_err()
+        let adopted = self.open_without_note(config);
+        if adopted.is_err()
             && let Some(old) = old
         {
             self.state_dir.keep(name, old)?;
         }
+        adopted
+    }
+
+    /// Opens a pool as if it had never been served.
+    fn open_without_note(&self, config: PoolConfig) -> Result<String, Error> {
+        let name = config.name.clone();
+        self.state_dir.remove(&name)?;
+        let folder = pool_image::folder(&config.folder);
+        let found = identity::look(&Layout::new(&folder));
+        let opened = self.open_pool(&config);
         self.fill_slot(config, opened);
         let slots = self.slots();
-        match slots.get(name).map(|slot| &slot.state) {
+        match slots.get(&name).map(|slot| &slot.state) {
             Some(SlotState::Served(served)) => {
                 let id = served.pool.id();
                 let what = match found {
@@ -90,8 +97,8 @@ impl Pools {
                 };
                 Ok(format!("pool {name} is now {what}, {id}"))
             }
-            Some(SlotState::Absent(absence)) => Err(absence.error(name)),
-            None => Err(unknown(name)),
+            Some(SlotState::Absent(absence)) => Err(absence.error(&name)),
+            None => Err(unknown(&name)),
         }
     }
 
@@ -101,10 +108,11 @@ impl Pools {
     /// # Errors
     /// When the pool is served, or not known.
     pub fn forget(&self, name: &str) -> Result<String, Error> {
-        if self.slots().contains_key(name) {
-            return self.adopt(name);
-        }
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.slots().contains_key(name) {
+            let config = self.absent_config(name)?;
+            return self.open_without_note(config);
+        }
         match self.state_dir.note(name) {
             None => Err(unknown(name)),
             Some(note) => {

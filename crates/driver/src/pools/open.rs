@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
@@ -52,6 +52,7 @@ impl Pools {
             state_dir,
             slots: RwLock::new(BTreeMap::new()),
             inline_calls: Arc::default(),
+            names: RwLock::new(configs.iter().map(|config| config.name.clone()).collect()),
             changing: Mutex::new(()),
             changed: Notify::new(),
         };
@@ -62,7 +63,6 @@ impl Pools {
                 opened => pools.fill_slot(config, opened),
             }
         }
-        pools.thaw_sources();
         pools.forget_old_names();
         Ok(pools)
     }
@@ -82,17 +82,6 @@ impl Pools {
                 Err(error) => {
                     tracing::warn!(pool = name, %error, "failed to remove the note of a renamed pool");
                 }
-            }
-        }
-    }
-
-    /// Lets volumes go on that were being copied to another pool when the driver was killed. Each pool thaws its own sources
-    /// when it is opened.
-    pub(super) fn thaw_sources(&self) {
-        for id in self.served().iter().flat_map(|served| served.pool.sources_of_unmade()) {
-            let Ok(origin) = self.of_volume(&id) else { continue };
-            if let Err(error) = origin.pool.thaw_source(&id) {
-                tracing::warn!(volume = id, %error, "failed to thaw a volume that was being copied");
             }
         }
     }
@@ -209,17 +198,28 @@ impl Pools {
             return Err(missing(config, note.pool, &there));
         }
         let Found::Pool(id) = found else { return Ok(()) };
-        let twin = self.served().into_iter().find(|served| served.pool.id() == id);
-        match twin {
+        match self.other_name_of(id, &config.name) {
             None => Ok(()),
-            Some(twin) => Err(Refusal::Failed(Error::Precondition(format!(
-                "{} holds pool {id}, which is served as pool {} from {}: a copy of a pool needs an identity of its own; \
-                 remove pool.json from the copy",
+            Some((name, other)) => Err(Refusal::Failed(Error::Precondition(format!(
+                "{} holds pool {id}, which is the pool {name} in {}: mount each disk where its pool is configured; a copy of a \
+                 pool needs an identity of its own, remove pool.json from the copy",
                 folder.display(),
-                twin.name,
-                twin.pool.layout().root().display()
+                other.display()
             )))),
         }
+    }
+
+    /// Another configured pool with this identity, and its folder.
+    fn other_name_of(&self, id: PoolId, name: &str) -> Option<(String, PathBuf)> {
+        let served = self.served();
+        let served = served.iter().find(|it| it.pool.id() == id && it.name != name);
+        let served = served.map(|it| (it.name.clone(), it.pool.layout().root().to_owned()));
+        served.or_else(|| {
+            let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+            let notes = self.state_dir.notes().into_iter();
+            let mut others = notes.filter(|(it, note)| it != name && note.pool == id);
+            others.find(|(it, _)| names.contains(it)).map(|(it, note)| (it, note.folder))
+        })
     }
 
     /// Lets `wharf driver pool --pool DIR` find the driver. A pool without the link is served all the same.

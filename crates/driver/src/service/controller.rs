@@ -171,7 +171,8 @@ impl Attachments for Driver {
             Err(Error::NotFound { .. }) => return Ok(()),
             served => served?,
         };
-        Ok(self.blocking(&served, move |pool, _| pool.detach(&request.volume, node)).await?)
+        let detach = move |pool: &Pool, _: &NodeVolumes| pool.detach(&request.volume, node);
+        Ok(self.undoing(&served, detach).await?)
     }
 }
 
@@ -238,7 +239,10 @@ impl CapacityReport for Driver {
             let maximum_volume_size = Some(0);
             return Ok(AvailableCapacity { maximum_volume_size, ..Default::default() });
         }
-        let account = self.looking(&served, |pool, _| pool.account()).await?;
+        let account = match self.looking(&served, |pool, _| pool.account()).await {
+            Err(Error::Unavailable(_)) => return Ok(AvailableCapacity::default()),
+            account => account?,
+        };
         let whole_blocks = |bytes: u64| bytes / GRANULARITY * GRANULARITY;
         let largest = whole_blocks(match class.thin {
             _ if account.below_floor() => 0,

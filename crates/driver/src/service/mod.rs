@@ -105,9 +105,9 @@ impl Driver {
     async fn undoing(
         &self,
         served: &Arc<ServedPool>,
-        work: impl FnOnce(&NodeVolumes) -> Result<(), Error> + Send + 'static,
+        work: impl FnOnce(&Pool, &NodeVolumes) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
-        self.with(&self.disks, served, |_, node| work(node)).await
+        self.with(&self.disks, served, work).await
     }
 
     /// Runs a call that only looks: at a filesystem that hangs it may never end, and must not hold up those that unmount.

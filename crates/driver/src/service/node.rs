@@ -81,7 +81,7 @@ impl Node for Driver {
     ) -> Result<(), NodeUnpublishVolumeError> {
         let served = self.pool_to_undo(&request.volume)?;
         let undone = self
-            .undoing(&served, move |node| node.unpublish(&request.volume, &request.target_path));
+            .undoing(&served, move |_, node| node.unpublish(&request.volume, &request.target_path));
         Ok(undone.await?)
     }
 }
@@ -101,8 +101,8 @@ impl Staging for Driver {
 
     async fn unstage(&self, request: NodeUnstageVolume) -> Result<(), NodeUnstageVolumeError> {
         let served = self.pool_to_undo(&request.volume)?;
-        let undone =
-            self.undoing(&served, move |node| node.unstage(&request.volume, &request.staging_path));
+        let undone = self
+            .undoing(&served, move |_, node| node.unstage(&request.volume, &request.staging_path));
         Ok(undone.await?)
     }
 }

@@ -20,7 +20,7 @@ use crate::running::Running;
 const SIZE: u64 = 64 * MIB;
 const DATA: u64 = MIB;
 const PATIENCE: Duration = Duration::from_secs(20);
-const POOLS: [PoolKind; 2] = [PoolKind::Copy, PoolKind::Reflink(1024)];
+const POOLS: [PoolKind; 3] = [PoolKind::Copy, PoolKind::Reflink(1024), PoolKind::Btrfs(1024)];
 
 /// A process in a mount namespace of its own, where the bench's mounts of this moment stay until the process ends.
 pub(crate) struct Stranger(Process);

@@ -201,8 +201,8 @@ async fn an_unpublish_never_deletes_what_is_not_the_volume() {
     let usage = Usage::new(&bench, "a", &id, mounted(""));
     std::fs::create_dir(&usage.target).unwrap();
     std::fs::write(usage.file("precious"), "data").unwrap();
-    let status = driver.unpublish(&usage).await.unwrap_err();
-    assert!(!status.message().is_empty());
+    // Nothing of the volume is there, and a kubelet would ask for ever.
+    driver.unpublish(&usage).await.unwrap();
     assert_eq!(std::fs::read_to_string(usage.file("precious")).unwrap(), "data");
     driver.stop().await;
 }

@@ -27,6 +27,7 @@ mod pools;
 mod private;
 mod reboot;
 mod repair;
+mod rows;
 mod running;
 mod sanity;
 mod soak;

@@ -80,7 +80,7 @@ async fn a_growth_that_is_killed_leaves_the_volume_as_it_was() {
     if needs(&["resize2fs", "e2undo"]).is_none() {
         return;
     }
-    for pool in [PoolKind::Copy, PoolKind::Reflink(4096)] {
+    for pool in [PoolKind::Copy, PoolKind::Reflink(4096), PoolKind::Btrfs(4096)] {
         survives_a_cut(pool, "resize2fs").await;
     }
 }

@@ -336,7 +336,7 @@ async fn a_pool_of_an_unknown_format_or_a_copy_of_a_pool_is_not_served() {
     let driver = bench.start().await;
     let refusal = made_on(&bench, &driver, "copy", "b").await.map(|it| it.id);
     let text = refused("a copy", refusal, Code::Unavailable);
-    assert!(text.contains("which is served as pool default"), "{text}");
+    assert!(text.contains("which is the pool default"), "{text}");
     driver.stop().await;
 }
 
@@ -354,10 +354,55 @@ async fn a_disk_that_is_unmounted_under_the_driver_takes_no_new_volumes() {
     assert!(text.contains("no longer shows the disk"), "{text}");
     let create = driver.create(volume("b", SIZE, mounted(""))).await.map(drop);
     refused("create", create, Code::Unavailable);
+    assert_eq!(driver.capacity().await.unwrap(), 0);
+    driver.detach(&id).await.unwrap();
     // What is mounted can be taken down, with its device.
     driver.take_down(&usage).await.unwrap();
     let left = loopdev::list().unwrap().into_iter().map(|status| status.loopdev.backing);
     assert!(!left.into_iter().any(|backing| backing.ends_with(&image)), "a loop device is left");
     assert_eq!(bench.pool().read_dir().unwrap().count(), 0);
     driver.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_is_put_in_the_place_of_a_pool_is_not_used() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let id = driver.create(volume("a", SIZE, mounted(""))).await.unwrap().volume_id;
+    fs::rename(bench.pool(), bench.path("aside")).unwrap();
+    fs::create_dir(bench.pool()).unwrap();
+    let text = refused("delete", driver.delete(&id).await, Code::Unavailable);
+    assert!(text.contains("no longer shows"), "{text}");
+    let create = driver.create(volume("b", SIZE, mounted(""))).await.map(drop);
+    refused("create", create, Code::Unavailable);
+    fs::remove_dir(bench.pool()).unwrap();
+    fs::rename(bench.path("aside"), bench.pool()).unwrap();
+    driver.delete(&id).await.unwrap();
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disks_in_each_others_place_are_neither_served_nor_adopted() {
+    let Some(bench) = two_pools(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let id = driver.create(volume("a", SIZE, mounted(""))).await.unwrap().volume_id;
+    driver.stop().await;
+    let (one, two, aside) = (bench.pool(), bench.path("fast"), bench.path("aside"));
+    let swap = || {
+        fs::rename(&one, &aside).unwrap();
+        fs::rename(&two, &one).unwrap();
+        fs::rename(&aside, &two).unwrap();
+    };
+    swap();
+    let driver = bench.start().await;
+    for name in ["default", "fast"] {
+        let output = bench.driver_command("adopt", &[name]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("mount each disk"), "{said}");
+    }
+    refused("delete", driver.delete(&id).await, Code::Unavailable);
+    swap();
+    is_served(&driver).await;
+    driver.delete(&id).await.unwrap();
+    driver.stop().await;
 }

@@ -12,7 +12,8 @@ async fn nothing_foreign_in_the_pool_stops_a_start() {
     driver.bring_up(&usage).await.unwrap();
     driver.take_down(&usage).await.unwrap();
     driver.stop().await;
-    for folder in ["volumes", "snapshots", "partial", "undo", "quarantine", "ephemeral"] {
+    for folder in ["volumes", "snapshots", "partial", "undo", "quarantine", "ephemeral", "reserve"]
+    {
         for name in ["foreign", "other.img", "other.e2undo"] {
             let path = bench.images().join(folder).join(name);
             std::fs::create_dir_all(path.join("deep")).unwrap();

@@ -92,3 +92,24 @@ async fn a_volume_is_not_published_at_a_target_of_others() {
     driver.stop().await;
     bench.assert_empty();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_is_not_staged_over_what_is_in_a_folder_nor_published_where_it_is_staged() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let mut usage = new_volume(&bench, &driver, "a", mounted("ext4")).await;
+    let precious = usage.staging.join("precious");
+    std::fs::write(&precious, "content").unwrap();
+    let text = refused("a full folder", driver.stage(&usage).await, Code::FailedPrecondition);
+    assert!(text.contains("is not an empty folder"), "{text}");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "content");
+    std::fs::remove_file(precious).unwrap();
+    driver.stage(&usage).await.unwrap();
+    let target = std::mem::replace(&mut usage.target, usage.staging.clone());
+    let text = refused("one path", driver.publish(&usage).await, Code::InvalidArgument);
+    assert!(text.contains("target_path"), "{text}");
+    usage.target = target;
+    driver.publish(&usage).await.unwrap();
+    driver.take_down(&usage).await.unwrap();
+    driver.stop().await;
+}

@@ -92,9 +92,14 @@ async fn a_source_in_use_stands_still_for_a_copy_to_another_pool() {
     request.volume_content_source = from_volume(&source.id);
     driver.create(request.clone()).await.unwrap_err();
     driver.killed().await.unwrap();
-    let driver = bench.start().await;
+    // The pool that the copy is on may be missing then.
+    let fast = bench.path("fast");
+    std::fs::rename(&fast, bench.path("away")).unwrap();
+    bench.start().await.kill().await;
+    std::fs::rename(bench.path("away"), &fast).unwrap();
     let again = freeze::freeze(&source.staging).expect("thawed by the start");
     again.thaw().unwrap();
+    let driver = bench.start().await;
     let copy = driver.create(request).await.unwrap().volume_id;
     holds(&driver, &Usage::new(&bench, "copy", &copy, mounted("")), &sum).await;
     driver.take_down(&source).await.unwrap();
