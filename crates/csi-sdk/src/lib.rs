@@ -36,6 +36,9 @@
 //! | CreateVolumeGroupSnapshot | name X; every source volume X |
 //! | DeleteVolumeGroupSnapshot | group X; every listed snapshot X; a group that exists is not deleted without its list |
 //!
+//! Two targets of one volume are published at the same time, so a driver that looks up, attaches and binds a device takes a
+//! [lock of the device](resource_locks) as well.
+//!
 //! So a driver that finds a volume published to no other node can publish it to this one: nobody else is doing the
 //! same. Two creates under different names do run at the same time, and so do two restores of one snapshot.
 
@@ -55,6 +58,7 @@ mod parts;
 mod plugin;
 mod readiness;
 pub mod request;
+pub mod resource_locks;
 mod server;
 mod service;
 pub mod types;

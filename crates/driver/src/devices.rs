@@ -10,7 +10,6 @@
 //! A hint has the identity of the file that was attached. When somebody puts another file in the image's place, the devices
 //! of the old file are still found by it: they are unmounted and detached with the volume, and never used again.
 
-mod locks;
 mod look;
 
 use std::{
@@ -24,10 +23,9 @@ use std::{
     },
 };
 
+use wharf_csi_sdk::resource_locks::{OwnerLock, ReadLock, ResourceLocks};
 use wharf_mount::loopdev::{self, HeldLoop, Loop, LoopOptions};
 
-pub(crate) use locks::{ChangeGuard, CopyLock};
-use locks::{DeviceLock, Locks};
 pub(crate) use look::Place;
 use look::{Hint, identity, is_replaced, shown_here};
 
@@ -37,10 +35,15 @@ use crate::error::Error;
 /// that shares blocks is in blocks of the pool, and the kernel's own choice would change with the first snapshot.
 const BLOCK_SIZE: u32 = 4096;
 
+/// An image that is not changed past its device while it is copied.
+pub(crate) type CopyLock<'a> = ReadLock<'a, PathBuf>;
+/// An image that is not copied while it is changed past its device.
+pub(crate) type ChangeGuard<'a> = wharf_csi_sdk::resource_locks::ChangeGuard<'a, PathBuf>;
+
 /// The loop devices of a pool's images.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
-    locks: Locks,
+    locks: ResourceLocks<PathBuf>,
     registry: Mutex<Registry>,
     left_to_others: AtomicU64,
 }
@@ -69,7 +72,7 @@ impl Devices {
     /// # Errors
     /// When another call works on it for more than a minute.
     pub(crate) fn lock(&self, image: &Path, thick: bool) -> Result<ImageLock<'_>, Error> {
-        let lock = self.locks.lock_device(image)?;
+        let lock = self.locks.own(&image.to_owned()).map_err(|_| still_locked(image))?;
         self.take_spoilt_away();
         Ok(ImageLock { devices: self, image: image.to_owned(), thick, lock })
     }
@@ -79,7 +82,7 @@ impl Devices {
     /// # Errors
     /// When a call changes it for more than a minute.
     pub(crate) fn lock_copy(&self, image: &Path) -> Result<CopyLock<'_>, Error> {
-        self.locks.lock_copy(image)
+        self.locks.read(&image.to_owned()).map_err(|_| still_locked(image))
     }
 
     /// How many detaches were left to other holders of the device.
@@ -112,7 +115,7 @@ pub(crate) struct ImageLock<'a> {
     devices: &'a Devices,
     image: PathBuf,
     thick: bool,
-    lock: DeviceLock<'a>,
+    lock: OwnerLock<'a, PathBuf>,
 }
 
 impl ImageLock<'_> {
@@ -121,7 +124,7 @@ impl ImageLock<'_> {
     /// # Errors
     /// When the image is copied for more than a minute.
     pub(crate) fn change(&self) -> Result<ChangeGuard<'_>, Error> {
-        self.lock.change()
+        self.lock.change().map_err(|_| still_locked(&self.image))
     }
 
     /// The image's device, attached if it is not. A device that is being cleared is taken back.
@@ -310,6 +313,10 @@ impl ImageLock<'_> {
 fn fits(device: &HeldLoop, read_only: bool) -> Result<bool, Error> {
     let whole = !device.partial && device.block_size()? == BLOCK_SIZE;
     Ok(whole && device.read_only == read_only)
+}
+
+fn still_locked(image: &Path) -> Error {
+    Error::Pending(format!("another call works on image {}: call again", image.display()))
 }
 
 /// Says who uses a device, as far as that can be seen.

@@ -8,6 +8,7 @@ mod fields;
 mod groups;
 mod paging;
 mod secrets;
+mod sizes;
 
 use std::fmt;
 
@@ -53,6 +54,7 @@ impl Subject {
         self.joins_the_same_create().await?;
         self.serialises_conflicts().await?;
         self.deletes_groups_by_their_members().await?;
+        self.rounds_sizes_up().await?;
         self.pages_survive_deletes().await
     }
 
