@@ -26,8 +26,8 @@ use std::{
 use wharf_csi_sdk::resource_locks::{OwnerLock, ReadLock, ResourceLocks};
 use wharf_mount::loopdev::{self, HeldLoop, Loop, LoopOptions};
 
-pub(crate) use look::Place;
-use look::{Hint, identity, is_replaced, shown_here};
+use look::{Hint, identity, is_replaced};
+pub(crate) use look::{Place, shown_here};
 
 use crate::error::Error;
 

@@ -6,6 +6,7 @@
 
 mod change;
 mod open;
+mod orphan;
 mod status;
 mod supervise;
 

@@ -190,7 +190,7 @@ pub(super) fn is_replaced(device: &Loop, now: Option<Identity>) -> bool {
 }
 
 /// Whether a device, or a filesystem on it, is mounted in this mount namespace.
-pub(super) fn shown_here(device: &HeldLoop) -> Result<bool, Error> {
+pub(crate) fn shown_here(device: &HeldLoop) -> Result<bool, Error> {
     let number = device.device_number()?;
     let node = Path::new("/").join(device.path.file_name().unwrap_or_default());
     let mounts = mountinfo::table()?;

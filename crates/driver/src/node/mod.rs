@@ -29,6 +29,7 @@ pub use limits::Applied;
 pub use publish::Publish;
 pub use stage::StageRequest;
 pub use stats::Stats;
+pub(crate) use target::remove_target;
 
 use tokio::sync::Notify;
 use wharf_mount::paths;

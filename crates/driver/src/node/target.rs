@@ -74,7 +74,7 @@ pub(super) fn make_target(target: &Path, access: &Access) -> Result<(), Error> {
 }
 
 /// Removes the target, never anything in it. One that holds something is not the driver's, and stays.
-pub(super) fn remove_target(target: &Path) -> Result<(), Error> {
+pub(crate) fn remove_target(target: &Path) -> Result<(), Error> {
     let removed = match fs::symlink_metadata(target) {
         Ok(there) if there.is_dir() => fs::remove_dir(target),
         Ok(there) if there.is_file() && there.len() == 0 => fs::remove_file(target),

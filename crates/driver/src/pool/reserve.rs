@@ -65,6 +65,7 @@ impl Pool {
             let emptied = File::options().write(true).open(&path).and_then(|file| file.set_len(0));
             match emptied {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) if error.kind() == ErrorKind::IsADirectory => self.clear_away(&path),
                 Err(error) => return Err(Error::file("empty reserve", path)(error)),
                 Ok(()) => remove(&path)?,
             }

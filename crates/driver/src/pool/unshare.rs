@@ -30,6 +30,8 @@ use crate::{
 
 /// Bytes that are moved at a time. Deletion and staging of the image wait for no more than this.
 const STRETCH: u64 = 8 << 20;
+/// Blocks of a filesystem that shares them.
+const BLOCK: u64 = 4096;
 /// How long a copy is left alone after a failure, such as a full disk.
 const REST: Duration = Duration::from_secs(5);
 
@@ -200,6 +202,9 @@ impl Pool {
         }
         let image = File::options().read(true).write(true).open(&copy.path);
         let image = image.map_err(Error::file("open image", &copy.path))?;
+        if self.is_reserve_damaged(copy) {
+            self.remove_reserve(&copy.image)?;
+        }
         if !self.layout.reserve(&copy.image).exists()
             && self.reserve_shared(&copy.image, &image)? == 0
         {
@@ -215,6 +220,14 @@ impl Pool {
         reserve.set_len(start).map_err(Error::file("shorten reserve", path))?;
         self.reach(Point::UnshareShortened)?;
         Ok(moved)
+    }
+
+    /// Whether somebody changed the reserve of a copy: the driver leaves whole blocks of a file.
+    fn is_reserve_damaged(&self, copy: &Copy) -> bool {
+        let reserve = std::fs::symlink_metadata(self.layout.reserve(&copy.image));
+        let pin = std::fs::symlink_metadata(self.layout.pin(&copy.image));
+        reserve.is_ok_and(|it| !it.is_file() || it.len() % BLOCK != 0)
+            || pin.is_ok_and(|it| !it.is_file())
     }
 
     fn move_blocks(

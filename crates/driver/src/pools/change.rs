@@ -116,6 +116,12 @@ impl Pools {
         match self.state_dir.note(name) {
             None => Err(unknown(name)),
             Some(note) => {
+                if let Some(device) = Self::attached_below(&note.folder)?.first() {
+                    return Err(Error::Precondition(format!(
+                        "a volume of pool {name} is in use on {}: delete the pods that use its volumes first",
+                        device.path.display()
+                    )));
+                }
                 self.state_dir.remove(name)?;
                 Ok(format!("pool {name}, {}, is forgotten", note.pool))
             }

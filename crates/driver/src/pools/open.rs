@@ -200,6 +200,12 @@ impl Pools {
         let Found::Pool(id) = found else { return Ok(()) };
         match self.other_name_of(id, &config.name) {
             None => Ok(()),
+            Some((name, other)) if same_folder(&other, folder) => {
+                Err(Refusal::Failed(Error::Precondition(format!(
+                    "{} is served as pool {name} until the volumes of that pool are unstaged",
+                    folder.display()
+                ))))
+            }
             Some((name, other)) => Err(Refusal::Failed(Error::Precondition(format!(
                 "{} holds pool {id}, which is the pool {name} in {}: mount each disk where its pool is configured; a copy of a \
                  pool needs an identity of its own, remove pool.json from the copy",
@@ -244,6 +250,11 @@ fn open_patiently(folder: &Path, options: &PoolOptions) -> Result<(Pool, Recover
             opened => return opened,
         }
     }
+}
+
+fn same_folder(one: &Path, other: &Path) -> bool {
+    let folder = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    folder(one) == folder(other)
 }
 
 fn missing(config: &PoolConfig, pool: PoolId, there: &str) -> Refusal {

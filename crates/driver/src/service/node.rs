@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::node::{NodeVolumes, Publish, Severity, StageRequest, Stats as Figures};
 use crate::pool::{NewVolume, Pool};
-use crate::pools::ServedPool;
+use crate::pools::{Pools, ServedPool};
 
 #[async_trait]
 impl Node for Driver {
@@ -79,7 +79,13 @@ impl Node for Driver {
         &self,
         request: NodeUnpublishVolume,
     ) -> Result<(), NodeUnpublishVolumeError> {
-        let served = self.pool_to_undo(&request.volume)?;
+        let served = match self.pools.of_volume(&request.volume) {
+            Err(Error::NotFound { .. } | Error::Unavailable(_)) => {
+                let undo = move |pools: &Pools| pools.unpublish_orphan(&request.target_path);
+                return Ok(self.undo_orphan(undo).await?);
+            }
+            served => served?,
+        };
         let undone = self
             .undoing(&served, move |_, node| node.unpublish(&request.volume, &request.target_path));
         Ok(undone.await?)
@@ -100,7 +106,13 @@ impl Staging for Driver {
     }
 
     async fn unstage(&self, request: NodeUnstageVolume) -> Result<(), NodeUnstageVolumeError> {
-        let served = self.pool_to_undo(&request.volume)?;
+        let served = match self.pools.of_volume(&request.volume) {
+            Err(Error::NotFound { .. } | Error::Unavailable(_)) => {
+                let undo = move |pools: &Pools| pools.unstage_orphan(&request.staging_path);
+                return Ok(self.undo_orphan(undo).await?);
+            }
+            served => served?,
+        };
         let undone = self
             .undoing(&served, move |_, node| node.unstage(&request.volume, &request.staging_path));
         Ok(undone.await?)
@@ -210,14 +222,17 @@ impl Driver {
         }
     }
 
-    /// The pool that undoes what was done with a volume. Any can say of a volume that nobody knows that it is not mounted.
-    fn pool_to_undo(&self, id: &str) -> Result<Arc<ServedPool>, Error> {
-        match self.pools.of_volume(id) {
-            Err(error @ Error::NotFound { .. }) => {
-                self.pools.served().into_iter().next().ok_or(error)
-            }
-            known => known,
-        }
+    /// Undoes something of a volume that no served pool knows.
+    async fn undo_orphan(
+        &self,
+        work: impl FnOnce(&Pools) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let (permit, pools) = (self.disks.clone().acquire_owned().await, self.pools.clone());
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work(&pools)
+        });
+        done.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 }
 

@@ -3,6 +3,7 @@
 mod configured;
 mod copies;
 mod dead;
+mod orphans;
 
 use std::fs;
 use std::io::{Read, Write};
