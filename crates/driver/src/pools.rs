@@ -180,6 +180,12 @@ impl Pools {
     fn unavailable(&self, id: &str) -> Option<Error> {
         let short = short_of(id);
         let slots = self.slots();
+        let has_id =
+            |slot: &Slot| slot.served().is_some_and(|it| Some(&*it.pool.id().short()) == short);
+        if slots.values().any(has_id) {
+            // It is on no other pool than the one that does not know it.
+            return None;
+        }
         for (name, slot) in slots.iter() {
             if let SlotState::Absent(absence) = &slot.state
                 && absence.may_hold(short)

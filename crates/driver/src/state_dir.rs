@@ -150,6 +150,9 @@ fn read_notes(folder: &Path) -> Result<BTreeMap<String, Note>, Error> {
         ) else {
             continue;
         };
+        if path.is_dir() {
+            continue;
+        }
         let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
         let note = serde_json::from_slice(&bytes).map_err(|error| {
             Error::Precondition(format!(

@@ -56,9 +56,9 @@ impl Mounted {
 }
 
 impl Frozen {
-    /// Thaws it, and says when that fails; to have been thawed by someone else is no failure.
-    pub fn thaw(mut self) -> Result<()> {
-        self.root.take().map_or(Ok(()), |root| thaw_root(&root, &self.mount_point).map(drop))
+    /// Thaws it; false if somebody else has thawed it before, so that it did not stand still all the time.
+    pub fn thaw(mut self) -> Result<bool> {
+        self.root.take().map_or(Ok(false), |root| thaw_root(&root, &self.mount_point))
     }
 
     /// Where it is mounted.

@@ -8,6 +8,7 @@ mod crds;
 mod csi;
 mod demo;
 mod driver;
+mod follow;
 mod hooks;
 mod liveness;
 mod personality;

@@ -30,8 +30,19 @@ impl Still {
     }
 
     /// Lets the volume go on.
+    ///
+    /// # Errors
+    /// When somebody else let it go on before: a copy of it is torn.
     pub(super) fn release(self) -> Result<(), Error> {
-        self.frozen.map_or(Ok(()), |frozen| Ok(frozen.thaw()?))
+        let Some(frozen) = self.frozen else { return Ok(()) };
+        let point = frozen.mount_point().to_owned();
+        if frozen.thaw()? {
+            return Ok(());
+        }
+        Err(Error::Pending(format!(
+            "somebody thawed {} while its volume was copied: call again",
+            point.display()
+        )))
     }
 }
 

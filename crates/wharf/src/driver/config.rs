@@ -5,21 +5,18 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
-    time::Duration,
 };
 
 use anyhow::Context;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
-use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
+use tracing::{error, info};
 use wharf_driver::{
     config::{self, PoolConfig},
     pools::Pools,
 };
 
-/// A file of a ConfigMap is a symlink through a hidden folder: its change is seen by this look at the latest.
-const RESCAN: Duration = Duration::from_secs(10);
+use crate::follow::follow;
 
 #[derive(Args)]
 pub(crate) struct CheckConfig {
@@ -60,38 +57,17 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Vec<PoolConfig>> {
 
 /// Puts each good version of the file in force, until `stop`.
 pub(super) async fn watch(file: PathBuf, pools: Arc<Pools>, stop: CancellationToken) {
-    let folder = match file.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let mut changes = DirWatch::start(Options {
-        root: folder.to_owned(),
-        depth: Depth::Folder,
-        kind: Kind::File,
-        rescan: RESCAN,
-        create_root: None,
-    });
-    while let Some(Some(change)) = stop.run_until_cancelled(changes.next()).await {
-        let is_own = |path: &Path| path.file_name() == file.file_name();
-        match change {
-            Change::Appeared { path, .. } | Change::Replaced { path, .. } if is_own(&path) => {
-                let (file, pools) = (file.clone(), pools.clone());
-                // A panic shows in the log; the next change of the file is looked at again.
-                let _ = tokio::task::spawn_blocking(move || load(&file, &pools)).await;
-            }
-            Change::Vanished { path } if is_own(&path) => {
-                warn!(file = %file.display(), "configuration is gone, the last one stays in force");
-            }
-            Change::Trouble { message } => {
-                warn!(file = %file.display(), message, "changes of the configuration may be seen late");
-            }
-            _ => {}
+    let load = || {
+        let (file, pools) = (file.clone(), pools.clone());
+        async move {
+            // A panic shows in the log; the next change of the file is looked at again.
+            let _ = tokio::task::spawn_blocking(move || load(&file, &pools)).await;
         }
-    }
-    changes.stop().await;
+    };
+    follow(&file, stop, load).await;
 }
 
-/// The first look finds the file that was read at the start; to apply it again changes nothing.
+/// To apply a version again changes nothing.
 fn load(file: &Path, pools: &Pools) {
     let applied = read(file).and_then(|configs| Ok(pools.apply(configs)?));
     match applied {

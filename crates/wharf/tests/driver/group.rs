@@ -199,3 +199,29 @@ async fn a_group_is_not_deleted_while_a_member_is_restored() {
     driver.delete_group(&group).await.unwrap();
     driver.stop().await;
 }
+
+/// Somebody who thaws a volume in the middle of its copy, such as a backup program, makes the copy worthless.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_volume_that_somebody_thawed_meanwhile_is_refused() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let id = driver.create(volume("a", 256 * MIB, mounted(""))).await.unwrap().volume_id;
+    let usage = Usage::new(&bench, "a", &id, mounted(""));
+    driver.bring_up(&usage).await.unwrap();
+    write(&usage.file("data"), &bytes(1, 128 * MIB));
+    let staging = usage.staging.clone();
+    let thaw = tokio::task::spawn_blocking(move || {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while !wharf_mount::freeze::thaw(&staging).unwrap() {
+            assert!(std::time::Instant::now() < deadline, "it is never frozen");
+        }
+    });
+    let cut = driver.snapshot("torn", &id).await.map(drop);
+    thaw.await.unwrap();
+    let text = refused("a torn copy", cut, Code::Aborted);
+    assert!(text.contains("somebody thawed"), "{text}");
+    assert_eq!(bench.rows().len(), 1, "a torn snapshot is left");
+    driver.snapshot("whole", &id).await.unwrap();
+    driver.take_down(&usage).await.unwrap();
+    driver.stop().await;
+}

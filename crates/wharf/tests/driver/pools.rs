@@ -225,6 +225,7 @@ async fn other_pools_work_on_while_one_is_missing() {
     driver.delete(&gone.id).await.unwrap();
     driver.delete(&gone.id).await.unwrap();
     refused("gone", driver.stage(&gone).await, Code::NotFound);
+    driver.take_down(&gone).await.unwrap();
     let listed = driver.list().await.unwrap();
     assert_eq!(listed, std::slice::from_ref(&b.id));
     driver.stop().await;
@@ -321,6 +322,10 @@ async fn a_pool_of_an_unknown_format_or_a_copy_of_a_pool_is_not_served() {
     let driver = bench.start().await;
     let refusal = made_on(&bench, &driver, "fast", "b").await.map(|it| it.id);
     let said = refused("format 99", refusal, Code::Unavailable);
+    // An id of a pool that is served is not looked for on one that is not, whatever that is.
+    let gone = driver.create(volume("gone", SIZE, mounted(""))).await.unwrap().volume_id;
+    driver.delete(&gone).await.unwrap();
+    driver.delete(&gone).await.unwrap();
     assert!(said.contains("pool.json") && said.contains("format 99"), "{said}");
     fs::write(&file, good).unwrap();
     is_served(&driver).await;

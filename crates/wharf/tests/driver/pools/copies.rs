@@ -99,7 +99,15 @@ async fn a_source_in_use_stands_still_for_a_copy_to_another_pool() {
     std::fs::rename(bench.path("away"), &fast).unwrap();
     let again = freeze::freeze(&source.staging).expect("thawed by the start");
     again.thaw().unwrap();
+
+    // It is thawed once: a copy that is being made has its source frozen while missing pools are tried again.
+    std::fs::rename(&fast, bench.path("away")).unwrap();
     let driver = bench.start().await;
+    let frozen = freeze::freeze(&source.staging).unwrap();
+    std::fs::rename(bench.path("away"), &fast).unwrap();
+    super::is_served(&driver).await;
+    freeze::freeze(&source.staging).expect_err("it is frozen already");
+    frozen.thaw().unwrap();
     let copy = driver.create(request).await.unwrap().volume_id;
     holds(&driver, &Usage::new(&bench, "copy", &copy, mounted("")), &sum).await;
     driver.take_down(&source).await.unwrap();

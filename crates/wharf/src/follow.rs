@@ -1,0 +1,45 @@
+//! A configuration file that is read again whenever it changes, also as a file of a ConfigMap.
+
+use std::{path::Path, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
+
+/// A file of a ConfigMap is a symlink through a hidden folder: its change is seen by this look at the latest.
+const RESCAN: Duration = Duration::from_secs(10);
+
+/// Calls `load` for each version of the file, until `stop`. The first look finds the version that was read at the start.
+pub(crate) async fn follow<F: Future<Output = ()>>(
+    file: &Path,
+    stop: CancellationToken,
+    mut load: impl FnMut() -> F,
+) {
+    let folder = match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let mut changes = DirWatch::start(Options {
+        root: folder.to_owned(),
+        depth: Depth::Folder,
+        kind: Kind::File,
+        rescan: RESCAN,
+        create_root: None,
+    });
+    while let Some(Some(change)) = stop.run_until_cancelled(changes.next()).await {
+        let is_own = |path: &Path| path.file_name() == file.file_name();
+        match change {
+            Change::Appeared { path, .. } | Change::Replaced { path, .. } if is_own(&path) => {
+                load().await;
+            }
+            Change::Vanished { path } if is_own(&path) => {
+                warn!(file = %file.display(), "file is gone, its last version stays in force");
+            }
+            Change::Trouble { message } => {
+                warn!(file = %file.display(), message, "changes of the file may be seen late");
+            }
+            _ => {}
+        }
+    }
+    changes.stop().await;
+}
