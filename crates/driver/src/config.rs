@@ -32,6 +32,14 @@ pub struct PoolConfig {
     pub settings: PoolSettings,
 }
 
+impl PoolConfig {
+    /// The pool `default` in a folder, with the usual settings.
+    pub fn in_folder(folder: impl Into<PathBuf>) -> Self {
+        let (name, settings) = (DEFAULT_POOL.to_owned(), PoolSettings::default());
+        Self { name, folder: folder.into(), image: None, settings }
+    }
+}
+
 /// A pool as `--pool` names it: `DIR`, or `NAME=DIR`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolFlag {

@@ -12,6 +12,7 @@ mod supervise;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Duration,
 };
@@ -24,7 +25,7 @@ pub use status::{PoolState, PoolStatus};
 use crate::{
     config::{DEFAULT_POOL, PoolConfig},
     error::Error,
-    node::{InlineCalls, NodeOptions, NodeVolumes},
+    node::{InlineCalls, InlineLimits, NodeOptions, NodeVolumes},
     pool::{Pool, PoolId, identity::short_of},
     record::Phase,
     state_dir::StateDir,
@@ -42,6 +43,20 @@ pub struct PoolsOptions {
     pub freeze_limit: Duration,
     /// Where a crash is asked for; in production nowhere.
     pub faults: FaultPlan,
+}
+
+impl PoolsOptions {
+    /// The usual options on this node: paths of orchestrators are below `root`, and limits are only kept.
+    pub fn on_node(node_id: impl Into<String>, root: impl Into<PathBuf>) -> Self {
+        let node = NodeOptions {
+            program_limit: Duration::from_secs(600),
+            kubelet_root: root.into(),
+            cgroups: None,
+            inline: InlineLimits::default(),
+        };
+        let freeze_limit = Duration::from_secs(10);
+        Self { node_id: node_id.into(), node, freeze_limit, faults: FaultPlan::none() }
+    }
 }
 
 /// A pool that is served.
@@ -276,26 +291,13 @@ pub(crate) mod fixtures {
     use std::path::Path;
 
     use super::*;
-    use crate::{node::InlineLimits, pool::PoolSettings};
 
     /// The pool `default` in a folder.
     pub(crate) fn pools(folder: &Path) -> Pools {
-        let config = PoolConfig {
-            name: DEFAULT_POOL.to_owned(),
-            folder: folder.join("pool"),
-            image: None,
-            settings: PoolSettings { floor: Some(0), ..PoolSettings::default() },
-        };
-        let limit = Duration::from_secs(1);
-        let node = NodeOptions {
-            program_limit: limit,
-            kubelet_root: folder.to_owned(),
-            cgroups: None,
-            inline: InlineLimits::default(),
-        };
-        let (node_id, faults) = ("node".to_owned(), FaultPlan::none());
-        let options = PoolsOptions { node_id, node, freeze_limit: limit, faults };
+        let mut config = PoolConfig::in_folder(folder.join("pool"));
+        config.settings.floor = Some(0);
         let state_dir = StateDir::open(&folder.join("state"), "test").expect("a new folder");
+        let options = PoolsOptions::on_node("node", folder);
         Pools::open(vec![config], state_dir, options).expect("a new pool")
     }
 }

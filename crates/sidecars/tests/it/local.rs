@@ -6,10 +6,11 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use wharf_csi_sdk::{Endpoint, fault::FaultPlan};
-use wharf_driver::node::{InlineLimits, NodeOptions, NodeVolumes};
-use wharf_driver::pool::{Pool, PoolOptions};
+use wharf_csi_sdk::Endpoint;
+use wharf_driver::config::PoolConfig;
+use wharf_driver::pools::{Pools, PoolsOptions};
 use wharf_driver::service::{Driver, Identity};
+use wharf_driver::state_dir::StateDir;
 use wharf_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
 use wharf_proto::csi::{CapacityRange, CreateVolumeRequest, VolumeCapability};
 
@@ -46,26 +47,16 @@ async fn a_volume_of_the_local_driver_is_attached_and_detached() {
 }
 
 pub(crate) async fn local_driver(folder: &Path, name: &str, node: &str) -> Arc<Driver> {
-    let root = folder.join("pool");
-    let id = node.to_owned();
-    let pool = tokio::task::spawn_blocking(move || {
-        std::fs::create_dir(&root).unwrap();
-        let options =
-            PoolOptions { floor: Some(0), freeze_limit: DEADLINE, faults: FaultPlan::none() };
-        let (pool, _) = Pool::open(&root, options).unwrap();
-        pool.register_node(&id).unwrap();
-        Arc::new(pool)
+    let mut config = PoolConfig::in_folder(folder.join("pool"));
+    config.settings.floor = Some(0);
+    let options = PoolsOptions::on_node(node, folder);
+    let (state, id) = (folder.join("state"), name.to_owned());
+    let pools = tokio::task::spawn_blocking(move || {
+        let state_dir = StateDir::open(&state, &id).unwrap();
+        Pools::open(vec![config], state_dir, options).unwrap()
     });
-    let pool = pool.await.unwrap();
-    let options = NodeOptions {
-        program_limit: DEADLINE,
-        kubelet_root: folder.to_owned(),
-        cgroups: None,
-        inline: InlineLimits::default(),
-    };
-    let volumes = Arc::new(NodeVolumes::new(pool.clone(), options));
     let identity = Identity { name: name.to_owned(), node: node.to_owned(), attach_limit: 16 };
-    Arc::new(Driver::new(identity, pool, volumes))
+    Arc::new(Driver::new(identity, Arc::new(pools.await.unwrap())))
 }
 
 /// What a provisioner would do.

@@ -9,11 +9,9 @@ use rustix::{
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use wharf_csi_sdk::{Endpoint, fault::FaultPlan};
+use wharf_csi_sdk::Endpoint;
 use wharf_driver::{
-    config::{DEFAULT_POOL, PoolConfig},
-    node::{InlineLimits, NodeOptions},
-    pool::PoolSettings,
+    config::PoolConfig,
     pools::{Pools, PoolsOptions},
     service::{Driver, Identity},
     state_dir::StateDir,
@@ -98,23 +96,9 @@ impl Local {
 }
 
 async fn open(folder: &Path) -> anyhow::Result<Arc<Pools>> {
-    let config = PoolConfig {
-        name: DEFAULT_POOL.to_owned(),
-        folder: folder.join("pool"),
-        image: None,
-        settings: PoolSettings { floor: Some(0), ..PoolSettings::default() },
-    };
-    let options = PoolsOptions {
-        node_id: NODE.to_owned(),
-        node: NodeOptions {
-            program_limit: PATIENCE,
-            kubelet_root: folder.to_owned(),
-            cgroups: None,
-            inline: InlineLimits::default(),
-        },
-        freeze_limit: PATIENCE,
-        faults: FaultPlan::none(),
-    };
+    let mut config = PoolConfig::in_folder(folder.join("pool"));
+    config.settings.floor = Some(0);
+    let options = PoolsOptions::on_node(NODE, folder);
     let state = folder.join("state");
     tokio::task::spawn_blocking(move || {
         let state_dir = StateDir::open(&state, NAME)?;

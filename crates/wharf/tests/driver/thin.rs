@@ -4,11 +4,8 @@ use std::{fs::File, io::Write, path::PathBuf, sync::Arc};
 
 use prometheus_client::{encoding::text, registry::Registry};
 use tonic::Code;
-use wharf_csi_sdk::fault::FaultPlan;
-use wharf_driver::config::{DEFAULT_POOL, PoolConfig};
+use wharf_driver::config::PoolConfig;
 use wharf_driver::metrics::PoolMetrics;
-use wharf_driver::node::{InlineLimits, NodeOptions};
-use wharf_driver::pool::PoolSettings;
 use wharf_driver::pools::{Pools, PoolsOptions};
 use wharf_driver::state_dir::StateDir;
 use wharf_mount::{freeze, space};
@@ -309,20 +306,8 @@ async fn metrics_show_what_is_promised_thin_and_left_to_unshare() {
 
 /// The pools of a bench whose driver does not run.
 fn opened(bench: &Bench) -> Pools {
-    let config = PoolConfig {
-        name: DEFAULT_POOL.to_owned(),
-        folder: bench.pool(),
-        image: None,
-        settings: PoolSettings::default(),
-    };
-    let node = NodeOptions {
-        program_limit: PATIENCE,
-        kubelet_root: bench.path(""),
-        cgroups: None,
-        inline: InlineLimits::default(),
-    };
-    let (node_id, faults) = (NODE.to_owned(), FaultPlan::none());
-    let options = PoolsOptions { node_id, node, freeze_limit: PATIENCE, faults };
+    let config = PoolConfig::in_folder(bench.pool());
+    let options = PoolsOptions::on_node(NODE, bench.path(""));
     let state_dir = StateDir::open(&bench.path("state"), "local.csi.wharf").unwrap();
     Pools::open(vec![config], state_dir, options).unwrap()
 }
