@@ -216,11 +216,18 @@ impl Worker {
         Ok(())
     }
 
-    async fn end(self) -> Result<(), Status> {
-        let request = cri::StopPodSandboxRequest { pod_sandbox_id: self.pod.clone() };
-        self.call::<cri::StopPodSandboxResponse>("StopPodSandbox", &request).await?;
-        let request = cri::RemovePodSandboxRequest { pod_sandbox_id: self.pod.clone() };
-        self.call::<cri::RemovePodSandboxResponse>("RemovePodSandbox", &request).await.map(drop)
+    /// Removes the pod as a kubelet does, which asks again: containerd refuses to remove a container whose StartContainer was
+    /// cut, as long as its task runs.
+    async fn end(self) -> Result<()> {
+        let pod_sandbox_id = self.pod.clone();
+        let stop = cri::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() };
+        let remove = cri::RemovePodSandboxRequest { pod_sandbox_id };
+        wait_for(PATIENCE, "the pod to be removed", || async {
+            self.call::<cri::StopPodSandboxResponse>("StopPodSandbox", &stop).await.ok()?;
+            self.call::<cri::RemovePodSandboxResponse>("RemovePodSandbox", &remove).await.ok()
+        })
+        .await
+        .map(drop)
     }
 
     async fn call<A: Message + Default>(
