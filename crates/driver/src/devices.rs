@@ -21,6 +21,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Instant,
 };
 
 use wharf_csi_sdk::resource_locks::{OwnerLock, ReadLock, ResourceLocks};
@@ -46,6 +47,8 @@ pub(crate) struct Devices {
     locks: ResourceLocks<PathBuf>,
     registry: Mutex<Registry>,
     left_to_others: AtomicU64,
+    /// Devices of others, and when they were looked at.
+    foreign: Mutex<Option<(Instant, Vec<u32>)>>,
 }
 
 #[derive(Debug, Default)]

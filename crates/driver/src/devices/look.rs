@@ -6,6 +6,8 @@ use std::{
     io::ErrorKind,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::PoisonError,
+    time::{Duration, Instant},
 };
 
 use rustix::io::Errno;
@@ -16,6 +18,10 @@ use wharf_mount::{
 
 use super::{Devices, replaced};
 use crate::error::Error;
+
+/// How late a device that somebody else attached may be noticed: the kubelet asks for the health of every volume, and a look
+/// at all devices takes a millisecond with a thousand of them.
+const LATE: Duration = Duration::from_secs(5);
 
 /// A file's device number and inode.
 pub(super) type Identity = (u64, u64);
@@ -114,11 +120,7 @@ impl Devices {
     pub(crate) fn second_writer(&self, image: &Path) -> Result<Option<Loop>, Error> {
         let Some(now) = identity(image)? else { return Ok(None) };
         let own = self.find(image)?;
-        let known: HashSet<u32> = {
-            let registry = self.registry();
-            registry.hints.values().flatten().map(|hint| hint.number).collect()
-        };
-        for number in loopdev::attached()?.into_iter().filter(|number| !known.contains(number)) {
+        for number in self.foreign()? {
             if let Some(device) =
                 HeldLoop::open(number, now, None)?.filter(|device| !device.read_only)
             {
@@ -126,6 +128,24 @@ impl Devices {
             }
         }
         Ok(own.into_iter().filter(|device| !device.read_only).nth(1).map(HeldLoop::into_loop))
+    }
+
+    /// The numbers of attached devices that are no image's by the hints, as they were some seconds ago at the most.
+    fn foreign(&self) -> Result<Vec<u32>, Error> {
+        let mut seen = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((when, numbers)) = &*seen
+            && when.elapsed() < LATE
+        {
+            return Ok(numbers.clone());
+        }
+        let known: HashSet<u32> = {
+            let registry = self.registry();
+            registry.hints.values().flatten().map(|hint| hint.number).collect()
+        };
+        let mut numbers = loopdev::attached()?;
+        numbers.retain(|number| !known.contains(number));
+        *seen = Some((Instant::now(), numbers.clone()));
+        Ok(numbers)
     }
 
     /// Looks at all loop devices for those of one image.

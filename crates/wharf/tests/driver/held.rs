@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command, time::Duration};
 
 use wharf_mount::space;
-use wharf_testkit::process;
+use wharf_testkit::process::{self, wait_for};
 
 use crate::bench::{Bench, MIB, PoolKind, loops_below, mounts_below, needs};
 use crate::bytes::{bytes, checksum, checksum_of, write};
@@ -157,7 +157,7 @@ async fn an_inline_volume_that_a_stranger_holds_is_unpublished_and_removed_later
             driver = bench.start().await;
         } else {
             let gone = async || devices(&bench).is_empty().then_some(());
-            process::wait_for(LIMIT, "the device to go", gone).await.unwrap();
+            wait_for(LIMIT, "the device to go", gone).await.unwrap();
             let other = inline(&bench, "other", "pod", mounted("ext4"), "16Mi");
             driver.publish(&other).await.unwrap();
             driver.unpublish(&other).await.unwrap();
@@ -320,7 +320,7 @@ async fn held_and_freed(bench: &Bench, driver: &Running) -> (Usage, u32) {
     driver.take_down(&usage).await.unwrap();
     stranger.end().await;
     let gone = async || devices(bench).is_empty().then_some(());
-    process::wait_for(LIMIT, "the device to go", gone).await.unwrap();
+    wait_for(LIMIT, "the device to go", gone).await.unwrap();
     (usage, number)
 }
 
@@ -350,10 +350,17 @@ async fn a_second_device_that_somebody_attached_to_a_staged_image_is_an_ailment(
     let mut losetup = Command::new("losetup");
     losetup.args(["--find", "--show"]).arg(image_of(&bench));
     let second = process::run(&losetup, LIMIT).await.unwrap();
-    assert_eq!(driver.health(&usage.id).await.unwrap(), ["Degraded SecondDevice"]);
+    let becomes = async |expected: &[&str]| {
+        wait_for(LIMIT, &format!("{expected:?}"), async || {
+            (driver.health(&usage.id).await.unwrap() == expected).then_some(())
+        })
+        .await
+        .unwrap();
+    };
+    becomes(&["Degraded SecondDevice"]).await;
     let mut detach = Command::new("losetup");
     process::run(detach.args(["--detach", second.trim()]), LIMIT).await.unwrap();
-    assert_eq!(driver.health(&usage.id).await.unwrap(), Vec::<String>::new());
+    becomes(&[]).await;
     driver.take_down(&usage).await.unwrap();
     driver.delete(&usage.id).await.unwrap();
     driver.stop().await;
