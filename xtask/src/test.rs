@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check and every test, all of them even after a failure, and one closing line.
 
+mod leftovers;
 mod libtest;
 mod space;
 mod tools;
@@ -11,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use wharf_testkit::{peers as bench, skip};
 
-use self::libtest::Tally;
+use self::{leftovers::Leftovers, libtest::Tally};
 use crate::{packages, peers, shell, tidy};
 
 /// What to run.
@@ -38,7 +39,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     report.check("documentation", || shell::run(&mut documentation()));
     report.check("tidy", tidy::run);
     report.check("deny", tools::deny);
+    let before = Leftovers::now();
     report.tests(options);
+    report.check("leftovers", || before.ensure_none_added());
     report.close()
 }
 

@@ -221,7 +221,7 @@ impl Pools {
         match (served.is_empty(), self.status().into_iter().find(|it| it.is(meant))) {
             (false, _) => Ok(served),
             (true, Some(status)) => Err(Error::Unavailable(status.to_string())),
-            (true, None) => Err(Error::NotFound { kind: "pool", id: meant.to_owned() }),
+            (true, None) => Err(Error::NoPool(meant.to_owned())),
         }
     }
 
@@ -242,9 +242,7 @@ impl Pools {
             all.push(PoolUsage { pool: status, usage: usage.transpose()? });
         }
         match pool {
-            Some(meant) if all.is_empty() => {
-                Err(Error::NotFound { kind: "pool", id: meant.to_owned() })
-            }
+            Some(meant) if all.is_empty() => Err(Error::NoPool(meant.to_owned())),
             _ => Ok(all),
         }
     }

@@ -16,6 +16,11 @@ pub enum Error {
         /// Its id.
         id: String,
     },
+    /// A pool that the driver does not know.
+    #[error(
+        "pool {0:?} is neither configured nor noted: `wharf driver pool usage` shows the pools of the driver"
+    )]
+    NoPool(String),
     /// There is another object of that name, or the object is used in another way already.
     #[error("{0}")]
     Exists(String),

@@ -55,6 +55,14 @@ pub struct UsageReport {
     pub floor: u64,
     /// Can still be promised.
     pub capacity: u64,
+    /// Sizes of all thin volumes.
+    pub thin_promised: u64,
+    /// Sizes that thin volumes may have together.
+    pub thin_limit: u64,
+    /// With less available than this nothing thin is created or grown.
+    pub thin_floor: u64,
+    /// The largest thin volume that can still be created.
+    pub thin_capacity: u64,
     /// How many volumes there are.
     pub volumes: usize,
     /// How many snapshots there are.
@@ -96,6 +104,10 @@ pub fn usage(account: Account, state: &State) -> UsageReport {
         promised: account.promised,
         floor: account.floor,
         capacity: account.capacity(),
+        thin_promised: account.thin_promised,
+        thin_limit: account.thin_limit,
+        thin_floor: account.thin_floor,
+        thin_capacity: account.thin_capacity(),
         volumes: state.volumes.len(),
         snapshots: state.snapshots.len(),
     }

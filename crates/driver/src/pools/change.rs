@@ -98,7 +98,7 @@ impl Pools {
                 Ok(format!("pool {name} is now {what}, {id}"))
             }
             Some(SlotState::Absent(absence)) => Err(absence.error(&name)),
-            None => Err(unknown(&name)),
+            None => Err(Error::NoPool(name.clone())),
         }
     }
 
@@ -114,7 +114,7 @@ impl Pools {
             return self.open_without_note(config);
         }
         match self.state_dir.note(name) {
-            None => Err(unknown(name)),
+            None => Err(Error::NoPool(name.to_owned())),
             Some(note) => {
                 if let Some(device) = Self::attached_below(&note.folder)?.first() {
                     return Err(Error::Precondition(format!(
@@ -135,7 +135,7 @@ impl Pools {
     pub fn drain(&self, name: &str, drain: bool) -> Result<String, Error> {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let slots = self.slots();
-        let slot = slots.get(name).ok_or_else(|| unknown(name))?;
+        let slot = slots.get(name).ok_or_else(|| Error::NoPool(name.to_owned()))?;
         let served = match &slot.state {
             SlotState::Served(served) => served,
             SlotState::Absent(absence) => return Err(absence.error(name)),
@@ -212,7 +212,7 @@ impl Pools {
 
     fn absent_config(&self, name: &str) -> Result<PoolConfig, Error> {
         match self.slots().get(name) {
-            None => Err(unknown(name)),
+            None => Err(Error::NoPool(name.to_owned())),
             Some(Slot { state: SlotState::Served(_), .. }) => Err(Error::Precondition(format!(
                 "pool {name} is served: there is nothing to adopt or to forget"
             ))),
@@ -225,8 +225,4 @@ impl Pools {
 /// nobody gets at the pool.
 fn is_idle(served: &Arc<ServedPool>) -> bool {
     Arc::strong_count(served) == 1 && !served.in_use()
-}
-
-fn unknown(name: &str) -> Error {
-    Error::NotFound { kind: "pool", id: name.to_owned() }
 }

@@ -15,7 +15,7 @@ pub struct PoolStatus {
     pub folder: PathBuf,
     /// Its UUID, where it is known.
     pub uuid: Option<String>,
-    /// Kinds of volumes that may be created.
+    /// Kinds of volumes that may be created; empty where the settings are not known.
     pub kinds: String,
     /// Whether it is served.
     pub state: PoolState,

@@ -72,7 +72,7 @@ enum Kind {
 impl Kind {
     fn of(error: &Error) -> Self {
         match error {
-            Error::NotFound { .. } => Self::NotFound,
+            Error::NotFound { .. } | Error::NoPool(_) => Self::NotFound,
             Error::Exists(_) => Self::Exists,
             Error::Exhausted(_) => Self::Exhausted,
             Error::OutOfRange(_) => Self::OutOfRange,

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tonic::Code;
+use wharf_driver::inspect::PoolUsage;
 use wharf_mount::loopdev::{self, LoopOptions};
 use wharf_mount::mount::{self, MountOptions};
 use wharf_mount::{Filesystem, format, freeze, space};
@@ -186,6 +187,11 @@ async fn a_full_pool_tells_that_nothing_can_be_made_thin_or_thick_and_why() {
     };
     let made = driver.create(request("largest", largest)).await.unwrap();
     refused("more", driver.create(request("more", largest + 4096)).await, Code::OutOfRange);
+    let shown = bench.driver_command("usage", &["--output", "json"]).stdout;
+    let shown: Vec<PoolUsage> = serde_json::from_slice(&shown).unwrap();
+    let usage = shown[0].usage.as_ref().unwrap();
+    assert_eq!((usage.thin_promised, usage.thin_limit), (largest, 10 * usage.total), "{usage:?}");
+    assert_eq!(shown[0].pool.kinds, "thick,thin");
     driver.delete(&made.volume_id).await.unwrap();
 
     let foreign = bench.images().join("foreign");

@@ -154,12 +154,12 @@ fn sidecars(bench: &Bench, cluster: &Cluster, address: &str) -> Result<Process> 
 }
 
 async fn driver(bench: &Bench) -> Result<Process> {
-    let (socket, pool) = (bench.path("csi.sock"), bench.path("pool"));
+    let (socket, pool, state) = (bench.path("csi.sock"), bench.path("pool"), bench.path("state"));
     std::fs::create_dir(&pool)?;
     let endpoint = format!("unix://{}", socket.display());
-    let args =
-        ["driver", "--endpoint", &endpoint, "--pool", pool.to_str().unwrap(), "--node", NODE];
-    let mut driver = bench.start("driver", &args);
+    let [pool, state] = [&pool, &state].map(|it| it.to_str().unwrap());
+    let place = ["--endpoint", &endpoint, "--pool", pool, "--state-dir", state, "--node", NODE];
+    let mut driver = bench.start("driver", &[&["driver"], &place[..]].concat());
     driver.ready(PATIENCE, "driver socket", || exists(&socket)).await?;
     Ok(driver)
 }

@@ -11,7 +11,7 @@ use wharf_driver::{
     admin::{self, Answer, Question, Request},
     config::DEFAULT_POOL,
     inspect::{self, PoolUsage, Row},
-    pool::{Account, Kinds, Layout, identity, identity::Found},
+    pool::{Account, Layout, identity, identity::Found},
     pool_image,
     pools::{PoolState, PoolStatus},
     state_dir::StateDir,
@@ -184,7 +184,10 @@ fn status(name: &str, folder: &Path, layout: &Layout) -> anyhow::Result<PoolStat
         name: name.to_owned(),
         folder: folder.to_owned(),
         uuid,
-        kinds: Kinds::default().to_string(),
-        state: PoolState::Absent("no driver runs".to_owned()),
+        kinds: String::new(),
+        state: PoolState::Absent(
+            "no driver runs; floors, limits and capacities are those of the default flags"
+                .to_owned(),
+        ),
     })
 }

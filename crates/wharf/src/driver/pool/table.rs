@@ -59,6 +59,9 @@ fn usage(PoolUsage { pool, usage }: &PoolUsage) -> String {
     let uuid = pool.uuid.as_deref().unwrap_or("no UUID");
     table.add_row(["pool", &pool.name, uuid]);
     table.add_row(["folder", &pool.folder.display().to_string(), ""]);
+    if !pool.kinds.is_empty() {
+        table.add_row(["kinds", &pool.kinds, "volumes that may be created"]);
+    }
     if let Some(report) = usage {
         for (name, bytes, about) in [
             ("total", report.total, "size of the pool's filesystem"),
@@ -66,6 +69,10 @@ fn usage(PoolUsage { pool, usage }: &PoolUsage) -> String {
             ("promised", report.promised, "owed to volumes and snapshots"),
             ("floor", report.floor, "never promised"),
             ("capacity", report.capacity, "can still be promised"),
+            ("thin promised", report.thin_promised, "sizes of the thin volumes"),
+            ("thin limit", report.thin_limit, "sizes they may have together (--thin-ratio)"),
+            ("thin floor", report.thin_floor, "nothing thin is created with less available"),
+            ("thin capacity", report.thin_capacity, "the largest thin volume that can be created"),
         ] {
             table.add_row([name, &human(bytes), about]);
         }

@@ -126,6 +126,9 @@ async fn a_drain_by_hand_outlives_a_restart_and_is_taken_back_by_hand() {
     let usage = bench.driver_command("usage", &["--pool", "fast"]);
     let shown = String::from_utf8(usage.stdout).unwrap();
     assert!(shown.contains("takes no new volumes"), "{shown}");
+    let nowhere = bench.driver_command("usage", &["--pool", "nowhere"]);
+    let said = String::from_utf8(nowhere.stderr).unwrap();
+    assert!(said.contains("\"nowhere\"") && said.contains("pool usage"), "{said}");
     let output = bench.driver_command("drain", &["fast", "--off"]);
     assert!(output.status.success(), "{output:?}");
     becomes(&bench, &driver, "fast", Code::Ok).await;

@@ -1,0 +1,33 @@
+//! Tests keep to temporary folders: one that uses a default path finds there what an earlier run left.
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use anyhow::{Result, bail};
+
+/// Folders in which programs of wharf keep state, sockets and configuration by default.
+const SYSTEM_FOLDERS: [&str; 3] = ["/var/lib", "/run", "/etc"];
+
+/// Files and folders of wharf in the machine's own folders.
+pub(super) struct Leftovers(BTreeSet<PathBuf>);
+
+impl Leftovers {
+    pub(super) fn now() -> Self {
+        let entries =
+            SYSTEM_FOLDERS.iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
+        let ours = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("wharf"))
+        };
+        Self(entries.flatten().map(|entry| entry.path()).filter(ours).collect())
+    }
+
+    /// Refuses what has been added since.
+    pub(super) fn ensure_none_added(&self) -> Result<()> {
+        let added: Vec<_> = Self::now().0.difference(&self.0).cloned().collect();
+        if !added.is_empty() {
+            bail!(
+                "a test left {added:?}: give the program that it starts a folder of the test's own, and remove these"
+            );
+        }
+        Ok(())
+    }
+}
