@@ -38,7 +38,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Bench {
     /// The local-storage driver beside the disk that it works on
-    Driver,
+    Driver(driver::Options),
     /// The runtime proxy beside the way without one, and beside koord-runtime-proxy
     Proxy,
     /// A process that the measurement of the proxy needs around it
@@ -58,7 +58,9 @@ type Run<'a> = Box<dyn FnOnce(&mut Report) -> anyhow::Result<()> + 'a>;
 fn main() -> ExitCode {
     let arguments = &Arguments::parse();
     let (name, run): (_, Run<'_>) = match &arguments.bench {
-        Bench::Driver => ("driver", Box::new(|report| driver::run(arguments, report))),
+        Bench::Driver(options) => {
+            ("driver", Box::new(|report| driver::run(arguments, options, report)))
+        }
         Bench::Proxy => ("proxy", Box::new(|report| proxy::run(arguments, report))),
         Bench::ProxyPart(part) => return part.run(),
         Bench::Registration => {

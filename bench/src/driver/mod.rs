@@ -14,7 +14,10 @@ mod staged;
 mod start;
 mod unshare;
 
+use std::path::Path;
+
 use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum};
 use rustix::process::geteuid;
 use tokio::signal::ctrl_c;
 use wharf_mount::programs::Programs;
@@ -28,6 +31,31 @@ const KINDS: [&str; 2] = ["--kinds", "thick,thin"];
 
 /// Room for the images of the snapshot and fio parts.
 const POOL_IMAGE: &str = "8Gi";
+
+/// What to measure of the driver; everything unless told otherwise.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Measure this alone; may be given more than once
+    #[arg(long, value_name = "TOPIC")]
+    only: Vec<Topic>,
+}
+
+/// What can be measured alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Topic {
+    Create,
+    Start,
+    Staged,
+    Snapshots,
+    Fio,
+    Unshared,
+}
+
+impl Options {
+    fn wants(&self, topic: Topic) -> bool {
+        self.only.is_empty() || self.only.contains(&topic)
+    }
+}
 
 /// How often each thing is done.
 struct Counts {
@@ -73,37 +101,57 @@ impl Counts {
     };
 }
 
-/// Measures everything about the driver.
-pub(crate) fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+/// Measures the driver.
+pub(crate) fn run(arguments: &Arguments, options: &Options, report: &mut Report) -> Result<()> {
     ensure!(geteuid().is_root(), "the driver attaches and mounts: run this bench as root");
     let counts = if arguments.quick { Counts::QUICK } else { Counts::FULL };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         // What is dropped on the way out unmounts and detaches: an interrupt must not go past it.
         tokio::select! {
-            measured = measure(arguments, &counts, report) => measured,
+            measured = measure(&arguments.binary, options, &counts, report) => measured,
             _ = ctrl_c() => bail!("interrupted"),
         }
     })
 }
 
-async fn measure(arguments: &Arguments, counts: &Counts, report: &mut Report) -> Result<()> {
-    let binary = &arguments.binary;
-    let folder = Rig::new(binary, &[])?;
-    create::measure(&folder, counts, report).await.context("create")?;
-    drop(folder);
-    start::measure(&Rig::new(binary, &KINDS)?, counts, report).await.context("start")?;
-    staged::measure(&Rig::new(binary, &[])?, counts, report).await.context("staged")?;
+async fn measure(
+    binary: &Path,
+    options: &Options,
+    counts: &Counts,
+    report: &mut Report,
+) -> Result<()> {
+    let wants = |topic| options.wants(topic);
+    if wants(Topic::Create) {
+        create::measure(&Rig::new(binary, &[])?, counts, report).await.context("create")?;
+    }
+    if wants(Topic::Start) {
+        start::measure(&Rig::new(binary, &KINDS)?, counts, report).await.context("start")?;
+    }
+    if wants(Topic::Staged) {
+        staged::measure(&Rig::new(binary, &[])?, counts, report).await.context("staged")?;
+    }
+    if ![Topic::Snapshots, Topic::Fio, Topic::Unshared].map(wants).contains(&true) {
+        return Ok(());
+    }
     if !Programs::default().has("mkfs.xfs") {
         report.section("volumes on a pool with reflinks");
         report.not_measured("snapshots and fio", "mkfs.xfs, of xfsprogs, is not there");
         return Ok(());
     }
-    let reflinks = Rig::new(binary, &["--pool-image", POOL_IMAGE])?;
-    snapshot::measure(&reflinks, counts, report).await.context("snapshot")?;
-    extents::measure(&reflinks, counts, report).await.context("extents")?;
-    fio::measure(&reflinks, counts.fio, report).await.context("fio")?;
-    drop(reflinks);
-    let unshared = Rig::new(binary, &["--pool-image", POOL_IMAGE, KINDS[0], KINDS[1]])?;
-    unshare::measure(&unshared, counts.fio, report).await.context("unshare")
+    if wants(Topic::Snapshots) || wants(Topic::Fio) {
+        let reflinks = Rig::new(binary, &["--pool-image", POOL_IMAGE])?;
+        if wants(Topic::Snapshots) {
+            snapshot::measure(&reflinks, counts, report).await.context("snapshot")?;
+            extents::measure(&reflinks, counts, report).await.context("extents")?;
+        }
+        if wants(Topic::Fio) {
+            fio::measure(&reflinks, counts.fio, report).await.context("fio")?;
+        }
+    }
+    if wants(Topic::Unshared) {
+        let unshared = Rig::new(binary, &["--pool-image", POOL_IMAGE, KINDS[0], KINDS[1]])?;
+        unshare::measure(&unshared, counts.fio, report).await.context("unshare")?;
+    }
+    Ok(())
 }

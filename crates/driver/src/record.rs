@@ -19,6 +19,7 @@ pub use blocks::Blocks;
 
 use crate::backend::BackendKind;
 use crate::limits::Limits;
+use crate::store::Owed;
 
 /// How far a volume, snapshot or group has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -287,6 +288,14 @@ impl Volume {
         if self.thin { 0 } else { self.size() }
     }
 
+    /// What it counts for in its pool's account.
+    pub fn owed(&self) -> Owed<'_> {
+        // An image in the making may hold nothing yet, and what an expansion adds is not on disk before it is done.
+        let present = if self.thin || self.phase == Phase::Creating { 0 } else { self.capacity };
+        let thin = if self.thin { self.size() } else { 0 };
+        Owed { family: &self.family, promised: self.promised(), present, thin }
+    }
+
     /// Its size, or the size that it is growing to.
     pub fn size(&self) -> u64 {
         match self.phase {
@@ -297,6 +306,15 @@ impl Volume {
 }
 
 impl Snapshot {
+    /// What it counts for in its pool's account: once it has blocks of its own, it is owed nothing more.
+    pub fn owed(&self) -> Owed<'_> {
+        let creating = self.phase == Phase::Creating;
+        let whole = self.backend == BackendKind::ImageCopy || self.blocks != Blocks::Shared;
+        let promised = if whole && !creating { 0 } else { self.reserved };
+        let present = if creating { 0 } else { promised };
+        Owed { family: &self.family, promised, present, thin: 0 }
+    }
+
     /// Whether it was cut from a thin volume, so that nothing was held back for it.
     pub fn is_thin(&self) -> bool {
         self.reserved == 0

@@ -9,12 +9,9 @@
 //!
 //! Thin volumes are owed nothing. The sum of their sizes is bound by the thin ratio.
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use crate::backend::BackendKind;
 use crate::error::Error;
-use crate::record::{Blocks, Phase};
 use crate::store::State;
 
 use super::PoolSettings;
@@ -50,36 +47,13 @@ pub struct Account {
 impl Account {
     /// Adds up what `state` promises.
     pub fn of(state: &State, disk: Disk, settings: &PoolSettings) -> Self {
-        let mut promised = 0;
-        let mut families: HashMap<&str, u64> = HashMap::new();
-        let mut count = |family, owed: u64, phase| {
-            promised += owed;
-            // An image in the making may hold nothing yet.
-            if phase != Phase::Creating {
-                let largest = families.entry(family).or_default();
-                *largest = owed.max(*largest);
-            }
-        };
-        for volume in state.volumes.iter() {
-            // What an expansion adds is not on disk before it is done.
-            let (owed, ready) = (volume.promised(), if volume.thin { 0 } else { volume.capacity });
-            count(&volume.family, ready, volume.phase);
-            count(&volume.family, owed - ready, Phase::Creating);
-        }
-        for snapshot in state.snapshots.iter() {
-            let has_its_own =
-                snapshot.backend == BackendKind::ImageCopy || snapshot.blocks != Blocks::Shared;
-            let whole = has_its_own && snapshot.phase != Phase::Creating;
-            let owed = if whole { 0 } else { snapshot.reserved };
-            count(&snapshot.family, owed, snapshot.phase);
-        }
-        let thin = state.volumes.iter().filter(|volume| volume.thin);
+        let totals = state.totals();
         Self {
             disk,
-            promised,
-            written: families.values().sum(),
+            promised: totals.promised(),
+            written: totals.written(),
             floor: settings.floor.unwrap_or((disk.total / 100).clamp(64 << 20, 10 << 30)),
-            thin_promised: thin.map(|volume| volume.size()).fold(0, u64::saturating_add),
+            thin_promised: totals.thin(),
             thin_limit: settings.thin_ratio.of(disk.total),
             thin_floor: settings.thin_floor.of(disk.total),
         }

@@ -96,10 +96,10 @@ impl<'a> Draft<'a> {
     }
 
     fn set<R: Record>(&mut self, id: &str, row: Option<Arc<R>>) {
-        let old = R::table_mut(self.state).set(id, row);
+        let old = self.state.set(id, row);
         let key = id.to_owned();
         self.undo.push(Box::new(move |state| {
-            R::table_mut(state).set(&key, old);
+            state.set(&key, old);
         }));
         let touched = Touched { persist: persist::<R>, publish: publish::<R> };
         self.touched.insert((std::any::type_name::<R>(), id.to_owned()), touched);
@@ -134,5 +134,5 @@ fn persist<R: Record>(
 }
 
 fn publish<R: Record>(state: &State, id: &str, shared: &mut State) {
-    R::table_mut(shared).set(id, R::table(state).get(id).cloned());
+    shared.set(id, R::table(state).get(id).cloned());
 }

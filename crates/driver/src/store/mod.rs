@@ -7,6 +7,7 @@
 mod ballast;
 mod draft;
 mod state;
+mod totals;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub use draft::Draft;
 pub use state::{Record, State, Table};
+pub use totals::Owed;
 use writer::{Job, Writer};
 
 /// Updates that may wait for the writer; more callers than the blocking pool has threads cannot come.

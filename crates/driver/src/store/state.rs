@@ -7,6 +7,7 @@ use redb::TableDefinition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::totals::{Owed, Totals};
 use crate::record::{Group, Node, Snapshot, Volume};
 
 /// Everything that the driver knows of its pool.
@@ -20,6 +21,7 @@ pub struct State {
     pub groups: Table<Group>,
     /// Nodes that volumes can be published to.
     pub nodes: Table<Node>,
+    totals: Totals,
 }
 
 /// Records by id, with an index by name.
@@ -42,6 +44,34 @@ pub trait Record: Serialize + DeserializeOwned + Send + Sync + 'static {
     fn table(state: &State) -> &Table<Self>;
     /// Its table in memory.
     fn table_mut(state: &mut State) -> &mut Table<Self>;
+    /// What it counts for in the pool's account, if it takes space.
+    fn owed(&self) -> Option<Owed<'_>>;
+}
+
+impl State {
+    /// What all records are owed together.
+    pub(crate) fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Adds or replaces a record.
+    #[cfg(test)]
+    pub(crate) fn put<R: Record>(&mut self, row: R) {
+        let id = row.id().to_owned();
+        self.set(&id, Some(Arc::new(row)));
+    }
+
+    /// Replaces the record with this id, or removes it; returns what was there.
+    pub(super) fn set<R: Record>(&mut self, id: &str, row: Option<Arc<R>>) -> Option<Arc<R>> {
+        if let Some(owed) = row.as_deref().and_then(R::owed) {
+            self.totals.add(owed);
+        }
+        let old = R::table_mut(self).set(id, row);
+        if let Some(owed) = old.as_deref().and_then(R::owed) {
+            self.totals.subtract(owed);
+        }
+        old
+    }
 }
 
 impl<R> Default for Table<R> {
@@ -85,15 +115,7 @@ impl<R> Table<R> {
 }
 
 impl<R: Record> Table<R> {
-    /// Adds or replaces a record.
-    #[cfg(test)]
-    pub(crate) fn put(&mut self, row: R) {
-        let id = row.id().to_owned();
-        self.set(&id, Some(Arc::new(row)));
-    }
-
-    /// Replaces the record with this id, or removes it; returns what was there.
-    pub(super) fn set(&mut self, id: &str, row: Option<Arc<R>>) -> Option<Arc<R>> {
+    fn set(&mut self, id: &str, row: Option<Arc<R>>) -> Option<Arc<R>> {
         if let Some(row) = &row {
             self.ids.insert(row.name().to_owned(), id.to_owned());
         }
@@ -109,7 +131,7 @@ impl<R: Record> Table<R> {
 }
 
 macro_rules! record {
-    ($record:ty, $table:ident, $name:ident) => {
+    ($record:ty, $table:ident, $name:ident, $owed:expr) => {
         impl Record for $record {
             const FILE: TableDefinition<'static, &'static str, &'static [u8]> =
                 TableDefinition::new(stringify!($table));
@@ -129,11 +151,16 @@ macro_rules! record {
             fn table_mut(state: &mut State) -> &mut Table<Self> {
                 &mut state.$table
             }
+
+            fn owed(&self) -> Option<Owed<'_>> {
+                let owed: fn(&Self) -> Option<Owed<'_>> = $owed;
+                owed(self)
+            }
         }
     };
 }
 
-record!(Volume, volumes, name);
-record!(Snapshot, snapshots, name);
-record!(Group, groups, name);
-record!(Node, nodes, id);
+record!(Volume, volumes, name, |volume| Some(volume.owed()));
+record!(Snapshot, snapshots, name, |snapshot| Some(snapshot.owed()));
+record!(Group, groups, name, |_| None);
+record!(Node, nodes, id, |_| None);

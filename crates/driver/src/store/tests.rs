@@ -1,9 +1,10 @@
+use std::collections::BTreeMap;
 use std::sync::Barrier;
 
 use super::*;
 use crate::error::Error;
-use crate::record::Volume;
-use crate::record::fixtures::volume;
+use crate::record::fixtures::{snapshot, volume};
+use crate::record::{Phase, Volume};
 
 fn open(folder: &Path) -> Store {
     Store::open(&folder.join("state"), &folder.join("ballast")).expect("opened")
@@ -122,4 +123,42 @@ fn pages_go_on_after_an_id_that_is_gone() {
     assert_eq!(after(Some("b")), ["c", "d"]);
     assert_eq!(after(Some("bb")), ["c", "d"]);
     assert!(after(Some("d")).is_empty());
+}
+
+proptest::proptest! {
+    /// However records come, change and go, the totals are those of the records that are left.
+    #[test]
+    fn totals_are_those_of_the_records(
+        changes in proptest::collection::vec((0..6_u8, 0..3_u8, 0..4_u64, proptest::bool::ANY, 0..3_u8), 0..40),
+    ) {
+        let mut state = State::default();
+        for (id, family, size, thin, what) in changes {
+            let row = Volume {
+                family: format!("family-{family}"),
+                thin,
+                phase: if what == 0 { Phase::Creating } else { Phase::Ready },
+                ..volume(&format!("v{id}"), size << 20)
+            };
+            if what == 2 {
+                state.set::<Volume>(&row.id, None);
+            } else if id % 2 == 0 {
+                state.put(snapshot(&format!("s{id}"), &row));
+                state.put(row);
+            } else {
+                state.put(row);
+            }
+        }
+        let volumes = state.volumes.iter().map(|row| row.owed());
+        let all: Vec<_> = volumes.chain(state.snapshots.iter().map(|row| row.owed())).collect();
+        let mut families = BTreeMap::<_, u64>::new();
+        for owed in &all {
+            let largest = families.entry(owed.family).or_default();
+            *largest = owed.present.max(*largest);
+        }
+        let sum = |part: fn(&Owed<'_>) -> u64| all.iter().map(part).sum::<u64>();
+        let totals = state.totals();
+        proptest::prop_assert_eq!(totals.promised(), sum(|owed| owed.promised));
+        proptest::prop_assert_eq!(totals.written(), families.into_values().sum::<u64>());
+        proptest::prop_assert_eq!(totals.thin(), sum(|owed| owed.thin));
+    }
 }

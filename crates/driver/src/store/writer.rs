@@ -153,7 +153,7 @@ fn load_table<R: Record>(database: &Database, state: &mut State) -> Result<(), r
         let row: R = serde_json::from_slice(bytes.value()).map_err(|error| {
             StorageError::Corrupted(format!("record {:?} cannot be read: {error}", id.value()))
         })?;
-        R::table_mut(state).set(id.value(), Some(Arc::new(row)));
+        state.set(id.value(), Some(Arc::new(row)));
     }
     Ok(())
 }

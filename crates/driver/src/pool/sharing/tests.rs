@@ -9,8 +9,8 @@ fn ground(kinds: &str) -> Ground {
 
 fn state_of(volumes: &[Volume], snapshots: &[Snapshot]) -> State {
     let mut state = State::default();
-    volumes.iter().for_each(|it| state.volumes.put(it.clone()));
-    snapshots.iter().for_each(|it| state.snapshots.put(it.clone()));
+    volumes.iter().for_each(|it| state.put(it.clone()));
+    snapshots.iter().for_each(|it| state.put(it.clone()));
     state
 }
 

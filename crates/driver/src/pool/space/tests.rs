@@ -1,7 +1,7 @@
 use super::*;
 use crate::backend::BackendKind;
 use crate::record::fixtures::{snapshot, volume};
-use crate::record::{Snapshot, Volume};
+use crate::record::{Blocks, Phase, Snapshot, Volume};
 use crate::store::State;
 
 const GIB: u64 = 1 << 30;
@@ -14,10 +14,10 @@ fn with_floor(bytes: u64) -> PoolSettings {
 fn state(volumes: Vec<Volume>, snapshots: Vec<Snapshot>) -> State {
     let mut state = State::default();
     for volume in volumes {
-        state.volumes.put(volume);
+        state.put(volume);
     }
     for snapshot in snapshots {
-        state.snapshots.put(snapshot);
+        state.put(snapshot);
     }
     state
 }
