@@ -157,9 +157,10 @@ pub fn check(layout: &Layout, state: &State) -> Result<Vec<Finding>, Error> {
 fn check_phase(id: &str, phase: Phase) -> Option<Finding> {
     let (problem, advice) = match phase {
         Phase::Ready => return None,
-        Phase::Creating => {
-            ("its creation is not finished", "the orchestrator's next call goes on with it")
-        }
+        Phase::Creating => (
+            "its creation is not finished",
+            "the orchestrator's next call goes on with it; delete it if none comes",
+        ),
         Phase::Expanding { .. } => {
             ("its expansion is not finished", "the next start or call goes on with it")
         }

@@ -25,6 +25,13 @@ pub struct Disk {
     pub available: u64,
 }
 
+impl Disk {
+    /// Bytes that the filesystem may need to record a new image: inodes, and where the pieces of it are.
+    fn own(&self) -> u64 {
+        (self.total / 1000).clamp(1 << 20, 64 << 20)
+    }
+}
+
 /// A pool's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
@@ -52,7 +59,10 @@ impl Account {
             disk,
             promised: totals.promised(),
             written: totals.written(),
-            floor: settings.floor.unwrap_or((disk.total / 100).clamp(64 << 20, 10 << 30)),
+            floor: match settings.floor {
+                Some(floor) => floor.max(disk.own()),
+                None => (disk.total / 100).clamp(64 << 20, 10 << 30),
+            },
             thin_promised: totals.thin(),
             thin_limit: settings.thin_ratio.of(disk.total),
             thin_floor: settings.thin_floor.of(disk.total),

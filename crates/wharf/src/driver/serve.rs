@@ -50,7 +50,8 @@ pub(crate) struct Serve {
     /// Folder on the node's own disk that remembers which pools were served, and holds the admin socket
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
-    /// Bytes of each pool that are never promised; a hundredth of it by default, at least 64Mi and at most 10Gi
+    /// Bytes of each pool that are never promised; a hundredth of it by default, at least 64Mi and at most 10Gi. With less,
+    /// a thousandth of the pool is kept for its filesystem
     #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "config")]
     floor: Option<u64>,
     /// Kinds of volumes that may be created: thick, thin or thick,thin. Volumes that exist are served whatever their kind

@@ -209,6 +209,40 @@ async fn a_full_pool_tells_that_nothing_can_be_made_thin_or_thick_and_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_largest_volume_that_is_told_can_be_created_without_a_floor() {
+    for kind in [POOL, PoolKind::Copy, PoolKind::Btrfs(512)] {
+        let Some(bench) = Bench::new(kind) else { return };
+        if kind == PoolKind::Copy {
+            mount_pool(&bench);
+        }
+        let bench = bench.flag("--floor", "0");
+        let driver = bench.start().await;
+        for round in 0..3 {
+            // Pieces that are freed in between leave the filesystem with more to remember.
+            let mut small = Vec::new();
+            for number in 0..12 * round {
+                let name = format!("small-{round}-{number}");
+                small.push(driver.create(volume(&name, SIZE, block())).await.unwrap().volume_id);
+            }
+            for id in small.iter().step_by(2) {
+                driver.delete(id).await.unwrap();
+            }
+            let told = driver.capacity_of(&[]).await.unwrap();
+            let largest = u64::try_from(told.maximum_volume_size.unwrap()).unwrap();
+            let made = driver.create(volume("largest", largest, block())).await;
+            let made = made.unwrap_or_else(|error| panic!("{kind:?}, round {round}: {error:?}"));
+            driver.delete(&made.volume_id).await.unwrap();
+            // btrfs has the space again with its next commit.
+            rustix::fs::syncfs(File::open(bench.images()).unwrap()).unwrap();
+            for id in small.iter().skip(1).step_by(2) {
+                driver.delete(id).await.unwrap();
+            }
+        }
+        driver.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_is_a_copy_takes_its_space_once() {
     let Some(bench) = Bench::new(PoolKind::Copy) else { return };
     mount_pool(&bench);
