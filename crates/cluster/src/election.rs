@@ -19,6 +19,7 @@ use std::{
     future::Future,
     hash::{BuildHasher, RandomState},
     pin::pin,
+    sync::{Mutex, PoisonError},
 };
 
 use futures_util::StreamExt;
@@ -54,6 +55,26 @@ pub struct ElectionOptions {
     pub release: bool,
 }
 
+/// How work ended that was done under a Lease, and what becomes of the Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended<T> {
+    /// As it should: the Lease is given back if [`ElectionOptions::release`] says so.
+    Done(T),
+    /// The replica cannot work any more: the Lease is given back, so that another replica works.
+    Resigned(T),
+    /// Something that was begun under the Lease may still be under way: the Lease expires by itself.
+    Unfinished(T),
+}
+
+impl<T> Ended<T> {
+    /// What the work gave.
+    pub fn into_inner(self) -> T {
+        match self {
+            Self::Done(value) | Self::Resigned(value) | Self::Unfinished(value) => value,
+        }
+    }
+}
+
 /// The Lease went to someone else, or could not be renewed in time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Lease {lease} is lost: {reason}")]
@@ -68,6 +89,17 @@ pub struct Election<A = KubeLease> {
     options: ElectionOptions,
     claim: LeaseClaim,
     watchdog: Watchdog,
+    /// The Lease's `acquireTime` when this replica last led: each change of the holder changes it.
+    last: Mutex<Option<String>>,
+}
+
+/// A time in which a replica leads.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// Cancelled when the work is to end.
+    pub stop: CancellationToken,
+    /// Whether this replica led before, and no other has led since.
+    pub resumed: bool,
 }
 
 impl Election {
@@ -97,7 +129,7 @@ impl<A: LeaseApi> Election<A> {
             labels: options.labels.clone(),
         };
         let watchdog = Watchdog::new(&options.name, options.timing, health, metrics);
-        Self { api, options, claim, watchdog }
+        Self { api, options, claim, watchdog, last: Mutex::default() }
     }
 
     /// Waits for the Lease, and works for as long as it is held.
@@ -109,10 +141,10 @@ impl<A: LeaseApi> Election<A> {
     pub async fn run<T, F>(
         &self,
         stop: &CancellationToken,
-        work: impl FnOnce(CancellationToken) -> F,
+        work: impl FnOnce(Term) -> F,
     ) -> Result<Option<T>, LeaseLost>
     where
-        F: Future<Output = T>,
+        F: Future<Output = Ended<T>>,
     {
         let outcome = match stop.run_until_cancelled(self.acquire()).await {
             Some(held) => {
@@ -121,24 +153,30 @@ impl<A: LeaseApi> Election<A> {
             }
             None => Ok(None),
         };
-        if self.options.release && outcome.is_ok() {
+        let give_back = match &outcome {
+            Ok(None | Some(Ended::Done(_))) => self.options.release,
+            Ok(Some(Ended::Resigned(_))) => true,
+            Ok(Some(Ended::Unfinished(_))) | Err(_) => false,
+        };
+        if give_back {
             self.release().await;
         }
-        outcome
+        outcome.map(|ended| ended.map(Ended::into_inner))
     }
 
     async fn lead<T, F>(
         &self,
         held: Held,
         stop: &CancellationToken,
-        work: impl FnOnce(CancellationToken) -> F,
+        work: impl FnOnce(Term) -> F,
     ) -> Result<T, LeaseLost>
     where
         F: Future<Output = T>,
     {
         let token = stop.child_token();
         let _cancelled_at_the_end = token.clone().drop_guard();
-        let work = pin!(work(token.clone()));
+        let term = Term { stop: token.clone(), resumed: self.resumes(&held) };
+        let work = pin!(work(term));
         tokio::select! {
             biased;
             reason = self.keep(held) => {
@@ -147,6 +185,15 @@ impl<A: LeaseApi> Election<A> {
             }
             outcome = work => Ok(outcome),
         }
+    }
+
+    /// Whether no other replica has led since this one did.
+    fn resumes(&self, held: &Held) -> bool {
+        let acquired = held.lease.spec()["acquireTime"].as_str().map(str::to_owned);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let resumed = acquired.is_some() && *last == acquired;
+        *last = acquired;
+        resumed
     }
 
     /// Tries for the Lease until it is held.

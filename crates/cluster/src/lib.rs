@@ -20,7 +20,9 @@ mod transport;
 mod watch;
 
 pub use client::{Access, ConnectError, client, connect};
-pub use election::{Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming};
+pub use election::{
+    Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming, Ended, Term,
+};
 pub use events::{EventRecorder, EventType, EventWriter, Events};
 pub use failure::{ApiFailure, REQUEST_TIMEOUT, bounded, with_causes};
 pub use kinds::*;

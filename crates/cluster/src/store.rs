@@ -6,9 +6,10 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak},
+    time::Duration,
 };
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use self::contents::Contents;
 use crate::{Index, Kind};
@@ -37,6 +38,8 @@ pub struct Store<K> {
     /// Held while a change is made and told, so that all subscribers see changes in one order.
     subscribers: Mutex<Subscribers<K>>,
     lists: watch::Sender<Lists>,
+    /// When the watch was last asked to list, connected, or heard of a change.
+    alive: Mutex<Option<Instant>>,
 }
 
 /// Lists that were asked for, and which of them has come. They are numbered.
@@ -69,6 +72,7 @@ impl<K: Kind> Store<K> {
             contents: RwLock::new(Contents::new()),
             subscribers: Mutex::new(Subscribers { last: 0, callbacks: Vec::new() }),
             lists: watch::Sender::default(),
+            alive: Mutex::default(),
         })
     }
 
@@ -102,7 +106,21 @@ impl<K: Kind> Store<K> {
     /// Has all objects listed anew: a watch that broke unnoticed may have missed what others did meanwhile. What is here
     /// stays until then.
     pub fn renew(&self) {
+        self.note_alive();
         self.lists.send_modify(|lists| lists.asked += 1);
+    }
+
+    /// As [`Store::renew`], unless the watch has shown within `time` that it works.
+    pub fn renew_unless_alive(&self, time: Duration) {
+        let alive = *self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        if alive.is_none_or(|when| when.elapsed() >= time) {
+            self.renew();
+        }
+    }
+
+    /// Notes that the watch works, or has just been told to begin.
+    pub(crate) fn note_alive(&self) {
+        *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
     /// The list that is asked for.

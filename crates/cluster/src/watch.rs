@@ -64,6 +64,7 @@ enum Interruption {
 impl<K: Kind> Watch<K> {
     /// A watch that fills `store`.
     pub fn new(client: Client, store: Arc<Store<K>>) -> Self {
+        store.note_alive();
         let list = store.asked();
         let scope = Scope::default();
         Self { client, store, scope, streams: true, list, position: None, failed: false }
@@ -158,6 +159,7 @@ impl<K: Kind> Watch<K> {
             ApiFailure::Invalid { .. } if listing => Interruption::NoStreams,
             failure => expired_or(failure),
         })?;
+        self.store.note_alive();
         let mut events = std::pin::pin!(events);
         let mut listing = listing.then(Listing::new);
         let deadline = Instant::now() + length + GRACE;
@@ -177,6 +179,7 @@ impl<K: Kind> Watch<K> {
                 }
                 Ok(Some(Err(error))) => return Err(expired_or(ApiFailure::of(K::KIND, &error))),
             };
+            self.store.note_alive();
             self.take(event, &mut listing)?;
         }
     }

@@ -16,7 +16,7 @@ use wharf_proto::csi::{
 };
 use wharf_uds::{Channel, ChannelOptions, DialError, LinkState, RpcMetrics};
 
-use crate::{CALL_TIMEOUT, Capabilities, NodeCapabilities};
+use crate::{CALL_TIMEOUT, Calls, Capabilities, NodeCapabilities};
 
 /// Answers may carry thousands of volumes; gRPC's own limit of 4 MiB is not the protocol's.
 const MAX_MESSAGE: usize = 64 << 20;
@@ -47,6 +47,8 @@ pub struct Driver {
     pub(crate) turns: Arc<Turns>,
     /// The one connection that calls are made on.
     only_on: Option<watch::Receiver<u64>>,
+    /// Where calls go on when their callers are gone.
+    calls: Option<Calls>,
 }
 
 /// Those who ask for the same fact wait for each other, so that the driver is asked once: when it comes back, all ask.
@@ -87,7 +89,7 @@ impl Driver {
             None => channel,
         };
         let (cache, turns) = (Arc::default(), Arc::default());
-        Self { channel, timeout: options.timeout, cache, turns, only_on: None }
+        Self { channel, timeout: options.timeout, cache, turns, only_on: None, calls: None }
     }
 
     /// The same driver on the same connection, whose calls end after another time.
@@ -105,6 +107,13 @@ impl Driver {
         // Who makes a connection known must not wait for those who wait for that.
         self.turns = Arc::default();
         self.only_on = Some(known);
+        self
+    }
+
+    /// The same driver on the same connection, whose calls go on when their callers are gone.
+    #[must_use]
+    pub fn with_calls(mut self, calls: Calls) -> Self {
+        self.calls = Some(calls);
         self
     }
 
@@ -193,8 +202,26 @@ impl Driver {
         })
     }
 
-    /// One bounded call that this type does not wrap; the driver is told the deadline, too.
+    /// One bounded call that this type does not wrap; the driver is told the deadline, too. It goes on when its caller is gone
+    /// if [`Driver::with_calls`] says so.
     pub async fn call<Q, A, F>(
+        &self,
+        what: &'static str,
+        send: impl FnOnce(Request<Q>) -> F,
+        message: Q,
+    ) -> Result<A, Status>
+    where
+        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
+        A: Send + 'static,
+    {
+        let Some(calls) = &self.calls else { return self.call_here(what, send, message).await };
+        let request = wharf_uds::timed(message, self.timeout);
+        let call = wharf_uds::within(self.timeout, what, send(request));
+        calls.outlive(call).await.map(Response::into_inner)
+    }
+
+    /// As [`Driver::call`], and ends with its caller.
+    pub async fn call_here<Q, A, F>(
         &self,
         what: &'static str,
         send: impl FnOnce(Request<Q>) -> F,

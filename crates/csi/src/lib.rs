@@ -7,10 +7,12 @@
 //! An error of a call is more than a code: [`class()`] tells whether the driver certainly did nothing, certainly
 //! failed, or may still be at work.
 
+mod calls;
 mod capabilities;
 mod class;
 mod driver;
 
+pub use calls::Calls;
 pub use capabilities::{Capabilities, NodeCapabilities};
 pub use class::{ErrorClass, class};
 pub use driver::{Driver, DriverOptions, NodeInfo};

@@ -158,25 +158,35 @@ impl Caches {
         });
     }
 
-    /// Has everything listed anew, unless what there is was asked for within the time that counts as `new`. Whoever begins to
-    /// lead has to know what the leader before has done, and watches may not have noticed yet that they were cut off.
+    /// Has everything listed again, unless what there is was asked for within the time that counts as `new`. Whoever begins to
+    /// lead has to know what the leader before has done.
     pub fn renew(&self, new: Duration) {
         let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
         if renewed.elapsed() < new {
             return;
         }
         *renewed = Instant::now();
-        self.attachments.renew();
-        self.volumes.renew();
-        self.csi_nodes.renew();
-        self.nodes.renew();
-        self.claims.renew();
-        self.pods.renew();
-        self.storage_classes.renew();
-        self.attributes_classes.renew();
-        self.snapshots.renew();
-        self.contents.renew();
-        self.snapshot_classes.renew();
+        self.each(&Renew(None));
+    }
+
+    /// Has those kinds listed again whose watches have not shown within `time` that they work: after a failure of the network
+    /// a watch may not have noticed yet that it was cut off.
+    pub fn renew_unless_alive(&self, time: Duration) {
+        self.each(&Renew(Some(time)));
+    }
+
+    fn each(&self, renew: &Renew) {
+        renew.store(&self.attachments);
+        renew.store(&self.volumes);
+        renew.store(&self.csi_nodes);
+        renew.store(&self.nodes);
+        renew.store(&self.claims);
+        renew.store(&self.pods);
+        renew.store(&self.storage_classes);
+        renew.store(&self.attributes_classes);
+        renew.store(&self.snapshots);
+        renew.store(&self.contents);
+        renew.store(&self.snapshot_classes);
     }
 
     /// Keeps them as the API is, with one watch for each kind that is wanted, until it is told to stop.
@@ -236,6 +246,18 @@ impl Caches {
                 watches.spawn(contents.run(stop.clone()));
             }
             Watched::SnapshotClasses => begin(&self.snapshot_classes, client, stop, watches),
+        }
+    }
+}
+
+/// How stores are renewed: all, or those whose watch has not shown within a time that it works.
+struct Renew(Option<Duration>);
+
+impl Renew {
+    fn store<K: Kind>(&self, store: &Store<K>) {
+        match self.0 {
+            Some(time) => store.renew_unless_alive(time),
+            None => store.renew(),
         }
     }
 }

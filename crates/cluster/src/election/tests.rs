@@ -35,9 +35,10 @@ impl Replica {
         let told = stop.clone();
         tasks.spawn(async move {
             election
-                .run(&told, |told| async move {
+                .run(&told, |term| async move {
                     let _dropped = Leading::new(&leads);
-                    told.cancelled().await;
+                    term.stop.cancelled().await;
+                    Ended::Done(())
                 })
                 .await
         });
@@ -316,9 +317,10 @@ async fn a_suspended_leader_finds_out_before_it_writes() {
     let leads = work.clone();
     tasks.spawn(async move {
         election
-            .run(&stop, |told| async move {
+            .run(&stop, |term| async move {
                 let _dropped = Leading::new(&leads);
-                told.cancelled().await;
+                term.stop.cancelled().await;
+                Ended::Done(())
             })
             .await
     });
@@ -328,4 +330,34 @@ async fn a_suspended_leader_finds_out_before_it_writes() {
     let lost = timeout(SECOND, tasks.join_next()).await.unwrap().unwrap().unwrap();
     assert!(lost.is_err(), "{lost:?}");
     assert!(!*work.borrow());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_knows_whether_another_led_since() {
+    let api = FakeLease::new();
+    let (stop, election) = (CancellationToken::new(), election(&api, "a", false));
+    let term = async || {
+        let resumed = election.run(&stop, async |term| Ended::Unfinished(term.resumed)).await;
+        resumed.unwrap().unwrap()
+    };
+    assert!(!term().await, "its first term");
+    assert!(term().await);
+    api.put(foreign("b", 1));
+    assert!(!term().await);
+    assert!(term().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_given_back_as_the_work_ended() {
+    for (release, ended, holder) in [
+        (false, Ended::Done(()), "a"),
+        (true, Ended::Done(()), ""),
+        (false, Ended::Resigned(()), ""),
+        (true, Ended::Unfinished(()), "a"),
+    ] {
+        let api = FakeLease::new();
+        let election = election(&api, "a", release);
+        election.run(&CancellationToken::new(), async |_| ended).await.unwrap();
+        assert_eq!(api.lease().holder(), holder, "{release} {ended:?}");
+    }
 }

@@ -51,6 +51,11 @@ impl Default for ElectionTiming {
 }
 
 impl ElectionTiming {
+    /// How long a leader that is not heard of is believed to live.
+    pub fn lease_duration(&self) -> Duration {
+        self.lease
+    }
+
     /// Times by client-go's rules: lease > renew > 1.2 * retry.
     pub fn new(lease: Duration, renew: Duration, retry: Duration) -> Result<Self, TimingError> {
         if lease < Duration::from_secs(1) {

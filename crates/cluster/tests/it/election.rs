@@ -12,7 +12,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::election::LeaseLost;
-use wharf_cluster::{Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming};
+use wharf_cluster::{
+    Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming, Ended,
+};
 use wharf_testkit::cluster::Cluster;
 use wharf_testkit::process::wait_for;
 
@@ -44,9 +46,10 @@ impl Replica {
         let told = stop.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            let outcome = election.run(&told, |told| async {
+            let outcome = election.run(&told, |term| async {
                 leads.send_replace(true);
-                told.cancelled_owned().await;
+                term.stop.cancelled_owned().await;
+                Ended::Done(())
             });
             let outcome = outcome.await;
             leads.send_replace(false);

@@ -31,8 +31,8 @@ impl Session {
     ) -> Result<A, Failure> {
         // The messages leave their secrets out.
         debug!(rpc, request = ?message, "call");
-        let answer =
-            self.driver.call(rpc, |request| async move { send(request).await }, message).await;
+        let send = |request| async move { send(request).await };
+        let answer = self.driver.call_here(rpc, send, message).await;
         let answer = answer.map_err(|status| self.failure(rpc, &status))?;
         // An answer has no field for secrets, but the driver may have put one anywhere.
         debug!(rpc, answer = self.secrets.strip(&format!("{answer:?}")), "answer");

@@ -165,7 +165,8 @@ impl Calls {
         request: Q,
         send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,
     ) -> anyhow::Result<A> {
-        let answer = self.0.call(rpc, |request| async move { send(request).await }, request).await;
+        let send = |request| async move { send(request).await };
+        let answer = self.0.call_here(rpc, send, request).await;
         answer.map_err(|status| anyhow!("{rpc}: {:?}: {}", status.code(), status.message()))
     }
 }

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
+use wharf_csi::Calls;
 use wharf_reconcile::WorkqueueMetrics;
 use wharf_sidecars::Caches;
 
@@ -23,6 +24,11 @@ pub(super) trait Controller<For = Connected>: Send + Sync {
     /// Which objects it has to see.
     fn scope(&self) -> Scope {
         Scope::Driver
+    }
+
+    /// Whether it can do nothing without its driver.
+    fn needs_driver(&self) -> bool {
+        true
     }
 }
 
@@ -73,7 +79,7 @@ pub(super) trait Source: Sized {
     type Options: Clone;
 
     /// Whom they work for.
-    type Found: Clone + Send + Sync + 'static;
+    type Found: Served;
 
     fn new(options: Self::Options, registry: &mut Registry) -> Self;
 
@@ -85,6 +91,29 @@ pub(super) trait Source: Sized {
 
     /// The name of the driver, if that is whom they work for.
     fn driver(found: &Self::Found) -> Option<&str>;
+}
+
+/// Whom controllers work for.
+pub(super) trait Served: Clone + Send + Sync + 'static {
+    /// Waits until it can be asked for something.
+    fn present(&self) -> impl Future<Output = ()> + Send;
+
+    /// Waits until it could not be asked for anything for so long.
+    fn absent_for(&self, time: Duration) -> impl Future<Output = ()> + Send;
+
+    /// The same, whose calls go on when their callers are gone.
+    fn with_calls(&self, calls: Calls) -> Self;
+}
+
+/// The cluster is always there, and nothing is asked of it but its API.
+impl Served for () {
+    async fn present(&self) {}
+
+    async fn absent_for(&self, _: Duration) {
+        std::future::pending::<()>().await;
+    }
+
+    fn with_calls(&self, _: Calls) -> Self {}
 }
 
 /// For a controller that works for no driver but for the cluster, which is there, and stays what it is.
@@ -127,6 +156,10 @@ impl Controller for BesideDriver {
 
     fn scope(&self) -> Scope {
         self.0.scope()
+    }
+
+    fn needs_driver(&self) -> bool {
+        false
     }
 }
 

@@ -4,14 +4,17 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
 use prometheus_client::registry::Registry;
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 use tonic::{Code, Status};
 use tracing::{info, warn};
-use wharf_csi::{Capabilities, Driver, NodeCapabilities};
+use wharf_csi::{Calls, Capabilities, Driver, NodeCapabilities};
 use wharf_facts::validation::check_driver_name;
 use wharf_uds::{LinkState, RpcMetrics, code_name};
 
-use super::controller::Source;
+use super::controller::{Served, Source};
 
 /// How often the wait for the driver's socket is mentioned, and how often before it ends.
 const MENTION: Duration = Duration::from_secs(10);
@@ -181,7 +184,43 @@ impl DriverSource {
     }
 }
 
+impl Served for Connected {
+    async fn present(&self) {
+        self.wait_for(true).await;
+    }
+
+    async fn absent_for(&self, time: Duration) {
+        loop {
+            self.wait_for(false).await;
+            if timeout(time, self.wait_for(true)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn with_calls(&self, calls: Calls) -> Self {
+        Self { driver: self.driver.clone().with_calls(calls), ..self.clone() }
+    }
+}
+
 impl Connected {
+    /// Waits until the connection is, or is not, one on which the driver has said that it is still the same.
+    async fn wait_for(&self, present: bool) {
+        let (mut link, mut known) = (self.anyone.link(), self.known.subscribe());
+        loop {
+            let generation = generation(&link.borrow_and_update());
+            let is_known = *known.borrow_and_update() == generation;
+            if (generation != NONE && is_known) == present {
+                return;
+            }
+            // Neither sender is dropped before this ends.
+            tokio::select! {
+                _ = link.changed() => {}
+                _ = known.changed() => {}
+            }
+        }
+    }
+
     fn is_same(&self, other: &Connected) -> bool {
         let said = |it: &Connected| (it.name.clone(), it.capabilities.clone(), it.node.clone());
         said(self) == said(other)
@@ -258,7 +297,7 @@ fn refused(call: &'static str) -> impl Fn(Status) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{Instant, timeout};
+    use tokio::time::Instant;
     use wharf_proto::csi::{ProbeRequest, Topology};
     use wharf_testkit::csi_driver::{Answer, DriverScript, ScriptedDriver};
 

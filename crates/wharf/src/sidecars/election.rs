@@ -100,6 +100,16 @@ impl ElectionFlags {
 }
 
 impl ElectionPlan {
+    /// How long a leader that is not heard of is believed to live.
+    pub(super) fn lease_duration(&self) -> Duration {
+        self.timing.lease_duration()
+    }
+
+    /// Whether the Lease is given back at the end.
+    pub(super) fn releases(&self) -> bool {
+        self.release
+    }
+
     /// The election for the Lease of this name.
     pub(super) fn options(&self, lease: String) -> ElectionOptions {
         ElectionOptions {

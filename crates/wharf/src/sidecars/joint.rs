@@ -28,7 +28,11 @@ struct Joint {
     snapshot_controller: SnapshotController,
 }
 
-/// Names of what can be joined, in the order in which they are joined.
+/// Controllers that serve one driver: `*`.
+const OF_DRIVER: [&str; 4] = [Attacher::NAME, Provisioner::NAME, Resizer::NAME, Snapshotter::NAME];
+
+/// Names of all controllers that can be joined, in the order in which they are joined. snapshot-controller serves the whole
+/// cluster, which needs one of it and not one beside each driver: it runs only when it is named.
 const NAMES: [&str; 5] =
     [Attacher::NAME, Provisioner::NAME, Resizer::NAME, Snapshotter::NAME, SnapshotController::NAME];
 
@@ -50,8 +54,9 @@ impl Joint {
             "controllers",
             vec!["*".to_owned()],
             format!(
-                "Which to run: * for all, or names; -name leaves one out. Known: {}.",
-                NAMES.join(", ")
+                "Which to run: names, or * for {}; -name leaves one out. snapshot-controller serves the whole cluster and runs \
+                 only when it is named: one for each cluster.",
+                OF_DRIVER.join(", ")
             ),
         );
         let mut log = FlagSet::new(command, "");
@@ -98,10 +103,11 @@ impl Joint {
         }
         let is_left_out =
             |name: &str| asked.iter().any(|asked| asked.strip_prefix('-') == Some(name));
-        let chosen: Vec<&str> = NAMES
-            .into_iter()
-            .filter(|name| (asked.contains(name) || asked.contains(&"*")) && !is_left_out(name))
-            .collect();
+        let is_asked = |name: &str| {
+            asked.contains(&name) || (asked.contains(&"*") && OF_DRIVER.contains(&name))
+        };
+        let chosen: Vec<&str> =
+            NAMES.into_iter().filter(|name| is_asked(name) && !is_left_out(name)).collect();
         match chosen.is_empty() {
             true => Err(own.usage_error("--controllers leaves none to run")),
             false => Ok(chosen),
@@ -132,8 +138,7 @@ impl Joint {
             if node.place && controller.common.election.is_none() {
                 return Err(parsed.usage_error(
                     "snapshot-controller serves the whole cluster, and would do so on each node with --node-deployment: \
-                     leave it out with --controllers=*,-snapshot-controller, or give it \
-                     --snapshot-controller-leader-election",
+                     leave it out of --controllers, or give it --snapshot-controller-leader-election",
                 ));
             }
             parts.push(controller.beside_driver(driver));
@@ -165,9 +170,10 @@ mod tests {
 
     #[test]
     fn controllers_are_chosen_by_name() {
-        assert_eq!(chosen("*").unwrap(), NAMES);
+        assert_eq!(chosen("*").unwrap(), OF_DRIVER);
+        assert_eq!(chosen("*,snapshot-controller").unwrap(), NAMES);
         assert_eq!(chosen("resizer, attacher").unwrap(), ["attacher", "resizer"]);
-        assert_eq!(chosen("*,-snapshot-controller").unwrap(), NAMES[..4]);
+        assert_eq!(chosen("*,-snapshot-controller").unwrap(), OF_DRIVER);
         assert!(chosen("atacher").unwrap_err().contains("there is no \"atacher\""));
         assert!(chosen("attacher,-attacher").unwrap_err().contains("leaves none"));
     }

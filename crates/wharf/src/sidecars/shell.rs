@@ -2,6 +2,7 @@
 
 use std::{process::ExitCode, sync::Arc};
 
+use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -9,7 +10,7 @@ use tracing::info;
 use wharf_cli::{
     Admin, BoundAdmin, CheckFailure, Dialect, FlagError, FlagSet, Parsed, process_metrics,
 };
-use wharf_cluster::{Access, ElectionHealth, ElectionMetrics};
+use wharf_cluster::{Access, ElectionHealth, ElectionMetrics, Throttle};
 use wharf_reconcile::WorkqueueMetrics;
 
 use super::{
@@ -153,9 +154,18 @@ async fn serve<S: Source>(
     // One more for all elections: renewals must not wait behind work.
     let voter = access.client().await?;
     let (mut posts, mut healths) = (Vec::new(), Vec::new());
+    // A limit that several controllers have is the limit of all of them together.
+    let mut limited: Vec<(Throttle, Client)> = Vec::new();
     for (name, common, lease, controller) in made {
         let client = match common.throttle {
-            Some(throttle) => access.throttled(throttle).await?,
+            Some(limit) => match limited.iter().find(|(shared, _)| *shared == limit) {
+                Some((_, client)) => client.clone(),
+                None => {
+                    let client = access.throttled(limit).await?;
+                    limited.push((limit, client.clone()));
+                    client
+                }
+            },
             None => client.clone(),
         };
         let candidacy = common.election.map(|plan| {

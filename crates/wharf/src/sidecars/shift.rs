@@ -1,6 +1,6 @@
 //! Controllers at work: each whenever it is its turn, all of them for as long as the driver stays what it was.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use kube::Client;
 use tokio::{
@@ -9,11 +9,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span, warn};
-use wharf_cluster::{Election, ElectionHealth, ElectionMetrics, with_causes};
+use wharf_cluster::{Election, ElectionHealth, ElectionMetrics, Ended, Term, with_causes};
+use wharf_csi::Calls;
 use wharf_sidecars::Caches;
 
 use super::{
-    controller::{Cluster, Controller, Scope, Source},
+    controller::{Cluster, Controller, Scope, Served, Source},
     election::ElectionPlan,
     shell::Lease,
 };
@@ -25,8 +26,12 @@ const LONGEST_REST: Duration = Duration::from_mins(5);
 /// What controllers that begin together have listed so short a time ago need not be listed for each of them.
 const NEW: Duration = Duration::from_secs(10);
 
+/// How long a leader that ends waits for calls that its driver has not answered, before it gives its Lease back. Pods have
+/// 30 s to end by default.
+const LAST_CALLS: Duration = Duration::from_secs(20);
+
 /// How long controllers may take to stop when their driver has changed.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = LAST_CALLS.saturating_add(Duration::from_secs(5));
 
 /// All controllers of a process.
 pub(super) struct Shift<S: Source> {
@@ -112,7 +117,7 @@ impl<S: Source> Shift<S> {
     }
 }
 
-impl<For: Clone + Send + Sync + 'static> Post<For> {
+impl<For: Served> Post<For> {
     async fn work(
         &self,
         caches: &Caches,
@@ -124,18 +129,77 @@ impl<For: Clone + Send + Sync + 'static> Post<For> {
             return self.supervise(caches, found, stop.clone(), alone).await;
         };
         let election = candidacy.election(found);
-        let mut new = NEW;
+        let patience = candidacy.plan.lease_duration();
+        let needs_driver = self.controller.needs_driver();
+        let mut first = true;
         // A lost Lease ends the work and not the process: it stands again.
         loop {
-            let supervised = |stop| {
-                caches.renew(new);
-                self.supervise(caches, found, stop, alone)
+            // A leader without its driver would keep everybody from working.
+            if needs_driver && stop.run_until_cancelled(found.present()).await.is_none() {
+                return Ok(());
+            }
+            let work = |Term { stop, resumed }| async move {
+                match (resumed, first) {
+                    (true, _) => caches.renew_unless_alive(NEW),
+                    (false, true) => caches.renew(NEW),
+                    (false, false) => caches.renew(Duration::ZERO),
+                }
+                let absent = async {
+                    match needs_driver {
+                        true => found.absent_for(patience).await,
+                        false => std::future::pending().await,
+                    }
+                };
+                self.lead(caches, found, stop, alone, candidacy.plan.releases(), absent).await
             };
-            match election.run(stop, supervised).await {
-                Ok(outcome) => return outcome.unwrap_or(Ok(())),
+            match election.run(stop, work).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(Some(outcome))) => return outcome,
+                Ok(Some(None)) => {
+                    warn!(absent_for = ?patience, "gave the Lease back: the CSI driver is gone, and another replica may have one");
+                }
                 Err(lost) => error!(err = %lost, "stopped leading"),
             }
-            new = Duration::ZERO;
+            first = false;
+        }
+    }
+
+    /// Works until told to stop, or until the driver is `absent`, which gives `None`.
+    async fn lead(
+        &self,
+        caches: &Caches,
+        found: &For,
+        stop: CancellationToken,
+        alone: bool,
+        release: bool,
+        absent: impl Future<Output = ()>,
+    ) -> Ended<Option<anyhow::Result<()>>> {
+        let calls = Calls::default();
+        // Calls must not outlive the Lease: neither if it is lost, when all of this is dropped, nor if it is given back.
+        let _cut = calls.cut_on_drop();
+        let found = found.with_calls(calls.clone());
+        let told = stop.child_token();
+        let mut work = pin!(self.supervise(caches, &found, told.clone(), alone));
+        let outcome = tokio::select! {
+            outcome = &mut work => outcome,
+            () = absent => {
+                told.cancel();
+                // What waits for an answer now waits for a connection, and is cut.
+                let _ = work.await;
+                return Ended::Resigned(None);
+            }
+        };
+        if !release {
+            return Ended::Done(Some(outcome));
+        }
+        tokio::select! {
+            () = calls.finished() => Ended::Done(Some(outcome)),
+            // Then calls wait for a connection.
+            () = found.absent_for(Duration::ZERO) => Ended::Done(Some(outcome)),
+            () = sleep(LAST_CALLS) => {
+                warn!(waited = ?LAST_CALLS, "the CSI driver still works on a call: the Lease is not given back and expires by itself");
+                Ended::Unfinished(Some(outcome))
+            }
         }
     }
 

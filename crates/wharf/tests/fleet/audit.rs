@@ -1,6 +1,6 @@
 //! Who wrote what, as the API server tells it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use jiff::Timestamp;
@@ -20,16 +20,21 @@ pub(crate) fn writes(site: &Site, from: Ipv4Addr) -> Vec<Value> {
     told
 }
 
-/// The kinds of which all objects were asked for from an address, at some time from `since` on.
-pub(crate) fn listed(site: &Site, from: Ipv4Addr, since: Timestamp) -> BTreeSet<String> {
+/// The kinds of which all objects were asked for from an address, from `since` on, and how often.
+pub(crate) fn listed(site: &Site, from: Ipv4Addr, since: Timestamp) -> BTreeMap<String, usize> {
     let mut told = told(site, "sendInitialEvents=true");
     told.retain(|it| {
         let at = it["requestReceivedTimestamp"].as_str().and_then(|at| at.parse().ok());
+        // A request is told of when it comes in and at its end.
         it["sourceIPs"][0] == from.to_string().as_str()
+            && it["stage"] != "ResponseComplete"
             && at.is_some_and(|at: Timestamp| at >= since)
     });
-    let resource = |it: &Value| it["objectRef"]["resource"].as_str().map(str::to_owned);
-    told.iter().filter_map(resource).collect()
+    let mut listed = BTreeMap::new();
+    for resource in told.iter().filter_map(|it| it["objectRef"]["resource"].as_str()) {
+        *listed.entry(resource.to_owned()).or_default() += 1;
+    }
+    listed
 }
 
 /// Sees to it that nobody who has the roles of deploy/ asked for more.

@@ -67,6 +67,10 @@ impl<'a> Life<'a> {
 
     pub(crate) async fn attach(&self) {
         self.ask_to_attach().await;
+        self.attached().await;
+    }
+
+    pub(crate) async fn attached(&self) {
         let path = format!("{ATTACHMENTS}/{}", self.attachment_name());
         self.site.api.wait(&path, |it| it["status"]["attached"] == true).await;
     }

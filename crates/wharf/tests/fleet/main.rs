@@ -8,6 +8,7 @@
 mod alike;
 mod api;
 mod audit;
+mod drivers;
 mod flags;
 mod kills;
 mod ledger;

@@ -3,13 +3,16 @@
 
 mod pair;
 
+use std::net::Ipv4Addr;
+
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::life::Life;
 use crate::program::{Kind, Make, Program};
 use crate::site::Site;
 
-use self::pair::Pair;
+use self::pair::{Pair, Replica};
 
 /// How a leader is cut off.
 #[derive(Clone, Copy)]
@@ -154,6 +157,29 @@ async fn a_snapshot_controller_that_is_cut_off_stops() {
 async fn a_process_of_all_controllers_that_is_cut_off_stops() {
     let Some(site) = Site::with_snapshots("cut-joint").await else { return };
     cut_off(&site, Kind::Attacher, [Program::Joint; 2], Cut::Late).await;
+}
+
+#[tokio::test]
+async fn a_process_that_was_cut_off_alone_lists_each_kind_once_at_the_most() {
+    let Some(site) = Site::with_snapshots("cut-alone").await else { return };
+    let address = Ipv4Addr::new(127, 0, 0, 4);
+    let mut alone = Replica::start(&site, "alone", address, Program::Joint).await.unwrap();
+    alone.terms(&site, &[]).await;
+    let before = Life::up_to(&site, Kind::Snapshotter, "before").await;
+    let since = Timestamp::now();
+    alone.relay.cut();
+    alone.stopped_leading(&site).await;
+    alone.relay.mend();
+    for lease in Program::Joint.leases(&site.name) {
+        assert_eq!(site.renewed(&lease).await, "alone");
+    }
+    let after = Life::up_to(&site, Kind::Snapshotter, "after").await;
+    let listed = alone.listed(&site, since);
+    assert!(listed.values().all(|times| *times == 1), "{listed:?}");
+    for life in [before, after] {
+        life.end_from(Kind::Snapshotter).await;
+    }
+    site.ledger.assert_clean();
 }
 
 #[tokio::test]

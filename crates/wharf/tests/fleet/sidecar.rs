@@ -83,7 +83,7 @@ impl Order<'_> {
         let (path, arguments): (_, &[&str]) = match self.program {
             Program::One(kind, Make::Go) => (peers::binary(kind.program())?, &[]),
             Program::One(kind, Make::Ours) => (link(self.folder, kind.program()), &[]),
-            Program::Joint => (WHARF.into(), &["sidecars", "--controllers=*"]),
+            Program::Joint => (WHARF.into(), &["sidecars", "--controllers=*,snapshot-controller"]),
             Program::OnNode => (
                 WHARF.into(),
                 &["sidecars", "--controllers=provisioner,resizer,snapshotter", "--node-deployment"],
@@ -135,6 +135,17 @@ impl Sidecar {
     pub(crate) async fn ended(&mut self) {
         let status = self.process.take().unwrap().wait(PATIENCE).await.unwrap();
         assert!(!status.success(), "{}: {status}", self.name);
+    }
+
+    /// Waits until it has logged a text so many times.
+    pub(crate) async fn said(&mut self, text: &str, times: usize) {
+        let process = self.process.as_mut().unwrap();
+        let (log, what) = (process.log().to_owned(), format!("{text:?} in the log {times} times"));
+        let seen = process.ready(PATIENCE, &what, || {
+            let count = std::fs::read_to_string(&log).unwrap().matches(text).count();
+            std::future::ready((count >= times).then_some(()))
+        });
+        seen.await.unwrap();
     }
 
     /// Starts it again, once it has ended.

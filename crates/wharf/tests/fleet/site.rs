@@ -88,10 +88,17 @@ impl Site {
         self.term(&kind.lease(&self.name), is_held).await;
     }
 
+    /// Waits until a Lease is renewed, and gives its holder then.
+    pub(crate) async fn renewed(&self, lease: &str) -> String {
+        let path = lease_path(lease);
+        let before = self.api.get(&path).await.unwrap();
+        let is_new = |lease: &Value| lease["spec"]["renewTime"] != before["spec"]["renewTime"];
+        holder(&self.api.wait(&path, is_new).await).unwrap_or_default()
+    }
+
     /// Waits until a Lease has a holder that `wanted` accepts.
     pub(crate) async fn term(&self, lease: &str, wanted: impl Fn(&str) -> bool) -> Term {
-        let path = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/{lease}");
-        let holder = |lease: &Value| lease["spec"]["holderIdentity"].as_str().map(str::to_owned);
+        let path = lease_path(lease);
         let is_held = |lease: &Value| holder(lease).is_some_and(|it| !it.is_empty() && wanted(&it));
         let lease = self.api.wait(&path, is_held).await;
         let since = lease["spec"]["acquireTime"].as_str().unwrap().parse().unwrap();
@@ -177,6 +184,14 @@ impl Site {
         change_snapshots(&mut class);
         self.api.create(SNAPSHOT_CLASSES, "VolumeSnapshotClass", class).await;
     }
+}
+
+fn lease_path(lease: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/{lease}")
+}
+
+fn holder(lease: &Value) -> Option<String> {
+    lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
 }
 
 /// The cluster that all tests share, with the kinds of snapshots and the roles of deploy/.

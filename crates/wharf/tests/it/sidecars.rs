@@ -38,10 +38,7 @@ const WATCHED: [&str; 10] = [
 fn mistakes_are_named() {
     for (args, wanted) in [
         (&["--controllers=atacher"][..], "--controllers: there is no \"atacher\": expected * or"),
-        (
-            &["--controllers=*,-attacher,-provisioner,-resizer,-snapshotter,-snapshot-controller"],
-            "none",
-        ),
+        (&["--controllers=*,-attacher,-provisioner,-resizer,-snapshotter"], "none"),
         (&["--controllers=attacher", "--strict-topology"], "none of --controllers has this flag"),
         (&["--resizer-kubeconfig=/x"], "--kubeconfig has one value for all controllers"),
         (&["--attacher-v=5"], "-v has one value for all controllers"),
@@ -67,12 +64,11 @@ fn what_serves_the_cluster_is_not_run_on_each_node() {
         let output = command.env("NODE_NAME", NODE).output().unwrap();
         String::from_utf8(output.stderr).unwrap()
     };
-    let refused = said(&[]);
-    assert!(refused.contains("--controllers=*,-snapshot-controller"), "{refused}");
-    for accepted in
-        ["--controllers=*,-snapshot-controller", "--snapshot-controller-leader-election"]
-    {
-        let said = said(&[accepted]);
+    let named = "--controllers=*,snapshot-controller";
+    let refused = said(&[named]);
+    assert!(refused.contains("leave it out of --controllers"), "{refused}");
+    for accepted in [&["--controllers=*"][..], &[named, "--snapshot-controller-leader-election"]] {
+        let said = said(accepted);
         assert!(said.contains("kubeconfig /nonexistent"), "{said}");
     }
 }
@@ -137,6 +133,7 @@ fn sidecars(bench: &Bench, cluster: &Cluster, address: &str) -> Result<Process> 
         "sidecars",
         &[
             "sidecars",
+            "--controllers=*,snapshot-controller",
             "--leader-election",
             "--leader-election-namespace=default",
             "--feature-gates=ReleaseLeaderElectionOnExit=true,CSIVolumeGroupSnapshot=false",

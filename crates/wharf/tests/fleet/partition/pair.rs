@@ -1,7 +1,9 @@
 //! Two replicas, of which the first leads until it is cut off.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::audit;
@@ -79,7 +81,7 @@ impl<'a> Pair<'a> {
                 Kind::Snapshotter => "volumesnapshotcontents",
                 _ => "persistentvolumes",
             };
-            assert!(listed.contains(wanted), "only {listed:?} were listed anew");
+            assert!(listed.contains_key(wanted), "only {listed:?} were listed anew");
         }
         assert!(first.wrote(site, &again).await, "not written by the one that leads again");
         [apart, mended, again]
@@ -96,7 +98,18 @@ impl<'a> Pair<'a> {
 }
 
 impl Replica {
-    async fn start(
+    /// Waits until it knows that it no longer leads, which it says for each Lease.
+    pub(super) async fn stopped_leading(&mut self, site: &Site) {
+        let leases = self.program.leases(&site.name).len();
+        self.sidecar.said("stopped leading", leases).await;
+    }
+
+    /// The kinds that it asked for whole, from a time on, and how often.
+    pub(super) fn listed(&self, site: &Site, since: Timestamp) -> BTreeMap<String, usize> {
+        audit::listed(site, self.address, since)
+    }
+
+    pub(super) async fn start(
         site: &Site,
         host: &'static str,
         address: Ipv4Addr,
@@ -110,7 +123,7 @@ impl Replica {
     }
 
     /// Waits until all of its Leases are held by others than those who held them `before`.
-    async fn terms(&self, site: &Site, before: &[Term]) -> Vec<Term> {
+    pub(super) async fn terms(&self, site: &Site, before: &[Term]) -> Vec<Term> {
         let mut terms = Vec::new();
         for lease in self.program.leases(&site.name) {
             let is_new = |holder: &str| before.iter().all(|term| term.holder != holder);

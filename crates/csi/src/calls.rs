@@ -1,0 +1,126 @@
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::runtime::Handle;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
+
+/// Calls to a driver that outlive those who asked: a driver need not notice that nobody waits for its answer any more, so
+/// that a call which was given up may still change something. [`Calls::finished`] tells when none is under way.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    under_way: TaskTracker,
+    cut: CancellationToken,
+}
+
+impl Calls {
+    /// Waits until no call is under way.
+    pub async fn finished(&self) {
+        self.under_way.close();
+        self.under_way.wait().await;
+        self.under_way.reopen();
+    }
+
+    /// Ends all calls whose callers are gone once the guard is dropped, and lets none outlive its caller from then on.
+    pub fn cut_on_drop(&self) -> DropGuard {
+        self.cut.clone().drop_guard()
+    }
+
+    /// The same call, which goes on when this is dropped.
+    pub(crate) fn outlive<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> Outliving<T> {
+        let token = self.under_way.token();
+        Outliving { call: Some(Box::pin(call)), calls: self.clone(), _token: token }
+    }
+}
+
+/// A call that goes on when this is dropped.
+pub(crate) struct Outliving<T: Send + 'static> {
+    /// `None` once it has ended.
+    call: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    calls: Calls,
+    /// Makes this call one that is under way.
+    _token: TaskTrackerToken,
+}
+
+impl<T: Send + 'static> Future for Outliving<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Some(call) = &mut self.call else { return Poll::Pending };
+        let poll = call.as_mut().poll(context);
+        if poll.is_ready() {
+            self.call = None;
+        }
+        poll
+    }
+}
+
+impl<T: Send + 'static> Drop for Outliving<T> {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        let Calls { under_way, cut } = &self.calls;
+        // Without a runtime the process is at its end, and so is the connection.
+        if let (false, Ok(runtime)) = (cut.is_cancelled(), Handle::try_current()) {
+            under_way.spawn_on(cut.clone().run_until_cancelled_owned(call), &runtime);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::{
+        sync::oneshot,
+        time::{Instant, sleep, timeout},
+    };
+
+    use super::*;
+
+    const CALL: Duration = Duration::from_secs(3);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_whose_caller_is_gone_is_under_way_until_it_ends() {
+        let calls = Calls::default();
+        let began = Instant::now();
+        let (ended, told) = oneshot::channel();
+        let call = calls.outlive(async {
+            sleep(CALL).await;
+            ended.send(()).unwrap();
+        });
+        assert!(timeout(CALL / 3, call).await.is_err());
+        calls.finished().await;
+        assert_eq!(began.elapsed(), CALL);
+        told.await.unwrap();
+        calls.finished().await;
+        assert_eq!(calls.outlive(async { 5 }).await, 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_end_with_their_callers_once_they_are_cut() {
+        let calls = Calls::default();
+        let guard = calls.cut_on_drop();
+        let (held, dropped) = oneshot::channel::<()>();
+        let call = calls.outlive(async {
+            sleep(CALL).await;
+            drop(held);
+        });
+        assert!(timeout(CALL / 3, call).await.is_err());
+        let began = Instant::now();
+        drop(guard);
+        dropped.await.unwrap_err();
+        calls.finished().await;
+        let late = calls.outlive(sleep(CALL));
+        drop(late);
+        calls.finished().await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+}

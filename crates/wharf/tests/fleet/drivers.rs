@@ -1,0 +1,100 @@
+//! Two replicas, each beside a driver of its own: work follows the driver, and calls that the driver has begun.
+
+use crate::ledger::Door;
+use crate::life::Life;
+use crate::program::{Kind, Make, Program};
+use crate::sidecar::{Order, Sidecar};
+use crate::site::Site;
+
+/// A replica with its own socket of the driver.
+struct Replica {
+    host: &'static str,
+    door: Door,
+    sidecar: Sidecar,
+}
+
+impl Replica {
+    fn start(site: &Site, host: &'static str, program: Program, more: &[&str]) -> Self {
+        let (door, socket) = site.open(&format!("{host}.sock"));
+        let order = Order { socket, more, ..site.order(program, Some(host)) };
+        Self { host, door, sidecar: order.start().unwrap() }
+    }
+
+    /// Waits until it holds this Lease.
+    async fn leads(&self, site: &Site, lease: &str) {
+        site.term(lease, |holder| holder == self.host).await;
+    }
+}
+
+/// The leader's driver goes for good, and comes back when the other replica has ended.
+async fn work_follows(site: &Site, program: Program, kinds: &[Kind]) {
+    let leases: Vec<_> = kinds.iter().map(|kind| kind.lease(&site.name)).collect();
+    let mut first = Replica::start(site, "first", program, &[]);
+    for lease in &leases {
+        first.leads(site, lease).await;
+    }
+    let mut second = Replica::start(site, "second", program, &[]);
+    let before = Life::begin(site, "before").await;
+    drop(first.door);
+    let without = Life::begin(site, "without").await;
+    for lease in &leases {
+        second.leads(site, lease).await;
+    }
+    assert_eq!(second.door.calls(), 1, "the second replica was not asked");
+    first.door = site.open("first.sock").0;
+    second.sidecar.stop().await;
+    for lease in &leases {
+        first.leads(site, lease).await;
+    }
+    let again = Life::begin(site, "again").await;
+    for life in [before, without, again] {
+        life.end().await;
+    }
+    first.sidecar.stop().await;
+    site.ledger.assert_clean();
+}
+
+#[tokio::test]
+async fn a_leader_without_its_driver_lets_another_replica_work() {
+    let Some(site) = Site::new("driverless").await else { return };
+    work_follows(&site, Program::One(Kind::Provisioner, Make::Ours), &[Kind::Provisioner]).await;
+}
+
+#[tokio::test]
+async fn controllers_in_one_process_without_their_driver_let_another_replica_work() {
+    let Some(site) = Site::with_snapshots("driverless-joint").await else { return };
+    let kinds = [Kind::Provisioner, Kind::Attacher, Kind::Resizer, Kind::Snapshotter];
+    work_follows(&site, Program::Joint, &kinds).await;
+}
+
+#[tokio::test]
+async fn a_lease_is_given_back_when_the_calls_of_its_leader_have_ended() {
+    let Some(site) = Site::new("last-calls").await else { return };
+    let _provisioner = site.start(Kind::Provisioner, Make::Ours).unwrap();
+    let program = Program::One(Kind::Attacher, Make::Ours);
+    let releases = ["--feature-gates=ReleaseLeaderElectionOnExit=true"];
+    let lease = Kind::Attacher.lease(&site.name);
+    let mut first = Replica::start(&site, "first", program, &releases);
+    first.leads(&site, &lease).await;
+    let second = Replica::start(&site, "second", program, &releases);
+    let life = Life::begin(&site, "data").await;
+    first.door.hold(Kind::Attacher.rpc());
+    life.ask_to_attach().await;
+    site.ledger.held().await;
+    // The signal is sent before its end is waited for.
+    let released = async {
+        // The leader keeps its Lease for as long as the driver has not answered.
+        for _ in 0..4 {
+            let holder = site.renewed(&lease).await;
+            assert_eq!(holder, "first", "another leads while a call of the first is under way");
+        }
+        assert_eq!(second.door.calls(), 0);
+        site.ledger.release();
+    };
+    tokio::join!(first.sidecar.stop(), released);
+    second.leads(&site, &lease).await;
+    life.attached().await;
+    life.detach().await;
+    life.end().await;
+    site.ledger.assert_clean();
+}
