@@ -17,6 +17,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("curl", "curl"),
     ("jq", "jq"),
     ("openssl", "openssl"),
+    ("promtool", "prometheus"),
     ("setpriv", "util-linux"),
     ("mkfs.ext4", "e2fsprogs"),
     ("mkfs.xfs", "xfsprogs"),

@@ -8,7 +8,7 @@ use kube::{
 };
 
 use crate::{
-    Throttle,
+    Permissions, Throttle,
     patience::Patience,
     transport::{Transport, transport},
 };
@@ -83,10 +83,18 @@ impl Access {
         client(&self.configuration().await?)
     }
 
-    /// The same with a limit on its requests.
-    pub async fn throttled(&self, throttle: Throttle) -> Result<Client, ConnectError> {
+    /// The same, which notes rights that its account lacks, with a limit on its requests if one is asked for.
+    pub async fn client_of(
+        &self,
+        permissions: &Permissions,
+        throttle: Option<Throttle>,
+    ) -> Result<Client, ConnectError> {
         let config = self.configuration().await?;
-        Ok(builder(&config)?.with_layer(&Patience).with_layer(&throttle).build())
+        let builder = builder(&config)?.with_layer(permissions).with_layer(&Patience);
+        Ok(match throttle {
+            Some(throttle) => builder.with_layer(&throttle).build(),
+            None => builder.build(),
+        })
     }
 
     async fn configuration(&self) -> Result<Config, ConnectError> {

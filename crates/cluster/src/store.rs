@@ -5,7 +5,10 @@ mod contents;
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -40,6 +43,8 @@ pub struct Store<K> {
     lists: watch::Sender<Lists>,
     /// When the watch was last asked to list, connected, or heard of a change.
     alive: Mutex<Option<Instant>>,
+    /// How often the watch has failed.
+    failures: AtomicU64,
 }
 
 /// Lists that were asked for, and which of them has come. They are numbered.
@@ -47,6 +52,12 @@ pub struct Store<K> {
 struct Lists {
     asked: u64,
     complete: Option<u64>,
+}
+
+impl Lists {
+    fn is_complete(&self) -> bool {
+        self.complete == Some(self.asked)
+    }
 }
 
 type Keep<K> = dyn Fn(&mut K) -> bool + Send + Sync;
@@ -73,6 +84,7 @@ impl<K: Kind> Store<K> {
             subscribers: Mutex::new(Subscribers { last: 0, callbacks: Vec::new() }),
             lists: watch::Sender::default(),
             alive: Mutex::default(),
+            failures: AtomicU64::default(),
         })
     }
 
@@ -99,8 +111,21 @@ impl<K: Kind> Store<K> {
     /// Waits until all objects that exist have been seen once, and again since they were asked for again.
     pub async fn synced(&self) {
         // The sender lives as long as this borrow.
-        let complete = |lists: &Lists| lists.complete == Some(lists.asked);
-        let _ = self.lists.subscribe().wait_for(complete).await;
+        let _ = self.lists.subscribe().wait_for(Lists::is_complete).await;
+    }
+
+    /// Whether all objects that exist have been seen, and again since they were asked for again.
+    pub fn is_synced(&self) -> bool {
+        self.lists.borrow().is_complete()
+    }
+
+    /// How often the watch has failed since the start.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Has all objects listed anew: a watch that broke unnoticed may have missed what others did meanwhile. What is here

@@ -71,7 +71,7 @@ pub(crate) fn transport(config: &Config) -> Result<Transport, ConnectError> {
     Ok(service.boxed())
 }
 
-fn is_watch(request: &Request<Body>) -> bool {
+pub(crate) fn is_watch(request: &Request<Body>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
 }

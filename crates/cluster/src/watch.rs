@@ -134,6 +134,7 @@ impl<K: Kind> Watch<K> {
             }
             Err(error) => {
                 tracing::warn!(kind = K::KIND, %error, "watch failed and is resumed");
+                self.store.note_failure();
                 self.failed = true;
             }
         }

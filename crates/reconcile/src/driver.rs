@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -45,6 +45,10 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Reconciler<K> {
     pub fn start<O: Operation<K>>(config: Config, operation: O) -> Self {
         let shared =
             Arc::new(Shared::new(Queue::new(config.parallelism, config.backoff), config.metrics));
+        if let Some(metrics) = &shared.metrics {
+            let queue: Weak<Shared<K>> = Arc::downgrade(&shared);
+            metrics.count(queue);
+        }
         let (drain, asked_to_drain) = oneshot::channel();
         let driver = Driver {
             name: config.name,

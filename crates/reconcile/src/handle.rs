@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::KeyState;
-use crate::metrics::QueueMetrics;
+use crate::metrics::{Oldest, QueueMetrics};
 use crate::queue::Queue;
 
 /// A cheap, clonable reference to a [`Reconciler`](crate::Reconciler). Its calls never block; after
@@ -87,6 +87,12 @@ pub(crate) struct Inner<K> {
     pub(crate) running: HashMap<K, CancellationToken>,
     /// How many keys were in line when that was told last.
     measured: usize,
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync> Oldest for Shared<K> {
+    fn oldest(&self) -> Option<Instant> {
+        self.lock().queue.oldest().map(Instant::from_std)
+    }
 }
 
 impl<K: Clone + Eq + Hash> Shared<K> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -25,6 +25,7 @@ pub struct WorkqueueMetrics {
     queued: Family<Labels, Histogram, fn() -> Histogram>,
     worked: Family<Labels, Histogram, fn() -> Histogram>,
     running: Running,
+    pending: Pending,
 }
 
 /// The metrics of one queue. They outlive it: the next queue of the name counts on.
@@ -37,6 +38,7 @@ pub struct QueueMetrics {
     worked: Histogram,
     name: Arc<str>,
     running: Running,
+    pending: Pending,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -55,6 +57,7 @@ impl WorkqueueMetrics {
             queued: times(),
             worked: times(),
             running: Running::default(),
+            pending: Pending::default(),
         };
         registry.register("workqueue_depth", "Current depth of workqueue", metrics.depth.clone());
         registry.register(
@@ -78,6 +81,7 @@ impl WorkqueueMetrics {
             metrics.worked.clone(),
         );
         registry.register_collector(Box::new(metrics.running.clone()));
+        registry.register_collector(Box::new(metrics.pending.clone()));
         metrics
     }
 
@@ -93,6 +97,7 @@ impl WorkqueueMetrics {
             worked: self.worked.get_or_create(&labels).clone(),
             name: labels.name.into(),
             running: self.running.clone(),
+            pending: self.pending.clone(),
         }
     }
 }
@@ -110,6 +115,13 @@ impl QueueMetrics {
         self.depth.inc_by(now - before);
         self.adds.inc_by(adds);
         self.retries.inc_by(retries);
+    }
+
+    /// Has the keys of a queue counted for as long as it is there.
+    pub(crate) fn count(&self, queue: Weak<dyn Oldest>) {
+        let mut queues = self.pending.lock();
+        queues.retain(|(_, queue)| queue.strong_count() > 0);
+        queues.push((Arc::clone(&self.name), queue));
     }
 
     /// A key that was in line for so long is worked on from now.
@@ -190,11 +202,92 @@ impl Collector for Running {
     }
 }
 
+/// A queue that knows since when there is something to do.
+pub(crate) trait Oldest: Send + Sync {
+    fn oldest(&self) -> Option<Instant>;
+}
+
+/// The queues that there are, by name.
+#[derive(Clone, Default)]
+struct Pending(Arc<Mutex<Queues>>);
+
+type Queues = Vec<(Arc<str>, Weak<dyn Oldest>)>;
+
+impl Pending {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Pending").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Pending {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let now = Instant::now();
+        let mut ages: BTreeMap<Arc<str>, f64> = BTreeMap::new();
+        for (name, queue) in self.lock().iter() {
+            let oldest = queue.upgrade().and_then(|queue| queue.oldest());
+            let age = oldest.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
+            let known = ages.entry(Arc::clone(name)).or_default();
+            *known = known.max(age);
+        }
+        let mut encoder = encoder.encode_descriptor(
+            "wharf_oldest_pending_seconds",
+            "For how long the object that is longest in the queue, worked on or tried again is not done",
+            None,
+            ConstGauge::new(0f64).metric_type(),
+        )?;
+        for (name, age) in &ages {
+            ConstGauge::new(*age).encode(encoder.encode_family(&[("name", &**name)])?)?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use prometheus_client::encoding::text::encode;
 
     use super::*;
+    use crate::{Attempt, Backoff, Config, Operation, Outcome, Reconciler};
+
+    /// Fails for keys above 0.
+    struct Refused;
+
+    impl Operation<u8> for Refused {
+        async fn run(&self, key: u8, _: Attempt) -> Outcome {
+            if key == 0 { Outcome::Done } else { Outcome::RetryAfter(Duration::from_secs(3)) }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_never_done_gets_older() {
+        let mut registry = Registry::default();
+        let metrics = Some(WorkqueueMetrics::register(&mut registry).queue("a"));
+        let config = Config { name: "a", parallelism: 1, backoff: Backoff::KUBELET, metrics };
+        let keys = Reconciler::start(config, Refused);
+        let shown = async |age: &str| {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            let line = format!("wharf_oldest_pending_seconds{{name=\"a\"}} {age}\n");
+            assert!(text.contains(&line), "{line}: {text}");
+        };
+        keys.handle().wake(0);
+        shown("0.0").await;
+        keys.handle().wake(1);
+        shown("10.0").await;
+        keys.handle().wake(2);
+        shown("20.0").await;
+        keys.handle().forget(&1);
+        shown("20.0").await;
+        drop(keys);
+        shown("0.0").await;
+    }
 
     #[tokio::test(start_paused = true)]
     async fn queues_are_counted_and_timed_under_the_names_of_client_go() {

@@ -76,6 +76,8 @@ pub(crate) struct Queue<K> {
 
 #[derive(Debug)]
 struct Entry {
+    /// Since when there is something to do for the key.
+    since: Instant,
     generation: u64,
     failures: u32,
     /// Steps of the back-off that are used up.
@@ -142,6 +144,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             self.enter(key, now);
             return false;
         };
+        entry.since = now;
         entry.generation = generation;
         entry.failures = 0;
         entry.steps = 0;
@@ -216,6 +219,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             }
             (Next::Afresh, _) => return self.line_up(key, now),
             (Next::Again, Outcome::Done) => {
+                entry.since = now;
                 entry.failures = 0;
                 entry.steps = 0;
                 return self.line_up(key, now);
@@ -253,6 +257,11 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.running == 0 && self.ready.is_empty()
     }
 
+    /// Since when there is something to do for the key for which that is longest.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.entries.values().map(|entry| entry.since).min()
+    }
+
     /// How many keys are in line.
     pub(crate) fn depth(&self) -> usize {
         self.ready.len()
@@ -277,7 +286,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     fn enter(&mut self, key: K, now: Instant) {
         let generation = self.ticket();
-        let entry = Entry { generation, failures: 0, steps: 0, place: Place::Ready(0, now) };
+        let place = Place::Ready(0, now);
+        let entry = Entry { since: now, generation, failures: 0, steps: 0, place };
         self.entries.insert(key.clone(), entry);
         self.line_up(key, now);
     }

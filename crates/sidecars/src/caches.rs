@@ -72,6 +72,23 @@ pub enum Watched {
     SnapshotClasses,
 }
 
+/// How the watch of a kind goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchState {
+    /// Such as `PersistentVolume`.
+    pub kind: &'static str,
+    /// Whether all objects are known.
+    pub synced: bool,
+    /// How often the watch has failed since the start.
+    pub failures: u64,
+}
+
+impl WatchState {
+    fn of<K: Kind>(store: &Store<K>) -> Self {
+        Self { kind: K::KIND, synced: store.is_synced(), failures: store.failures() }
+    }
+}
+
 impl Caches {
     /// Empty caches for the objects of `driver`.
     pub fn of(driver: &str) -> Self {
@@ -143,6 +160,28 @@ impl Caches {
     pub fn on_node(mut self, node: &str) -> Self {
         self.snapshots_of = Some(node.to_owned());
         self
+    }
+
+    /// The kinds that are watched, and how that goes.
+    pub fn watches(&self) -> Vec<WatchState> {
+        let wanted = self.wanted.borrow().clone();
+        wanted.into_iter().map(|kind| self.watch_state(kind)).collect()
+    }
+
+    fn watch_state(&self, kind: Watched) -> WatchState {
+        match kind {
+            Watched::Attachments => WatchState::of(&self.attachments),
+            Watched::Volumes => WatchState::of(&self.volumes),
+            Watched::CsiNodes => WatchState::of(&self.csi_nodes),
+            Watched::Nodes => WatchState::of(&self.nodes),
+            Watched::Claims => WatchState::of(&self.claims),
+            Watched::Pods => WatchState::of(&self.pods),
+            Watched::StorageClasses => WatchState::of(&self.storage_classes),
+            Watched::AttributesClasses => WatchState::of(&self.attributes_classes),
+            Watched::Snapshots => WatchState::of(&self.snapshots),
+            Watched::Contents => WatchState::of(&self.contents),
+            Watched::SnapshotClasses => WatchState::of(&self.snapshot_classes),
+        }
     }
 
     /// Has these kinds watched, from now on or already.

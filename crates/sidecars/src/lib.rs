@@ -30,4 +30,4 @@ mod secret;
 mod snapshot_class;
 mod template;
 
-pub use caches::{Caches, Watched};
+pub use caches::{Caches, WatchState, Watched};

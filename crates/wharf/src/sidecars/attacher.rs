@@ -124,7 +124,7 @@ struct Attachments(AttacherOptions);
 impl Controller for Attachments {
     async fn run(
         &self,
-        Cluster { client, caches }: Cluster,
+        Cluster { client, caches, .. }: Cluster,
         driver: Connected,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
+use wharf_cluster::Permissions;
 use wharf_csi::Calls;
 use wharf_reconcile::WorkqueueMetrics;
 use wharf_sidecars::Caches;
@@ -37,6 +38,8 @@ pub(super) trait Controller<For = Connected>: Send + Sync {
 pub(super) struct Cluster {
     pub(super) client: Client,
     pub(super) caches: Caches,
+    /// Where other clients note rights that the account lacks.
+    pub(super) permissions: Permissions,
 }
 
 /// Objects that a controller has to see. It may see more, and decides itself which it works on.
@@ -103,6 +106,12 @@ pub(super) trait Served: Clone + Send + Sync + 'static {
 
     /// The same, whose calls go on when their callers are gone.
     fn with_calls(&self, calls: Calls) -> Self;
+
+    /// Whether it is a driver.
+    fn is_driver(&self) -> bool;
+
+    /// Why it cannot be asked for anything now, for people; `None` if it can.
+    fn absence(&self) -> Option<String>;
 }
 
 /// The cluster is always there, and nothing is asked of it but its API.
@@ -114,6 +123,14 @@ impl Served for () {
     }
 
     fn with_calls(&self, _: Calls) -> Self {}
+
+    fn is_driver(&self) -> bool {
+        false
+    }
+
+    fn absence(&self) -> Option<String> {
+        None
+    }
 }
 
 /// For a controller that works for no driver but for the cluster, which is there, and stays what it is.

@@ -201,6 +201,21 @@ impl Served for Connected {
     fn with_calls(&self, calls: Calls) -> Self {
         Self { driver: self.driver.clone().with_calls(calls), ..self.clone() }
     }
+
+    fn is_driver(&self) -> bool {
+        true
+    }
+
+    fn absence(&self) -> Option<String> {
+        let (name, socket) = (&self.name, self.anyone.socket().display());
+        match generation(&self.anyone.link().borrow()) {
+            NONE => Some(format!("CSI driver {name} is not connected at {socket}")),
+            generation if generation == *self.known.borrow() => None,
+            _ => {
+                Some(format!("CSI driver {name} at {socket} has not said that it is the same yet"))
+            }
+        }
+    }
 }
 
 impl Connected {
@@ -208,9 +223,9 @@ impl Connected {
     async fn wait_for(&self, present: bool) {
         let (mut link, mut known) = (self.anyone.link(), self.known.subscribe());
         loop {
-            let generation = generation(&link.borrow_and_update());
-            let is_known = *known.borrow_and_update() == generation;
-            if (generation != NONE && is_known) == present {
+            link.borrow_and_update();
+            known.borrow_and_update();
+            if self.absence().is_none() == present {
                 return;
             }
             // Neither sender is dropped before this ends.

@@ -9,6 +9,7 @@ mod attacher;
 mod controller;
 mod driver;
 mod election;
+mod eyes;
 mod flags;
 mod groups;
 mod joint;

@@ -231,7 +231,7 @@ struct Volumes {
 impl Controller for Volumes {
     async fn run(
         &self,
-        Cluster { client, caches }: Cluster,
+        Cluster { client, caches, permissions }: Cluster,
         driver: Connected,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -245,7 +245,7 @@ impl Controller for Volumes {
             Provisioner::new(options, client.clone(), driver.driver, caches.clone());
         if let Some(capacity) = &self.capacity {
             let client = match capacity.throttle {
-                Some(throttle) => self.access.throttled(throttle).await?,
+                Some(_) => self.access.client_of(&permissions, capacity.throttle).await?,
                 None => client.clone(),
             };
             provisioner = provisioner.telling_capacity(capacity.options.clone(), client);

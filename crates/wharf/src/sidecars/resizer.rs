@@ -125,7 +125,7 @@ struct Claims(ResizerOptions);
 impl Controller for Claims {
     async fn run(
         &self,
-        Cluster { client, caches }: Cluster,
+        Cluster { client, caches, .. }: Cluster,
         driver: Connected,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {

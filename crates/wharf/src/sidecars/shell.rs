@@ -14,8 +14,9 @@ use wharf_cluster::{Access, ElectionHealth, ElectionMetrics, Throttle};
 use wharf_reconcile::WorkqueueMetrics;
 
 use super::{
-    controller::{BesideDriver, MakeController, Source, Timed, WholeCluster},
+    controller::{BesideDriver, MakeController, Served, Source, Timed, WholeCluster},
     driver::{Connected, DriverOptions, DriverSource},
+    eyes::Eyes,
     flags::{Common, CommonFlags, ELECTION_HEALTH, Http},
     shift::{Candidacy, End, Post, Shift},
 };
@@ -140,6 +141,8 @@ async fn serve<S: Source>(
     process_metrics(&mut registry);
     let elections = ElectionMetrics::register(&mut registry);
     let queues = WorkqueueMetrics::register(&mut registry);
+    let names: Vec<_> = parts.iter().map(|part| part.name).collect();
+    let eyes = Eyes::register(&mut registry, &names);
     let source = S::new(first.source.clone(), &mut registry);
     let http = first.common.http.clone();
     let said = parts.iter().map(|part| part.common.access.clone());
@@ -150,9 +153,9 @@ async fn serve<S: Source>(
         made.push((name, common, lease, controller(&mut registry, &queues)));
     }
 
-    let client = access.client().await?;
+    let client = access.client_of(&eyes.permissions, None).await?;
     // One more for all elections: renewals must not wait behind work.
-    let voter = access.client().await?;
+    let voter = access.client_of(&eyes.permissions, None).await?;
     let (mut posts, mut healths) = (Vec::new(), Vec::new());
     // A limit that several controllers have is the limit of all of them together.
     let mut limited: Vec<(Throttle, Client)> = Vec::new();
@@ -161,7 +164,7 @@ async fn serve<S: Source>(
             Some(limit) => match limited.iter().find(|(shared, _)| *shared == limit) {
                 Some((_, client)) => client.clone(),
                 None => {
-                    let client = access.throttled(limit).await?;
+                    let client = access.client_of(&eyes.permissions, Some(limit)).await?;
                     limited.push((limit, client.clone()));
                     client
                 }
@@ -173,18 +176,18 @@ async fn serve<S: Source>(
             healths.push(health.clone());
             Candidacy { client: voter.clone(), plan, lease, health, metrics: elections.clone() }
         });
-        posts.push(Post { name, client, controller, candidacy });
+        posts.push(Post { name, client, controller, eyes: eyes.clone(), candidacy });
+    }
+    let mut serving = JoinSet::new();
+    serving.spawn(give_back_at_rest(stop.clone()));
+    if let Some(http) = &http {
+        serving.spawn(endpoint(http, registry, healths, eyes.clone()).await?.serve(stop.clone()));
     }
     let Some(found) = stop.run_until_cancelled(source.connect()).await else {
         return Ok(ExitCode::SUCCESS);
     };
     let mut found = found?;
-    let mut serving = JoinSet::new();
-    serving.spawn(give_back_at_rest(stop.clone()));
-    if let Some(http) = &http {
-        serving.spawn(endpoint(http, registry, healths).await?.serve(stop.clone()));
-    }
-    let shift = Shift::new(client, source, posts);
+    let shift = Shift::new(client, source, posts, eyes);
     let outcome = loop {
         match shift.work(&found, &stop).await {
             Ok(End::Stopped) => break Ok(ExitCode::SUCCESS),
@@ -197,12 +200,19 @@ async fn serve<S: Source>(
     outcome
 }
 
-async fn endpoint(
+async fn endpoint<For: Served>(
     http: &Http,
     registry: Registry,
     elections: Vec<ElectionHealth>,
+    eyes: Eyes<For>,
 ) -> anyhow::Result<BoundAdmin> {
     let mut admin = Admin::new().flag(http.flag).metrics(&http.metrics_path, Arc::new(registry));
+    admin = admin.check("/readyz", move || {
+        let problems = eyes.problems();
+        let failure = || CheckFailure::new(503, problems.join("\n"));
+        let checked = if problems.is_empty() { Ok(()) } else { Err(failure()) };
+        async move { checked }
+    });
     if http.health && !elections.is_empty() {
         admin = admin.check(ELECTION_HEALTH, move || {
             let checked = elections.iter().try_for_each(ElectionHealth::check);

@@ -16,6 +16,7 @@ use wharf_sidecars::Caches;
 use super::{
     controller::{Cluster, Controller, Scope, Served, Source},
     election::ElectionPlan,
+    eyes::Eyes,
     shell::Lease,
 };
 
@@ -38,6 +39,7 @@ pub(super) struct Shift<S: Source> {
     client: Client,
     source: S,
     posts: Vec<Arc<Post<S::Found>>>,
+    eyes: Eyes<S::Found>,
 }
 
 /// A controller, and what it needs to work whenever it is its turn.
@@ -45,6 +47,7 @@ pub(super) struct Post<For> {
     pub(super) name: &'static str,
     pub(super) client: Client,
     pub(super) controller: Arc<dyn Controller<For>>,
+    pub(super) eyes: Eyes<For>,
     /// `None` where there is one replica only.
     pub(super) candidacy: Option<Candidacy<For>>,
 }
@@ -66,8 +69,13 @@ pub(super) enum End<F> {
 }
 
 impl<S: Source> Shift<S> {
-    pub(super) fn new(client: Client, source: S, posts: Vec<Post<S::Found>>) -> Self {
-        Self { client, source, posts: posts.into_iter().map(Arc::new).collect() }
+    pub(super) fn new(
+        client: Client,
+        source: S,
+        posts: Vec<Post<S::Found>>,
+        eyes: Eyes<S::Found>,
+    ) -> Self {
+        Self { client, source, posts: posts.into_iter().map(Arc::new).collect(), eyes }
     }
 
     /// Works, or stands by, until it is told to stop or the driver has become another one.
@@ -82,6 +90,7 @@ impl<S: Source> Shift<S> {
         let told = stop.child_token();
         let scopes: Vec<Scope> = self.posts.iter().map(|post| post.controller.scope()).collect();
         let caches = Scope::caches(&scopes, S::driver(found));
+        self.eyes.begin(found, &caches);
         let alone = self.posts.len() == 1;
         let mut working = JoinSet::new();
         for post in &self.posts {
@@ -214,22 +223,30 @@ impl<For: Served> Post<For> {
         let mut rest = FIRST_REST;
         loop {
             let began = Instant::now();
-            let cluster = Cluster { client: self.client.clone(), caches: caches.clone() };
+            let cluster = Cluster {
+                client: self.client.clone(),
+                caches: caches.clone(),
+                permissions: self.eyes.permissions.clone(),
+            };
             let (controller, found, told) =
                 (Arc::clone(&self.controller), found.clone(), stop.clone());
             let mut task = JoinSet::new();
             task.spawn(async move { controller.run(cluster, found, told).await }.in_current_span());
-            match task.join_next().await {
+            self.eyes.works(self.name);
+            let failure = match task.join_next().await {
                 Some(Err(panic)) => {
                     error!(err = %panic, "the controller panicked, beginning again");
+                    panic.to_string()
                 }
                 Some(Ok(Err(failure))) if !alone => {
                     let failure = with_causes(failure.as_ref());
                     error!(err = %failure, again_in = ?rest, "the controller failed");
+                    failure
                 }
                 Some(Ok(outcome)) => return outcome,
                 None => return Ok(()),
-            }
+            };
+            self.eyes.failed(self.name, failure);
             if began.elapsed() > LONGEST_REST {
                 rest = FIRST_REST;
             }
@@ -254,6 +271,7 @@ mod tests {
 
     use anyhow::bail;
     use async_trait::async_trait;
+    use prometheus_client::registry::Registry;
 
     use super::{super::controller::WholeCluster, *};
 
@@ -298,9 +316,16 @@ mod tests {
     fn shift(controllers: Vec<Arc<dyn Controller<()>>>) -> Shift<WholeCluster> {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client: Client = config.try_into().unwrap();
-        let post =
-            |controller| Post { name: "some", client: client.clone(), controller, candidacy: None };
-        Shift::new(client.clone(), WholeCluster, controllers.into_iter().map(post).collect())
+        let eyes = Eyes::register(&mut Registry::default(), &["some"]);
+        let post = |controller| Post {
+            name: "some",
+            client: client.clone(),
+            controller,
+            eyes: eyes.clone(),
+            candidacy: None,
+        };
+        let posts = controllers.into_iter().map(post).collect();
+        Shift::new(client.clone(), WholeCluster, posts, eyes.clone())
     }
 
     fn shaky(panics: bool) -> Arc<Shaky> {

@@ -122,7 +122,7 @@ struct Snapshots {
 impl Controller<()> for Snapshots {
     async fn run(
         &self,
-        Cluster { client, caches }: Cluster,
+        Cluster { client, caches, .. }: Cluster,
         (): (),
         stop: CancellationToken,
     ) -> anyhow::Result<()> {

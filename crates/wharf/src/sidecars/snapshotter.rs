@@ -152,7 +152,7 @@ struct Snapshots(SnapshotterOptions);
 impl Controller for Snapshots {
     async fn run(
         &self,
-        Cluster { client, caches }: Cluster,
+        Cluster { client, caches, .. }: Cluster,
         driver: Connected,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {

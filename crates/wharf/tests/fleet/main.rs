@@ -9,6 +9,7 @@ mod alike;
 mod api;
 mod audit;
 mod drivers;
+mod eyes;
 mod flags;
 mod kills;
 mod ledger;

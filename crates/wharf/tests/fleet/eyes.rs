@@ -1,0 +1,172 @@
+//! What an operator sees of a process that cannot work: `/readyz`, metrics, and alerts for both.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::process::Command;
+
+use serde_json::Value;
+use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
+use wharf_testkit::deploy::{self, Subject};
+use wharf_testkit::process::wait_for;
+use wharf_testkit::skip;
+
+use crate::api::PATIENCE;
+use crate::life::Life;
+use crate::program::{Kind, Make, Program};
+use crate::sidecar::Order;
+use crate::site::Site;
+
+const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/alerts/sidecars.yaml");
+
+/// Where a process shows itself.
+struct Shown(String);
+
+impl Shown {
+    /// On a port that was free a moment ago.
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self(listener.local_addr().unwrap().to_string())
+    }
+
+    fn get(&self, path: &str) -> (String, String) {
+        let url = format!("http://{}{path}", self.0);
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--max-time", "10", "--write-out", "\n%{http_code}", &url]);
+        let text = String::from_utf8(curl.output().unwrap().stdout).unwrap();
+        let (body, code) = text.rsplit_once('\n').unwrap();
+        (code.to_owned(), body.to_owned())
+    }
+
+    /// Waits until it says of itself what is wanted, and gives its metrics then.
+    async fn reads(&self, code: &str, wanted: &[&str]) -> String {
+        let said = async || {
+            let (answer, body) = self.get("/readyz");
+            (answer == code && wanted.iter().all(|text| body.contains(text))).then_some(())
+        };
+        if let Err(error) = wait_for(PATIENCE, "/readyz", said).await {
+            panic!("{error}: {:?}, wanted {code} {wanted:?}", self.get("/readyz"));
+        }
+        self.get("/metrics").1
+    }
+}
+
+fn assert_shows(metrics: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(metrics.lines().any(|it| it == *line), "no {line} in\n{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_driver_that_is_gone_is_seen() {
+    let Some(site) = Site::new("eyes-driver").await else { return };
+    let (door, socket) = site.open("seen.sock");
+    let shown = Shown::new();
+    let more = ["--http-endpoint", &shown.0];
+    let program = Program::One(Kind::Provisioner, Make::Ours);
+    let order = Order { socket, more: &more, ..site.order(program, None) };
+    let mut sidecar = order.start().unwrap();
+    let metrics = shown.reads("200", &[]).await;
+    assert_shows(
+        &metrics,
+        &[
+            "wharf_sidecars_driver_connected 1",
+            "wharf_sidecars_cache_synced{kind=\"PersistentVolume\"} 1",
+            "wharf_sidecars_watch_failures_total{kind=\"PersistentVolume\"} 0",
+            "wharf_sidecars_controller_restarts_total{controller=\"provisioner\"} 0",
+        ],
+    );
+    drop(door);
+    let metrics =
+        shown.reads("503", &["CSI driver eyes-driver is not connected at", "seen.sock"]).await;
+    assert_shows(&metrics, &["wharf_sidecars_driver_connected 0"]);
+    let (_door, _) = site.open("seen.sock");
+    shown.reads("200", &[]).await;
+    sidecar.stop().await;
+}
+
+#[tokio::test]
+async fn rights_that_an_account_lacks_are_named_until_they_are_granted() {
+    let Some(site) = Site::new("eyes-rights").await else { return };
+    let shown = Shown::new();
+    let more = ["--http-endpoint", &shown.0];
+    let program = Program::One(Kind::Provisioner, Make::Ours);
+    let order = Order { user: "eyes-rights", more: &more, ..site.order(program, None) };
+    let mut sidecar = order.start().unwrap();
+    let wanted = [
+        "the account may not watch persistentvolumeclaims: grant it",
+        "not all objects of kind PersistentVolumeClaim are known yet",
+    ];
+    let metrics = shown.reads("503", &wanted).await;
+    assert_shows(
+        &metrics,
+        &[
+            "wharf_sidecars_missing_verb{verb=\"watch\",resource=\"persistentvolumeclaims\",group=\"\"} 1",
+            "wharf_sidecars_cache_synced{kind=\"PersistentVolumeClaim\"} 0",
+        ],
+    );
+    let mut roles =
+        deploy::roles("provisioner", "default", &[Subject::User("eyes-rights")]).unwrap();
+    for role in &mut roles {
+        role["metadata"]["name"] = "eyes-rights".into();
+        if let Some(named) = role.get_mut("roleRef") {
+            named["name"] = "eyes-rights".into();
+        }
+    }
+    site.cluster.apply_all(&roles).await.unwrap();
+    let metrics = shown.reads("200", &[]).await;
+    assert!(!metrics.contains("wharf_sidecars_missing_verb{"), "{metrics}");
+    Life::begin(&site, "data").await.end().await;
+    sidecar.stop().await;
+    site.ledger.assert_clean();
+}
+
+#[tokio::test]
+async fn a_controller_that_fails_is_seen_and_old_objects_are() {
+    let Some(site) = Site::with_snapshots("eyes-restarts").await else { return };
+    let shown = Shown::new();
+    let more = ["--http-endpoint", &shown.0];
+    let order = site.order(Program::Joint, None);
+    // A driver that says that it can do nothing.
+    let driver =
+        ScriptedDriver::serve(&order.folder.join("bare.sock"), DriverScript::new(&site.name));
+    let order = Order { socket: driver.path().to_owned(), more: &more, ..order };
+    let mut sidecar = order.start().unwrap();
+    let metrics = shown.reads("503", &["resizer failed and is begun again"]).await;
+    let restarts =
+        |name| format!("wharf_sidecars_controller_restarts_total{{controller=\"{name}\"}}");
+    assert_shows(&metrics, &[&format!("{} 1", restarts("resizer"))]);
+    assert_shows(&metrics, &[&format!("{} 0", restarts("snapshot-controller"))]);
+    let is_old = |line: &str| line.starts_with("wharf_oldest_pending_seconds{name=");
+    assert!(metrics.lines().any(is_old), "{metrics}");
+    sidecar.stop().await;
+}
+
+#[tokio::test]
+async fn every_alert_is_about_a_metric_that_there_is() {
+    let rules = std::fs::read_to_string(ALERTS).unwrap();
+    let Ok(checked) = Command::new("promtool").args(["check", "rules", ALERTS]).output() else {
+        return skip::record(None, "needs promtool, of Debian's prometheus");
+    };
+    assert!(checked.status.success(), "{checked:?}");
+    let Some(site) = Site::new("eyes-alerts").await else { return };
+    let shown = Shown::new();
+    let more = ["--http-endpoint", &shown.0];
+    let order = Order {
+        more: &more,
+        ..site.order(Program::One(Kind::Attacher, Make::Ours), Some("alerts"))
+    };
+    let mut sidecar = order.start().unwrap();
+    site.term(&Kind::Attacher.lease(&site.name), |_| true).await;
+    let metrics = shown.reads("200", &[]).await;
+    let described: BTreeSet<&str> = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    let rules: Value = serde_saphyr::from_str(&rules).unwrap();
+    for rule in rules["groups"][0]["rules"].as_array().unwrap() {
+        let about = rule["expr"].as_str().unwrap();
+        let named = |metric: &&&str| about.contains(**metric);
+        assert!(described.iter().any(|metric| named(&&metric)), "{about}: not in {described:?}");
+    }
+    sidecar.stop().await;
+}
