@@ -27,3 +27,4 @@ mod sidecars;
 mod snapshot_flags;
 mod status;
 mod support;
+mod upstream_flags;
