@@ -128,7 +128,7 @@ const TABLE: &[Unserved] = &[
 const MIGRATING: &[&str] = &[ATTACHER, PROVISIONER, RESIZER];
 
 /// What setting one of [`MIGRATION`] does not do.
-const NO_MIGRATION: &str = "volumes of in-tree plugins are not translated and are refused by name";
+const NO_MIGRATION: &str = "volumes of in-tree plugins are not translated, and work on them fails with an error that says so";
 
 const MIGRATION: &[&str] = &[
     "CSIMigration",
