@@ -48,18 +48,28 @@ pub struct Gate {
     pub stage: Stage,
     /// Whether only the default may be set.
     pub locked: bool,
+    /// Whether the gate may be set but changes nothing.
+    pub fixed: bool,
 }
 
 impl Gate {
     /// A gate at `stage`, free to be set.
     pub const fn new(name: &'static str, stage: Stage, default: bool) -> Self {
-        Gate { name, default, stage, locked: false }
+        Gate { name, default, stage, locked: false, fixed: false }
     }
 
     /// The same gate, locked to its default.
     #[must_use]
     pub const fn locked(mut self) -> Self {
         self.locked = true;
+        self
+    }
+
+    /// The same gate, accepted with either value and never obeyed. No warning is given for setting
+    /// it: the command that declares it says what will not happen.
+    #[must_use]
+    pub const fn fixed(mut self) -> Self {
+        self.fixed = true;
         self
     }
 }
@@ -83,6 +93,7 @@ pub enum GateError {
 pub struct FeatureGates {
     known: Vec<Gate>,
     removed: Vec<(&'static str, &'static str)>,
+    foreign: Vec<(&'static str, &'static str)>,
     set: BTreeMap<&'static str, bool>,
     all_alpha: Option<bool>,
     all_beta: Option<bool>,
@@ -102,6 +113,14 @@ impl FeatureGates {
         self
     }
 
+    /// Adds gates of code that upstream links and wharf does not have: setting one warns with
+    /// `consequence` and changes nothing.
+    #[must_use]
+    pub fn foreign(mut self, names: &[&'static str], consequence: &'static str) -> Self {
+        self.foreign.extend(names.iter().map(|name| (*name, consequence)));
+        self
+    }
+
     /// Whether a feature is on: set by name, else by `AllAlpha` or `AllBeta`, else by default.
     pub fn enabled(&self, gate: &Gate) -> bool {
         let of_stage = match gate.stage {
@@ -113,9 +132,9 @@ impl FeatureGates {
         self.set.get(gate.name).copied().or(of_stage).unwrap_or(gate.default)
     }
 
-    /// Whether a feature was switched on or off by its name.
-    pub fn is_set(&self, gate: &Gate) -> bool {
-        self.set.contains_key(gate.name)
+    /// Whether the feature of this name is on; `None` where no such gate is known.
+    pub fn is_on(&self, name: &str) -> Option<bool> {
+        self.known.iter().find(|gate| gate.name == name).map(|gate| self.enabled(gate))
     }
 
     /// Sets gates from a list such as `A=true,B=false`. On an error nothing is changed.
@@ -145,7 +164,7 @@ impl FeatureGates {
     pub fn knows(&self, name: &str) -> bool {
         matches!(name, "AllAlpha" | "AllBeta")
             || self.known.iter().any(|gate| gate.name == name)
-            || self.removed.iter().any(|(removed, _)| *removed == name)
+            || self.removed.iter().chain(&self.foreign).any(|(known, _)| *known == name)
     }
 
     /// What to log about gates that were set but will not stay, or do nothing.
@@ -172,6 +191,13 @@ impl FeatureGates {
                 if let Some(gate) = self.known.iter().find(|gate| gate.name == name).copied() {
                     return self.apply_known(gate, value);
                 }
+                if let Some((_, consequence)) = self.foreign.iter().find(|(it, _)| *it == name) {
+                    let warning = format!("{name}={value} is not served: {consequence}");
+                    if !self.warnings.contains(&warning) {
+                        self.warnings.push(warning);
+                    }
+                    return Ok(());
+                }
                 let removed = self.removed.iter().find(|(removed, _)| *removed == name);
                 let (name, fate) = removed.ok_or_else(|| self.unknown(name))?;
                 self.warnings
@@ -182,11 +208,11 @@ impl FeatureGates {
     }
 
     fn apply_known(&mut self, gate: Gate, value: bool) -> Result<(), GateError> {
-        let Gate { name, default, stage, locked } = gate;
+        let Gate { name, default, stage, locked, fixed } = gate;
         if locked && value != default {
             return Err(GateError::Locked { gate: name, value, default });
         }
-        if matches!(stage, Stage::Ga | Stage::Deprecated) {
+        if matches!(stage, Stage::Ga | Stage::Deprecated) && !fixed {
             self.warnings.push(format!(
                 "setting {stage} feature gate {name}={value}; it will be removed in a later release"
             ));
@@ -270,6 +296,25 @@ mod tests {
             assert_eq!(gates.apply(list).unwrap_err().to_string(), expected);
             assert!(!gates.enabled(&NEW), "{list} left a trace");
         }
+    }
+
+    #[test]
+    fn fixed_gates_are_set_without_a_word() {
+        let fixed = Gate::new("Fixed", Stage::Ga, true).fixed();
+        let mut gates = FeatureGates::new(&[fixed]);
+        gates.apply("Fixed=false").unwrap();
+        assert_eq!((gates.is_on("Fixed"), gates.is_on("Other")), (Some(false), None));
+        assert_eq!(gates.warnings(), [""; 0]);
+    }
+
+    #[test]
+    fn foreign_gates_warn_once_and_change_nothing() {
+        let mut gates = gates().foreign(&["Served"], "it is of a server");
+        gates.apply("Served=true,Served=true").unwrap();
+        assert_eq!(gates.warnings(), ["Served=true is not served: it is of a server"]);
+        assert!(gates.knows("Served") && gates.is_on("Served").is_none());
+        assert!(!gates.help().contains("Served"));
+        assert!(gates.apply("Served=yes").is_err() && gates.apply("Servd=true").is_err());
     }
 
     #[test]

@@ -15,12 +15,13 @@ use wharf_uds::RpcMetrics;
 use crate::{
     registrar::print_version,
     running::{Threads, run, usage},
+    unserved,
 };
 
 struct Flags {
     csi_address: Flag<String>,
     probe_timeout: Flag<Duration>,
-    health_port: Flag<i64>,
+    health_port: Flag<String>,
     http_endpoint: Flag<String>,
     metrics_address: Flag<String>,
     metrics_path: Flag<String>,
@@ -41,7 +42,7 @@ impl Flags {
                 Duration::from_secs(3),
                 "How long one probe of the driver may take.",
             ),
-            health_port: set.int("health-port", 9808, "Port for /healthz on all addresses."),
+            health_port: set.string("health-port", "9808", "Port for /healthz on all addresses."),
             http_endpoint: set.string(
                 "http-endpoint",
                 "",
@@ -53,6 +54,12 @@ impl Flags {
             logging: LoggingFlags::register(set),
         };
         set.deprecate("metrics-address", "use --http-endpoint");
+        set.duration("connection-timeout", Duration::ZERO, "Of an earlier release.");
+        set.deprecate("connection-timeout", "it has no effect");
+        set.string("kubeconfig", "", "Of an earlier release.");
+        set.deprecate("kubeconfig", "it has no effect: the API server is not asked");
+        set.bool("automaxprocs", false, "Ignored: the process has no Go runtime.");
+        unserved::warn_of(set, "livenessprobe");
         flags
     }
 }
@@ -78,11 +85,17 @@ impl Plan {
                 "--metrics-path: {metrics_path:?} must begin with / and must not be /healthz"
             )));
         }
+        let port = parsed.get(&flags.health_port);
+        if port.parse::<u16>().is_err() {
+            return Err(parsed.usage_error(format_args!(
+                "--health-port: {port:?} is no port, expected 0 to 65535"
+            )));
+        }
         let given =
             |flag: &Flag<String>| Some(parsed.get(flag).clone()).filter(|text| !text.is_empty());
         let (health, metrics) = match given(&flags.http_endpoint) {
             Some(endpoint) => (endpoint.clone(), Some(endpoint)),
-            None => (format!(":{}", parsed.get(&flags.health_port)), given(&flags.metrics_address)),
+            None => (format!(":{port}"), given(&flags.metrics_address)),
         };
         let timeout = *parsed.get(&flags.probe_timeout);
         Ok(Self { socket, timeout, health, metrics, metrics_path })

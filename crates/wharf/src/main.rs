@@ -19,6 +19,7 @@ mod running;
 mod sidecars;
 mod status;
 mod text;
+mod unserved;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 

@@ -13,7 +13,10 @@ use wharf_cli::{
 use wharf_registration::plugin::{Registrar, RegistrarOptions};
 use wharf_uds::RpcMetrics;
 
-use crate::running::{Threads, run, usage};
+use crate::{
+    running::{Threads, run, usage},
+    unserved,
+};
 
 /// The mode that older manifests run in an exec probe; it has nothing to do any more.
 const PROBE_MODE: &str = "kubelet-registration-probe";
@@ -66,8 +69,8 @@ impl Flags {
             ),
             mode: set.string(
                 "mode",
-                "registration",
-                "What to do: registration, or kubelet-registration-probe, which exits with 0 at once.",
+                "",
+                "What to do: empty or registration to register, kubelet-registration-probe to exit with 0 at once.",
             ),
             enable_pprof: set.bool(
                 "enable-pprof",
@@ -83,6 +86,10 @@ impl Flags {
             "Ignored: the connection is tried for 30s.",
         );
         set.deprecate("connection-timeout", "it has no effect");
+        set.string("kubeconfig", "", "Of an earlier release.");
+        set.deprecate("kubeconfig", "it has no effect: the API server is not asked");
+        set.bool("automaxprocs", false, "Ignored: the process has no Go runtime.");
+        unserved::warn_of(set, "csi-node-driver-registrar");
         set.deprecate("health-port", "use --http-endpoint");
         set.deprecate("mode", "kubelet-registration-probe has no effect any more");
         flags
@@ -133,7 +140,7 @@ struct Plan {
 impl Plan {
     fn new(flags: &Flags, parsed: &Parsed) -> Result<Self, FlagError> {
         let mode = parsed.get(&flags.mode);
-        if mode != "registration" {
+        if !matches!(mode.as_str(), "" | "registration") {
             return Err(parsed.usage_error(format_args!(
                 "--mode: unknown mode {mode:?}, expected registration or {PROBE_MODE}"
             )));

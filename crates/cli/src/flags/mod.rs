@@ -22,7 +22,9 @@ mod walk;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use error::FlagError;
@@ -74,6 +76,19 @@ pub struct FlagSet {
     about: String,
     dialect: Dialect,
     specs: Vec<Spec>,
+    rules: Vec<Rule>,
+}
+
+/// Looks at a whole command line for what is worth a warning.
+#[derive(Clone)]
+struct Rule(Arc<Warn>);
+
+type Warn = dyn Fn(&Parsed) -> Vec<String> + Send + Sync;
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rule")
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -96,7 +111,7 @@ impl FlagSet {
     /// An empty set for `command`; `about` tells people what the command does.
     pub fn new(command: impl Into<String>, about: impl Into<String>) -> Self {
         let (command, about) = (command.into(), about.into());
-        FlagSet { command, about, dialect: Dialect::Go, specs: Vec::new() }
+        FlagSet { command, about, dialect: Dialect::Go, specs: Vec::new(), rules: Vec::new() }
     }
 
     /// The same set in another dialect; [`Dialect::Go`] unless told.
@@ -211,6 +226,11 @@ impl FlagSet {
     pub fn deprecate(&mut self, name: &str, advice: impl Into<String>) {
         let index = self.find(name).expect("only a declared flag can be deprecated");
         self.specs[index].deprecated = Some(advice.into());
+    }
+
+    /// Adds a rule that sees all values. Each text that it gives is one of [`Parsed::warnings`].
+    pub fn warn_when(&mut self, rule: impl Fn(&Parsed) -> Vec<String> + Send + Sync + 'static) {
+        self.rules.push(Rule(Arc::new(rule)));
     }
 
     /// Parses a command line, given without the command's own name.

@@ -2,6 +2,7 @@ use std::fmt;
 
 use super::value::Slot;
 use super::{Dialect, Flag, FlagError, FlagSet, FlagValue};
+use crate::gates::FeatureGates;
 
 /// The values of a [`FlagSet`] after its command line was parsed.
 #[derive(Debug)]
@@ -37,6 +38,25 @@ impl Parsed {
         self.values[index].show() != self.set.specs[index].default.show()
     }
 
+    /// The value of a flag by its name, as people would write it, for rules that are tables of
+    /// names. A switch that is off is empty. `None` where the set has no such flag.
+    pub fn shown(&self, name: &str) -> Option<String> {
+        self.set.find(name).map(|index| self.values[index].show())
+    }
+
+    /// Whether the value of the flag of this name differs from its default.
+    pub fn differs(&self, name: &str) -> bool {
+        self.set
+            .find(name)
+            .is_some_and(|index| self.values[index].show() != self.set.specs[index].default.show())
+    }
+
+    /// Whether the feature of this name is on; `None` where the set does not know it.
+    pub fn feature(&self, name: &str) -> Option<bool> {
+        let index = self.set.find("feature-gates")?;
+        self.values[index].as_any().downcast_ref::<FeatureGates>()?.is_on(name)
+    }
+
     /// The words of the command line that are no flags.
     pub fn args(&self) -> &[String] {
         &self.args
@@ -53,6 +73,7 @@ impl Parsed {
             warnings
                 .extend(value_warnings.into_iter().map(|text| format!("--{}: {text}", spec.name)));
         }
+        warnings.extend(self.set.rules.iter().flat_map(|rule| rule.0(self)));
         warnings
     }
 

@@ -297,3 +297,21 @@ impl MapOwned for [&str] {
         self.iter().map(|word| (*word).to_owned()).collect()
     }
 }
+
+#[test]
+fn rules_see_the_whole_command_line() {
+    let mut flags = FlagSet::new("test", "");
+    flags.bool("here", false, "");
+    flags.duration("delay", Duration::from_secs(1), "");
+    flags.warn_when(|parsed| {
+        let asked = parsed.shown("here").as_deref() == Some("true") && parsed.differs("delay");
+        asked.then(|| "--delay has no effect".to_owned()).into_iter().collect()
+    });
+    let warnings = |args: &[&str]| flags.parse(args.iter().copied()).unwrap().warnings();
+    assert_eq!(warnings(&["--delay=2s"]), [""; 0]);
+    assert_eq!(warnings(&["--here", "--delay=1000ms"]), [""; 0]);
+    assert_eq!(warnings(&["--here", "--delay=2s"]), ["--delay has no effect"]);
+    let parsed = flags.parse(["--here"]).unwrap();
+    assert!(parsed.shown("there").is_none() && !parsed.differs("there"));
+    assert!(parsed.feature("Any").is_none());
+}

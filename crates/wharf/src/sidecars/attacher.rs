@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
-use wharf_cli::{FeatureGates, Flag, FlagError, FlagSet, Parsed};
+use wharf_cli::{FeatureGates, Flag, FlagError, FlagSet, Gate, Parsed, Stage};
 use wharf_facts::lease;
 use wharf_sidecars::attacher::{Attacher, AttacherMetrics, AttacherOptions};
 
@@ -17,6 +17,13 @@ use super::{
     },
     shell::{Part, Personality},
 };
+use crate::unserved;
+
+/// Upstream's name.
+const PROGRAM: &str = "csi-attacher";
+
+/// Stores the code of an attachment's error, which is always done here.
+const ERROR_CODES: Gate = Gate::new("MutableCSINodeAllocatableCount", Stage::Ga, true).fixed();
 
 pub(super) struct Flags {
     common: CommonFlags,
@@ -36,10 +43,8 @@ impl Personality for Flags {
     type Source = DriverSource;
 
     fn register(set: &mut FlagSet) -> Self {
-        let gates = FeatureGates::new(&[RELEASE_ON_EXIT]).removed(
-            "MutableCSINodeAllocatableCount",
-            "the code of an error is always stored with it",
-        );
+        let gates = FeatureGates::new(&[RELEASE_ON_EXIT, ERROR_CODES]);
+        let gates = unserved::foreign_gates(gates, PROGRAM);
         let flags = Self {
             common: CommonFlags::register(set, gates),
             driver: DriverFlags::register(set, Duration::from_secs(15)),
@@ -71,8 +76,8 @@ impl Personality for Flags {
             retry: RetryFlags::register(set),
             node: NodeFlag::register(set),
         };
-        set.int("max-grpc-log-length", -1, "How much of a message is logged.");
-        set.deprecate("max-grpc-log-length", "it is ignored: messages of calls are not logged");
+        set.int("max-grpc-log-length", -1, "Ignored: messages of calls are not logged.");
+        unserved::warn_of(set, PROGRAM);
         retire(set, &[("dummy", Retired::Switch, "drivers that do not attach are recognised")]);
         flags
     }

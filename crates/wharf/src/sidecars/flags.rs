@@ -99,8 +99,7 @@ impl CommonFlags {
             logging: LoggingFlags::register(set),
         };
         set.deprecate("metrics-address", "use --http-endpoint");
-        set.bool("automaxprocs", false, "Of Go's runtime.");
-        set.deprecate("automaxprocs", "it is ignored: there is no Go runtime here");
+        set.bool("automaxprocs", false, "Ignored: the process has no Go runtime.");
         retire(set, &[("connection-timeout", Retired::Time, "the connection is tried for 30s")]);
         flags
     }
@@ -258,10 +257,8 @@ mod tests {
 
     #[test]
     fn what_is_not_obeyed_is_said() {
-        let (_, warnings) =
-            common(&["--automaxprocs", "--connection-timeout=15s", "--metrics-address=:2"])
-                .unwrap();
-        for flag in ["automaxprocs", "connection-timeout", "metrics-address"] {
+        let (_, warnings) = common(&["--connection-timeout=15s", "--metrics-address=:2"]).unwrap();
+        for flag in ["connection-timeout", "metrics-address"] {
             let about = format!("--{flag} has been deprecated, ");
             assert_eq!(
                 warnings.iter().filter(|text| text.contains(&about)).count(),

@@ -6,7 +6,7 @@ use wharf_cli::{Flag, FlagError, FlagSet, JointFlags, JointLine, LoggingFlags, P
 
 use super::{
     Attacher, Provisioner, Resizer, SnapshotController, Snapshotter,
-    controller::WholeCluster,
+    controller::{MakeController, WholeCluster},
     driver::{DriverSource, NodeFacts},
     flags::{CommonFlags, WHOLE},
     shell::{Part, Personality, start},
@@ -125,6 +125,10 @@ impl Joint {
                 _ => {}
             }
         }
+        if !parts.is_empty() {
+            let first = parts.remove(0);
+            parts.insert(0, warning_when_made(first, further_warnings(lines)));
+        }
         // They have one driver, and what counts for one of them makes it another for all.
         let node = NodeFacts {
             place: parts.iter().any(|part| part.source.node.place),
@@ -155,6 +159,36 @@ impl Joint {
             _ => self.snapshot_controller.common(),
         }
     }
+}
+
+/// Warnings that the command line of the first controller does not give: those of the first are
+/// logged when the log is set up.
+fn further_warnings(lines: &[(&str, &Parsed)]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut of_first = 0;
+    for (index, (_, parsed)) in lines.iter().enumerate() {
+        for warning in parsed.warnings() {
+            if !all.contains(&warning) {
+                all.push(warning);
+            }
+        }
+        if index == 0 {
+            of_first = all.len();
+        }
+    }
+    all.split_off(of_first)
+}
+
+/// Logs warnings when the controller is made, which is after the log is set up.
+fn warning_when_made(part: Part<DriverSource>, warnings: Vec<String>) -> Part<DriverSource> {
+    let make = part.controller;
+    let controller: MakeController = Box::new(move |registry, queues| {
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        make(registry, queues)
+    });
+    Part { controller, ..part }
 }
 
 #[cfg(test)]

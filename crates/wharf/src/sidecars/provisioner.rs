@@ -27,10 +27,15 @@ use super::{
     },
     shell::{Part, Personality},
 };
+use crate::unserved;
+
+/// Upstream's name.
+const PROGRAM: &str = "csi-provisioner";
 
 const TOPOLOGY: Gate = Gate::new("Topology", Stage::Ga, true);
 const ATTRIBUTES_CLASS: Gate = Gate::new("VolumeAttributesClass", Stage::Ga, true);
-const CROSS_NAMESPACE: Gate = Gate::new("CrossNamespaceVolumeDataSource", Stage::Alpha, false);
+const CROSS_NAMESPACE: Gate =
+    Gate::new("CrossNamespaceVolumeDataSource", Stage::Alpha, false).fixed();
 
 /// How many characters a UID has without its dashes.
 const UID_LENGTH: i64 = 32;
@@ -70,6 +75,7 @@ impl Personality for Flags {
                     "CSINodeExpandSecret",
                     "secrets for the node's part of a growth are always passed on",
                 );
+        let gates = unserved::foreign_gates(gates, PROGRAM);
         let flags = Self {
             common: CommonFlags::register(set, gates),
             driver: DriverFlags::register(set, Duration::from_secs(10)),
@@ -139,13 +145,14 @@ impl Personality for Flags {
             capacity: CapacityFlags::register(set),
             node: NodeFlags::register(set),
         };
-        set.bool("enable-pprof", false, "Of Go's runtime.");
-        set.deprecate("enable-pprof", "it is ignored: there is no Go runtime here");
+        set.bool("enable-pprof", false, "Ignored: the process has no Go runtime.");
+        unserved::warn_of(set, PROGRAM);
         retire(
             set,
             &[
                 ("provisioner", Retired::Text, "the CSI driver says its name itself"),
                 ("enable-leader-election", Retired::Switch, "use --leader-election"),
+                ("capacity-controller-deployment-mode", Retired::Text, "use --enable-capacity"),
             ],
         );
         flags
@@ -156,11 +163,6 @@ impl Personality for Flags {
     }
 
     fn plan(&self, parsed: &Parsed, mut common: Common) -> Result<Part<DriverSource>, FlagError> {
-        if parsed.get(&self.common.gates).enabled(&CROSS_NAMESPACE) {
-            return Err(parsed.usage_error(
-                "--feature-gates=CrossNamespaceVolumeDataSource=true: sources of other namespaces are not supported",
-            ));
-        }
         if let Some(file) = variable("KUBECONFIG") {
             common.access = Access::new(Some(PathBuf::from(file)));
         }
@@ -235,11 +237,6 @@ impl Controller for Volumes {
         driver: Connected,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        if self.options.node.is_some() {
-            tracing::warn!(
-                "claims that do not wait for their first consumer are left alone: distributed immediate binding is not supported"
-            );
-        }
         let options = ProvisionerOptions { driver: driver.name, ..self.options.clone() };
         let mut provisioner =
             Provisioner::new(options, client.clone(), driver.driver, caches.clone());

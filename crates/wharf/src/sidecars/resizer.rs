@@ -20,11 +20,15 @@ use super::{
     },
     shell::{Part, Personality},
 };
+use crate::unserved;
+
+/// Upstream's name.
+const PROGRAM: &str = "csi-resizer";
 
 const ANNOTATE_FS_RESIZE: Gate = Gate::new("AnnotateFsResize", Stage::Beta, true);
 const ATTRIBUTES_CLASS: Gate = Gate::new("VolumeAttributesClass", Stage::Ga, true);
-/// What came before it is not here.
-const RECOVER: Gate = Gate::new("RecoverVolumeExpansionFailure", Stage::Ga, true).locked();
+/// Lets users lower an expansion that failed, which is always done here.
+const RECOVER: Gate = Gate::new("RecoverVolumeExpansionFailure", Stage::Ga, true).fixed();
 
 /// Between two questions to a driver that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -50,6 +54,7 @@ impl Personality for Flags {
     fn register(set: &mut FlagSet) -> Self {
         let gates =
             FeatureGates::new(&[ANNOTATE_FS_RESIZE, ATTRIBUTES_CLASS, RECOVER, RELEASE_ON_EXIT]);
+        let gates = unserved::foreign_gates(gates, PROGRAM);
         let flags = Self {
             common: CommonFlags::register(set, gates),
             driver: DriverFlags::register(set, Duration::from_secs(10)),
@@ -77,6 +82,7 @@ impl Personality for Flags {
             ),
             node: NodeFlag::register(set),
         };
+        unserved::warn_of(set, PROGRAM);
         retire(set, &[("csiTimeout", Retired::Time, "--timeout bounds calls to the CSI driver")]);
         flags
     }
@@ -191,9 +197,7 @@ mod tests {
         assert!(!given.in_use && given.extra_metadata && !given.modify && !given.annotate);
         let backoff = Backoff { first: Duration::from_millis(500), max: Duration::from_mins(1) };
         assert_eq!((given.backoff, given.resync), (backoff, Duration::ZERO));
-        for wrong in
-            ["--workers=0", "--workers=-1", "--feature-gates=RecoverVolumeExpansionFailure=false"]
-        {
+        for wrong in ["--workers=0", "--workers=-1"] {
             assert!(options(&[wrong]).is_err(), "{wrong}");
         }
     }

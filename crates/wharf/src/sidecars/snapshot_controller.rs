@@ -14,16 +14,19 @@ use wharf_sidecars::{
 use super::{
     controller::{Cluster, Controller, Scope, WholeCluster},
     flags::{Common, CommonFlags, RELEASE_ON_EXIT, RetryFlags, workers},
-    groups::{self, GROUPS, GroupFlag},
+    groups::{self, GROUPS},
     shell::{Part, Personality},
 };
+use crate::unserved;
+
+/// Upstream's name.
+const PROGRAM: &str = "snapshot-controller";
 
 /// The least time that the kinds are waited for.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct Flags {
     common: CommonFlags,
-    groups: GroupFlag,
     worker_threads: Flag<i64>,
     resync_period: Flag<Duration>,
     retry: RetryFlags,
@@ -39,9 +42,11 @@ impl Personality for Flags {
     type Source = WholeCluster;
 
     fn register(set: &mut FlagSet) -> Self {
+        let gates = unserved::foreign_gates(FeatureGates::new(&[RELEASE_ON_EXIT, GROUPS]), PROGRAM);
+        groups::register(set);
+        unserved::warn_of(set, PROGRAM);
         Self {
-            common: CommonFlags::register(set, FeatureGates::new(&[RELEASE_ON_EXIT, GROUPS])),
-            groups: GroupFlag::register(set),
+            common: CommonFlags::register(set, gates),
             worker_threads: set.int(
                 "worker-threads",
                 10,
@@ -76,7 +81,6 @@ impl Personality for Flags {
     }
 
     fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<WholeCluster>, FlagError> {
-        let unsaid = self.groups.refuse(parsed, &self.common.gates)?;
         let mut controller = Snapshots {
             options: self.options(parsed)?,
             patience: (*parsed.get(&self.retry_crd_interval_max)).max(LEAST_PATIENCE),
@@ -87,9 +91,6 @@ impl Personality for Flags {
             source: (),
             lease: Box::new(|()| lease::SNAPSHOT_CONTROLLER.to_owned()),
             controller: Box::new(move |registry, queues| {
-                if unsaid {
-                    groups::warn();
-                }
                 controller.options.metrics.register(registry);
                 controller.options.queues = Some(queues.clone());
                 Arc::new(controller)

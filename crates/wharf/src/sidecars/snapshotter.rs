@@ -17,20 +17,21 @@ use super::{
         Common, CommonFlags, DriverFlags, NodeFlag, RELEASE_ON_EXIT, Retired, RetryFlags, retire,
         workers,
     },
-    groups::{self, GROUPS, GroupFlag},
+    groups::{self, GROUPS},
     shell::{Part, Personality},
 };
+use crate::unserved;
+
+/// Upstream's name.
+const PROGRAM: &str = "csi-snapshotter";
 
 pub(super) struct Flags {
     common: CommonFlags,
-    groups: GroupFlag,
     driver: DriverFlags,
     worker_threads: Flag<i64>,
     resync_period: Flag<Duration>,
     name_prefix: Flag<String>,
     name_uuid_length: Flag<i64>,
-    group_name_prefix: Flag<String>,
-    group_name_uuid_length: Flag<i64>,
     extra_create_metadata: Flag<bool>,
     retry: RetryFlags,
     node: NodeFlag,
@@ -43,10 +44,29 @@ impl Personality for Flags {
     type Source = DriverSource;
 
     fn register(set: &mut FlagSet) -> Self {
-        retire(set, &[("snapshotter", Retired::Text, "the CSI driver says its name")]);
+        retire(
+            set,
+            &[
+                ("snapshotter", Retired::Text, "the CSI driver says its name"),
+                ("create-snapshotcontent-interval", Retired::Time, "use --retry-interval-start"),
+                ("create-snapshotcontent-retrycount", Retired::Text, "retries do not end"),
+            ],
+        );
+        let gates = unserved::foreign_gates(FeatureGates::new(&[RELEASE_ON_EXIT, GROUPS]), PROGRAM);
+        groups::register(set);
+        set.string(
+            "groupsnapshot-name-prefix",
+            "groupsnapshot",
+            "Ignored: group snapshots are not served here.",
+        );
+        set.int(
+            "groupsnapshot-name-uuid-length",
+            -1,
+            "Ignored: group snapshots are not served here.",
+        );
+        unserved::warn_of(set, PROGRAM);
         Self {
-            common: CommonFlags::register(set, FeatureGates::new(&[RELEASE_ON_EXIT, GROUPS])),
-            groups: GroupFlag::register(set),
+            common: CommonFlags::register(set, gates),
             driver: DriverFlags::register(set, Duration::from_mins(1)),
             worker_threads: set.int(
                 "worker-threads",
@@ -68,16 +88,6 @@ impl Personality for Flags {
                 -1,
                 "How many characters of the VolumeSnapshot's UID follow, without dashes. -1: all, with dashes.",
             ),
-            group_name_prefix: set.string(
-                "groupsnapshot-name-prefix",
-                "groupsnapshot",
-                "Of group snapshots, which are not served here.",
-            ),
-            group_name_uuid_length: set.int(
-                "groupsnapshot-name-uuid-length",
-                -1,
-                "Of group snapshots, which are not served here.",
-            ),
             extra_create_metadata: set.bool(
                 "extra-create-metadata",
                 false,
@@ -93,21 +103,10 @@ impl Personality for Flags {
     }
 
     fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<DriverSource>, FlagError> {
-        let unsaid = self.groups.refuse(parsed, &self.common.gates)?;
-        if parsed.is_changed(&self.group_name_prefix)
-            || parsed.is_changed(&self.group_name_uuid_length)
-        {
-            return Err(parsed.usage_error(
-                "--groupsnapshot-name-prefix and --groupsnapshot-name-uuid-length: group snapshots are not served here",
-            ));
-        }
         let mut controller = Snapshots(self.options(parsed, &common)?);
         let mut driver = self.driver.options(parsed)?;
         driver.node.place = controller.0.node.is_some();
         let make: MakeController = Box::new(move |_, queues| {
-            if unsaid {
-                groups::warn();
-            }
             controller.0.queues = Some(queues.clone());
             Arc::new(controller)
         });

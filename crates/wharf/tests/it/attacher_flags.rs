@@ -14,47 +14,7 @@ use wharf_testkit::cluster::Cluster;
 use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
 use wharf_testkit::process::{Process, wait_for};
 
-use crate::support::{Bench, PATIENCE, check_help, free_port, get, ok, run_as};
-
-#[test]
-fn it_has_the_flags_and_defaults_of_the_peer() {
-    let defaults = [
-        ("csi-address string", "/run/csi/socket"),
-        ("leader-election-lease-duration duration", "15s"),
-        ("leader-election-renew-deadline duration", "10s"),
-        ("leader-election-retry-period duration", "5s"),
-        ("kube-api-qps float", "5"),
-        ("kube-api-burst int", "10"),
-        ("metrics-path string", "/metrics"),
-        ("timeout duration", "15s"),
-        ("worker-threads uint", "10"),
-        ("resync duration", "10m0s"),
-        ("reconcile-sync duration", "1m0s"),
-        ("retry-interval-start duration", "1s"),
-        ("retry-interval-max duration", "5m0s"),
-        ("max-grpc-log-length int", "-1"),
-        ("log-flush-frequency duration", "5s"),
-    ];
-    let others = [
-        "kubeconfig",
-        "leader-election",
-        "leader-election-namespace",
-        "leader-election-labels",
-        "http-endpoint",
-        "metrics-address",
-        "version",
-        "automaxprocs",
-        "feature-gates",
-        "default-fstype",
-        "max-entries",
-        "v",
-        "vmodule",
-        "logging-format",
-        "log-text-split-stream",
-        "log-json-info-buffer-size",
-    ];
-    check_help("csi-attacher", &defaults, &others);
-}
+use crate::support::{Bench, PATIENCE, free_port, get, ok, run_as};
 
 #[test]
 fn mistakes_are_named() {
@@ -110,7 +70,7 @@ fn what_charts_still_pass_is_accepted_with_a_word_about_it() {
         let lines = said.lines().filter(|line| line.contains(&format!("--{flag} "))).count();
         assert_eq!(lines, 1, "{flag}: {said}");
     }
-    assert!(said.contains("MutableCSINodeAllocatableCount no longer exists"), "{said}");
+    assert!(said.contains("MutableCSINodeAllocatableCount=false is not served: "), "{said}");
     // They are all read; what ends it is what comes next.
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("kubeconfig /nonexistent/kubeconfig: cannot be used"), "{said}");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod attacher_flags;
+mod charts;
 mod commands;
 mod cri_recovery;
 mod csi;
@@ -27,3 +28,4 @@ mod sidecars;
 mod snapshot_flags;
 mod status;
 mod support;
+mod upstream_flags;

@@ -7,67 +7,20 @@ use serde_json::json;
 use wharf_testkit::cluster::Cluster;
 use wharf_testkit::process::{Process, wait_for};
 
-use crate::support::{Bench, PATIENCE, check_help, run_as};
-
-#[test]
-fn it_has_the_flags_and_defaults_of_the_peer() {
-    let defaults = [
-        ("csi-address string", "/run/csi/socket"),
-        ("timeout duration", "10s"),
-        ("worker-threads uint", "100"),
-        ("cloning-protection-threads uint", "1"),
-        ("retry-interval-start duration", "1s"),
-        ("retry-interval-max duration", "5m0s"),
-        ("volume-name-prefix string", "pvc"),
-        ("volume-name-uuid-length int", "-1"),
-        ("snapshot-orphan-sweep-interval duration", "5m0s"),
-        ("capacity-threads uint", "1"),
-        ("capacity-poll-interval duration", "1m0s"),
-        ("capacity-ownerref-level int", "1"),
-        ("kube-api-capacity-qps float", "1"),
-        ("kube-api-capacity-burst int", "5"),
-        ("node-deployment-base-delay duration", "20s"),
-        ("node-deployment-max-delay duration", "1m0s"),
-    ];
-    let others = [
-        "kubeconfig",
-        "master",
-        "leader-election",
-        "http-endpoint",
-        "feature-gates",
-        "strict-topology",
-        "immediate-topology",
-        "extra-create-metadata",
-        "default-fstype",
-        "controller-publish-readonly",
-        "prevent-volume-mode-conversion",
-        "enable-capacity",
-        "capacity-for-immediate-binding",
-        "node-deployment",
-        "node-deployment-immediate-binding",
-        "enable-pprof",
-        "v",
-    ];
-    check_help("csi-provisioner", &defaults, &others);
-}
+use crate::support::{Bench, PATIENCE, run_as};
 
 #[test]
 fn mistakes_are_named() {
     let node = [("NODE_NAME", "n1")];
-    let immediate = ["--node-deployment", "--node-deployment-immediate-binding=true"];
-    let delayed = ["--node-deployment", "--node-deployment-base-delay=1s"];
     let elected = ["--node-deployment", "--leader-election"];
     for (args, variables, wanted) in [
         (&["--feature-gates=Topologie=true"][..], &[][..], "unrecognized feature gate: Topologie"),
-        (&["--feature-gates=CrossNamespaceVolumeDataSource=true"], &[], "other namespaces"),
         (&["--worker-threads=0"], &[], "--worker-threads must be greater than 0"),
         (&["--cloning-protection-threads=0"], &[], "--cloning-protection-threads must be"),
         (&["--timeout=0"], &[], "--timeout must be longer than 0s"),
         (&["--volume-name-uuid-length=33"], &[], "--volume-name-uuid-length must be"),
         (&["--master=10.0.0.1"], &[], "--master: \"10.0.0.1\" is no URL of an API server"),
         (&["--node-deployment"], &[], "NODE_NAME"),
-        (&immediate, &node, "distributed immediate binding"),
-        (&delayed, &node, "distributed immediate binding"),
         (&elected, &node, "--leader-election cannot be set with --node-deployment"),
         (&["--enable-capacity"], &[], "NAMESPACE"),
         (&["--enable-capacity"], &[("NAMESPACE", "n")], "POD_NAME"),
@@ -95,15 +48,12 @@ fn what_charts_still_pass_is_accepted_with_a_word_about_it() {
         ],
         &[],
     );
-    for flag in [
-        "provisioner",
-        "connection-timeout",
-        "enable-leader-election",
-        "leader-election-type",
-        "enable-pprof",
-    ] {
+    for flag in
+        ["provisioner", "connection-timeout", "enable-leader-election", "leader-election-type"]
+    {
         assert!(said.contains(&format!("--{flag} has been deprecated, ")), "{flag}: {said}");
     }
+    assert!(said.contains("--enable-pprof is not served: "), "{said}");
     assert!(said.contains("HonorPVReclaimPolicy"), "{said}");
     assert!(said.contains("/nonexistent/kubeconfig"), "{said}");
     assert_eq!(output.status.code(), Some(1), "{said}");

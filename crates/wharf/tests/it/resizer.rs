@@ -14,7 +14,7 @@ use wharf_testkit::cluster::Cluster;
 use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
 use wharf_testkit::process::{Process, wait_for};
 
-use crate::support::{Bench, PATIENCE, check_help, free_port, get, run_as};
+use crate::support::{Bench, PATIENCE, free_port, get, run_as};
 
 /// A driver with a controller service, whose volumes grow on the node alone if at all.
 fn script(name: &str, grows: bool) -> DriverScript {
@@ -43,22 +43,6 @@ fn start(bench: &Bench, cluster: &Cluster, more: &[&str]) -> Process {
 }
 
 #[test]
-fn it_has_the_flags_and_defaults_of_the_peer() {
-    let defaults = [
-        ("csi-address string", "/run/csi/socket"),
-        ("timeout duration", "10s"),
-        ("workers int", "10"),
-        ("resync-period duration", "10m0s"),
-        ("retry-interval-start duration", "1s"),
-        ("retry-interval-max duration", "5m0s"),
-        ("handle-volume-inuse-error", "true"),
-    ];
-    let others =
-        ["master", "kubeconfig", "extra-modify-metadata", "feature-gates", "node-deployment"];
-    check_help("csi-resizer", &defaults, &others);
-}
-
-#[test]
 fn mistakes_are_named() {
     for (args, wanted) in [
         (&["--workers=0"][..], "--workers must be greater than 0"),
@@ -66,7 +50,6 @@ fn mistakes_are_named() {
         (&["--worker-threads=5"], "flag provided but not defined: -worker-threads"),
         (&["--master=10.0.0.1"], "--master: \"10.0.0.1\" is no URL of an API server"),
         (&["--node-deployment"], "NODE_NAME"),
-        (&["--feature-gates=RecoverVolumeExpansionFailure=false"], "locked to true"),
     ] {
         let (output, said) = run_as("csi-resizer", args, &[]);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");

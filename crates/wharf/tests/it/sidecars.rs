@@ -56,6 +56,30 @@ fn mistakes_are_named() {
 }
 
 #[test]
+fn warnings_of_every_controller_are_logged_once() {
+    let output = wharf(&[
+        "sidecars",
+        "--kubeconfig=/nonexistent",
+        "--controllers=attacher,provisioner,resizer,snapshotter,snapshot-controller",
+        "--automaxprocs",
+        "--feature-gates=CSIVolumeGroupSnapshot=true,HonorPVReclaimPolicy=true",
+        "--resizer-feature-gates=RecoverVolumeExpansionFailure=false",
+        "--attacher-max-grpc-log-length=5",
+    ]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for wanted in [
+        "--automaxprocs is not served: ",
+        "--feature-gates=CSIVolumeGroupSnapshot=true is not served: ",
+        "HonorPVReclaimPolicy no longer exists",
+        "--feature-gates=RecoverVolumeExpansionFailure=false is not served: ",
+        "--max-grpc-log-length is not served: ",
+    ] {
+        assert_eq!(said.matches(wanted).count(), 1, "{wanted}: {said}");
+    }
+}
+
+#[test]
 fn what_serves_the_cluster_is_not_run_on_each_node() {
     let said = |more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wharf"));

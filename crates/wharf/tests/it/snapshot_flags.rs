@@ -7,46 +7,12 @@ use serde_json::json;
 use wharf_testkit::cluster::Cluster;
 use wharf_testkit::process::{self, Process, wait_for};
 
-use crate::support::{Bench, PATIENCE, WHARF, check_help, free_port, get, run_as};
-
-#[test]
-fn they_have_the_flags_and_defaults_of_the_peers() {
-    let both = [
-        ("worker-threads int", "10"),
-        ("resync-period duration", "15m0s"),
-        ("retry-interval-start duration", "1s"),
-        ("retry-interval-max duration", "5m0s"),
-        ("kube-api-qps float", "5"),
-        ("kube-api-burst int", "10"),
-        ("leader-election-lease-duration duration", "15s"),
-        ("metrics-path string", "/metrics"),
-    ];
-    let others =
-        ["kubeconfig", "leader-election", "http-endpoint", "version", "feature-gates", "v"];
-    let own = [
-        ("csi-address string", "/run/csi/socket"),
-        ("timeout duration", "1m0s"),
-        ("snapshot-name-prefix string", "snapshot"),
-        ("snapshot-name-uuid-length int", "-1"),
-        ("groupsnapshot-name-prefix string", "groupsnapshot"),
-        ("groupsnapshot-name-uuid-length int", "-1"),
-    ];
-    check_help("csi-snapshotter", &[&both[..], &own].concat(), &others);
-    check_help("csi-snapshotter", &[], &["extra-create-metadata", "node-deployment"]);
-    let own =
-        [("retry-crd-interval-max duration", "30s"), ("prevent-volume-mode-conversion", "true")];
-    check_help("snapshot-controller", &[&both[..], &own].concat(), &others);
-    check_help("snapshot-controller", &[], &["enable-distributed-snapshotting"]);
-}
+use crate::support::{Bench, PATIENCE, WHARF, free_port, get, run_as};
 
 #[test]
 fn mistakes_are_named() {
-    let groups = "--feature-gates=CSIVolumeGroupSnapshot=true";
     for (name, args, wanted) in [
-        ("csi-snapshotter", &[groups][..], "group snapshots are not served here"),
-        ("snapshot-controller", &["--enable-volume-group-snapshots"], "group snapshots are not"),
-        ("csi-snapshotter", &["--groupsnapshot-name-prefix=x"], "group snapshots are not served"),
-        ("csi-snapshotter", &["--snapshot-name-uuid-length=33"], "expected -1, or 0 to 32"),
+        ("csi-snapshotter", &["--snapshot-name-uuid-length=33"][..], "expected -1, or 0 to 32"),
         (
             "csi-snapshotter",
             &["--snapshot-name-prefix="],
@@ -55,7 +21,6 @@ fn mistakes_are_named() {
         ("csi-snapshotter", &["--timeout=0"], "--timeout must be longer than 0s"),
         ("csi-snapshotter", &["--node-deployment"], "NODE_NAME"),
         ("csi-snapshotter", &["-worker-threads=-1"], "--worker-threads must be greater than 0"),
-        ("snapshot-controller", &[groups], "group snapshots are not served here"),
         ("snapshot-controller", &["--worker-threads=0"], "--worker-threads must be greater than 0"),
         ("snapshot-controller", &["--csi-address=/x"], "csi-address"),
     ] {
@@ -69,20 +34,6 @@ fn mistakes_are_named() {
     let said = command.output().unwrap().stderr;
     let said = String::from_utf8(said).unwrap();
     assert!(said.contains("--leader-election cannot be set with --node-deployment"), "{said}");
-}
-
-#[test]
-fn what_upstream_does_unasked_is_warned_of_once() {
-    let nowhere = "--kubeconfig=/nonexistent/kubeconfig";
-    for name in ["csi-snapshotter", "snapshot-controller"] {
-        let warning = |args: &[&str]| {
-            let (output, said) = run_as(name, args, &[]);
-            assert_eq!(output.status.code(), Some(1), "{said}");
-            said.matches("group snapshots are not served here").count()
-        };
-        assert_eq!(warning(&[nowhere]), 1);
-        assert_eq!(warning(&[nowhere, "--feature-gates=CSIVolumeGroupSnapshot=false"]), 0);
-    }
 }
 
 #[test]

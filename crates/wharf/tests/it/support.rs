@@ -122,23 +122,6 @@ pub(crate) fn run_as(name: &str, args: &[&str], variables: &[(&str, &str)]) -> (
     (output, said)
 }
 
-/// Flags of a Go program with their types and defaults, and others by their names, are in the help.
-pub(crate) fn check_help(name: &str, defaults: &[(&str, &str)], others: &[&str]) {
-    let (output, _) = run_as(name, &["--help"], &[]);
-    assert!(output.status.success());
-    let help = String::from_utf8(output.stdout).unwrap();
-    // However its lines are broken.
-    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for (flag, default) in defaults {
-        let (_, stated) = help.split_once(&format!("-{flag} ")).expect(flag);
-        let stated = stated.split(" --").next().unwrap();
-        assert!(stated.contains(&format!("(default {default})")), "{flag}: {stated}");
-    }
-    for flag in others {
-        assert!(help.contains(&format!("-{flag} ")), "{flag} is not in {help}");
-    }
-}
-
 pub(crate) async fn exists(path: &Path) -> Option<()> {
     path.exists().then_some(())
 }
