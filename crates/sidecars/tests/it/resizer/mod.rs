@@ -12,3 +12,4 @@ mod local;
 mod modify;
 mod node;
 mod reasons;
+mod waits;
