@@ -1,10 +1,12 @@
+use std::time::Duration;
+
 use serde_json::json;
 use tonic::Status;
 use wharf_proto::csi::{Topology, TopologyRequirement};
 
 use super::bench::{Bench, CLAIMS, SELECTED_NODE, deleted, made};
 use crate::driver::Answer;
-use crate::stage::VOLUMES;
+use crate::stage::{NODES, VOLUMES};
 
 /// Zones of a requirement: what is required, and what is preferred.
 fn zones(requirement: Option<TopologyRequirement>) -> (String, String) {
@@ -124,5 +126,47 @@ async fn a_provisioner_of_one_node_leaves_the_others_alone() {
     let identity = "storage.kubernetes.io/csiProvisionerIdentity";
     let identity = volume["spec"]["csi"]["volumeAttributes"][identity].as_str().unwrap();
     assert!(identity.ends_with("-prov-node.csi.test-prov-node-1"), "{identity}");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn topology_keys_of_a_node_wake_only_claims_that_were_refused_for_topology() {
+    const CLAIMS_THAT_FAILED: usize = 50;
+    let Some(mut bench) = Bench::new("prov-storm", &[]).await else { return };
+    bench.options.backoff.first = Duration::from_mins(5);
+    bench.driver.volumes().stand_at(&bench.zone_key(), "a");
+    bench.class(|_| {}).await;
+    bench.node("prov-storm-0", "a").await;
+    // The driver is not on this node yet: its CSINode does not name it.
+    let node = json!({ "metadata": { "name": "prov-storm-last" }, "spec": { "drivers": [] } });
+    bench.create(NODES, "CSINode", node).await;
+    let labels = json!({ bench.zone_key(): "a" });
+    let node = json!({ "metadata": { "name": "prov-storm-last", "labels": labels } });
+    bench.create("/api/v1/nodes", "Node", node).await;
+    for number in 0..CLAIMS_THAT_FAILED {
+        bench.driver.answer(Answer::Error(Status::internal("broken")));
+        bench.claim(|it| it["metadata"]["name"] = json!(format!("prov-storm-{number}"))).await;
+    }
+    bench.start();
+    bench.journal.wait_for(CLAIMS_THAT_FAILED).await;
+    let waiting = bench
+        .claim(|it| it["metadata"]["annotations"][SELECTED_NODE] = json!("prov-storm-last"))
+        .await;
+    let refused = "Warning ProvisioningFailed error generating accessibility requirements: \
+        no topology key found for node prov-storm-last";
+    bench.journal.event(refused).await;
+    for number in 1..20 {
+        bench.node(&format!("prov-storm-{number}"), "a").await;
+    }
+    let driver = json!({
+        "name": bench.options.driver, "nodeID": "last", "topologyKeys": [bench.zone_key()],
+    });
+    let drivers = json!({ "spec": { "drivers": [driver] } });
+    bench.patch_at(&format!("{NODES}/prov-storm-last"), drivers).await;
+    let [create, post] = made(&waiting);
+    bench.journal.line(&post).await;
+    let lines = bench.journal.lines();
+    assert_eq!(lines.len(), CLAIMS_THAT_FAILED + 2, "{lines:#?}");
+    assert_eq!(lines[CLAIMS_THAT_FAILED..], [create, post]);
     bench.stop().await;
 }
