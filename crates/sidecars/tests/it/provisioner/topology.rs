@@ -1,6 +1,8 @@
 use std::time::Duration;
 
+use http::Method;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use wharf_proto::csi::{Topology, TopologyRequirement};
 
@@ -168,5 +170,52 @@ async fn topology_keys_of_a_node_wake_only_claims_that_were_refused_for_topology
     let lines = bench.journal.lines();
     assert_eq!(lines.len(), CLAIMS_THAT_FAILED + 2, "{lines:#?}");
     assert_eq!(lines[CLAIMS_THAT_FAILED..], [create, post]);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_picked_while_the_claim_waits_is_where_its_volume_is_made() {
+    let Some(mut bench) = Bench::new("prov-waits", &[]).await else { return };
+    bench.options.topology.strict = true;
+    bench.driver.volumes().stand_at(&bench.zone_key(), "b");
+    bench.node("prov-waits-1", "a").await;
+    bench.node("prov-waits-2", "b").await;
+    let secret = json!({ "metadata": { "name": bench.name }, "stringData": { "key": "hush" } });
+    bench.create("/api/v1/namespaces/default/secrets", "Secret", secret).await;
+    bench
+        .class(|it| {
+            it["volumeBindingMode"] = json!("WaitForFirstConsumer");
+            it["parameters"] = json!({
+                "csi.storage.k8s.io/provisioner-secret-name": "prov-waits",
+                "csi.storage.k8s.io/provisioner-secret-namespace": "default",
+            });
+        })
+        .await;
+    let barrier_class =
+        |it: &mut serde_json::Value| it["metadata"]["name"] = json!("waits-barrier");
+    bench.class(barrier_class).await;
+    let pass = CancellationToken::new();
+    bench.journal.hold(Method::GET, "secrets/prov-waits", pass.clone());
+    let name = bench
+        .claim(|it| it["metadata"]["annotations"][SELECTED_NODE] = json!("prov-waits-1"))
+        .await;
+    bench.start();
+    bench.journal.held().await;
+    bench.patch(CLAIMS, picked("prov-waits-2")).await;
+    // A volume for this claim shows that the provisioner knows of the other node.
+    let barrier = bench
+        .claim(|it| {
+            it["metadata"]["name"] = json!("waits-barrier");
+            it["spec"]["storageClassName"] = json!("waits-barrier");
+        })
+        .await;
+    bench.journal.expect(made(&barrier)).await;
+    bench.journal.clear();
+    pass.cancel();
+    let read = || "GET namespaces/default/secrets/prov-waits".to_owned();
+    let [create, post] = made(&name);
+    bench.journal.expect([read(), read(), create, post]).await;
+    let asked = bench.driver.volumes().last_asked().accessibility_requirements;
+    assert_eq!(zones(asked), ("b".to_owned(), "b".to_owned()));
     bench.stop().await;
 }
