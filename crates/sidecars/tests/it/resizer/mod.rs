@@ -6,6 +6,7 @@ mod driver;
 mod expand;
 mod extremes;
 mod faults;
+mod foreign;
 mod in_use;
 mod lines;
 mod local;
