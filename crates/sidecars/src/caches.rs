@@ -34,7 +34,7 @@ pub struct Caches {
     pub pods: Arc<Store<Pod>>,
     /// All classes of volumes: a claim may name one of another driver by mistake.
     pub storage_classes: Arc<Store<StorageClass>>,
-    /// The driver's classes of attributes.
+    /// All classes of attributes: a claim may name one of another driver, and the driver is asked about it.
     pub attributes_classes: Arc<Store<VolumeAttributesClass>>,
     /// All snapshots: which driver they are of is not in them.
     pub snapshots: Arc<Store<VolumeSnapshot>>,
@@ -132,7 +132,7 @@ impl Caches {
                 !pod.status.ended && !pod.spec.claims.is_empty()
             }),
             storage_classes: Store::new(|_| true),
-            attributes_classes: of_driver(&is_own, |it: &VolumeAttributesClass| &it.driver_name),
+            attributes_classes: Store::new(|_| true),
             snapshots: Store::new(|snapshot: &mut VolumeSnapshot| {
                 snapshot.metadata.labels = Default::default();
                 true

@@ -1,6 +1,7 @@
 //! The resizer.
 
 mod bench;
+mod classes;
 mod codes;
 mod driver;
 mod expand;
