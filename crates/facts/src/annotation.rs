@@ -11,8 +11,13 @@ pub const CONTROLLER_MANAGED_ATTACH: &str =
 /// On a CSINode: in-tree plugins that are migrated to CSI, sorted, comma separated.
 pub const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
-/// On a VolumeAttachment: the driver's node id, for a detach when the CSINode is gone.
+/// On a VolumeAttachment: the id of the node that the driver was asked to attach the volume to, for the detach.
 pub const ATTACHMENT_NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+/// On a VolumeAttachment of a PersistentVolume: the volume's handle, for the detach.
+pub const ATTACHMENT_VOLUME_HANDLE: &str = "csi.wharf.dev/volume-handle";
+/// On a VolumeAttachment of a PersistentVolume that names a secret for attaching: `namespace/name` of the secret, for the
+/// detach.
+pub const ATTACHMENT_SECRET: &str = "csi.wharf.dev/publish-secret";
 
 /// On a PersistentVolumeClaim: driver that is to provision it.
 pub const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";

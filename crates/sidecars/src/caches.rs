@@ -1,3 +1,5 @@
+mod left_out;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +12,8 @@ use wharf_cluster::{
     VolumeSnapshotContent, Watch, Word,
 };
 use wharf_facts::{annotation, finalizer, label};
+
+use self::left_out::relist_claims_left_out;
 
 /// What the controllers of a process know of the cluster: each kind once, and only the kinds that one of them wants.
 ///
@@ -24,13 +28,13 @@ pub struct Caches {
     pub csi_nodes: Arc<Store<CsiNode>>,
     /// All nodes, with their labels.
     pub nodes: Arc<Store<Node>>,
-    /// Claims that another driver is not known to serve.
+    /// Claims that are bound to the driver's volumes, and all others that another driver is not known to serve.
     pub claims: Arc<Store<PersistentVolumeClaim>>,
     /// Pods that may use claims: those that have ended do not count.
     pub pods: Arc<Store<Pod>>,
     /// All classes of volumes: a claim may name one of another driver by mistake.
     pub storage_classes: Arc<Store<StorageClass>>,
-    /// The driver's classes of attributes.
+    /// All classes of attributes: a claim may name one of another driver, and the driver is asked about it.
     pub attributes_classes: Arc<Store<VolumeAttributesClass>>,
     /// All snapshots: which driver they are of is not in them.
     pub snapshots: Arc<Store<VolumeSnapshot>>,
@@ -38,6 +42,8 @@ pub struct Caches {
     pub contents: Arc<Store<VolumeSnapshotContent>>,
     /// The driver's classes of snapshots.
     pub snapshot_classes: Arc<Store<VolumeSnapshotClass>>,
+    /// Whether objects that concern other drivers only are left out.
+    of_one_driver: bool,
     /// The node whose snapshots alone are watched, if not those of all.
     snapshots_of: Option<String>,
     wanted: watch::Sender<Vec<Watched>>,
@@ -104,15 +110,16 @@ impl Caches {
         let finalizer = driver.map(finalizer::attacher);
         let name: Option<Arc<str>> = driver.map(Into::into);
         let is_own = move |named: &str| name.as_deref().is_none_or(|own| own == named);
+        let volumes = Store::new({
+            let (is_own, all) = (is_own.clone(), driver.is_none());
+            move |volume: &mut PersistentVolume| {
+                volume.metadata.labels = Default::default();
+                all || is_volume_of(volume, &is_own, finalizer.as_deref())
+            }
+        });
         Self {
             attachments: of_driver(&is_own, |it: &VolumeAttachment| &it.spec.attacher),
-            volumes: Store::new({
-                let (is_own, all) = (is_own.clone(), driver.is_none());
-                move |volume: &mut PersistentVolume| {
-                    volume.metadata.labels = Default::default();
-                    all || is_volume_of(volume, &is_own, finalizer.as_deref())
-                }
-            }),
+            volumes: Arc::clone(&volumes),
             csi_nodes: Store::new({
                 let is_own = is_own.clone();
                 move |node: &mut CsiNode| {
@@ -131,7 +138,7 @@ impl Caches {
                 let is_own = is_own.clone();
                 move |claim: &mut PersistentVolumeClaim| {
                     claim.metadata.labels = Default::default();
-                    may_be_claim_of(claim, &is_own)
+                    may_be_claim_of(claim, &is_own) || is_bound_to(claim, &volumes)
                 }
             }),
             pods: Store::new(|pod: &mut Pod| {
@@ -142,13 +149,14 @@ impl Caches {
                 !pod.status.ended && !pod.spec.claims.is_empty()
             }),
             storage_classes: Store::new(|_| true),
-            attributes_classes: of_driver(&is_own, |it: &VolumeAttributesClass| &it.driver_name),
+            attributes_classes: Store::new(|_| true),
             snapshots: Store::new(|snapshot: &mut VolumeSnapshot| {
                 snapshot.metadata.labels = Default::default();
                 true
             }),
             contents: of_driver(&is_own, |it: &VolumeSnapshotContent| &it.spec.driver),
             snapshot_classes: of_driver(&is_own, |it: &VolumeSnapshotClass| &it.driver),
+            of_one_driver: driver.is_some(),
             snapshots_of: None,
             wanted: watch::Sender::default(),
             renewed: Arc::new(Mutex::new(Instant::now())),
@@ -184,11 +192,14 @@ impl Caches {
         }
     }
 
-    /// Has these kinds watched, from now on or already.
+    /// Has these kinds watched, from now on or already. Which claims are kept depends on volumes, so that volumes are watched
+    /// with them.
     pub fn want(&self, kinds: &[Watched]) {
+        let claims = self.of_one_driver && kinds.contains(&Watched::Claims);
+        let needed = if claims { &[Watched::Volumes][..] } else { &[] };
         self.wanted.send_if_modified(|wanted| {
             let before = wanted.len();
-            for kind in kinds {
+            for kind in kinds.iter().chain(needed) {
                 if !wanted.contains(kind) {
                     wanted.push(*kind);
                 }
@@ -272,6 +283,22 @@ impl Caches {
             Watched::Volumes => begin(&self.volumes, client, stop, watches),
             Watched::CsiNodes => begin(&self.csi_nodes, client, stop, watches),
             Watched::Nodes => begin(&self.nodes, client, stop, watches),
+            Watched::Claims if self.of_one_driver => {
+                let (claims, volumes) = (watch(&self.claims, client), Arc::clone(&self.volumes));
+                let told = stop.clone();
+                watches.spawn(async move {
+                    if told.run_until_cancelled(volumes.synced()).await.is_some() {
+                        claims.run(told).await;
+                    }
+                });
+                let (volumes, claims) = (Arc::clone(&self.volumes), Arc::clone(&self.claims));
+                watches.spawn(relist_claims_left_out(
+                    volumes,
+                    claims,
+                    client.clone(),
+                    stop.clone(),
+                ));
+            }
             Watched::Claims => begin(&self.claims, client, stop, watches),
             Watched::Pods => begin(&self.pods, client, stop, watches),
             Watched::StorageClasses => begin(&self.storage_classes, client, stop, watches),
@@ -323,6 +350,10 @@ fn is_volume_of(
                 || finalizer.is_some_and(|it| volume.metadata.has_finalizer(it))
         }
     }
+}
+
+fn is_bound_to(claim: &PersistentVolumeClaim, volumes: &Store<PersistentVolume>) -> bool {
+    claim.spec.volume_name.as_deref().is_some_and(|volume| volumes.get(volume).is_some())
 }
 
 /// A claim that was never provisioned for may be bound to any driver's volume.

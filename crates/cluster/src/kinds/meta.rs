@@ -55,6 +55,8 @@ impl Meta {
 /// Annotations that are kept.
 const READ: &[&str] = &[
     annotation::ATTACHMENT_NODE_ID,
+    annotation::ATTACHMENT_VOLUME_HANDLE,
+    annotation::ATTACHMENT_SECRET,
     annotation::MIGRATED_TO,
     annotation::STORAGE_PROVISIONER,
     annotation::STORAGE_PROVISIONER_BETA,

@@ -5,9 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
-use wharf_cluster::{
-    ApiFailure, CsiVolumeSource, Key, Part, Patch, PersistentVolume, VolumeAttachment,
-};
+use wharf_cluster::{ApiFailure, Key, Part, Patch, PersistentVolume, VolumeAttachment};
 use wharf_proto::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 use wharf_reconcile::{Attempt, Operation, Outcome};
 
@@ -16,8 +14,8 @@ use super::{
     decide::{Abilities, Step, next},
     failure::{Failure, Refusal},
     lane::{Lane, Turn},
-    request::{self, Source},
-    status,
+    request::{self, AttachedVolume, Source},
+    status::{self, DetachNotes},
 };
 use crate::secret;
 
@@ -124,22 +122,25 @@ impl Shared {
         superseded: &CancellationToken,
     ) -> Result<(), Failure> {
         let volume;
-        let (spec, csi) = match Source::of(attachment)? {
-            Source::Inline(spec, csi) => (spec, csi),
+        let (spec, csi, noted) = match Source::of(attachment)? {
+            Source::Inline(spec, csi) => (spec, csi, None),
             Source::Named(name) => {
                 volume = self.protect(self.known(name)?).await?;
-                (&volume.spec, request::csi(&volume)?)
+                let csi = request::csi(&volume)?;
+                (&volume.spec, csi, Some(AttachedVolume::of(csi)))
             }
         };
         let default_fs_type = &self.options.default_fs_type;
         let mut call = request::publish(spec, csi, abilities, default_fs_type)?;
-        call.secrets = self.secrets(csi).await?;
-        call.node_id = self.node_id(attachment, None)?;
+        let reference = csi.controller_publish_secret_ref.as_deref();
+        call.secrets = secret::read(&self.client, reference).await?;
+        call.node_id = self.node_id(attachment)?;
+        let notes = DetachNotes { node_id: call.node_id.clone(), volume: noted };
 
         let prepare = |it: &VolumeAttachment| match it.metadata.deleting {
             // It was deleted meanwhile, and nothing may be added to it.
             true => None,
-            false => status::prepare(it, &self.finalizer, &call.node_id),
+            false => status::prepare(it, &self.finalizer, &notes),
         };
         let prepared = self.attachments.edit(attachment, Part::Main, prepare).await;
         let prepared = prepared.map_err(Failure::Save)?;
@@ -172,19 +173,14 @@ impl Shared {
         now.is_some_and(|now| now.metadata.uid == attachment.metadata.uid && !now.metadata.deleting)
     }
 
+    /// Detaches the volume from the node that it was attached to. Neither the PersistentVolume nor the CSINode has to be
+    /// there any more, and a node that was made again under its name is not touched.
     async fn detach(&self, attachment: &Arc<VolumeAttachment>, turn: Turn) -> Result<(), Failure> {
-        let volume;
-        let csi = match Source::of(attachment)? {
-            Source::Inline(_, csi) => csi,
-            Source::Named(name) => {
-                volume = self.known(name)?;
-                request::csi(&volume)?
-            }
-        };
+        let volume = self.attached_volume(attachment)?;
         let call = ControllerUnpublishVolumeRequest {
-            volume_id: csi.volume_handle.clone(),
-            secrets: self.secrets(csi).await?,
-            node_id: self.node_id(attachment, Some(attachment))?,
+            secrets: secret::read(&self.client, volume.secret.as_ref()).await?,
+            volume_id: volume.handle,
+            node_id: self.attached_node_id(attachment)?,
         };
         self.unpublish(call).await?;
         drop(turn);
@@ -222,19 +218,36 @@ impl Shared {
         Ok(volume)
     }
 
-    async fn secrets(&self, csi: &CsiVolumeSource) -> Result<BTreeMap<String, String>, Failure> {
-        let reference = csi.controller_publish_secret_ref.as_deref();
-        Ok(secret::read(&self.client, reference).await?)
+    /// The id of an attachment's node, as its CSINode says now.
+    fn node_id(&self, attachment: &VolumeAttachment) -> Result<String, Refusal> {
+        let name = &attachment.spec.node_name;
+        request::node_id(&self.options.driver, name, self.nodes.get(name).as_deref())
     }
 
-    pub(super) fn node_id(
+    /// The id of the node that the driver was asked to attach the volume to; without a note of it, that of the node as it is
+    /// now.
+    pub(super) fn attached_node_id(
         &self,
         attachment: &VolumeAttachment,
-        remembered: Option<&VolumeAttachment>,
     ) -> Result<String, Refusal> {
-        let name = &attachment.spec.node_name;
-        let node = self.nodes.get(name);
-        request::node_id(&self.options.driver, name, node.as_deref(), remembered)
+        match request::noted_node_id(attachment) {
+            Some(noted) => Ok(noted.to_owned()),
+            None => self.node_id(attachment),
+        }
+    }
+
+    /// The volume that the driver was asked to attach; without a note of it, that of the PersistentVolume.
+    pub(super) fn attached_volume(
+        &self,
+        attachment: &VolumeAttachment,
+    ) -> Result<AttachedVolume, Refusal> {
+        match (Source::of(attachment)?, AttachedVolume::noted_on(attachment)) {
+            (Source::Inline(_, csi), _) => Ok(AttachedVolume::of(csi)),
+            (Source::Named(_), Some(noted)) => Ok(noted),
+            (Source::Named(name), None) => {
+                Ok(AttachedVolume::of(request::csi(&*self.known(name)?)?))
+            }
+        }
     }
 
     async fn publish(

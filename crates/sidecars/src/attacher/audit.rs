@@ -10,12 +10,7 @@ use wharf_cluster::{Key, VolumeAttachment};
 use wharf_proto::csi::ListVolumesRequest;
 use wharf_reconcile::Handle;
 
-use super::{
-    Shared,
-    decide::Abilities,
-    failure::Refusal,
-    request::{self, Source},
-};
+use super::{Shared, decide::Abilities, failure::Refusal};
 
 impl Shared {
     /// Audits for ever, for as long as the driver can tell.
@@ -100,17 +95,9 @@ impl Shared {
         }
     }
 
-    /// The volume's handle and the node's id, in the driver's words.
+    /// The volume's handle and the node's id, as the driver knows them.
     fn place(&self, attachment: &VolumeAttachment) -> Result<(String, String), Refusal> {
-        let node = self.node_id(attachment, Some(attachment))?;
-        let handle = match Source::of(attachment)? {
-            Source::Inline(_, csi) => csi.volume_handle.clone(),
-            Source::Named(name) => {
-                let volume = self.volumes.store().get(name);
-                let volume = volume.ok_or_else(|| Refusal::UnknownVolume(name.to_owned()))?;
-                request::csi(&volume)?.volume_handle.clone()
-            }
-        };
-        Ok((handle, node))
+        let node = self.attached_node_id(attachment)?;
+        Ok((self.attached_volume(attachment)?.handle, node))
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use wharf_cluster::{
-    CsiNode, CsiVolumeSource, PersistentVolume, PersistentVolumeSpec, VolumeAttachment,
+    CsiNode, CsiVolumeSource, PersistentVolume, PersistentVolumeSpec, SecretReference,
+    VolumeAttachment,
 };
 use wharf_facts::annotation;
 use wharf_proto::csi::ControllerPublishVolumeRequest;
@@ -39,25 +40,42 @@ pub(super) fn csi(volume: &PersistentVolume) -> Result<&CsiVolumeSource, Refusal
     volume.spec.csi.as_ref().ok_or(Refusal::InTree)
 }
 
-/// The node in the driver's words, as its CSINode says now. Without that, `remembered`, an attachment that carries what
-/// was used when the volume was attached, will do.
-pub(super) fn node_id(
-    driver: &str,
-    name: &str,
-    node: Option<&CsiNode>,
-    remembered: Option<&VolumeAttachment>,
-) -> Result<String, Refusal> {
-    let refusal = match node {
-        Some(node) => match node.node_id(driver) {
-            Some(id) => return Ok(id.to_owned()),
-            None => Refusal::NotOnNode { node: name.to_owned(), driver: driver.to_owned() },
-        },
-        None => Refusal::UnknownNode(name.to_owned()),
-    };
-    remembered
-        .and_then(|attachment| attachment.metadata.annotations.get(annotation::ATTACHMENT_NODE_ID))
-        .map(str::to_owned)
-        .ok_or(refusal)
+/// The node's id that the driver gave for it, from the node's CSINode.
+pub(super) fn node_id(driver: &str, name: &str, node: Option<&CsiNode>) -> Result<String, Refusal> {
+    let node = node.ok_or_else(|| Refusal::UnknownNode(name.to_owned()))?;
+    let id = node.node_id(driver).map(str::to_owned);
+    id.ok_or_else(|| Refusal::NotOnNode { node: name.to_owned(), driver: driver.to_owned() })
+}
+
+/// What a detach needs to know of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AttachedVolume {
+    pub(super) handle: String,
+    pub(super) secret: Option<SecretReference>,
+}
+
+impl AttachedVolume {
+    pub(super) fn of(csi: &CsiVolumeSource) -> Self {
+        let secret = csi.controller_publish_secret_ref.as_deref().cloned();
+        Self { handle: csi.volume_handle.clone(), secret }
+    }
+
+    /// The volume that was noted on an attachment before the driver was asked to attach it.
+    pub(super) fn noted_on(attachment: &VolumeAttachment) -> Option<Self> {
+        let noted = |key| attachment.metadata.annotations.get(key);
+        let handle = noted(annotation::ATTACHMENT_VOLUME_HANDLE)?.to_owned();
+        let secret = noted(annotation::ATTACHMENT_SECRET).and_then(|it| it.split_once('/'));
+        let secret = secret.map(|(namespace, name)| SecretReference {
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+        });
+        Some(Self { handle, secret })
+    }
+}
+
+/// The node's id that was noted on an attachment before the driver was asked to attach the volume.
+pub(super) fn noted_node_id(attachment: &VolumeAttachment) -> Option<&str> {
+    attachment.metadata.annotations.get(annotation::ATTACHMENT_NODE_ID)
 }
 
 /// The call that attaches a volume, but for node and secrets.

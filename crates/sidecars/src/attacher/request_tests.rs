@@ -74,22 +74,32 @@ fn a_driver_is_told_only_what_it_understands() {
 }
 
 #[test]
-fn a_node_is_known_from_its_object_or_from_the_last_time() {
-    let mut attachment = VolumeAttachment::default();
-    attachment.metadata.annotations =
-        [(annotation::ATTACHMENT_NODE_ID, "old")].into_iter().collect();
+fn a_node_has_the_id_that_its_object_gives() {
     let mut node = CsiNode::default();
-    let refused = |node, remembered| node_id("d", "n", node, remembered).unwrap_err().to_string();
-    assert_eq!(refused(None, None), "csinode.storage.k8s.io \"n\" not found");
-    assert_eq!(refused(Some(&node), None), "CSINode n does not contain driver d");
-    let bare = VolumeAttachment::default();
-    assert_eq!(refused(Some(&node), Some(&bare)), "CSINode n does not contain driver d");
-    assert_eq!(node_id("d", "n", None, Some(&attachment)), Ok("old".to_owned()));
-    assert_eq!(node_id("d", "n", Some(&node), Some(&attachment)), Ok("old".to_owned()));
+    let refused = |node| node_id("d", "n", node).unwrap_err().to_string();
+    assert_eq!(refused(None), "csinode.storage.k8s.io \"n\" not found");
+    assert_eq!(refused(Some(&node)), "CSINode n does not contain driver d");
     node.spec.drivers = vec![CsiNodeDriver {
         name: "d".to_owned(),
-        node_id: "new".to_owned(),
+        node_id: "id".to_owned(),
         ..CsiNodeDriver::default()
     }];
-    assert_eq!(node_id("d", "n", Some(&node), Some(&attachment)), Ok("new".to_owned()));
+    assert_eq!(node_id("d", "n", Some(&node)), Ok("id".to_owned()));
+}
+
+#[test]
+fn what_was_noted_before_the_attach_is_read_back() {
+    let mut attachment = VolumeAttachment::default();
+    assert_eq!(noted_node_id(&attachment), None);
+    assert_eq!(AttachedVolume::noted_on(&attachment), None);
+    let mut noted =
+        vec![(annotation::ATTACHMENT_NODE_ID, "id"), (annotation::ATTACHMENT_VOLUME_HANDLE, "v")];
+    attachment.metadata.annotations = noted.clone().into_iter().collect();
+    assert_eq!(noted_node_id(&attachment), Some("id"));
+    let volume = AttachedVolume::noted_on(&attachment).unwrap();
+    assert_eq!(volume, AttachedVolume { handle: "v".to_owned(), secret: None });
+    noted.push((annotation::ATTACHMENT_SECRET, "space/key"));
+    attachment.metadata.annotations = noted.into_iter().collect();
+    let secret = AttachedVolume::noted_on(&attachment).unwrap().secret.unwrap();
+    assert_eq!((&*secret.namespace, &*secret.name), ("space", "key"));
 }

@@ -7,17 +7,40 @@ use serde_json::{Map, Value, json};
 use wharf_cluster::{Patch, VolumeAttachment};
 use wharf_facts::annotation;
 
-use super::failure::Failure;
+use super::{failure::Failure, request::AttachedVolume};
 
 /// The API takes no longer message; it would refuse the whole error.
 const MAX_MESSAGE: usize = 1024;
 
-/// Marks an attachment before its volume is attached: the finalizer keeps it until the volume is detached, and the node's
-/// id is remembered for that. `None` where both are there.
+/// What is noted on an attachment for its detach, when objects that tell it may be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DetachNotes {
+    pub(super) node_id: String,
+    /// `None` for a volume that the attachment describes itself.
+    pub(super) volume: Option<AttachedVolume>,
+}
+
+impl DetachNotes {
+    fn annotations(&self) -> [(&'static str, Option<String>); 3] {
+        let volume = self.volume.as_ref();
+        let secret = volume.and_then(|it| it.secret.as_ref());
+        [
+            (annotation::ATTACHMENT_NODE_ID, Some(self.node_id.clone())),
+            (annotation::ATTACHMENT_VOLUME_HANDLE, volume.map(|it| it.handle.clone())),
+            (
+                annotation::ATTACHMENT_SECRET,
+                secret.map(|it| format!("{}/{}", it.namespace, it.name)),
+            ),
+        ]
+    }
+}
+
+/// Marks an attachment before its volume is attached: the finalizer keeps it until the volume is detached, and the notes say
+/// what the detach needs. `None` where all is there.
 pub(super) fn prepare(
     attachment: &VolumeAttachment,
     finalizer: &str,
-    node_id: &str,
+    notes: &DetachNotes,
 ) -> Option<Patch> {
     let metadata = &attachment.metadata;
     let mut fields = Map::new();
@@ -26,9 +49,12 @@ pub(super) fn prepare(
         finalizers.push(finalizer.into());
         fields.insert("finalizers".to_owned(), json!(finalizers));
     }
-    let key = annotation::ATTACHMENT_NODE_ID;
-    if metadata.annotations.get(key).is_none_or(|known| known != node_id) {
-        fields.insert("annotations".to_owned(), json!({ key: node_id }));
+    let wanted = notes.annotations().into_iter();
+    let changed = wanted.filter(|(key, value)| metadata.annotations.get(key) != value.as_deref());
+    let annotations: Map<String, Value> =
+        changed.map(|(key, value)| (key.to_owned(), json!(value))).collect();
+    if !annotations.is_empty() {
+        fields.insert("annotations".to_owned(), Value::Object(annotations));
     }
     (!fields.is_empty()).then(|| Patch::metadata(metadata, Value::Object(fields)))
 }
@@ -100,6 +126,7 @@ fn error(failure: &Failure, now: Timestamp) -> Value {
 #[cfg(test)]
 mod tests {
     use tonic::Status;
+    use wharf_cluster::{Meta, SecretReference};
 
     use super::*;
 
@@ -119,20 +146,37 @@ mod tests {
         body
     }
 
+    fn notes(node_id: &str, secret: Option<&str>) -> DetachNotes {
+        let secret = secret
+            .map(|name| SecretReference { name: name.to_owned(), namespace: "space".to_owned() });
+        let volume = Some(AttachedVolume { handle: "v".to_owned(), secret });
+        DetachNotes { node_id: node_id.to_owned(), volume }
+    }
+
     #[test]
     fn an_attachment_is_marked_once() {
         let mut marked = attachment(&["other"], &[]);
-        let body = merged(prepare(&marked, OURS, "n").unwrap());
-        let annotations = json!({ annotation::ATTACHMENT_NODE_ID: "n" });
+        let body = merged(prepare(&marked, OURS, &notes("n", Some("key"))).unwrap());
+        let annotations = json!({
+            annotation::ATTACHMENT_NODE_ID: "n",
+            annotation::ATTACHMENT_VOLUME_HANDLE: "v",
+            annotation::ATTACHMENT_SECRET: "space/key",
+        });
         let finalizers = json!(["other", OURS]);
         assert_eq!(body["metadata"]["finalizers"], finalizers);
         assert_eq!(body["metadata"]["annotations"], annotations);
         assert_eq!(body["metadata"]["resourceVersion"], "7");
         marked.metadata.finalizers = Box::new([OURS.into()]);
-        marked.metadata.annotations = [(annotation::ATTACHMENT_NODE_ID, "n")].into_iter().collect();
-        assert_eq!(prepare(&marked, OURS, "n"), None);
-        let moved = merged(prepare(&marked, OURS, "m").unwrap());
+        marked.metadata.annotations =
+            serde_json::from_value::<Meta>(json!({ "annotations": annotations }))
+                .unwrap()
+                .annotations;
+        assert_eq!(prepare(&marked, OURS, &notes("n", Some("key"))), None);
+        let moved = merged(prepare(&marked, OURS, &notes("m", None)).unwrap());
         assert_eq!(moved["metadata"]["finalizers"], Value::Null);
+        let annotations =
+            json!({ annotation::ATTACHMENT_NODE_ID: "m", annotation::ATTACHMENT_SECRET: null });
+        assert_eq!(moved["metadata"]["annotations"], annotations);
     }
 
     #[test]

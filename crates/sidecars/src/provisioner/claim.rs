@@ -97,7 +97,11 @@ impl Shared {
         }
         let began = Instant::now();
         match self.provision(&claim, &class, asked).await {
-            Ok(object) => self.save(&claim, &Arc::new(object), began).await,
+            Ok(Some(object)) => self.save(&claim, &Arc::new(object), began).await,
+            Ok(None) => {
+                self.release_source_of(&claim, false).await;
+                Outcome::Done
+            }
             Err(failure) => self.fail(&claim, &class, &failure).await,
         }
     }

@@ -21,6 +21,8 @@ struct Entry {
     begun: Option<Begun>,
     slow: Option<Slow>,
     memory: Memory,
+    /// The last attempt found no place for the volume, or is about to look for one.
+    lacks_place: bool,
 }
 
 /// A volume that the driver may be making, or has made. It is finished even if the claim goes: else nobody would ever
@@ -98,12 +100,30 @@ impl Ledger {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Lets `attempt` use and change what places were told of before.
-    pub(super) fn with_memory<T>(&self, uid: &str, attempt: impl FnOnce(&mut Memory) -> T) -> T {
-        let mut memory = self.entries().get(uid).map(|it| it.memory.clone()).unwrap_or_default();
+    /// Lets `attempt` use and change what places were told of before, and notes whether it fails. Until then it counts as
+    /// failed: a CSINode that changes while the attempt reads CSINodes has the claim tried again.
+    pub(super) fn find_place<T, E>(
+        &self,
+        uid: &str,
+        attempt: impl FnOnce(&mut Memory) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut memory = {
+            let mut entries = self.entries();
+            let entry = entries.entry(uid.to_owned()).or_default();
+            entry.lacks_place = true;
+            entry.memory.clone()
+        };
         let outcome = attempt(&mut memory);
-        self.entries().entry(uid.to_owned()).or_default().memory = memory;
+        let mut entries = self.entries();
+        let entry = entries.entry(uid.to_owned()).or_default();
+        entry.memory = memory;
+        entry.lacks_place = outcome.is_err();
         outcome
+    }
+
+    /// Whether a claim waits for a place: one more topology key may help it.
+    pub(super) fn lacks_place(&self, uid: &str) -> bool {
+        self.entries().get(uid).is_some_and(|entry| entry.lacks_place)
     }
 
     pub(super) fn forget_memory(&self, uid: &str) {
@@ -140,6 +160,22 @@ mod tests {
         assert_eq!(ledger.pause("u", "c2"), None);
         tokio::time::advance(Duration::from_mins(4)).await;
         assert_eq!(ledger.pause("u", "c1"), None);
+    }
+
+    #[test]
+    fn a_claim_waits_for_a_place_until_one_is_found() {
+        let ledger = Ledger::default();
+        assert!(!ledger.lacks_place("u"));
+        let looks = |found: Result<(), ()>| {
+            let outcome = ledger.find_place("u", |_| {
+                assert!(ledger.lacks_place("u"));
+                found
+            });
+            assert_eq!(outcome, found);
+            ledger.lacks_place("u")
+        };
+        assert!(looks(Err(())));
+        assert!(!looks(Ok(())));
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! A claim that is deleted while its volume is in the making, and the provisioner with it, leaves a volume that no object
 //! tells of. It is reported and never deleted: another cluster may use the same storage, and a name is no proof.
 //!
+//! A driver's account may hold many volumes of others, so the driver is asked only where the operator wants it, and for one
+//! page of volumes at a time.
+//!
 //! Most drivers put the name that a volume was asked for under into their own id for it, and that leads back to the claim.
 //! With the others all that can be said is that no PersistentVolume names a volume. That is also how one looks that was
 //! made just now: so it is said of those that are seen twice.
@@ -18,6 +21,8 @@ use super::Shared;
 
 /// How soon it is looked again for volumes that were seen once.
 const SECOND_LOOK: Duration = Duration::from_mins(1);
+/// How many volumes the driver is asked for at once.
+const PAGE: i32 = 500;
 /// How many volumes a line of the log names.
 const NAMED: usize = 10;
 
@@ -105,7 +110,7 @@ impl Shared {
         let mut listed = BTreeMap::new();
         let mut token = String::new();
         loop {
-            let page = ListVolumesRequest { max_entries: 0, starting_token: token.clone() };
+            let page = ListVolumesRequest { max_entries: PAGE, starting_token: token.clone() };
             let mut controller = self.driver.controller();
             let send = |request| async move { controller.list_volumes(request).await };
             let answer = self.driver.call("ListVolumes", send, page).await?;
@@ -128,17 +133,15 @@ impl Found {
     /// Tells people what they were not told before.
     fn report(&self, reported: &Self) {
         for volume in self.ours.difference(&reported.ours) {
-            tracing::warn!(
-                volume,
-                "the driver has a volume of ours that no claim and no PersistentVolume knows: delete it by hand if nobody else uses it"
-            );
+            tracing::warn!(volume, "found volume whose claim is gone");
         }
         let new: Vec<_> = self.unknown.difference(&reported.unknown).collect();
         if !new.is_empty() {
-            tracing::warn!(
+            // They may well be volumes of other clusters on the same storage.
+            tracing::info!(
                 count = new.len(),
                 volumes = ?&new[..new.len().min(NAMED)],
-                "the driver has volumes that no PersistentVolume knows, and their ids do not tell for whom they were made: delete them by hand if nobody else uses them"
+                "found volumes without a PersistentVolume"
             );
         }
     }

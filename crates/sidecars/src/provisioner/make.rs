@@ -9,6 +9,7 @@ use wharf_proto::csi::{CreateVolumeRequest, DeleteVolumeRequest, Volume};
 
 use super::{
     Shared,
+    decide::{Reaction, reaction},
     failure::{Failure, Mismatch},
     ledger::{Asked, Begun, Stage},
     persistent_volume::{Made, persistent_volume},
@@ -20,26 +21,30 @@ use super::{
 const CLEANUPS: usize = 5;
 
 impl Shared {
-    /// Has the driver make the volume, and describes it. That of a claim which is gone was `asked` for before.
+    /// Has the driver make the volume, and describes it. That of a claim which is gone was `asked` for before. `None` where
+    /// the claim changed before the driver was asked: the change has the claim looked at again.
     pub(super) async fn provision(
         &self,
         claim: &Arc<PersistentVolumeClaim>,
         class: &Arc<StorageClass>,
         asked: Option<Arc<Plan>>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Option<Value>, Failure> {
         let plan = match (self.plan(claim, class).await, asked) {
             (Ok(plan), _) => Arc::new(plan),
             // What it is planned with may have gone with the claim, and only the driver can tell how the volume stands.
             (Err(_), Some(asked)) => asked,
             (Err(failure), None) => return Err(failure),
         };
+        if self.ledger.asked(&claim.metadata.uid).is_none() && !self.is_current(claim) {
+            return Ok(None);
+        }
         // Whatever fails, the driver may be at it from here on, until it says that it is not.
         let asked = Asked { class: Arc::clone(class), plan: Arc::clone(&plan) };
         self.ledger.begin(Begun { claim: Arc::clone(claim), stage: Stage::Asked(asked) });
         let volume = self.make(&plan).await?;
         let asked = plan.call.capacity_range.map_or(0, |range| range.required_bytes);
         let size = if volume.capacity_bytes == 0 { asked } else { volume.capacity_bytes };
-        Ok(persistent_volume(&Made {
+        Ok(Some(persistent_volume(&Made {
             name: &plan.call.name,
             driver: &self.options.driver,
             identity: &self.identity,
@@ -52,7 +57,13 @@ impl Shared {
             attributes_class: plan.attributes_class.as_deref(),
             volume: &volume,
             size,
-        }))
+        })))
+    }
+
+    /// Whether a claim asks for what it asked for when it was read: to read what a plan needs may take long.
+    fn is_current(&self, claim: &PersistentVolumeClaim) -> bool {
+        let now = self.claims.store().get(&claim.metadata.key());
+        reaction(Some(claim), now.as_deref(), &self.options.driver) == Reaction::None
     }
 
     /// A volume that is what was asked for, or none.

@@ -36,7 +36,7 @@ pub struct ProvisionerOptions {
     pub attributes_classes: bool,
     /// How often snapshots are looked for that were held too long; zero is never.
     pub sweep: Duration,
-    /// How often volumes are looked for that nobody asks for any more; zero is never.
+    /// How often the driver's volumes are listed and compared with the cluster's; zero is never.
     pub leftovers: Duration,
     /// The host's name, for events.
     pub host: String,
@@ -64,7 +64,7 @@ impl ProvisionerOptions {
             guards_volume_mode: true,
             attributes_classes: true,
             sweep: Duration::from_mins(5),
-            leftovers: Duration::from_hours(1),
+            leftovers: Duration::ZERO,
             host: String::new(),
             metrics: ProvisionerMetrics::default(),
             queues: None,

@@ -66,7 +66,7 @@ impl Shared {
                 node: selected_node(claim),
             };
             call.accessibility_requirements =
-                self.ledger.with_memory(&claim.metadata.uid, |memory| {
+                self.ledger.find_place(&claim.metadata.uid, |memory| {
                     topology::requirement(wish, self.options.topology, &self.places(), memory)
                 })?;
         }

@@ -108,13 +108,16 @@ impl Shared {
         }
     }
 
+    /// Topology keys that appear help claims for which no place was found, and no others.
     fn node_changed(&self, change: &Change<'_, CsiNode>, queues: &Queues) {
         let keys = |node: Option<&Arc<CsiNode>>| {
             node.map(|node| node.topology_keys(&self.options.driver).to_vec()).unwrap_or_default()
         };
         let now = keys(change.new);
         if !now.is_empty() && now != keys(change.old) {
-            self.renew(&self.claims.store().all(), queues, |_| true);
+            let lacks_place =
+                |claim: &PersistentVolumeClaim| self.ledger.lacks_place(&claim.metadata.uid);
+            self.renew(&self.claims.store().all(), queues, lacks_place);
         }
     }
 

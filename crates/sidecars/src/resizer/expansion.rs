@@ -20,17 +20,20 @@ use wharf_reconcile::{Attempt, Operation, Outcome, Reconciler};
 
 use self::{
     failure::{Failure, Refusal},
-    target::{grows, is_complete, target},
+    target::{grows, is_complete, is_in_controller, target},
 };
 use super::{AHEAD, Expansion, Shared, notes::rest};
 use crate::{capability, secret};
 
-/// How often a growth is decided anew because the claim was written to meanwhile.
+/// How often a growth is decided again because the claim was written to meanwhile.
 const ATTEMPTS: usize = 4;
 
 /// What earlier attempts to grow a claim found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Growth {
+    /// This process has marked the claim as growing, and has not asked the driver since: another size may take the place
+    /// of the marked one.
+    unasked: bool,
     /// The driver has said for certain that it did not do what was begun.
     failed: bool,
     /// It has said that it does not grow volumes in use.
@@ -42,6 +45,14 @@ pub(super) struct Growth {
 struct ExpansionOperation {
     shared: Arc<Shared>,
     stop: CancellationToken,
+}
+
+/// What comes next for a claim.
+enum Next {
+    /// Nothing is asked of the driver.
+    End(Outcome),
+    /// The driver is asked for this size, which the claim is marked with.
+    Grow(Arc<PersistentVolumeClaim>, Size),
 }
 
 /// What the driver has made of a volume.
@@ -127,44 +138,72 @@ impl Shared {
         claim: &Arc<PersistentVolumeClaim>,
         volume: &Arc<PersistentVolume>,
     ) -> Result<Outcome, Failure> {
-        let volume = &self.settle(claim, volume).await?;
-        if !grows(claim) {
-            return Ok(Outcome::Done);
+        let volume = self.settle(claim, volume).await?;
+        if let Next::End(outcome) = self.prepare(key, claim, &volume).await? {
+            return Ok(outcome);
         }
-        let note = self.growths.of(claim);
-        let in_controller = self.abilities.expansion == Expansion::Controller;
-        let Some(target) = target(claim, volume, in_controller, note.failed) else {
-            return Ok(Outcome::Done);
+        let permit = self.growing.acquire().await;
+        // The wait may have been long: the claim may ask for less by now, be deleted, or have another volume.
+        let Some(claim) = self.claims.store().get(key) else { return Ok(Outcome::Done) };
+        let Some(volume) = self.volume_of(&claim) else { return Ok(Outcome::Done) };
+        let (claim, target) = match self.prepare(key, &claim, &volume).await? {
+            Next::End(outcome) => return Ok(outcome),
+            Next::Grow(claim, target) => (claim, target),
         };
-        // What cannot be is asked for again, but seldom.
-        if claim.status.allocated_resources.storage == Some(target)
-            && let Some(rest) = rest(note.infeasible, self.options.backoff.max)
-        {
-            return Ok(Outcome::RetryAfter(rest));
-        }
-        let claim = self.begin(claim, target).await?;
-        if note.in_use && self.pods.is_indexed(Pod::BY_CLAIM, key) {
-            let driver = self.options.driver.clone();
-            return Err(Failure::InUse { claim: key.to_string(), driver });
-        }
-        let turn = self.growing.acquire().await;
         let text = format!("External resizer is resizing volume {}", volume.metadata.name);
         self.events.tell(&*claim, EventType::Normal, "Resizing", text);
-        let answer = self.grow(volume, target).await;
+        let answer = self.grow(&claim, &volume, target).await;
         // The driver is free for the next one.
-        drop(turn);
+        drop(permit);
         match answer {
             Ok(grown) => {
                 self.growths.forget(&claim);
-                self.finish(&claim, volume, &grown).await?;
+                self.finish(&claim, &volume, &grown).await?;
                 Ok(Outcome::Done)
             }
             Err(refusal) => {
                 self.refused(&claim, &refusal).await?;
                 let driver = self.options.driver.clone();
-                Err(Failure::Grow { volume: name(volume), driver, source: refusal })
+                Err(Failure::Grow { volume: name(&volume), driver, source: refusal })
             }
         }
+    }
+
+    /// Decides whether the driver is to grow a claim's volume, and marks the claim with the size. A claim that is marked
+    /// already is not written to.
+    async fn prepare(
+        &self,
+        key: &Key,
+        claim: &Arc<PersistentVolumeClaim>,
+        volume: &PersistentVolume,
+    ) -> Result<Next, Failure> {
+        if !grows(claim) {
+            return Ok(Next::End(Outcome::Done));
+        }
+        let note = self.growths.of(claim);
+        let idle = note.failed || note.unasked;
+        if claim.metadata.deleting && (idle || !is_in_controller(claim)) {
+            return Ok(Next::End(Outcome::Done));
+        }
+        let in_controller = self.abilities.expansion == Expansion::Controller;
+        let Some(target) = target(claim, volume, in_controller, idle) else {
+            return Ok(Next::End(Outcome::Done));
+        };
+        let is_marked = claim.status.allocated_resources.storage == Some(target);
+        // What cannot be is asked for again, but seldom.
+        if is_marked && let Some(rest) = rest(note.infeasible, self.options.backoff.max) {
+            return Ok(Next::End(Outcome::RetryAfter(rest)));
+        }
+        let claim = self.begin(claim, target).await?;
+        if !is_marked {
+            let note = Growth { unasked: true, in_use: note.in_use, ..Growth::default() };
+            self.growths.note(&claim, note, self.claims.store());
+        }
+        if note.in_use && self.pods.is_indexed(Pod::BY_CLAIM, key) {
+            let driver = self.options.driver.clone();
+            return Err(Failure::InUse { claim: key.to_string(), driver });
+        }
+        Ok(Next::Grow(claim, target))
     }
 
     async fn settle(
@@ -193,7 +232,12 @@ impl Shared {
     }
 
     /// Has the driver grow the volume. Where that is done on the node alone, there is nothing to ask it for.
-    async fn grow(&self, volume: &PersistentVolume, target: Size) -> Result<Grown, Refusal> {
+    async fn grow(
+        &self,
+        claim: &PersistentVolumeClaim,
+        volume: &PersistentVolume,
+        target: Size,
+    ) -> Result<Grown, Refusal> {
         if self.abilities.expansion != Expansion::Controller {
             return Ok(Grown { size: target, on_node: true });
         }
@@ -206,6 +250,9 @@ impl Shared {
             secrets: secret::read(&self.client, reference).await?,
             volume_capability: Some(capability::of(&volume.spec, &csi.fs_type, multi_writer)?),
         };
+        // From here on the driver may be at work on this size, until it answers.
+        let note = Growth { unasked: false, failed: false, ..self.growths.of(claim) };
+        self.growths.note(claim, note, self.claims.store());
         let mut controller = self.driver.controller();
         let send = |request| async move { controller.controller_expand_volume(request).await };
         let answer = self.driver.call("ControllerExpandVolume", send, call).await?;
@@ -252,13 +299,16 @@ impl Shared {
         claim: &PersistentVolumeClaim,
         refusal: &Refusal,
     ) -> Result<(), Failure> {
+        if !refusal.is_answer() {
+            return Ok(());
+        }
         let in_use = refusal.is_in_use() && self.options.in_use;
         let note = |note| self.growths.note(claim, note, self.claims.store());
         if refusal.class() != ErrorClass::Final {
             note(Growth { in_use, ..Growth::default() });
             return Ok(());
         }
-        let growth = Growth { failed: true, in_use, infeasible: None };
+        let growth = Growth { failed: true, in_use, ..Growth::default() };
         note(growth);
         let infeasible = refusal.is_infeasible();
         let patch = status::failed(claim, &refusal.to_string(), infeasible, Timestamp::now());

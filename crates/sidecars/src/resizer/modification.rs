@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use wharf_cluster::{
-    ApiFailure, EventType, Key, Meta, Part, Patch, PersistentVolume, PersistentVolumeClaim,
+    ApiFailure, EventType, Key, Part, Patch, PersistentVolume, PersistentVolumeClaim,
     SecretReference, VolumeAttributesClass,
 };
 use wharf_csi::{ErrorClass, class};
@@ -127,20 +127,18 @@ impl Shared {
                 self.mark(claim, &status::cancelled(claim)).await?;
             }
             Step::GoOn(target) => {
-                let Some(class) = self.class(target) else {
-                    return Err(self.no_class(target).await);
-                };
+                let class = self.class(target)?;
                 self.reach(claim, volume, &class).await?;
             }
             Step::Begin(target) => match self.class(target) {
-                None => {
+                Err(missing) => {
                     if let Some(patch) = status::pending(claim) {
                         self.mark(claim, &patch).await?;
-                        let text = self.no_class(target).await.to_string();
+                        let text = missing.to_string();
                         self.events.tell(&**claim, EventType::Warning, "VolumeModifyFailed", text);
                     }
                 }
-                Some(class) => {
+                Ok(class) => {
                     let patch = status::in_progress(claim, target, Timestamp::now());
                     let claim = self.mark(claim, &patch).await?;
                     // Nothing else is under way, or it would have to end first.
@@ -156,22 +154,10 @@ impl Shared {
         Ok(Outcome::Done)
     }
 
-    /// The class of this name, if it is the driver's.
-    fn class(&self, name: &str) -> Option<Arc<VolumeAttributesClass>> {
-        let class = self.classes.store().get(name);
-        class.filter(|class| class.driver_name == self.options.driver)
-    }
-
-    /// Why there is no such class. The API is asked: other drivers' classes need not be in the cache.
-    async fn no_class(&self, name: &str) -> Failure {
-        let (class, driver) = (name.to_owned(), self.options.driver.clone());
-        let of = Meta { name: class.clone(), ..Meta::default() };
-        match self.classes.get(&of).await {
-            Ok(found) if found.driver_name != driver => {
-                Failure::ForeignClass { class, of: found.driver_name.to_string(), driver }
-            }
-            _ => Failure::NoClass(class),
-        }
+    /// The class of this name. One of another driver counts: the driver is asked, and refuses parameters that it does not
+    /// know.
+    fn class(&self, name: &str) -> Result<Arc<VolumeAttributesClass>, Failure> {
+        self.classes.store().get(name).ok_or_else(|| Failure::NoClass(name.to_owned()))
     }
 
     /// Has the driver give the attributes of a class to a volume, and writes down what came of it.

@@ -7,7 +7,7 @@ use tonic::Status;
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_proto::csi::volume_capability::{AccessType, MountVolume, access_mode::Mode};
 
-use crate::bench::{ATTACHMENTS, Bench, VOLUMES};
+use crate::bench::{ATTACHMENTS, Bench, SECRET, VOLUME_HANDLE, VOLUMES};
 use crate::driver::Answer;
 
 #[tokio::test]
@@ -45,7 +45,10 @@ async fn the_driver_is_told_all_about_the_volume() {
         .await;
     bench.attachment(|_| {}).await;
     bench.start();
-    let [protect, prepare, publish, attached] = bench.attach_lines();
+    let [protect, _, publish, attached] = bench.attach_lines();
+    let prepare = bench.prepare_line_noting(json!({
+        VOLUME_HANDLE: "attach-fields-handle", SECRET: "default/attach-fields",
+    }));
     let secret = "GET namespaces/default/secrets/attach-fields".to_owned();
     bench.journal.expect([protect, secret, prepare, publish, attached]).await;
     let request = bench.driver.attached("attach-fields-handle", "attach-fields-id").unwrap();
@@ -83,7 +86,8 @@ async fn a_volume_that_the_attachment_describes_itself_is_attached() {
         })
         .await;
     bench.start();
-    let [_, prepare, publish, attached] = bench.attach_lines();
+    let [_, _, publish, attached] = bench.attach_lines();
+    let prepare = bench.prepare_line_noting(json!({}));
     bench.journal.expect([prepare, publish, attached]).await;
     bench.journal.clear();
     bench.delete(ATTACHMENTS).await;

@@ -19,6 +19,8 @@ use crate::stage::Stage;
 pub(crate) use crate::stage::{ATTACHMENTS, NODES, VOLUMES};
 
 pub(crate) const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+pub(crate) const VOLUME_HANDLE: &str = "csi.wharf.dev/volume-handle";
+pub(crate) const SECRET: &str = "csi.wharf.dev/publish-secret";
 
 pub(crate) struct Bench {
     stage: Stage,
@@ -172,8 +174,14 @@ impl Bench {
     }
 
     pub(crate) fn prepare_line(&self) -> String {
+        self.prepare_line_noting(json!({ VOLUME_HANDLE: format!("{}-handle", self.name) }))
+    }
+
+    /// The same with other notes for the detach than the volume's handle.
+    pub(crate) fn prepare_line_noting(&self, mut annotations: Value) -> String {
+        annotations[NODE_ID] = json!(format!("{}-id", self.name));
         let metadata = json!({
-            "annotations": { NODE_ID: format!("{}-id", self.name) },
+            "annotations": annotations,
             "finalizers": [self.finalizer()],
             "resourceVersion": "*",
         });

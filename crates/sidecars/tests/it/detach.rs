@@ -1,7 +1,7 @@
 use serde_json::json;
 use tonic::Status;
 
-use crate::bench::{ATTACHMENTS, Bench, NODES};
+use crate::bench::{ATTACHMENTS, Bench, NODES, VOLUMES};
 use crate::driver::Answer;
 
 #[tokio::test]
@@ -84,5 +84,50 @@ async fn a_volume_that_may_have_been_attached_is_detached() {
     bench.delete(ATTACHMENTS).await;
     bench.start();
     bench.journal.expect([bench.unpublish_line(), bench.release_line()]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_is_detached_from_the_node_that_it_was_attached_to() {
+    let Some(mut bench) = Bench::new("detach-remade", &[]).await else { return };
+    bench.attached().await;
+    // The node is made again under its name: the driver knows another instance.
+    bench.delete(NODES).await;
+    let driver = json!({ "name": bench.options.driver, "nodeID": "another-instance" });
+    let node = json!({ "metadata": { "name": bench.name }, "spec": { "drivers": [driver] } });
+    bench.create(NODES, "CSINode", node).await;
+    // An attach to the new instance shows that the attacher knows it.
+    bench.pair("remade-barrier", |_| {}, |_| {}).await;
+    bench.journal.line("ControllerPublishVolume remade-barrier-handle another-instance").await;
+    bench.journal.about("remade-barrier", "", 4).await;
+    bench.journal.clear();
+    bench.delete(ATTACHMENTS).await;
+    bench.journal.expect([bench.unpublish_line(), bench.release_line()]).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_is_detached_although_its_persistent_volume_and_its_node_are_gone() {
+    let Some(mut bench) = Bench::new("detach-orphan", &[]).await else { return };
+    let secret = json!({ "metadata": { "name": bench.name }, "stringData": { "key": "hush" } });
+    bench.create("/api/v1/namespaces/default/secrets", "Secret", secret).await;
+    bench.node().await;
+    let reference = json!({ "name": bench.name, "namespace": "default" });
+    bench.volume(|it| it["spec"]["csi"]["controllerPublishSecretRef"] = reference).await;
+    bench.attachment(|_| {}).await;
+    bench.start();
+    bench.journal.line(&bench.attached_line()).await;
+    bench.delete(NODES).await;
+    bench.patch(VOLUMES, json!({ "metadata": { "finalizers": null } })).await;
+    bench.delete(VOLUMES).await;
+    // The attacher knows that the volume is gone once it refuses to attach it elsewhere.
+    bench.attachment(|it| it["metadata"]["name"] = json!("orphan-barrier")).await;
+    bench.journal.about("orphan-barrier", "", 1).await;
+    bench.delete_at(&format!("{ATTACHMENTS}/orphan-barrier")).await;
+    bench.journal.clear();
+    bench.delete(ATTACHMENTS).await;
+    bench.journal.line(&bench.unpublish_line()).await;
+    bench.journal.line(&bench.release_line()).await;
+    assert_eq!(bench.driver.last_detach().secrets["key"], "hush");
     bench.stop().await;
 }

@@ -153,7 +153,8 @@ impl Controller for Driver {
         &self,
         request: Request<csi::ListVolumesRequest>,
     ) -> Result<Response<csi::ListVolumesResponse>, Status> {
-        self.0.volumes.listed()?;
+        let request = request.into_inner();
+        self.0.volumes.listed(request.max_entries)?;
         let mut nodes = BTreeMap::<String, Vec<String>>::new();
         for (volume, node) in self.0.attached.lock().unwrap().keys() {
             nodes.entry(volume.clone()).or_default().push(node.clone());
@@ -161,7 +162,7 @@ impl Controller for Driver {
         for volume in self.0.volumes.made() {
             nodes.entry(volume).or_default();
         }
-        let page: usize = request.into_inner().starting_token.parse().unwrap_or_default();
+        let page: usize = request.starting_token.parse().unwrap_or_default();
         let more = page + 1 < nodes.len();
         let entries =
             nodes.into_iter().skip(page).take(1).map(|(volume_id, published_node_ids)| {

@@ -1,7 +1,8 @@
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 use wharf_proto::csi::controller_service_capability::rpc;
 
-use crate::bench::{ATTACHMENTS, Bench};
+use crate::bench::{ATTACHMENTS, Bench, NODE_ID, NODES};
 use crate::driver::Answer;
 use crate::journal::DEADLINE;
 
@@ -60,5 +61,34 @@ async fn an_attacher_of_one_node_leaves_the_others_alone() {
     bench.attachment(|_| {}).await;
     bench.start();
     bench.journal.expect(bench.attach_lines()).await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_is_attached_to_the_instance_that_its_node_is_after_the_wait() {
+    let Some(mut bench) = Bench::new("lane-remade", &[]).await else { return };
+    bench.options.workers = 1;
+    bench.node().await;
+    let answer = CancellationToken::new();
+    bench.driver.answer_about("busy-handle", Answer::When(answer.clone()));
+    bench.start();
+    bench.pair("busy", |_| {}, |_| {}).await;
+    bench.journal.about("busy", "", 3).await;
+    bench.volume(|_| {}).await;
+    bench.attachment(|_| {}).await;
+    bench.journal.line(&bench.prepare_line()).await;
+    bench.delete(NODES).await;
+    let driver = json!({ "name": bench.options.driver, "nodeID": "another-instance" });
+    let node = json!({ "metadata": { "name": bench.name }, "spec": { "drivers": [driver] } });
+    bench.create(NODES, "CSINode", node).await;
+    // One that is prepared for the new instance shows that the attacher knows it.
+    bench.pair("remade-ahead", |_| {}, |_| {}).await;
+    bench.journal.about("remade-ahead", "", 2).await;
+    answer.cancel();
+    bench.journal.line("ControllerPublishVolume lane-remade-handle another-instance").await;
+    let annotations = bench.get(ATTACHMENTS).await.unwrap()["metadata"]["annotations"].take();
+    assert_eq!(annotations[NODE_ID], "another-instance");
+    let old = bench.publish_line();
+    assert!(!bench.journal.lines().contains(&old), "{:#?}", bench.journal.lines());
     bench.stop().await;
 }

@@ -14,7 +14,7 @@ use wharf_driver::state_dir::StateDir;
 use wharf_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
 use wharf_proto::csi::{CapacityRange, CreateVolumeRequest, VolumeCapability};
 
-use crate::bench::{ATTACHMENTS, Bench};
+use crate::bench::{ATTACHMENTS, Bench, VOLUME_HANDLE};
 use crate::journal::DEADLINE;
 
 #[tokio::test]
@@ -35,7 +35,8 @@ async fn a_volume_of_the_local_driver_is_attached_and_detached() {
     bench.volume(|it| it["spec"]["csi"]["volumeHandle"] = json!(handle)).await;
     bench.attachment(|_| {}).await;
     let lines = bench.journal.wait_for(3).await;
-    assert_eq!(lines[..2], [bench.protect_line(), bench.prepare_line()]);
+    let prepare = bench.prepare_line_noting(json!({ VOLUME_HANDLE: handle }));
+    assert_eq!(lines[..2], [bench.protect_line(), prepare]);
     assert!(lines[2].contains(r#""attached":true"#), "{lines:?}");
 
     bench.journal.clear();

@@ -137,9 +137,9 @@ impl Personality for Flags {
             ),
             leftover_check_interval: set.duration(
                 "leftover-check-interval",
-                Duration::from_hours(1),
-                "How often the CSI driver's volumes are compared with the cluster's, where it lists them; those that nobody \
-                 knows are reported. 0: never.",
+                Duration::ZERO,
+                "Interval at which the CSI driver is asked for all of its volumes (ListVolumes), and those that the cluster \
+                 does not know are logged and counted. 0: never.",
             ),
             master: MasterFlag::register(set),
             capacity: CapacityFlags::register(set),

@@ -62,11 +62,16 @@ impl Failure {
 }
 
 impl Refusal {
+    /// Whether the driver said so. Other refusals come before the call, and say nothing about earlier calls.
+    pub(super) fn is_answer(&self) -> bool {
+        matches!(self, Self::Driver(_))
+    }
+
     /// What it says about work that was begun.
     pub(super) fn class(&self) -> ErrorClass {
         match self {
             Self::Driver(status) => class(status, true),
-            // It never came to this call, which says nothing about an earlier one.
+            // The driver was not asked, and what it said before stands.
             Self::InTree | Self::Secret(_) | Self::AccessMode(_) => ErrorClass::Uncertain,
         }
     }
@@ -118,5 +123,7 @@ mod tests {
             assert_eq!(refusal.is_in_use(), code == Code::FailedPrecondition, "{code:?}");
         }
         assert_eq!(Refusal::InTree.class(), ErrorClass::Uncertain);
+        assert!(!Refusal::InTree.is_answer());
+        assert!(Refusal::from(Status::internal("no")).is_answer());
     }
 }

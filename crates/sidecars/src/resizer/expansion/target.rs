@@ -19,16 +19,21 @@ pub(super) fn is_complete(claim: &PersistentVolumeClaim, volume: &PersistentVolu
     claim.status.capacity.storage >= volume.spec.capacity.storage
 }
 
+/// Whether a claim is marked as one whose volume the driver may be growing.
+pub(super) fn is_in_controller(claim: &PersistentVolumeClaim) -> bool {
+    claim.status.allocated_resource_statuses.storage.as_deref() == Some(CONTROLLER_IN_PROGRESS)
+}
+
 /// The size that a claim that [`grows`] is worked towards; `None` where it is someone else's turn.
 ///
 /// A size that was begun may not be given up while the driver or the node may still work on it: quota and filesystem
-/// follow it. `in_controller` tells whether the driver grows volumes there, `failed` that it has said for certain that
-/// what was begun came to nothing.
+/// follow it. `in_controller` tells whether the driver grows volumes there, `idle` that it is known not to work on what was
+/// begun: it has refused for certain, or was never asked.
 pub(super) fn target(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
     in_controller: bool,
-    failed: bool,
+    idle: bool,
 ) -> Option<Size> {
     let requested = claim.requested()?;
     let size = volume.spec.capacity.storage.unwrap_or_default();
@@ -40,7 +45,7 @@ pub(super) fn target(
             NODE_INFEASIBLE => Some(begun),
             // The node goes first, unless the volume is not even as large as was begun.
             NODE_PENDING | NODE_IN_PROGRESS => (size < begun).then_some(begun),
-            CONTROLLER_IN_PROGRESS if !failed => Some(begun),
+            CONTROLLER_IN_PROGRESS if !idle => Some(begun),
             _ => Some(requested),
         };
     }

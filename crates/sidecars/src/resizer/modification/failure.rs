@@ -9,8 +9,6 @@ use crate::secret::SecretFailure;
 pub(super) enum Failure {
     #[error("VAC {0:?} does not exist.")]
     NoClass(String),
-    #[error("VAC {class:?} is of CSI driver {of:?}, and the volume of {driver:?}.")]
-    ForeignClass { class: String, of: String, driver: String },
     #[error("mark PVC {claim:?} as modify volume failed, errored with: {source}")]
     Mark { claim: String, source: ApiFailure },
     #[error(

@@ -5,7 +5,7 @@ use wharf_cluster::{
 };
 use wharf_reconcile::Handle;
 
-use super::decide::wished;
+use super::{Verdict, decide::wished};
 use crate::resizer::{
     Shared,
     reasons::{Reaction, replaced},
@@ -54,13 +54,16 @@ impl Shared {
         }
     }
 
-    /// A class may have been asked for before it was there. It never changes.
+    /// A class may have been asked for before it was there. It never changes, but one that was deleted and created again
+    /// under its name may suit the driver although the first did not.
     fn class_changed(&self, change: &Change<'_, VolumeAttributesClass>, queue: &Handle<Key>) {
         if change.old.is_some() || change.new.is_none() {
             return;
         }
         for claim in self.claims.store().all() {
             if wished(&claim) == &**change.key && self.is_modification_due(&claim) {
+                let verdict = Verdict { infeasible: None, ..self.changes.of(&claim) };
+                self.note(&claim, verdict);
                 queue.renew(claim.metadata.key().into());
             }
         }

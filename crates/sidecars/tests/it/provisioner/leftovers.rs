@@ -28,5 +28,17 @@ async fn a_volume_that_nobody_asks_for_is_reported_and_stays() {
     assert!(text.contains("csi_provisioner_leftover_volumes 1"), "{text}");
     assert!(text.contains("csi_provisioner_unknown_volumes 1"), "{text}");
     assert_eq!(volumes.made().len(), 3);
+    let asked = volumes.max_entries_asked();
+    assert!(asked.iter().all(|entries| *entries > 0), "{asked:?}");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_driver_is_not_asked_for_its_volumes_unless_a_flag_says_so() {
+    let Some(mut bench) = Bench::new("prov-quiet", &[rpc::Type::ListVolumes]).await else { return };
+    bench.bound().await;
+    // The comparison, where it is on, begins with the work.
+    assert_eq!(bench.driver.volumes().lists(), 0);
+    assert!(bench.options.leftovers.is_zero());
     bench.stop().await;
 }

@@ -1,10 +1,14 @@
+use std::time::Duration;
+
+use http::Method;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use wharf_proto::csi::{Topology, TopologyRequirement};
 
 use super::bench::{Bench, CLAIMS, SELECTED_NODE, deleted, made};
 use crate::driver::Answer;
-use crate::stage::VOLUMES;
+use crate::stage::{NODES, VOLUMES};
 
 /// Zones of a requirement: what is required, and what is preferred.
 fn zones(requirement: Option<TopologyRequirement>) -> (String, String) {
@@ -124,5 +128,94 @@ async fn a_provisioner_of_one_node_leaves_the_others_alone() {
     let identity = "storage.kubernetes.io/csiProvisionerIdentity";
     let identity = volume["spec"]["csi"]["volumeAttributes"][identity].as_str().unwrap();
     assert!(identity.ends_with("-prov-node.csi.test-prov-node-1"), "{identity}");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn topology_keys_of_a_node_wake_only_claims_that_were_refused_for_topology() {
+    const CLAIMS_THAT_FAILED: usize = 50;
+    let Some(mut bench) = Bench::new("prov-storm", &[]).await else { return };
+    bench.options.backoff.first = Duration::from_mins(5);
+    bench.driver.volumes().stand_at(&bench.zone_key(), "a");
+    bench.class(|_| {}).await;
+    bench.node("prov-storm-0", "a").await;
+    // The driver is not on this node yet: its CSINode does not name it.
+    let node = json!({ "metadata": { "name": "prov-storm-last" }, "spec": { "drivers": [] } });
+    bench.create(NODES, "CSINode", node).await;
+    let labels = json!({ bench.zone_key(): "a" });
+    let node = json!({ "metadata": { "name": "prov-storm-last", "labels": labels } });
+    bench.create("/api/v1/nodes", "Node", node).await;
+    for number in 0..CLAIMS_THAT_FAILED {
+        bench.driver.answer(Answer::Error(Status::internal("broken")));
+        bench.claim(|it| it["metadata"]["name"] = json!(format!("prov-storm-{number}"))).await;
+    }
+    bench.start();
+    bench.journal.wait_for(CLAIMS_THAT_FAILED).await;
+    let waiting = bench
+        .claim(|it| it["metadata"]["annotations"][SELECTED_NODE] = json!("prov-storm-last"))
+        .await;
+    let refused = "Warning ProvisioningFailed error generating accessibility requirements: \
+        no topology key found for node prov-storm-last";
+    bench.journal.event(refused).await;
+    for number in 1..20 {
+        bench.node(&format!("prov-storm-{number}"), "a").await;
+    }
+    let driver = json!({
+        "name": bench.options.driver, "nodeID": "last", "topologyKeys": [bench.zone_key()],
+    });
+    let drivers = json!({ "spec": { "drivers": [driver] } });
+    bench.patch_at(&format!("{NODES}/prov-storm-last"), drivers).await;
+    let [create, post] = made(&waiting);
+    bench.journal.line(&post).await;
+    let lines = bench.journal.lines();
+    assert_eq!(lines.len(), CLAIMS_THAT_FAILED + 2, "{lines:#?}");
+    assert_eq!(lines[CLAIMS_THAT_FAILED..], [create, post]);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_picked_while_the_claim_waits_is_where_its_volume_is_made() {
+    let Some(mut bench) = Bench::new("prov-waits", &[]).await else { return };
+    bench.options.topology.strict = true;
+    bench.driver.volumes().stand_at(&bench.zone_key(), "b");
+    bench.node("prov-waits-1", "a").await;
+    bench.node("prov-waits-2", "b").await;
+    let secret = json!({ "metadata": { "name": bench.name }, "stringData": { "key": "hush" } });
+    bench.create("/api/v1/namespaces/default/secrets", "Secret", secret).await;
+    bench
+        .class(|it| {
+            it["volumeBindingMode"] = json!("WaitForFirstConsumer");
+            it["parameters"] = json!({
+                "csi.storage.k8s.io/provisioner-secret-name": "prov-waits",
+                "csi.storage.k8s.io/provisioner-secret-namespace": "default",
+            });
+        })
+        .await;
+    let barrier_class =
+        |it: &mut serde_json::Value| it["metadata"]["name"] = json!("waits-barrier");
+    bench.class(barrier_class).await;
+    let pass = CancellationToken::new();
+    bench.journal.hold(Method::GET, "secrets/prov-waits", pass.clone());
+    let name = bench
+        .claim(|it| it["metadata"]["annotations"][SELECTED_NODE] = json!("prov-waits-1"))
+        .await;
+    bench.start();
+    bench.journal.held().await;
+    bench.patch(CLAIMS, picked("prov-waits-2")).await;
+    // A volume for this claim shows that the provisioner knows of the other node.
+    let barrier = bench
+        .claim(|it| {
+            it["metadata"]["name"] = json!("waits-barrier");
+            it["spec"]["storageClassName"] = json!("waits-barrier");
+        })
+        .await;
+    bench.journal.expect(made(&barrier)).await;
+    bench.journal.clear();
+    pass.cancel();
+    let read = || "GET namespaces/default/secrets/prov-waits".to_owned();
+    let [create, post] = made(&name);
+    bench.journal.expect([read(), read(), create, post]).await;
+    let asked = bench.driver.volumes().last_asked().accessibility_requirements;
+    assert_eq!(zones(asked), ("b".to_owned(), "b".to_owned()));
     bench.stop().await;
 }

@@ -24,6 +24,7 @@ pub(crate) struct Volumes {
     capacity_errors: Mutex<VecDeque<Status>>,
     capacities_asked: Mutex<Vec<GetCapacityRequest>>,
     lists: watch::Sender<usize>,
+    max_entries: Mutex<Vec<i32>>,
     list_errors: Mutex<VecDeque<Status>>,
 }
 
@@ -99,7 +100,13 @@ impl Volumes {
         self.list_errors.lock().unwrap().push_back(status);
     }
 
-    pub(crate) fn listed(&self) -> Result<(), Status> {
+    /// How many volumes were asked for at once, for each page.
+    pub(crate) fn max_entries_asked(&self) -> Vec<i32> {
+        self.max_entries.lock().unwrap().clone()
+    }
+
+    pub(crate) fn listed(&self, max_entries: i32) -> Result<(), Status> {
+        self.max_entries.lock().unwrap().push(max_entries);
         self.lists.send_modify(|lists| *lists += 1);
         self.list_errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
     }

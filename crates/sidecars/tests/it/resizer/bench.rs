@@ -38,6 +38,8 @@ pub(crate) struct Bench {
     events: Journal,
     pub(crate) driver: Driver,
     pub(crate) options: ResizerOptions,
+    /// Whether the caches leave out objects of other drivers, as those of a sidecar do.
+    pub(crate) one_driver: bool,
     folder: TempDir,
     stop: CancellationToken,
     tasks: JoinSet<()>,
@@ -72,6 +74,7 @@ impl Bench {
             journal,
             events: Journal::new(),
             options,
+            one_driver: false,
             folder: tempfile::tempdir().unwrap(),
             stop: CancellationToken::new(),
             tasks: JoinSet::new(),
@@ -107,7 +110,10 @@ impl Bench {
         let component = format!("external-resizer {}", self.options.driver);
         let sink = self.events.client(&self.admin, Some(role::RESIZER));
         let (events, writer) = Events::new(EventRecorder::new(sink, component, ""));
-        let caches = Caches::of_all_drivers();
+        let caches = match self.one_driver {
+            true => Caches::of(&self.options.driver),
+            false => Caches::of_all_drivers(),
+        };
         let options = DriverOptions { hold: true, timeout, ..DriverOptions::default() };
         let driver = wharf_csi::Driver::new(socket, options);
         driver.connected(DEADLINE).await.unwrap();
@@ -291,8 +297,12 @@ impl Bench {
 
     /// A merge patch by someone else.
     pub(crate) async fn patch(&self, path: &str, patch: Value) {
-        let request = Request::patch(format!("{path}/{}", self.name))
-            .header("content-type", "application/merge-patch+json");
+        self.patch_at(&format!("{path}/{}", self.name), patch).await;
+    }
+
+    /// The same for an object of another name, or for a part of one.
+    pub(crate) async fn patch_at(&self, path: &str, patch: Value) {
+        let request = Request::patch(path).header("content-type", "application/merge-patch+json");
         self.write(request, &patch).await;
     }
 
@@ -302,13 +312,15 @@ impl Bench {
     }
 
     async fn patch_status_of(&self, name: &str, status: Value) {
-        let request = Request::patch(format!("{CLAIMS}/{name}/status"))
-            .header("content-type", "application/merge-patch+json");
-        self.write(request, &json!({ "status": status })).await;
+        self.patch_at(&format!("{CLAIMS}/{name}/status"), json!({ "status": status })).await;
     }
 
     pub(crate) async fn delete(&self, path: &str) {
-        let request = Request::delete(format!("{path}/{}", self.name)).body(Vec::new()).unwrap();
+        self.delete_at(&format!("{path}/{}", self.name)).await;
+    }
+
+    pub(crate) async fn delete_at(&self, path: &str) {
+        let request = Request::delete(path).body(Vec::new()).unwrap();
         self.admin.request::<Value>(request).await.unwrap();
     }
 

@@ -26,7 +26,12 @@ pub(super) async fn class(bench: &Bench, suffix: &str) {
 }
 
 /// A claim that asks for the class, and what `change` makes of its volume.
-async fn claim(bench: &Bench, suffix: &str, change: impl FnOnce(&mut Value), status: Value) {
+pub(super) async fn claim(
+    bench: &Bench,
+    suffix: &str,
+    change: impl FnOnce(&mut Value),
+    status: Value,
+) {
     let class = json!(format!("{}-{suffix}", bench.name));
     let wish = |it: &mut Value| it["spec"]["volumeAttributesClassName"] = class.clone();
     let other = |it: &mut Value| {
@@ -165,50 +170,6 @@ async fn the_driver_is_told_names_and_secrets() {
         "csi.storage.k8s.io/pv/name",
     ];
     assert_eq!(names.map(told), ["modify-fields", "default", "modify-fields"]);
-    bench.stop().await;
-}
-
-#[tokio::test]
-async fn a_class_that_is_not_there_is_waited_for() {
-    let Some(mut bench) = modifier("modify-pending").await else { return };
-    claim(&bench, "gold", |_| {}, json!({})).await;
-    bench.start().await;
-    let pending = bench.claim_line(&json!({
-        "metadata": { "resourceVersion": "*" },
-        "status": { "modifyVolumeStatus": { "status": "Pending" } },
-    }));
-    let asked = "GET volumeattributesclasses/modify-pending-gold -> 404".to_owned();
-    bench.expect([pending, asked]).await;
-    bench
-        .first_events([("VolumeModifyFailed", "VAC \"modify-pending-gold\" does not exist.")])
-        .await;
-    bench.journal.clear();
-    class(&bench, "gold").await;
-    let lines = [
-        begin_line(&bench, "gold", true),
-        call_line(&bench, "gold"),
-        volume_line(&bench, "gold"),
-        complete_line(&bench, "gold", &["ModifyingVolume"]),
-    ];
-    bench.expect(lines).await;
-    bench.stop().await;
-}
-
-#[tokio::test]
-async fn a_class_of_another_driver_is_called_so() {
-    let Some(mut bench) = modifier("modify-foreign").await else { return };
-    let class = json!({
-        "metadata": { "name": "modify-foreign-gold" },
-        "driverName": "other.csi.test",
-        "parameters": { "tier": "gold" },
-    });
-    bench.create(CLASSES, "VolumeAttributesClass", class).await;
-    claim(&bench, "gold", |_| {}, json!({})).await;
-    bench.start().await;
-    let text = "VAC \"modify-foreign-gold\" is of CSI driver \"other.csi.test\", and the volume of \
-        \"modify-foreign.csi.test\".";
-    bench.first_events([("VolumeModifyFailed", text)]).await;
-    assert_eq!(bench.status().await["modifyVolumeStatus"]["status"], "Pending");
     bench.stop().await;
 }
 
