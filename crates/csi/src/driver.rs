@@ -1,6 +1,6 @@
 use std::{
     collections::BTreeMap,
-    fmt,
+    fmt::{self, Debug},
     future::Future,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -16,7 +16,7 @@ use wharf_proto::csi::{
 };
 use wharf_uds::{Channel, ChannelOptions, DialError, LinkState, RpcMetrics};
 
-use crate::{CALL_TIMEOUT, Calls, Capabilities, NodeCapabilities};
+use crate::{CALL_TIMEOUT, Calls, Capabilities, NodeCapabilities, payloads};
 
 /// Answers may carry thousands of volumes; gRPC's own limit of 4 MiB is not the protocol's.
 const MAX_MESSAGE: usize = 64 << 20;
@@ -211,16 +211,24 @@ impl Driver {
         message: Q,
     ) -> Result<A, Status>
     where
+        Q: Debug,
         F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
-        A: Send + 'static,
+        A: Debug + Send + 'static,
     {
-        let Some(calls) = &self.calls else { return self.call_here(what, send, message).await };
-        let request = wharf_uds::timed(message, self.timeout);
-        let call = wharf_uds::within(self.timeout, what, send(request));
-        calls.outlive(call).await.map(Response::into_inner)
+        payloads::call(what, &message);
+        let answer = match &self.calls {
+            Some(calls) => {
+                let request = wharf_uds::timed(message, self.timeout);
+                let call = wharf_uds::within(self.timeout, what, send(request));
+                calls.outlive(call).await.map(Response::into_inner)
+            }
+            None => self.call_here(what, send, message).await,
+        };
+        payloads::answer(what, &answer);
+        answer
     }
 
-    /// As [`Driver::call`], and ends with its caller.
+    /// As [`Driver::call`], and ends with its caller, who logs it.
     pub async fn call_here<Q, A, F>(
         &self,
         what: &'static str,
@@ -288,7 +296,7 @@ impl Driver {
     }
 }
 
-impl fmt::Debug for Driver {
+impl Debug for Driver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Driver").field("socket", &self.socket()).finish_non_exhaustive()
     }

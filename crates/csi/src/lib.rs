@@ -11,11 +11,13 @@ mod calls;
 mod capabilities;
 mod class;
 mod driver;
+mod payloads;
 
 pub use calls::Calls;
 pub use capabilities::{Capabilities, NodeCapabilities};
 pub use class::{ErrorClass, class};
 pub use driver::{Driver, DriverOptions, NodeInfo};
+pub use payloads::PAYLOADS;
 
 /// How long a call to a driver may take unless the caller says otherwise; the figure is kubelet's.
 pub const CALL_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(2);

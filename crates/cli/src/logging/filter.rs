@@ -6,6 +6,10 @@ use super::VModule;
 /// klog's verbosity for DEBUG.
 pub(super) const DEBUG: u32 = 4;
 
+/// klog's verbosity for calls to CSI drivers with what they carry, as upstream's sidecars have it, and the target of those.
+const PAYLOAD: u32 = 5;
+const PAYLOADS: &str = "wharf_csi::payloads";
+
 /// klog's verbosity for TRACE.
 pub(super) const TRACE: u32 = 6;
 
@@ -44,6 +48,7 @@ impl Filter {
         let needed = match *metadata.level() {
             Level::DEBUG if library => LIBRARY_DEBUG,
             Level::TRACE if library => return false,
+            Level::DEBUG if metadata.target() == PAYLOADS => PAYLOAD,
             Level::DEBUG => DEBUG,
             Level::TRACE => TRACE,
             _ => return true,

@@ -56,7 +56,8 @@ impl LoggingFlags {
             verbosity: flags.value(
                 "v",
                 Verbosity(0),
-                "Log verbosity: 4 and more shows debug lines, 6 and more all of wharf's, 8 and more \
+                "Log verbosity: 4 and more shows debug lines, 5 and more calls to the CSI driver with what \
+                 they carry but secrets, 6 and more all of wharf's, 8 and more \
                  debug lines of its libraries.",
             ),
             vmodule: flags.value(

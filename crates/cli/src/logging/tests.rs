@@ -156,12 +156,12 @@ fn verbosity_opens_levels() {
         (0, "", "we"),
         (3, "", "we"),
         (4, "", "wed"),
-        (5, "", "wed"),
-        (6, "", "wedt"),
-        (8, "", "wedtl"),
-        (10, "", "wedtl"),
+        (5, "", "wedp"),
+        (6, "", "wedpt"),
+        (8, "", "wedptl"),
+        (10, "", "wedptl"),
         (0, "tests=4", "wed"),
-        (0, "test?=6", "wedt"),
+        (0, "test?=6", "wedpt"),
         (4, "other=9", "wed"),
         (0, "other=9", "we"),
     ] {
@@ -171,6 +171,7 @@ fn verbosity_opens_levels() {
             warn!("w");
             error!("e");
             debug!("d");
+            debug!(target: "wharf_csi::payloads", "p");
             trace!("t");
             debug!(target: "h2::codec", "l");
             trace!(target: "h2::codec", "secret");

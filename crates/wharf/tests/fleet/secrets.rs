@@ -118,6 +118,15 @@ async fn keep(site: &Site, fleet: Vec<Sidecar>) {
         }
     }
     let (logs, refusal) = (logs(site), refusal(site));
+    for (_, rpcs) in USES {
+        for rpc in rpcs {
+            let method = format!("/csi.v1.Controller/{rpc}");
+            for text in ["GRPC call", "GRPC response"] {
+                let is_told = |line: &str| line.contains(text) && line.contains(&method);
+                assert!(logs.lines().any(is_told), "{text} of {rpc} is not in the log");
+            }
+        }
+    }
     assert!(logs.contains(&refusal) && objects.contains(&refusal), "nothing is told of errors");
     for text in [objects, logs] {
         for word in WORDS {

@@ -1,0 +1,105 @@
+//! Calls as the log shows them to authors of drivers, under upstream's words. Secrets are left out by the messages themselves.
+
+use std::fmt::{self, Debug, Write};
+
+use tonic::Status;
+use wharf_uds::code_name;
+
+/// The target of these lines, which a log shows from `-v=5` on.
+pub const PAYLOADS: &str = "wharf_csi::payloads";
+
+/// What a line shows of a message at the most: a list of volumes may be large.
+const MOST: usize = 8 << 10;
+
+pub(crate) fn call<Q: Debug>(rpc: &str, request: &Q) {
+    tracing::debug!(target: PAYLOADS, method = %Method(rpc), request = %Capped(request), "GRPC call");
+}
+
+pub(crate) fn answer<A: Debug>(rpc: &str, answer: &Result<A, Status>) {
+    match answer {
+        Ok(answer) => {
+            tracing::debug!(target: PAYLOADS, method = %Method(rpc), response = %Capped(answer), "GRPC response");
+        }
+        Err(status) => {
+            let (code, text) = (code_name(status.code()), status.message());
+            tracing::debug!(
+                target: PAYLOADS,
+                method = %Method(rpc),
+                err = format!("rpc error: code = {code} desc = {text}"),
+                "GRPC response"
+            );
+        }
+    }
+}
+
+/// The path of an RPC.
+struct Method<'a>(&'a str);
+
+impl fmt::Display for Method<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let service = match self.0 {
+            "GetPluginInfo" | "GetPluginCapabilities" | "Probe" => "Identity",
+            rpc if rpc.starts_with("Node") => "Node",
+            rpc if rpc.contains("Group") => "GroupController",
+            _ => "Controller",
+        };
+        write!(out, "/csi.v1.{service}/{}", self.0)
+    }
+}
+
+/// A message, cut where it gets too long.
+struct Capped<'a, T>(&'a T);
+
+impl<T: Debug> fmt::Display for Capped<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cap = Cap { out, left: MOST };
+        match write!(cap, "{:?}", self.0) {
+            Err(_) if cap.left == 0 => out.write_str(" …"),
+            written => written,
+        }
+    }
+}
+
+struct Cap<'a, 'b> {
+    out: &'a mut fmt::Formatter<'b>,
+    left: usize,
+}
+
+impl Write for Cap<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = text.floor_char_boundary(self.left);
+        self.out.write_str(&text[..end])?;
+        if end < text.len() {
+            self.left = 0;
+            return Err(fmt::Error);
+        }
+        self.left -= end;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_cut_where_it_gets_too_long() {
+        assert_eq!(Capped(&"a").to_string(), "\"a\"");
+        let shown = Capped(&"é".repeat(MOST)).to_string();
+        assert!(shown.starts_with("\"éé") && shown.ends_with("é …"), "{shown}");
+        assert!(shown.len() <= MOST + " …".len());
+        assert!(Capped(&vec!["ab"; MOST]).to_string().len() <= MOST + " …".len());
+    }
+
+    #[test]
+    fn methods_have_their_paths() {
+        for (rpc, path) in [
+            ("Probe", "/csi.v1.Identity/Probe"),
+            ("CreateVolume", "/csi.v1.Controller/CreateVolume"),
+            ("NodeGetInfo", "/csi.v1.Node/NodeGetInfo"),
+            ("CreateVolumeGroupSnapshot", "/csi.v1.GroupController/CreateVolumeGroupSnapshot"),
+        ] {
+            assert_eq!(Method(rpc).to_string(), path);
+        }
+    }
+}
