@@ -18,10 +18,15 @@ use crate::{
     unserved,
 };
 
-struct Flags {
+/// Flags about who is probed, and the port of the answers.
+pub(crate) struct ProbeFlags {
     csi_address: Flag<String>,
     probe_timeout: Flag<Duration>,
     health_port: Flag<String>,
+}
+
+struct Flags {
+    probe: ProbeFlags,
     http_endpoint: Flag<String>,
     metrics_address: Flag<String>,
     metrics_path: Flag<String>,
@@ -29,9 +34,17 @@ struct Flags {
     logging: LoggingFlags,
 }
 
-impl Flags {
-    fn register(set: &mut FlagSet) -> Self {
-        let flags = Self {
+/// A driver that is probed whenever an address is asked.
+#[derive(Clone)]
+pub(crate) struct Probe {
+    socket: PathBuf,
+    timeout: Duration,
+    address: String,
+}
+
+impl ProbeFlags {
+    pub(crate) fn register(set: &mut FlagSet) -> Self {
+        Self {
             csi_address: set.string(
                 "csi-address",
                 "/run/csi/socket",
@@ -43,6 +56,64 @@ impl Flags {
                 "How long one probe of the driver may take.",
             ),
             health_port: set.string("health-port", "9808", "Port for /healthz on all addresses."),
+        }
+    }
+
+    /// Answers on the health port.
+    pub(crate) fn probe(&self, parsed: &Parsed) -> Result<Probe, FlagError> {
+        let socket = wharf_uds::socket_of(parsed.get::<String>(&self.csi_address))
+            .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))?;
+        let port = parsed.get(&self.health_port);
+        if port.parse::<u16>().is_err() {
+            return Err(parsed.usage_error(format_args!(
+                "--health-port: {port:?} is no port, expected 0 to 65535"
+            )));
+        }
+        Ok(Probe { socket, timeout: *parsed.get(&self.probe_timeout), address: format!(":{port}") })
+    }
+}
+
+impl Probe {
+    /// Waits until the driver has said its name, and gives the metrics of its calls; `None` when it is told to stop before.
+    ///
+    /// Ports open only then: a kubelet that finds them closed knows that the driver has not started.
+    pub(crate) async fn find(
+        &self,
+        calls: &RpcMetrics,
+        stop: &CancellationToken,
+    ) -> Option<RpcMetrics> {
+        let name = stop.run_until_cancelled(liveness::driver_name(&self.socket, None)).await?;
+        info!(driver = %name, "CSI driver answers");
+        Some(calls.for_driver(&name))
+    }
+
+    /// Answers until it is told to stop, and serves on the same address what `admin` has.
+    pub(crate) async fn serve(
+        self,
+        calls: RpcMetrics,
+        admin: Admin,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let Self { socket, timeout, address } = self;
+        let health = admin.check("/healthz", move || {
+            let (socket, calls) = (socket.clone(), calls.clone());
+            async move {
+                let checked = liveness::check(&socket, timeout, Some(calls)).await;
+                checked.map_err(|text| {
+                    warn!(err = %text, "health check failed");
+                    CheckFailure::new(500, text)
+                })
+            }
+        });
+        health.bind(&address).await?.serve(stop).await;
+        Ok(())
+    }
+}
+
+impl Flags {
+    fn register(set: &mut FlagSet) -> Self {
+        let flags = Self {
+            probe: ProbeFlags::register(set),
             http_endpoint: set.string(
                 "http-endpoint",
                 "",
@@ -66,39 +137,32 @@ impl Flags {
 
 /// What to serve where.
 struct Plan {
-    socket: PathBuf,
-    timeout: Duration,
-    health: String,
+    probe: Probe,
     metrics: Option<String>,
     metrics_path: String,
 }
 
 impl Plan {
     fn new(flags: &Flags, parsed: &Parsed) -> Result<Self, FlagError> {
-        exclusive(parsed, &[&flags.http_endpoint, &flags.health_port])?;
+        exclusive(parsed, &[&flags.http_endpoint, &flags.probe.health_port])?;
         exclusive(parsed, &[&flags.http_endpoint, &flags.metrics_address])?;
-        let socket = wharf_uds::socket_of(parsed.get::<String>(&flags.csi_address))
-            .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))?;
         let metrics_path = parsed.get(&flags.metrics_path).clone();
         if !metrics_path.starts_with('/') || metrics_path == "/healthz" {
             return Err(parsed.usage_error(format_args!(
                 "--metrics-path: {metrics_path:?} must begin with / and must not be /healthz"
             )));
         }
-        let port = parsed.get(&flags.health_port);
-        if port.parse::<u16>().is_err() {
-            return Err(parsed.usage_error(format_args!(
-                "--health-port: {port:?} is no port, expected 0 to 65535"
-            )));
-        }
+        let mut probe = flags.probe.probe(parsed)?;
         let given =
             |flag: &Flag<String>| Some(parsed.get(flag).clone()).filter(|text| !text.is_empty());
-        let (health, metrics) = match given(&flags.http_endpoint) {
-            Some(endpoint) => (endpoint.clone(), Some(endpoint)),
-            None => (format!(":{port}"), given(&flags.metrics_address)),
+        let metrics = match given(&flags.http_endpoint) {
+            Some(endpoint) => {
+                probe.address.clone_from(&endpoint);
+                Some(endpoint)
+            }
+            None => given(&flags.metrics_address),
         };
-        let timeout = *parsed.get(&flags.probe_timeout);
-        Ok(Self { socket, timeout, health, metrics, metrics_path })
+        Ok(Self { probe, metrics, metrics_path })
     }
 }
 
@@ -127,40 +191,22 @@ pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
 async fn serve(plan: Plan, stop: CancellationToken) -> anyhow::Result<ExitCode> {
     let mut registry = Registry::default();
     process_metrics(&mut registry);
-    let metrics = RpcMetrics::register(&mut registry);
-    let registry = Arc::new(registry);
-
-    // The port opens only then: a kubelet that finds it closed knows that the driver has not started.
-    let asking = liveness::driver_name(&plan.socket, None);
-    let Some(name) = stop.run_until_cancelled(asking).await else {
-        return Ok(ExitCode::SUCCESS);
-    };
-    info!(driver = %name, "CSI driver answers");
-    let metrics = metrics.for_driver(&name);
-    let (socket, timeout) = (plan.socket, plan.timeout);
-    let mut health = Admin::new().check("/healthz", move || {
-        let (socket, metrics) = (socket.clone(), metrics.clone());
-        async move {
-            let checked = liveness::check(&socket, timeout, Some(metrics)).await;
-            checked.map_err(|text| {
-                warn!(err = %text, "health check failed");
-                CheckFailure::new(500, text)
-            })
-        }
-    });
+    let calls = RpcMetrics::register(&mut registry);
+    let Plan { probe, metrics: address, metrics_path } = plan;
+    let Some(calls) = probe.find(&calls, &stop).await else { return Ok(ExitCode::SUCCESS) };
+    let metrics = Admin::new().metrics(&metrics_path, Arc::new(registry));
     let mut serving = JoinSet::new();
-    match plan.metrics {
-        Some(address) if address == plan.health => {
-            health = health.metrics(&plan.metrics_path, registry);
-        }
+    let admin = match address {
+        Some(address) if address == probe.address => metrics,
         Some(address) => {
-            let only_metrics =
-                Admin::new().flag("metrics-address").metrics(&plan.metrics_path, registry);
-            serving.spawn(only_metrics.bind(&address).await?.serve(stop.clone()));
+            let metrics = metrics.flag("metrics-address").bind(&address).await?;
+            serving.spawn(metrics.serve(stop.clone()));
+            Admin::new()
         }
-        None => {}
-    }
-    serving.spawn(health.bind(&plan.health).await?.serve(stop));
+        None => Admin::new(),
+    };
+    let outcome = probe.serve(calls, admin, stop.clone()).await;
+    stop.cancel();
     serving.join_all().await;
-    Ok(ExitCode::SUCCESS)
+    outcome.map(|()| ExitCode::SUCCESS)
 }

@@ -37,6 +37,7 @@ impl Personality {
             "csi-snapshotter" | "external-snapshotter" => Some(Self::Snapshotter),
             "snapshot-controller" => Some(Self::SnapshotController),
             "csi-provisioner" | "external-provisioner" => Some(Self::Provisioner),
+            "csi-sidecars" => Some(Self::Sidecars),
             _ => None,
         }
     }

@@ -21,11 +21,16 @@ use crate::{
 /// The mode that older manifests run in an exec probe; it has nothing to do any more.
 const PROBE_MODE: &str = "kubelet-registration-probe";
 
-struct Flags {
+/// Flags about what is registered, and where.
+pub(crate) struct RegistrationFlags {
     csi_address: Flag<String>,
     kubelet_registration_path: Flag<String>,
     plugin_registration_path: Flag<String>,
     timeout: Flag<Duration>,
+}
+
+struct Flags {
+    registration: RegistrationFlags,
     http_endpoint: Flag<String>,
     health_port: Flag<i64>,
     mode: Flag<String>,
@@ -34,9 +39,9 @@ struct Flags {
     logging: LoggingFlags,
 }
 
-impl Flags {
-    fn register(set: &mut FlagSet) -> Self {
-        let flags = Self {
+impl RegistrationFlags {
+    pub(crate) fn register(set: &mut FlagSet) -> Self {
+        Self {
             csi_address: set.string(
                 "csi-address",
                 "/run/csi/socket",
@@ -57,6 +62,27 @@ impl Flags {
                 Duration::from_secs(1),
                 "How long the CSI driver may take to say its name.",
             ),
+        }
+    }
+
+    pub(crate) fn options(&self, parsed: &Parsed) -> Result<RegistrarOptions, FlagError> {
+        let csi_address = wharf_uds::socket_of(parsed.get::<String>(&self.csi_address))
+            .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))?;
+        Ok(RegistrarOptions {
+            csi_address,
+            kubelet_registration_path: required(parsed, &self.kubelet_registration_path)?
+                .to_owned(),
+            registration_folder: PathBuf::from(parsed.get(&self.plugin_registration_path)),
+            timeout: *parsed.get(&self.timeout),
+            metrics: None,
+        })
+    }
+}
+
+impl Flags {
+    fn register(set: &mut FlagSet) -> Self {
+        let flags = Self {
+            registration: RegistrationFlags::register(set),
             http_endpoint: set.string(
                 "http-endpoint",
                 "",
@@ -156,16 +182,7 @@ impl Plan {
             "" => (port > 0).then(|| format!(":{port}")),
             endpoint => Some(endpoint.to_owned()),
         };
-        let csi_address = wharf_uds::socket_of(parsed.get::<String>(&flags.csi_address))
-            .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))?;
-        let options = RegistrarOptions {
-            csi_address,
-            kubelet_registration_path: required(parsed, &flags.kubelet_registration_path)?
-                .to_owned(),
-            registration_folder: PathBuf::from(parsed.get(&flags.plugin_registration_path)),
-            timeout: *parsed.get(&flags.timeout),
-            metrics: None,
-        };
+        let options = flags.registration.options(parsed)?;
         Ok(Self { options, http, pprof: *parsed.get(&flags.enable_pprof) })
     }
 }

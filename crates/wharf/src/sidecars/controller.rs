@@ -8,6 +8,7 @@ use wharf_cluster::Permissions;
 use wharf_csi::Calls;
 use wharf_reconcile::WorkqueueMetrics;
 use wharf_sidecars::Caches;
+use wharf_uds::RpcMetrics;
 
 use super::driver::Connected;
 
@@ -84,7 +85,8 @@ pub(super) trait Source: Sized {
     /// Whom they work for.
     type Found: Served;
 
-    fn new(options: Self::Options, registry: &mut Registry) -> Self;
+    /// Calls to it are counted in `calls`.
+    fn new(options: Self::Options, calls: RpcMetrics) -> Self;
 
     /// Waits until it is there.
     async fn connect(&self) -> anyhow::Result<Self::Found>;
@@ -140,7 +142,7 @@ impl Source for WholeCluster {
     type Options = ();
     type Found = ();
 
-    fn new((): (), _: &mut Registry) -> Self {
+    fn new((): (), _: RpcMetrics) -> Self {
         Self
     }
 

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
-use prometheus_client::registry::Registry;
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -72,8 +71,8 @@ impl Source for DriverSource {
     type Options = DriverOptions;
     type Found = Connected;
 
-    fn new(options: DriverOptions, registry: &mut Registry) -> Self {
-        Self { options, metrics: RpcMetrics::register(registry) }
+    fn new(options: DriverOptions, metrics: RpcMetrics) -> Self {
+        Self { options, metrics }
     }
 
     /// Waits for the socket for 30 s, then for the driver to be ready, and asks it.
@@ -312,6 +311,7 @@ fn refused(call: &'static str) -> impl Fn(Status) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use prometheus_client::registry::Registry;
     use tokio::time::Instant;
     use wharf_proto::csi::{ProbeRequest, Topology};
     use wharf_testkit::csi_driver::{Answer, DriverScript, ScriptedDriver};
@@ -321,7 +321,7 @@ mod tests {
     fn source(socket: PathBuf) -> DriverSource {
         let node = NodeFacts { place: true, capabilities: true };
         let options = DriverOptions { socket, timeout: Duration::from_secs(15), node };
-        DriverSource::new(options, &mut Registry::default())
+        DriverSource::new(options, RpcMetrics::register(&mut Registry::default()))
     }
 
     #[tokio::test(start_paused = true)]

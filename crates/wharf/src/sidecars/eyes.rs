@@ -44,11 +44,11 @@ impl<For: Served> Eyes<For> {
         eyes
     }
 
-    /// Work begins for this driver, with these caches.
-    pub(super) fn begin(&self, served: &For, caches: &Caches) {
+    /// Work begins for this driver, with these caches; without any where nothing asks the API.
+    pub(super) fn begin(&self, served: &For, caches: Option<&Caches>) {
         let mut seen = self.seen();
         seen.served = Some(served.clone());
-        seen.caches = Some(caches.clone());
+        seen.caches = caches.cloned();
     }
 
     /// A controller failed, and rests before it is begun again.

@@ -9,7 +9,8 @@ use super::{
     controller::{MakeController, WholeCluster},
     driver::{DriverSource, NodeFacts},
     flags::{CommonFlags, WHOLE},
-    shell::{Part, Personality, start},
+    node::{LIVENESS, LivenessFlags, NodePart, ProcessFlags, REGISTRAR, RegistrarFlags},
+    shell::{Part, Personality, Plan, start, start_node},
 };
 use crate::running::usage;
 
@@ -26,15 +27,24 @@ struct Joint {
     resizer: Resizer,
     snapshotter: Snapshotter,
     snapshot_controller: SnapshotController,
+    registrar: RegistrarFlags,
+    liveness: LivenessFlags,
 }
 
 /// Controllers that serve one driver: `*`.
 const OF_DRIVER: [&str; 4] = [Attacher::NAME, Provisioner::NAME, Resizer::NAME, Snapshotter::NAME];
 
-/// Names of all controllers that can be joined, in the order in which they are joined. snapshot-controller serves the whole
-/// cluster, which needs one of it and not one beside each driver: it runs only when it is named.
-const NAMES: [&str; 5] =
-    [Attacher::NAME, Provisioner::NAME, Resizer::NAME, Snapshotter::NAME, SnapshotController::NAME];
+/// Names of all that can be joined, in the order in which they are joined. snapshot-controller serves the whole cluster, which
+/// needs one of it and not one beside each driver, and the last two serve a node: they run only when they are named.
+const NAMES: [&str; 7] = [
+    Attacher::NAME,
+    Provisioner::NAME,
+    Resizer::NAME,
+    Snapshotter::NAME,
+    SnapshotController::NAME,
+    REGISTRAR,
+    LIVENESS,
+];
 
 pub(super) fn main(name: &str, args: Vec<String>) -> ExitCode {
     let joint = Joint::new(name);
@@ -44,18 +54,26 @@ pub(super) fn main(name: &str, args: Vec<String>) -> ExitCode {
 impl Joint {
     fn new(command: &str) -> Self {
         fn join<P: Personality>(flags: &mut JointFlags, command: &str) -> P {
-            let mut set = FlagSet::new(command, P::ABOUT);
-            let personality = P::register(&mut set);
-            flags.join(P::NAME, set);
-            personality
+            join_set(flags, command, P::NAME, P::register)
+        }
+        fn join_set<T>(
+            flags: &mut JointFlags,
+            command: &str,
+            name: &'static str,
+            register: fn(&mut FlagSet) -> T,
+        ) -> T {
+            let mut set = FlagSet::new(command, "");
+            let registered = register(&mut set);
+            flags.join(name, set);
+            registered
         }
         let mut own = FlagSet::new(command, ABOUT);
         let controllers = own.string_list(
             "controllers",
             vec!["*".to_owned()],
             format!(
-                "Which to run: names, or * for {}; -name leaves one out. snapshot-controller serves the whole cluster and runs \
-                 only when it is named: one for each cluster.",
+                "Which to run: names, or * for {}; -name leaves one out. Only when named run snapshot-controller, of which a \
+                 cluster needs one, and {REGISTRAR} and {LIVENESS}, which need no Kubernetes API, beside the driver on each node.",
                 OF_DRIVER.join(", ")
             ),
         );
@@ -69,6 +87,8 @@ impl Joint {
             resizer: join(&mut flags, command),
             snapshotter: join(&mut flags, command),
             snapshot_controller: join(&mut flags, command),
+            registrar: join_set(&mut flags, command, REGISTRAR, RegistrarFlags::register),
+            liveness: join_set(&mut flags, command, LIVENESS, LivenessFlags::register),
             flags,
         }
     }
@@ -79,14 +99,30 @@ impl Joint {
         let parsed = line.parse(&chosen)?;
         let lines: Vec<(&str, &Parsed)> = chosen.iter().copied().zip(&parsed).collect();
         let Some(&(first, process)) = lines.first() else { return Ok(ExitCode::SUCCESS) };
-        let common = self.common(first);
-        Ok(match lines.as_slice() {
-            [(SnapshotController::NAME, _)] => start(name, common, process, || {
+        let node = || self.node_parts(&lines);
+        Ok(match (first, self.common(first)) {
+            (_, None) => start_node(name, self.node_process(first), process, node),
+            (SnapshotController::NAME, Some(common)) => start(name, common, process, || {
                 let part: Part<WholeCluster> = self.snapshot_controller.part(process)?;
-                Ok(vec![part])
+                Ok(Plan { parts: vec![part], node: node()? })
             }),
-            lines => start(name, common, process, || self.parts(lines)),
+            (_, Some(common)) => start(name, common, process, || {
+                Ok(Plan { parts: self.parts(&lines)?, node: node()? })
+            }),
         })
+    }
+
+    fn node_parts(&self, lines: &[(&str, &Parsed)]) -> Result<Vec<NodePart>, FlagError> {
+        let part = |(name, parsed): &(&str, &Parsed)| match *name {
+            REGISTRAR => Some(self.registrar.part(parsed)),
+            LIVENESS => Some(self.liveness.part(parsed)),
+            _ => None,
+        };
+        lines.iter().filter_map(part).collect()
+    }
+
+    fn node_process(&self, name: &str) -> &ProcessFlags {
+        if name == REGISTRAR { &self.registrar.process } else { &self.liveness.process }
     }
 
     /// The names of those that were asked for.
@@ -150,13 +186,15 @@ impl Joint {
         Ok(parts)
     }
 
-    fn common(&self, name: &str) -> &CommonFlags {
+    /// The flags that all controllers have; `None` for what needs no API.
+    fn common(&self, name: &str) -> Option<&CommonFlags> {
         match name {
-            Attacher::NAME => self.attacher.common(),
-            Provisioner::NAME => self.provisioner.common(),
-            Resizer::NAME => self.resizer.common(),
-            Snapshotter::NAME => self.snapshotter.common(),
-            _ => self.snapshot_controller.common(),
+            Attacher::NAME => Some(self.attacher.common()),
+            Provisioner::NAME => Some(self.provisioner.common()),
+            Resizer::NAME => Some(self.resizer.common()),
+            Snapshotter::NAME => Some(self.snapshotter.common()),
+            SnapshotController::NAME => Some(self.snapshot_controller.common()),
+            _ => None,
         }
     }
 }
@@ -205,7 +243,8 @@ mod tests {
     #[test]
     fn controllers_are_chosen_by_name() {
         assert_eq!(chosen("*").unwrap(), OF_DRIVER);
-        assert_eq!(chosen("*,snapshot-controller").unwrap(), NAMES);
+        assert_eq!(chosen("*,snapshot-controller").unwrap(), NAMES[..5]);
+        assert_eq!(chosen("registrar,liveness").unwrap(), [REGISTRAR, LIVENESS]);
         assert_eq!(chosen("resizer, attacher").unwrap(), ["attacher", "resizer"]);
         assert_eq!(chosen("*,-snapshot-controller").unwrap(), OF_DRIVER);
         assert!(chosen("atacher").unwrap_err().contains("there is no \"atacher\""));
@@ -217,12 +256,13 @@ mod tests {
         let joint = Joint::new("wharf sidecars");
         let args = ["--timeout=20s", "--snapshotter-timeout=2m", "--csi-address=/x/csi.sock"];
         let line = joint.flags.read(args.map(str::to_owned).to_vec()).unwrap();
-        let parsed = line.parse(&NAMES).unwrap();
-        let lines: Vec<(&str, &Parsed)> = NAMES.into_iter().zip(&parsed).collect();
+        let controllers = &NAMES[..5];
+        let parsed = line.parse(controllers).unwrap();
+        let lines: Vec<(&str, &Parsed)> = controllers.iter().copied().zip(&parsed).collect();
         let parts = joint.parts(&lines).unwrap();
         let found: Vec<(&str, u64)> =
             parts.iter().map(|part| (part.name, part.source.timeout.as_secs())).collect();
         let wanted = [20, 20, 20, 120, 20];
-        assert_eq!(found, NAMES.into_iter().zip(wanted).collect::<Vec<_>>());
+        assert_eq!(found, controllers.iter().copied().zip(wanted).collect::<Vec<_>>());
     }
 }

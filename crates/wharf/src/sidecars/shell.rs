@@ -6,18 +6,21 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{Instrument, info, info_span};
 use wharf_cli::{
-    Admin, BoundAdmin, CheckFailure, Dialect, FlagError, FlagSet, Parsed, process_metrics,
+    Admin, BoundAdmin, CheckFailure, Dialect, Flag, FlagError, FlagSet, LoggingFlags, Parsed,
+    process_metrics,
 };
 use wharf_cluster::{Access, ElectionHealth, ElectionMetrics, Throttle};
 use wharf_reconcile::WorkqueueMetrics;
+use wharf_uds::RpcMetrics;
 
 use super::{
     controller::{BesideDriver, MakeController, Served, Source, Timed, WholeCluster},
     driver::{Connected, DriverOptions, DriverSource},
     eyes::Eyes,
     flags::{Common, CommonFlags, ELECTION_HEALTH, Http},
+    node::{NodePart, ProcessFlags},
     shift::{Candidacy, End, Post, Shift},
 };
 use crate::{
@@ -104,9 +107,18 @@ pub(super) fn main<P: Personality>(name: &str, args: Vec<String>) -> ExitCode {
     let mut set = FlagSet::new(name, P::ABOUT).dialect(P::DIALECT);
     let flags = P::register(&mut set);
     match set.parse(args) {
-        Ok(parsed) => start(name, flags.common(), &parsed, || Ok(vec![flags.part(&parsed)?])),
+        Ok(parsed) => {
+            let plan = || Ok(Plan { parts: vec![flags.part(&parsed)?], node: Vec::new() });
+            start(name, flags.common(), &parsed, plan)
+        }
         Err(error) => usage(&error),
     }
+}
+
+/// What is to run in a process.
+pub(super) struct Plan<S: Source> {
+    pub(super) parts: Vec<Part<S>>,
+    pub(super) node: Vec<NodePart>,
 }
 
 /// Runs what `plan` makes of a command line, whose flags of the process are these.
@@ -114,36 +126,88 @@ pub(super) fn start<S: Source>(
     name: &str,
     common: &CommonFlags,
     parsed: &Parsed,
-    plan: impl FnOnce() -> Result<Vec<Part<S>>, FlagError>,
+    plan: impl FnOnce() -> Result<Plan<S>, FlagError>,
 ) -> ExitCode {
-    if *parsed.get(&common.version) {
+    let (version, logging) = (&common.version, &common.logging);
+    start_logged(name, version, logging, parsed, plan, |plan, stop| serve(plan, stop))
+}
+
+/// Runs parts that need no API in one process, whose flags these are.
+pub(super) fn start_node(
+    name: &str,
+    process: &ProcessFlags,
+    parsed: &Parsed,
+    plan: impl FnOnce() -> Result<Vec<NodePart>, FlagError>,
+) -> ExitCode {
+    let (version, logging) = (&process.version, &process.logging);
+    let http = parsed.get(&process.http_endpoint).clone();
+    start_logged(name, version, logging, parsed, plan, |parts, stop| serve_node(parts, http, stop))
+}
+
+fn start_logged<P, F>(
+    name: &str,
+    version: &Flag<bool>,
+    logging: &LoggingFlags,
+    parsed: &Parsed,
+    plan: impl FnOnce() -> Result<P, FlagError>,
+    serve: impl FnOnce(P, CancellationToken) -> F,
+) -> ExitCode
+where
+    F: Future<Output = anyhow::Result<ExitCode>>,
+{
+    if *parsed.get(version) {
         return print_version(name);
     }
-    let parts = match plan() {
-        Ok(parts) => parts,
+    let plan = match plan() {
+        Ok(plan) => plan,
         Err(error) => return usage(&error),
     };
-    let _guard = match common.logging.init(parsed) {
+    let _guard = match logging.init(parsed) {
         Ok(guard) => guard,
         Err(error) => return usage(&parsed.usage_error(error)),
     };
     info!(version = env!("CARGO_PKG_VERSION"), "starting");
-    run(Threads::One, |stop| serve(parts, stop))
+    run(Threads::One, |stop| serve(plan, stop))
+}
+
+/// Runs parts that need no API until the process is told to stop.
+async fn serve_node(
+    parts: Vec<NodePart>,
+    http: String,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    let mut registry = Registry::default();
+    process_metrics(&mut registry);
+    let calls = RpcMetrics::register(&mut registry);
+    let names: Vec<_> = parts.iter().map(NodePart::name).collect();
+    let eyes: Eyes<()> = Eyes::register(&mut registry, &names);
+    eyes.begin(&(), None);
+    let mut serving = JoinSet::new();
+    if !http.is_empty() {
+        let (flag, metrics_path) = ("http-endpoint", "/metrics".to_owned());
+        let http = Http { address: http, flag, metrics_path, health: false };
+        let admin = endpoint(&http, registry, Vec::new(), eyes.clone(), &parts).await?;
+        serving.spawn(admin.serve(stop.clone()));
+    }
+    for part in parts {
+        serving.spawn(part.run(calls.clone(), eyes.clone(), stop.clone()));
+    }
+    serving.join_all().await;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs controllers in one process until it is told to stop. What they share is said by the first.
-async fn serve<S: Source>(
-    parts: Vec<Part<S>>,
-    stop: CancellationToken,
-) -> anyhow::Result<ExitCode> {
+async fn serve<S: Source>(plan: Plan<S>, stop: CancellationToken) -> anyhow::Result<ExitCode> {
+    let Plan { parts, node } = plan;
     let Some(first) = parts.first() else { return Ok(ExitCode::SUCCESS) };
     let mut registry = Registry::default();
     process_metrics(&mut registry);
     let elections = ElectionMetrics::register(&mut registry);
     let queues = WorkqueueMetrics::register(&mut registry);
-    let names: Vec<_> = parts.iter().map(|part| part.name).collect();
-    let eyes = Eyes::register(&mut registry, &names);
-    let source = S::new(first.source.clone(), &mut registry);
+    let calls = RpcMetrics::register(&mut registry);
+    let names = parts.iter().map(|part| part.name).chain(node.iter().map(NodePart::name));
+    let eyes = Eyes::register(&mut registry, &names.collect::<Vec<_>>());
+    let source = S::new(first.source.clone(), calls.clone());
     let http = first.common.http.clone();
     let said = parts.iter().map(|part| part.common.access.clone());
     // Not every controller has every flag about it.
@@ -181,7 +245,12 @@ async fn serve<S: Source>(
     let mut serving = JoinSet::new();
     serving.spawn(give_back_at_rest(stop.clone()));
     if let Some(http) = &http {
-        serving.spawn(endpoint(http, registry, healths, eyes.clone()).await?.serve(stop.clone()));
+        let admin = endpoint(http, registry, healths, eyes.clone(), &node).await?;
+        serving.spawn(admin.serve(stop.clone()));
+    }
+    for part in node {
+        let span = info_span!("controller", controller = part.name());
+        serving.spawn(part.run(calls.clone(), eyes.clone(), stop.clone()).instrument(span));
     }
     let Some(found) = stop.run_until_cancelled(source.connect()).await else {
         return Ok(ExitCode::SUCCESS);
@@ -205,6 +274,7 @@ async fn endpoint<For: Served>(
     registry: Registry,
     elections: Vec<ElectionHealth>,
     eyes: Eyes<For>,
+    node: &[NodePart],
 ) -> anyhow::Result<BoundAdmin> {
     let mut admin = Admin::new().flag(http.flag).metrics(&http.metrics_path, Arc::new(registry));
     admin = admin.check("/readyz", move || {
@@ -220,6 +290,7 @@ async fn endpoint<For: Served>(
             async move { checked.map_err(failure) }
         });
     }
+    admin = node.iter().fold(admin, |admin, part| part.show(admin));
     let bound = admin.bind(&http.address).await?;
     info!(address = %bound.local_addr(), path = %http.metrics_path, "serving metrics");
     Ok(bound)

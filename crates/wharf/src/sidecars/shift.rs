@@ -90,7 +90,7 @@ impl<S: Source> Shift<S> {
         let told = stop.child_token();
         let scopes: Vec<Scope> = self.posts.iter().map(|post| post.controller.scope()).collect();
         let caches = Scope::caches(&scopes, S::driver(found));
-        self.eyes.begin(found, &caches);
+        self.eyes.begin(found, Some(&caches));
         let alone = self.posts.len() == 1;
         let mut working = JoinSet::new();
         for post in &self.posts {
@@ -212,7 +212,6 @@ impl<For: Served> Post<For> {
         }
     }
 
-    /// Runs the controller until it is told to stop, again if it panicked. Dropping this ends the controller, too.
     async fn supervise(
         &self,
         caches: &Caches,
@@ -220,9 +219,7 @@ impl<For: Served> Post<For> {
         stop: CancellationToken,
         alone: bool,
     ) -> anyhow::Result<()> {
-        let mut rest = FIRST_REST;
-        loop {
-            let began = Instant::now();
+        let begin = || {
             let cluster = Cluster {
                 client: self.client.clone(),
                 caches: caches.clone(),
@@ -230,31 +227,51 @@ impl<For: Served> Post<For> {
             };
             let (controller, found, told) =
                 (Arc::clone(&self.controller), found.clone(), stop.clone());
-            let mut task = JoinSet::new();
-            task.spawn(async move { controller.run(cluster, found, told).await }.in_current_span());
-            self.eyes.works(self.name);
-            let failure = match task.join_next().await {
-                Some(Err(panic)) => {
-                    error!(err = %panic, "the controller panicked, beginning again");
-                    panic.to_string()
-                }
-                Some(Ok(Err(failure))) if !alone => {
-                    let failure = with_causes(failure.as_ref());
-                    error!(err = %failure, again_in = ?rest, "the controller failed");
-                    failure
-                }
-                Some(Ok(outcome)) => return outcome,
-                None => return Ok(()),
-            };
-            self.eyes.failed(self.name, failure);
-            if began.elapsed() > LONGEST_REST {
-                rest = FIRST_REST;
+            async move { controller.run(cluster, found, told).await }
+        };
+        supervise(self.name, &self.eyes, &stop, alone, begin).await
+    }
+}
+
+/// Runs work until it is told to stop, again after a pause if it panicked or failed. Work that is `alone` in its process ends
+/// with its error instead. Dropping this ends the work, too.
+pub(super) async fn supervise<For: Served, F>(
+    name: &'static str,
+    eyes: &Eyes<For>,
+    stop: &CancellationToken,
+    alone: bool,
+    mut begin: impl FnMut() -> F,
+) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let mut rest = FIRST_REST;
+    loop {
+        let began = Instant::now();
+        let mut task = JoinSet::new();
+        task.spawn(begin().in_current_span());
+        eyes.works(name);
+        let failure = match task.join_next().await {
+            Some(Err(panic)) => {
+                error!(err = %panic, "the controller panicked, beginning again");
+                panic.to_string()
             }
-            if stop.run_until_cancelled(sleep(rest)).await.is_none() {
-                return Ok(());
+            Some(Ok(Err(failure))) if !alone => {
+                let failure = with_causes(failure.as_ref());
+                error!(err = %failure, again_in = ?rest, "the controller failed");
+                failure
             }
-            rest = (rest * 2).min(LONGEST_REST);
+            Some(Ok(outcome)) => return outcome,
+            None => return Ok(()),
+        };
+        eyes.failed(name, failure);
+        if began.elapsed() > LONGEST_REST {
+            rest = FIRST_REST;
         }
+        if stop.run_until_cancelled(sleep(rest)).await.is_none() {
+            return Ok(());
+        }
+        rest = (rest * 2).min(LONGEST_REST);
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use wharf_testkit::cluster::Cluster;
 use wharf_testkit::process::{Process, wait_for};
 
-use crate::support::{Bench, PATIENCE, exists, free_port, get, wharf};
+use crate::support::{Bench, DRIVER as DEMO, PATIENCE, exists, free_port, get, ok, wharf};
 
 const DRIVER: &str = "local.csi.wharf";
 const NODE: &str = "node-a";
@@ -95,6 +95,55 @@ fn what_serves_the_cluster_is_not_run_on_each_node() {
         let said = said(accepted);
         assert!(said.contains("kubeconfig /nonexistent"), "{said}");
     }
+}
+
+#[tokio::test]
+async fn a_node_needs_one_process_beside_its_driver() -> Result<()> {
+    let bench = Bench::new();
+    let driver = bench.driver().await;
+    let (_manager, _) = bench.manager().await;
+    let (socket, registry) = (bench.path("csi.sock"), bench.path("registry"));
+    let (port, address) = (free_port(), format!("127.0.0.1:{}", free_port()));
+    let flags = [
+        "--controllers=registrar,liveness".to_owned(),
+        format!("--csi-address={}", socket.display()),
+        format!("--kubelet-registration-path={}", socket.display()),
+        format!("--plugin-registration-path={}", registry.display()),
+        format!("--liveness-health-port={port}"),
+        format!("--http-endpoint={address}"),
+    ];
+    let mut command = Command::new(bench.called("csi-sidecars"));
+    // No kubeconfig, and no pod: nothing of it asks the API.
+    let mut node = Process::start("node", command.args(&flags), bench.folder.path())?;
+    let registered = || async { bench.ls(&[]).contains(DEMO).then_some(()) };
+    node.ready(PATIENCE, "registration", registered).await?;
+    for url in [
+        format!("http://127.0.0.1:{port}/healthz"),
+        format!("http://{address}/healthz"),
+        format!("http://{address}/readyz"),
+    ] {
+        node.ready(PATIENCE, &url, || ok(url.clone())).await?;
+    }
+    let (_, metrics) = get(&format!("http://{address}/metrics"));
+    for name in ["registrar", "liveness"] {
+        let line = format!("wharf_sidecars_controller_restarts_total{{controller=\"{name}\"}} 0");
+        assert!(metrics.contains(&line), "no {line} in\n{metrics}");
+    }
+    assert!(metrics.contains("csi_sidecar_operations_seconds_count"), "{metrics}");
+    driver.stop(PATIENCE).await?;
+    let url = format!("http://127.0.0.1:{port}/healthz");
+    node.ready(PATIENCE, "failed health", || async { (get(&url).0 == 500).then_some(()) }).await?;
+    assert!(node.stop(PATIENCE).await?.success());
+    assert!(!bench.registration_socket().exists(), "the registration socket is left");
+    Ok(())
+}
+
+#[test]
+fn a_registrar_among_others_needs_the_driver_s_path() {
+    let output = wharf(&["sidecars", "--controllers=registrar"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--kubelet-registration-path"), "{said}");
 }
 
 #[tokio::test]
