@@ -30,9 +30,10 @@ pub enum ConnectError {
     /// The URL of the API server is none.
     #[error("{0:?} is no URL of an API server: expected one such as https://10.0.0.1:6443")]
     Server(String),
-    /// The kubeconfig wants the API server to be reached in a way that there is not here.
+    /// The API server is to be reached through a proxy of a kind that is not known here.
     #[error(
-        "proxy-url {0} in the kubeconfig: the API server is reached without a proxy only; remove it, or give another kubeconfig"
+        "proxy {0} of proxy-url in the kubeconfig, HTTPS_PROXY or HTTP_PROXY: expected a URL such as http://proxy:3128 or \
+         socks5://proxy:1080"
     )]
     Proxy(String),
     /// The kubeconfig expects a server of a name that is none.
@@ -129,7 +130,24 @@ async fn from_file(path: &Path) -> Result<Config, ConnectError> {
         |source| ConnectError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
     let file = Kubeconfig::read_from(path).map_err(unusable)?;
     let options = KubeConfigOptions::default();
-    Config::from_custom_kubeconfig(file, &options).await.map_err(unusable)
+    let proxy = proxy_url(&file, &options).map_err(unusable)?;
+    let mut config = Config::from_custom_kubeconfig(file, &options).await.map_err(unusable)?;
+    config.proxy_url = proxy;
+    Ok(config)
+}
+
+/// The proxy that a kubeconfig names itself: the client would mix it with the environment's, and leave `NO_PROXY` out.
+fn proxy_url(
+    file: &Kubeconfig,
+    options: &KubeConfigOptions,
+) -> Result<Option<Uri>, KubeconfigError> {
+    let name = options.context.as_ref().or(file.current_context.as_ref());
+    let context = file.contexts.iter().find(|it| Some(&it.name) == name);
+    let cluster = context.and_then(|it| it.context.as_ref()).map(|it| &it.cluster);
+    let cluster = file.clusters.iter().find(|it| Some(&it.name) == cluster);
+    let url = cluster.and_then(|it| it.cluster.as_ref()?.proxy_url.clone());
+    let url = url.filter(|url| !url.is_empty());
+    url.map(|url| url.parse().map_err(KubeconfigError::ParseProxyUrl)).transpose()
 }
 
 #[cfg(test)]
@@ -182,8 +200,6 @@ mod tests {
             let Err(error) = client(&config) else { panic!("it was taken") };
             error.to_string()
         };
-        let error = config(|it| it.proxy_url = Some("http://proxy:3128/".parse().unwrap()));
-        assert!(error.starts_with("proxy-url http://proxy:3128/ in the kubeconfig"), "{error}");
         let error = config(|it| it.tls_server_name = Some("no name".to_owned()));
         assert!(error.starts_with("tls-server-name \"no name\" in the kubeconfig"), "{error}");
     }

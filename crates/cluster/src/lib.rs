@@ -15,6 +15,7 @@ mod pages;
 mod patch;
 mod patience;
 mod permissions;
+mod proxy;
 mod store;
 mod throttle;
 mod transport;

@@ -22,7 +22,10 @@ use kube::{
 use tokio::{sync::Semaphore, time::timeout};
 use tower::{BoxError, ServiceBuilder, ServiceExt, service_fn, util::BoxService};
 
-use crate::ConnectError;
+use crate::{
+    ConnectError,
+    proxy::{self, Proxy, Way},
+};
 
 /// Of a connection, its handshake included.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -46,11 +49,9 @@ pub(crate) type Transport = BoxService<Request<Body>, Response<Incoming>, BoxErr
 
 /// The way to the API server of `config`.
 pub(crate) fn transport(config: &Config) -> Result<Transport, ConnectError> {
-    if let Some(proxy) = &config.proxy_url {
-        return Err(ConnectError::Proxy(proxy.to_string()));
-    }
-    let watches = client(config, Carries::Watches)?;
-    let requests = client(config, Carries::Requests)?;
+    let proxy = proxy::find(config)?;
+    let watches = client(config, proxy.as_ref(), Carries::Watches)?;
+    let requests = client(config, proxy.as_ref(), Carries::Requests)?;
     let free = Arc::new(Semaphore::new(REQUESTS));
     let send = service_fn(move |request: Request<Body>| {
         let (watches, requests, free) = (watches.clone(), requests.clone(), free.clone());
@@ -82,9 +83,13 @@ enum Carries {
     Requests,
 }
 
-type Connector = TimeoutConnector<HttpsConnector<HttpConnector>>;
+type Connector = TimeoutConnector<HttpsConnector<Way>>;
 
-fn client(config: &Config, carries: Carries) -> Result<Client<Connector, Body>, ConnectError> {
+fn client(
+    config: &Config,
+    proxy: Option<&Proxy>,
+    carries: Carries,
+) -> Result<Client<Connector, Body>, ConnectError> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -92,6 +97,7 @@ fn client(config: &Config, carries: Carries) -> Result<Client<Connector, Body>, 
     tcp.set_keepalive(Some(IDLE));
     tcp.set_keepalive_interval(Some(PING));
     tcp.set_tcp_user_timeout(Some(IDLE + PING));
+    let way = Way::new(tcp, proxy);
     let tls = HttpsConnectorBuilder::new();
     let mut tls = tls.with_tls_config(config.rustls_client_config()?).https_or_http();
     if let Some(name) = &config.tls_server_name {
@@ -100,8 +106,8 @@ fn client(config: &Config, carries: Carries) -> Result<Client<Connector, Body>, 
         tls = tls.with_server_name_resolver(FixedServerNameResolver::new(resolved));
     }
     let mut connector = TimeoutConnector::new(match carries {
-        Carries::Watches => tls.enable_all_versions().wrap_connector(tcp),
-        Carries::Requests => tls.enable_http1().wrap_connector(tcp),
+        Carries::Watches => tls.enable_all_versions().wrap_connector(way),
+        Carries::Requests => tls.enable_http1().wrap_connector(way),
     });
     connector.set_connect_timeout(Some(CONNECT));
     Ok(Builder::new(TokioExecutor::new())
