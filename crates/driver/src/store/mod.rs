@@ -6,6 +6,7 @@
 
 mod ballast;
 mod draft;
+mod folder;
 mod state;
 mod totals;
 mod writer;

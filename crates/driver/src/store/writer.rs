@@ -1,5 +1,8 @@
 //! The thread that owns the state file.
 
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -12,8 +15,8 @@ use wharf_mount::heap;
 use super::StoreError;
 use super::ballast::Ballast;
 use super::draft::Draft;
+use super::folder::Folder;
 use super::state::{Record, State};
-use crate::private;
 use crate::record::{Group, Node, Snapshot, Volume};
 
 /// The records are in memory: redb needs little.
@@ -28,7 +31,10 @@ pub(super) type Job = Box<dyn FnOnce(&mut Draft<'_>) -> Answer + Send>;
 type Answer = Box<dyn FnOnce(Result<(), StoreError>)>;
 
 pub(super) struct Writer {
+    /// For people; files are opened in the folder.
     path: PathBuf,
+    name: OsString,
+    folder: Folder,
     /// Absent while the file cannot be opened again after a failed write.
     database: Option<Database>,
     ballast: Ballast,
@@ -39,14 +45,15 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn open(path: &Path, ballast: &Path) -> Result<Self, StoreError> {
-        let database = open(path)?;
+        let (folder, name) = Folder::of(path)?;
+        let database = open(path, folder.create(&name))?;
         let state = load(&database).map_err(|error| StoreError::Unreadable {
             path: path.to_owned(),
             reason: error.to_string(),
         })?;
-        let ballast = Ballast::new(ballast);
-        let failures = Arc::default();
-        Ok(Self { path: path.to_owned(), database: Some(database), ballast, state, failures })
+        let ballast = Ballast::new(&folder, ballast.file_name().unwrap_or_default().to_owned());
+        let (path, failures) = (path.to_owned(), Arc::default());
+        Ok(Self { path, name, folder, database: Some(database), ballast, state, failures })
     }
 
     pub(super) fn failures(&self) -> Arc<AtomicU64> {
@@ -92,7 +99,7 @@ impl Writer {
     fn commit(&mut self, draft: &Draft<'_>) -> Result<(), StoreError> {
         let first = match self.try_commit(draft) {
             Ok(()) => {
-                self.ballast.restore();
+                self.ballast.restore(&self.folder);
                 return Ok(());
             }
             Err(error) => error,
@@ -100,7 +107,7 @@ impl Writer {
         self.failures.fetch_add(1, Ordering::Relaxed);
         // redb refuses every write after a failed one until the file is opened again.
         self.database = None;
-        let released = self.ballast.release();
+        let released = self.ballast.release(&self.folder);
         tracing::warn!(error = %first, ballast_released = released, "a commit failed and is tried once more");
         self.try_commit(draft).map_err(|error| {
             tracing::error!(%error, "a commit failed and was taken back");
@@ -112,7 +119,8 @@ impl Writer {
     fn try_commit(&mut self, draft: &Draft<'_>) -> Result<(), redb::Error> {
         let database = match &mut self.database {
             Some(database) => database,
-            none => none.insert(create(&self.path)?),
+            // A file that is gone is not made anew: it would be without the records.
+            none => none.insert(database(self.folder.open(&self.name))?),
         };
         let transaction = database.begin_write()?;
         draft.persist(&transaction)?;
@@ -120,15 +128,14 @@ impl Writer {
     }
 }
 
-fn open(path: &Path) -> Result<Database, StoreError> {
-    create(path).map_err(|error| match error {
+fn open(path: &Path, file: io::Result<File>) -> Result<Database, StoreError> {
+    database(file).map_err(|error| match error {
         DatabaseError::DatabaseAlreadyOpen => StoreError::Busy { path: path.to_owned() },
         error => StoreError::Unreadable { path: path.to_owned(), reason: error.to_string() },
     })
 }
 
-fn create(path: &Path) -> Result<Database, DatabaseError> {
-    let file = private::options().read(true).write(true).create(true).truncate(false).open(path);
+fn database(file: io::Result<File>) -> Result<Database, DatabaseError> {
     let file = file.map_err(|error| DatabaseError::Storage(StorageError::Io(error)))?;
     Database::builder().set_cache_size(CACHE).create_file(file)
 }

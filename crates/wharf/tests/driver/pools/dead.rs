@@ -14,8 +14,13 @@ use crate::running::PATIENCE;
 
 /// Mounts XFS where the pool will be.
 fn mount_xfs(bench: &Bench) {
-    let (disk, pool) = (bench.path("disk"), bench.pool());
-    std::fs::create_dir(&pool).unwrap();
+    std::fs::create_dir(bench.pool()).unwrap();
+    mount_new_disk(bench, "disk");
+}
+
+/// Mounts a new XFS where the pool is.
+fn mount_new_disk(bench: &Bench, name: &str) {
+    let (disk, pool) = (bench.path(name), bench.pool());
     std::fs::File::create(&disk).unwrap().set_len(512 * MIB).unwrap();
     for (program, arguments) in [("mkfs.xfs", &["-q"][..]), ("mount", &["-o", "loop"])] {
         let mut command = Command::new(program);
@@ -78,4 +83,38 @@ async fn volumes_on_a_dead_disk_are_taken_from_their_pods_and_other_pools_work_o
         driver.delete(&usage.id).await.unwrap();
     }
     driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_written_to_a_disk_that_takes_the_place_of_a_dead_one() {
+    if needs(&["mkfs.xfs", "xfs_io"]).is_none() {
+        return;
+    }
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    mount_xfs(&bench);
+    let driver = bench.start().await;
+    let made = driver.create(volume("a", SIZE, mounted(""))).await.unwrap();
+    let usage = Usage::new(&bench, "a", &made.volume_id, mounted(""));
+    driver.bring_up(&usage).await.unwrap();
+    kill_disk(&bench).await;
+    driver.take_down(&usage).await.unwrap();
+    let create = driver.create(volume("b", SIZE, mounted(""))).await.map(drop);
+    refused("a new volume", create, Code::Unavailable);
+
+    // Its folder is the driver's for as long as it serves the pool, although nothing can be written any more.
+    let status = Command::new("umount").arg(bench.pool()).status().unwrap();
+    assert!(!status.success(), "the pool's disk was taken from under the driver");
+    let status = Command::new("umount").arg("--lazy").arg(bench.pool()).status().unwrap();
+    assert!(status.success());
+    mount_new_disk(&bench, "other");
+    for _ in 0..2 {
+        let create = driver.create(volume("b", SIZE, mounted(""))).await.map(drop);
+        refused("a new volume", create, Code::Unavailable);
+        let delete = driver.delete(&usage.id).await.map(drop);
+        refused("the volume of the dead disk", delete, Code::Unavailable);
+    }
+    let files: Vec<_> = bench.pool().read_dir().unwrap().collect();
+    assert!(files.is_empty(), "{files:?} on a disk of somebody else");
+    driver.stop().await;
+    mount::unmount(&bench.pool()).unwrap();
 }
