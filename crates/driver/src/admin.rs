@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Error;
 use crate::inspect::{self, Finding, PoolUsage, Row};
 use crate::pool::Repaired;
-use crate::pools::{Pools, ServedPool};
+use crate::pools::{PoolState, Pools, ServedPool};
 use crate::private;
 use crate::store::State;
 
@@ -234,6 +234,8 @@ impl Pools {
                 continue;
             }
             let served = served.iter().find(|served| served.name == status.name);
+            // Another disk in its place has figures of its own.
+            let served = served.filter(|_| !matches!(status.state, PoolState::Absent(_)));
             let usage = served.map(|served| {
                 let account = served.pool.account()?;
                 let report = |state: &State| inspect::usage(account, state);

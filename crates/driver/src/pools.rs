@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use wharf_csi_sdk::fault::FaultPlan;
 
 pub use status::{PoolState, PoolStatus};
@@ -68,6 +68,32 @@ pub struct ServedPool {
     pub pool: Arc<Pool>,
     /// Its volumes on this node.
     pub node: Arc<NodeVolumes>,
+    /// How many calls work on it at once: a disk that hangs keeps no other pool waiting.
+    pub(crate) permits: Permits,
+}
+
+/// Calls that work on one pool at the same time; more wait.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    /// For calls that change something.
+    pub(crate) changes: Arc<Semaphore>,
+    /// For calls that only look.
+    pub(crate) looks: Arc<Semaphore>,
+    /// For questions whether the pool can be used.
+    pub(crate) health: Arc<Semaphore>,
+}
+
+impl Permits {
+    /// How many calls of a kind there may be at once.
+    pub(crate) const PARALLEL: usize = 64;
+}
+
+impl Default for Permits {
+    fn default() -> Self {
+        let [changes, looks, health] =
+            [Self::PARALLEL, Self::PARALLEL, 1].map(|count| Arc::new(Semaphore::new(count)));
+        Self { changes, looks, health }
+    }
 }
 
 /// The pools of a driver.

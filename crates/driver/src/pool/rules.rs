@@ -58,6 +58,15 @@ impl Rules {
             return Err(Error::BelowFloor { available, floor: account.floor });
         }
         if let Some(more) = wanted.thin {
+            // What is written to it would take the space of thick volumes that still share blocks.
+            if let Some(copy) = self.ground.to_unshare(state).first() {
+                return Err(Error::Pending(format!(
+                    "{} still shares blocks with a thick volume, and gets space for its own{}: nothing thin is created or \
+                     grown before; call again",
+                    copy.id,
+                    if copy.in_use { " once it is unstaged" } else { "" }
+                )));
+            }
             if account.below_thin_floor() {
                 return Err(Error::BelowThinFloor { available, floor: account.thin_floor });
             }

@@ -130,6 +130,13 @@ impl Pool {
         }
     }
 
+    /// Whether nothing thin may be created yet: what is written to it would take the space of thick volumes whose copies
+    /// have no space of their own.
+    pub fn thin_must_wait(&self) -> bool {
+        let ground = self.ground();
+        self.store.read(|state| !ground.to_unshare(state).is_empty())
+    }
+
     /// Whether a thick volume shares blocks with a copy that has none of its own yet, so that a write of it may need space.
     pub(crate) fn shares_blocks(&self, volume: &Volume) -> bool {
         let ground = self.ground();

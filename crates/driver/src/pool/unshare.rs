@@ -75,16 +75,15 @@ impl Pool {
         };
         let wait = resting.values().min().map(|until| until.duration_since(now));
         let idle = wait.map_or(UnshareStep::Idle, UnshareStep::Wait);
-        let (id, done) = if let Some(copy) = self.next_unsharing(&resting) {
+        // Space first, for all of them: nothing thin is created before. One in use has its turn when it is unstaged.
+        let shared = self.store.read(|state| self.ground().to_unshare(state));
+        let mut free = shared.into_iter().filter(|it| !it.in_use);
+        let (id, done) = if let Some(copy) = free.find(|it| !resting.contains_key(&it.id)) {
+            (copy.id.clone(), self.begin_unsharing(&copy))
+        } else if let Some(copy) = self.next_unsharing(&resting) {
             (copy.id.clone(), self.unshare_stretch(&copy))
         } else {
-            let shared = self.store.read(|state| self.ground().to_unshare(state));
-            // One in use has its turn when it is unstaged.
-            let mut free = shared.into_iter().filter(|it| !it.in_use);
-            match free.find(|it| !resting.contains_key(&it.id)) {
-                Some(copy) => (copy.id.clone(), self.begin_unsharing(&copy)),
-                None => return idle,
-            }
+            return idle;
         };
         UnshareStep::Moved(done.unwrap_or_else(|error| {
             tracing::warn!(id, %error, "failed to unshare a copy, retrying");

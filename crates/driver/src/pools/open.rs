@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Absence, Pools, PoolsOptions, ServedPool, Slot, SlotState};
+use super::{Absence, Permits, Pools, PoolsOptions, ServedPool, Slot, SlotState};
 use crate::{
     config::PoolConfig,
     error::Error,
@@ -150,7 +150,8 @@ impl Pools {
             );
         }
         self.link_admin_socket(&layout);
-        Ok(Arc::new(ServedPool { name: config.name.clone(), pool, node: Arc::new(node) }))
+        let (name, node) = (config.name.clone(), Arc::new(node));
+        Ok(Arc::new(ServedPool { name, pool, node, permits: Permits::default() }))
     }
 
     /// Whether a pool was drained by hand under another name.

@@ -79,10 +79,12 @@ impl Pools {
                         (note.map(|note| note.pool), PoolState::Absent(absence.reason.clone()))
                     }
                     SlotState::Served(served) => {
-                        let state = match (slot.leaving.is_some(), served.pool.settings().drain) {
-                            (true, _) => PoolState::Leaving,
-                            (false, true) => PoolState::Draining,
-                            (false, false) => PoolState::Served,
+                        let draining = served.pool.settings().drain;
+                        let state = match (served.pool.ensure_present(), slot.leaving.is_some()) {
+                            (Err(error), _) => PoolState::Absent(error.to_string()),
+                            (Ok(()), true) => PoolState::Leaving,
+                            (Ok(()), false) if draining => PoolState::Draining,
+                            (Ok(()), false) => PoolState::Served,
                         };
                         (Some(served.pool.id()), state)
                     }
@@ -114,12 +116,13 @@ impl Pools {
         slots.iter().map(|(name, slot)| (name.clone(), slot.served().is_some())).collect()
     }
 
-    /// Why a configured pool is not served, if one is not.
-    pub fn absent(&self) -> Option<String> {
+    /// Why configured pools are not served, for each that is not.
+    pub fn absences(&self) -> Vec<String> {
         let slots = self.slots();
-        slots.iter().find_map(|(name, slot)| match &slot.state {
+        let absences = slots.iter().filter_map(|(name, slot)| match &slot.state {
             SlotState::Absent(absence) => Some(absence.error(name).to_string()),
             SlotState::Served(_) => None,
-        })
+        });
+        absences.collect()
     }
 }

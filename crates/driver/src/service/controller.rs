@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::time::timeout;
 use wharf_csi_sdk::driver::{
     Attachments, CapacityReport, Existing, Expansion, Modification, VolumeHealth, VolumeList,
     VolumeLookup, Volumes,
@@ -24,10 +25,10 @@ use wharf_mount::{Filesystem, format};
 
 use super::class::{Class, refuse_unsupported, unsupported};
 use super::show::problem;
-use super::{DEFAULT_SIZE, Driver, GRANULARITY, SMALLEST, usage};
+use super::{DEFAULT_SIZE, Driver, GRANULARITY, HEALTH, SMALLEST, hangs, usage};
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::node::{Ailment, Applied, NodeVolumes};
+use crate::node::{Ailment, Applied, NodeVolumes, Severity};
 use crate::pool::{AttachLimit, Kind, NewVolume, Pool};
 use crate::pools::ServedPool;
 use crate::record::{self, Access, Attachment, Content, Source};
@@ -239,13 +240,20 @@ impl CapacityReport for Driver {
             let maximum_volume_size = Some(0);
             return Ok(AvailableCapacity { maximum_volume_size, ..Default::default() });
         }
-        let account = match self.looking(&served, |pool, _| pool.account()).await {
+        let look = |pool: &Pool, node: &NodeVolumes| match node.pool_health() {
+            Some(ailment) if ailment.severity >= Severity::Inaccessible => {
+                Err(Error::Unavailable(ailment.message))
+            }
+            _ => Ok((pool.account()?, pool.thin_must_wait())),
+        };
+        let (account, thin_must_wait) = match self.looking(&served, look).await {
             Err(Error::Unavailable(_)) => return Ok(AvailableCapacity::default()),
-            account => account?,
+            found => found?,
         };
         let whole_blocks = |bytes: u64| bytes / GRANULARITY * GRANULARITY;
         let largest = whole_blocks(match class.thin {
             _ if account.below_floor() => 0,
+            true if thin_must_wait => 0,
             true => account.thin_capacity(),
             false => account.capacity(),
         });
@@ -396,13 +404,19 @@ impl Driver {
         for served in self.pools.served() {
             let of_pool = found.iter().filter(|(pool, _)| Arc::ptr_eq(pool, &served));
             let volumes: Vec<_> = of_pool.map(|(_, volume)| volume.clone()).collect();
-            examined.extend(
-                self.looking(&served, move |_, node| {
-                    let ailments = node.examine_all(&volumes)?;
-                    Ok(volumes.into_iter().zip(ailments).collect::<Vec<_>>())
-                })
-                .await?,
-            );
+            let shown = volumes.clone();
+            let look = self.looking(&served, move |_, node| node.examine_all(&shown));
+            // Volumes of a pool whose disk is gone or hangs are known, and keep no other from the list.
+            let unreachable = |reason, message| {
+                let ailment = Ailment { severity: Severity::Inaccessible, reason, message };
+                vec![vec![ailment]; volumes.len()]
+            };
+            let ailments = match timeout(HEALTH, look).await {
+                Ok(Err(Error::Unavailable(text))) => unreachable("PoolMissing", text),
+                Ok(ailments) => ailments?,
+                Err(_) => unreachable("PoolHangs", hangs()),
+            };
+            examined.extend(volumes.into_iter().zip(ailments));
         }
         examined.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
         Ok(examined)

@@ -9,20 +9,21 @@ mod show;
 mod snapshots;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use wharf_csi_sdk::types::{Capability, Topology};
 
 use crate::error::Error;
-use crate::node::{NodeVolumes, Severity};
+use crate::node::{Ailment, NodeVolumes, Severity};
 use crate::pool::Pool;
-use crate::pools::{Pools, ServedPool};
+use crate::pools::{Permits, Pools, ServedPool};
 use crate::record::{Access, Usage};
 
-/// Calls that change something at the same time, and as many that only look; more wait.
-const PARALLEL: usize = 64;
-/// Questions whether the pool can be used, which depend on no other call.
-const READINESS: usize = 1;
+/// How long a disk may take to say whether its pool can be used.
+const HEALTH: Duration = Duration::from_secs(5);
 /// Images are whole blocks.
 const GRANULARITY: u64 = 4096;
 /// What a volume gets when nothing is asked for.
@@ -53,6 +54,11 @@ impl Identity {
     }
 }
 
+/// What is said of a pool whose disk does not answer.
+fn hangs() -> String {
+    format!("its disk gave no answer in {HEALTH:?}")
+}
+
 /// The driver, to be handed to the SDK.
 #[derive(Debug)]
 pub struct Driver {
@@ -60,32 +66,47 @@ pub struct Driver {
     pools: Arc<Pools>,
     /// Held while a volume is attached: the limit of a node holds for all pools together.
     attaching: tokio::sync::Mutex<()>,
-    disks: Arc<Semaphore>,
-    looks: Arc<Semaphore>,
-    readiness: Arc<Semaphore>,
+    /// For calls about volumes that no served pool knows.
+    orphans: Arc<Semaphore>,
 }
 
 impl Driver {
     /// A driver over its pools.
     pub fn new(identity: Identity, pools: Arc<Pools>) -> Self {
-        let [disks, looks, readiness] =
-            [PARALLEL, PARALLEL, READINESS].map(|count| Arc::new(Semaphore::new(count)));
-        Self { identity, pools, attaching: Default::default(), disks, looks, readiness }
+        let orphans = Arc::new(Semaphore::new(Permits::PARALLEL));
+        Self { identity, pools, attaching: Default::default(), orphans }
     }
 
-    /// Why a pool cannot be used now, if one cannot.
+    /// Why pools cannot be used now, a line for each that cannot.
     pub async fn pool_ailment(&self) -> Option<String> {
-        if let Some(reason) = self.pools.absent() {
-            return Some(reason);
-        }
-        for served in self.pools.served() {
-            let found = self.with(&self.readiness, &served, |_, node| Ok(node.pool_health()));
-            let found = found.await.ok().flatten();
-            if let Some(ailment) = found.filter(|it| it.severity >= Severity::Inaccessible) {
-                return Some(format!("pool {}: {}", served.name, ailment.message));
+        let mut lines = self.pools.absences();
+        for (pool, ailment) in self.pool_ailments().await {
+            if ailment.severity >= Severity::Inaccessible {
+                lines.push(format!("pool {pool}: {}", ailment.message));
             }
         }
-        None
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    /// What is wrong with each served pool. All are asked at once: one whose disk hangs keeps nobody waiting.
+    async fn pool_ailments(&self) -> Vec<(String, Ailment)> {
+        let ask = |served: Arc<ServedPool>| async move {
+            let look = |pool: &Pool, node: &NodeVolumes| {
+                pool.ensure_present()?;
+                Ok(node.pool_health())
+            };
+            let asked = timeout(HEALTH, self.with(&served.permits.health, &served, look)).await;
+            let unreachable = |reason, message| {
+                Some(Ailment { severity: Severity::Inaccessible, reason, message })
+            };
+            let ailment = match asked {
+                Ok(Ok(ailment)) => ailment,
+                Ok(Err(error)) => unreachable("PoolMissing", error.to_string()),
+                Err(_) => unreachable("PoolHangs", hangs()),
+            };
+            Some((served.name.clone(), ailment?))
+        };
+        join_all(self.pools.served().into_iter().map(ask)).await.into_iter().flatten().collect()
     }
 
     /// Runs a call that changes something, away from the event loop and not too many of them at once.
@@ -98,7 +119,7 @@ impl Driver {
             pool.ensure_present()?;
             work(pool, node)
         };
-        self.with(&self.disks, served, work).await
+        self.with(&served.permits.changes, served, work).await
     }
 
     /// Runs a call that undoes something, which is possible also where the pool's disk is gone.
@@ -107,7 +128,7 @@ impl Driver {
         served: &Arc<ServedPool>,
         work: impl FnOnce(&Pool, &NodeVolumes) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
-        self.with(&self.disks, served, work).await
+        self.with(&served.permits.changes, served, work).await
     }
 
     /// Runs a call that only looks: at a filesystem that hangs it may never end, and must not hold up those that unmount.
@@ -120,7 +141,7 @@ impl Driver {
             pool.ensure_present()?;
             work(pool, node)
         };
-        self.with(&self.looks, served, work).await
+        self.with(&served.permits.looks, served, work).await
     }
 
     async fn with<T: Send + 'static>(

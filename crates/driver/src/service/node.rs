@@ -179,24 +179,25 @@ impl NodeVolumeHealth for Driver {
 #[async_trait]
 impl StorageHealth for Driver {
     async fn health(&self, _: Secrets) -> Result<Vec<StorageProblem>, Failure> {
-        let absent = self.pools.absent().map(|message| StorageProblem {
-            status: StorageHealthStatus::Unreachable,
-            reason: "PoolMissing".to_owned(),
-            message,
-            concerns: None,
-        });
-        let mut problems: Vec<_> = absent.into_iter().collect();
-        for served in self.pools.served() {
-            let found = self.looking(&served, |_, node| Ok(node.pool_health())).await?;
-            problems.extend(found.map(|ailment| StorageProblem {
+        let mut problems = Vec::new();
+        for message in self.pools.absences() {
+            problems.push(StorageProblem {
+                status: StorageHealthStatus::Unreachable,
+                reason: "PoolMissing".to_owned(),
+                message,
+                concerns: None,
+            });
+        }
+        for (pool, ailment) in self.pool_ailments().await {
+            problems.push(StorageProblem {
                 status: match ailment.severity {
                     Severity::Degraded => StorageHealthStatus::Degraded,
                     Severity::Inaccessible | Severity::DataLoss => StorageHealthStatus::Unreachable,
                 },
                 reason: ailment.reason.to_owned(),
-                message: format!("pool {}: {}", served.name, ailment.message),
+                message: format!("pool {pool}: {}", ailment.message),
                 concerns: None,
-            }));
+            });
         }
         Ok(problems)
     }
@@ -227,7 +228,7 @@ impl Driver {
         &self,
         work: impl FnOnce(&Pools) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
-        let (permit, pools) = (self.disks.clone().acquire_owned().await, self.pools.clone());
+        let (permit, pools) = (self.orphans.clone().acquire_owned().await, self.pools.clone());
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             work(&pools)

@@ -23,7 +23,7 @@ fn driver(folder: &std::path::Path) -> Driver {
 
 /// Waits for a call that must not wait for others, whatever it answers.
 async fn answers<T>(what: &str, call: impl Future<Output = T>) -> T {
-    let answer = tokio::time::timeout(PATIENCE, call).await;
+    let answer = timeout(PATIENCE, call).await;
     answer.unwrap_or_else(|_| panic!("{what} waits for calls that hang"))
 }
 
@@ -51,7 +51,7 @@ async fn calls_that_look_and_hang_do_not_hold_up_those_that_change_or_readiness(
     let served = driver.pools.picked(None).expect("the pool");
     let (begun, all_begun) = mpsc::channel();
     let mut ends = Vec::new();
-    let hanging: Vec<_> = (0..PARALLEL)
+    let hanging: Vec<_> = (0..Permits::PARALLEL)
         .map(|_| {
             let (end, wait) = mpsc::channel::<()>();
             ends.push(end);
@@ -66,7 +66,7 @@ async fn calls_that_look_and_hang_do_not_hold_up_those_that_change_or_readiness(
         .collect();
     let others = async {
         tokio::task::block_in_place(|| {
-            for _ in 0..PARALLEL {
+            for _ in 0..Permits::PARALLEL {
                 all_begun.recv_timeout(PATIENCE).expect("all of them begin");
             }
         });
@@ -75,7 +75,7 @@ async fn calls_that_look_and_hang_do_not_hold_up_those_that_change_or_readiness(
         assert_eq!(answers("readyz", driver.pool_ailment()).await, None);
         ends.clear();
     };
-    let (ended, ()) = tokio::join!(futures_util::future::join_all(hanging), others);
+    let (ended, ()) = tokio::join!(join_all(hanging), others);
     assert!(ended.iter().all(Result::is_ok));
 }
 
@@ -83,8 +83,9 @@ async fn calls_that_look_and_hang_do_not_hold_up_those_that_change_or_readiness(
 async fn calls_that_change_and_hang_do_not_hold_up_those_that_look() {
     let folder = tempfile::tempdir().expect("a folder");
     let driver = driver(folder.path());
-    let all = u32::try_from(PARALLEL).expect("a small number");
-    let _changes = driver.disks.acquire_many(all).await.expect("never closed");
+    let all = u32::try_from(Permits::PARALLEL).expect("a small number");
+    let served = driver.pools.picked(None).expect("the pool");
+    let _changes = served.permits.changes.acquire_many(all).await.expect("never closed");
     answers("stats", Stats::stats(&driver, stats())).await.expect_err("no volume");
     answers("health", NodeVolumeHealth::health(&driver, health())).await.expect_err("no volume");
     answers("get health", VolumeHealth::get(&driver, "v".into())).await.expect_err("no volume");

@@ -50,7 +50,7 @@ fn settle(bench: &Bench) {
 }
 
 /// Writes blocks until an error, and gives that.
-fn fill(path: &Path) -> std::io::Error {
+pub(crate) fn fill(path: &Path) -> std::io::Error {
     let mut file = File::options().create(true).append(true).open(path).unwrap();
     let block = vec![0xff; usize::try_from(MIB).unwrap()];
     loop {
@@ -311,6 +311,7 @@ async fn a_pool_that_stopped_after_an_error_says_so_and_goes_on_once_it_is_mount
     assert!(status.message().contains("Read-only file system"), "{status}");
     assert_eq!(driver.storage_health().await.unwrap(), ["StorageUnreachable PoolReadOnly"]);
     assert_eq!(driver.list().await.unwrap(), std::slice::from_ref(&usage.id));
+    assert_eq!(driver.capacity().await.unwrap(), 0, "nothing can be created");
     driver.kill().await;
     bench.reboot();
 

@@ -3,6 +3,7 @@
 mod configured;
 mod copies;
 mod dead;
+mod hung;
 mod orphans;
 
 use std::fs;

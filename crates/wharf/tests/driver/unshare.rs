@@ -242,6 +242,58 @@ async fn what_was_shared_is_unshared_once_the_pool_allows_thin_volumes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_thin_is_created_before_all_copies_have_space_of_their_own() {
+    let Some(bench) = Bench::new(POOL) else { return };
+    let driver = bench.start().await;
+    let (mut sources, mut snapshots) = (Vec::new(), Vec::new());
+    for name in ["one", "two", "three", "four"] {
+        let usage = made(&bench, &driver, volume(name, 2 * DATA, block())).await;
+        driver.bring_up(&usage).await.unwrap();
+        write(&usage.target, &bytes(1, 2 * DATA));
+        snapshots.push(driver.snapshot(name, &usage.id).await.unwrap().snapshot_id);
+        sources.push(usage);
+    }
+    let (thick, thin_told) = (driver.capacity().await.unwrap(), [("thin", "true")]);
+    assert!(thick > 0);
+    driver.stop().await;
+
+    let driver = bench.start_with(&["--kinds", "thick,thin", "--thin-floor", "0"]).await;
+    let request = thin("thin", 2 * SIZE);
+    let taken = wait_for(PATIENCE, "a thin volume", async || {
+        let told = driver.capacity_of(&thin_told).await.unwrap().available_capacity;
+        match driver.create(request.clone()).await {
+            Ok(made) => Some(made.volume_id),
+            Err(status) => {
+                assert_eq!(status.code(), Code::Aborted, "{status}");
+                assert!(status.message().contains("shares blocks"), "{status}");
+                assert_eq!(told, 0, "capacity is told although nothing thin can be created");
+                None
+            }
+        }
+    });
+    let id = taken.await.unwrap();
+    let hungry = Usage::new(&bench, "thin", &id, block());
+    driver.bring_up(&hungry).await.unwrap();
+    let foreign = bench.images().join("foreign");
+    crate::full::fill(&foreign);
+    unshared(&bench).await;
+    for usage in &sources {
+        write(&usage.target, &bytes(2, 2 * DATA));
+        assert_eq!(checksum_of(&usage.target, 2 * DATA), checksum(&bytes(2, 2 * DATA)));
+    }
+    std::fs::remove_file(foreign).unwrap();
+    for usage in sources.into_iter().chain([hungry]) {
+        driver.take_down(&usage).await.unwrap();
+        driver.delete(&usage.id).await.unwrap();
+    }
+    for snapshot in snapshots {
+        driver.delete_snapshot(&snapshot).await.unwrap();
+    }
+    driver.stop().await;
+    bench.assert_empty();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_deleted_while_it_is_unshared_leaves_nothing() {
     let Some(bench) = bench() else { return };
     for deleted in ["snapshot", "source"] {
