@@ -36,6 +36,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 const ADOPT_PATIENCE: Duration = Duration::from_secs(600);
 /// How long a repair may take.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+/// Between two attempts to accept a caller.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// A question about one pool, or all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,8 +144,9 @@ pub async fn serve(listener: UnixListener, pools: Arc<Pools>, stop: Cancellation
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the admin socket takes no callers");
-                    break;
+                    // Too many open files, as a rule, which passes.
+                    tracing::warn!(%error, "failed to accept a caller of the admin socket, trying again");
+                    tokio::time::sleep(AGAIN).await;
                 }
             },
             Some(_) = callers.join_next() => {}

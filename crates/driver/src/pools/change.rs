@@ -2,17 +2,21 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, PoisonError},
+    sync::{Arc, PoisonError, Weak},
+    time::{Duration, Instant},
 };
 
 use super::{Leaving, Pools, ServedPool, Slot, SlotState};
 use crate::{
     config::{self, ConfigError, PoolConfig},
     error::Error,
-    pool::{Layout, identity, identity::Found},
+    pool::{Layout, Pool, identity, identity::Found},
     pool_image,
     state_dir::Note,
 };
+
+/// How long the tasks of a pool may take to end. A pool that is held for longer is opened by a later attempt.
+const CLOSE: Duration = Duration::from_secs(5);
 
 impl Pools {
     /// Serves these pools from now on: opens new ones, changes settings, and closes those that are gone once none of their
@@ -59,6 +63,7 @@ impl Pools {
             let opened = self.open_pool(&config);
             self.fill_slot(config, opened);
         }
+        self.forget_old_names();
     }
 
     /// Serves what is in the folder of a pool that is not served now; its note is replaced. Volumes of the lost pool are
@@ -186,15 +191,15 @@ impl Pools {
 
     /// Closes pools that are to be closed and that nobody uses. Returns what is to be opened in their place.
     fn close_leaving(&self) -> Vec<PoolConfig> {
-        let mut moved = Vec::new();
-        let mut slots = self.slots_mut();
-        slots.retain(|name, slot| {
+        let (mut moved, mut closed) = (Vec::new(), Vec::new());
+        self.slots_mut().retain(|name, slot| {
             let Some(leaving) = &slot.leaving else { return true };
             let stays = match &slot.state {
                 SlotState::Absent(_) => false,
                 SlotState::Served(served) if is_idle(served) => {
                     let _ = std::fs::remove_file(served.pool.layout().admin_socket());
                     tracing::info!(pool = name, "pool closed, no longer configured");
+                    closed.push(Arc::downgrade(&served.pool));
                     false
                 }
                 SlotState::Served(served) => {
@@ -207,6 +212,10 @@ impl Pools {
             }
             stays
         });
+        if !closed.is_empty() {
+            self.changed.notify_one();
+            await_dropped(&closed);
+        }
         moved
     }
 
@@ -218,6 +227,14 @@ impl Pools {
             ))),
             Some(slot) => Ok(slot.config.clone()),
         }
+    }
+}
+
+/// Waits until the tasks of closed pools have let go of them: a pool is opened under another name only then.
+fn await_dropped(closed: &[Weak<Pool>]) {
+    let deadline = Instant::now() + CLOSE;
+    while closed.iter().any(|pool| pool.strong_count() > 0) && Instant::now() < deadline {
+        std::thread::park_timeout(Duration::from_millis(10));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A pool that begins to be served: its identity is compared first, and nothing is written before it agrees.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ use crate::{
     pool::{Layout, Pool, PoolId, PoolOptions, Recovery, identity, identity::Found},
     pool_image, private,
     state_dir::{Note, StateDir},
-    store::StoreError,
+    store::{Store, StoreError},
 };
 
 /// How long a start waits for somebody who reads the state of the pool.
@@ -125,6 +125,7 @@ impl Pools {
         let layout = Layout::new(&folder);
         let found = identity::look(&layout)?;
         self.compare(config, &folder, note.as_ref(), found)?;
+        self.refuse_same_ids(&layout)?;
         let drained = note.is_some_and(|note| note.drain) || self.was_drained(found);
         let mut settings = config.settings;
         settings.drain |= drained;
@@ -133,7 +134,7 @@ impl Pools {
             freeze_limit: self.options.freeze_limit,
             faults: self.options.faults.clone(),
         };
-        let (pool, recovery) = open_patiently(&folder, &options)?;
+        let (pool, recovery) = open_patiently(|| Pool::open(&folder, options.clone()))?;
         let kept = Note { pool: pool.id(), folder: config.folder.clone(), drain: drained };
         self.state_dir.keep(&config.name, kept)?;
         tell(&config.name, &pool, &recovery);
@@ -209,11 +210,39 @@ impl Pools {
             }
             Some((name, other)) => Err(Refusal::Failed(Error::Precondition(format!(
                 "{} holds pool {id}, which is the pool {name} in {}: mount each disk where its pool is configured; a copy of a \
-                 pool needs an identity of its own, remove pool.json from the copy",
+                 pool cannot be served beside it, remove it from the configuration",
                 folder.display(),
                 other.display()
             )))),
         }
+    }
+
+    /// Refuses a copy of another pool, whatever its identity: a call names a volume by its id alone.
+    fn refuse_same_ids(&self, layout: &Layout) -> Result<(), Error> {
+        let served = self.served();
+        if served.is_empty() || !layout.state().exists() {
+            return Ok(());
+        }
+        let ids: HashSet<String> = open_patiently(|| {
+            let store = Store::open(&layout.state(), &layout.ballast())?;
+            Ok(store.read(|state| state.ids().map(str::to_owned).collect()))
+        })?;
+        for other in served {
+            let same = other.pool.store().read(|state| {
+                let mut same = state.ids().filter(|id| ids.contains(*id));
+                same.next().map(str::to_owned)
+            });
+            if let Some(id) = same {
+                return Err(Error::Precondition(format!(
+                    "{} and pool {} in {} both hold {id}: one is a copy of the other, and cannot be served beside it; remove one \
+                     of them from the configuration",
+                    layout.root().display(),
+                    other.name,
+                    other.pool.layout().root().display()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Another configured pool with this identity, and its folder.
@@ -240,10 +269,10 @@ impl Pools {
 }
 
 /// Opens a pool that somebody may be looking at: `wharf driver pool` reads the state of a pool that no driver serves.
-fn open_patiently(folder: &Path, options: &PoolOptions) -> Result<(Pool, Recovery), Error> {
+fn open_patiently<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     let deadline = Instant::now() + LOOKERS;
     loop {
-        match Pool::open(folder, options.clone()) {
+        match open() {
             // The kernel tells nobody when such a lock is free.
             Err(Error::Store(StoreError::Busy { .. })) if Instant::now() < deadline => {
                 std::thread::park_timeout(Duration::from_millis(50));

@@ -27,23 +27,25 @@ impl Pools {
     /// Keeps the limits of the volumes of every pool, and tries pools again that are not served, until `stop`.
     pub async fn supervise(self: Arc<Self>, stop: CancellationToken) {
         let mut keepers: HashMap<String, Keeper> = HashMap::new();
-        let mut tasks = JoinSet::new();
+        let (mut tasks, mut attempts) = (JoinSet::new(), JoinSet::new());
         loop {
             self.follow(&mut keepers, &mut tasks);
-            let again = self.needs_retry();
+            let again = self.needs_retry() && attempts.is_empty();
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = self.changed.notified() => {}
                 Some(_) = tasks.join_next() => {}
+                // A panic shows in the log; the next attempt goes on.
+                Some(_) = attempts.join_next() => {}
                 () = tokio::time::sleep(RETRY), if again => {
                     let pools = self.clone();
-                    // A panic shows in the log; the next round tries again.
-                    let _ = tokio::task::spawn_blocking(move || pools.retry()).await;
+                    attempts.spawn_blocking(move || pools.retry());
                 }
             }
         }
         keepers.clear();
         tasks.join_all().await;
+        while attempts.join_next().await.is_some() {}
     }
 
     fn needs_retry(&self) -> bool {

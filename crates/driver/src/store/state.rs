@@ -49,6 +49,13 @@ pub trait Record: Serialize + DeserializeOwned + Send + Sync + 'static {
 }
 
 impl State {
+    /// The ids of all volumes, snapshots and groups.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        let volumes = self.volumes.iter().map(|row| row.id.as_str());
+        let snapshots = self.snapshots.iter().map(|row| row.id.as_str());
+        volumes.chain(snapshots).chain(self.groups.iter().map(|row| row.id.as_str()))
+    }
+
     /// What all records are owed together.
     pub(crate) fn totals(&self) -> &Totals {
         &self.totals

@@ -413,3 +413,34 @@ async fn disks_in_each_others_place_are_neither_served_nor_adopted() {
     driver.delete(&id).await.unwrap();
     driver.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_pool_is_not_served_beside_it() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let copy = bench.path("copy");
+    let bench = bench.flag("--pool", format!("copy={}", text(&copy)));
+    let driver = bench.start_with(&[]).await;
+    let id = driver.create(volume("a", SIZE, mounted(""))).await.unwrap().volume_id;
+    let usage = Usage::new(&bench, "a", &id, mounted(""));
+    driver.stop().await;
+    fs::remove_dir_all(&copy).unwrap();
+    let copied = std::process::Command::new("cp").arg("-a").args([&bench.pool(), &copy]).status();
+    assert!(copied.unwrap().success());
+    // Without an identity the copy looks like a pool of an older release.
+    fs::remove_file(copy.join("pool.json")).unwrap();
+    let forgotten = fs::remove_file(bench.path("state/local.csi.wharf/pools/copy.json"));
+    forgotten.unwrap();
+
+    let driver = bench.start().await;
+    let sum = fill(&driver, &usage).await;
+    let output = bench.driver_command("adopt", &["copy"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("one is a copy of the other"), "{said}");
+    assert_eq!(driver.list().await.unwrap(), std::slice::from_ref(&id));
+    driver.bring_up(&usage).await.unwrap();
+    assert_eq!(checksum_of(&usage.file("data"), DATA), sum);
+    driver.take_down(&usage).await.unwrap();
+    driver.delete(&id).await.unwrap();
+    driver.stop().await;
+    assert_eq!(copy.join("volumes").read_dir().unwrap().count(), 1, "the copy was changed");
+}

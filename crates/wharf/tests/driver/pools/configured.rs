@@ -178,6 +178,10 @@ async fn a_pool_that_is_moved_or_renamed_is_the_same_pool() {
     configure(&file, &[("renamed", new, "")]);
     becomes(&bench, &driver, "renamed", Code::Ok).await;
     fill(&driver, &a).await;
+    let log = driver.log();
+    assert!(!log.contains("in use by another process"), "the driver kept itself out: {log}");
+    let shown = String::from_utf8(bench.driver_command("usage", &[]).stdout).unwrap();
+    assert!(!shown.contains("pool default"), "the old name is left: {shown}");
     // An id that is gone is gone, also under the new name.
     driver.delete(&gone.id).await.unwrap();
     driver.delete(&a.id).await.unwrap();
