@@ -1,4 +1,7 @@
-use std::path::{Path, PathBuf};
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
 
 use http::Uri;
 use kube::{
@@ -54,13 +57,22 @@ impl From<kube::Error> for ConnectError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     kubeconfig: Option<PathBuf>,
+    context: Option<String>,
     server: Option<Uri>,
+    /// Where no kubeconfig is given, look for one where kubectl does.
+    as_kubectl: bool,
 }
 
 impl Access {
     /// As a kubeconfig file says, or the pod's service account where none is given.
     pub fn new(kubeconfig: Option<PathBuf>) -> Self {
-        Self { kubeconfig, server: None }
+        Self { kubeconfig, ..Self::default() }
+    }
+
+    /// As kubectl finds it: in the file that is given, else in those of `KUBECONFIG` or in `~/.kube/config`, and by the pod's
+    /// service account where there is none of them; in this context, or the current one.
+    pub fn as_kubectl(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self { kubeconfig, context, server: None, as_kubectl: true }
     }
 
     /// At this URL, whatever the kubeconfig says of it; without a kubeconfig, asked as nobody.
@@ -75,7 +87,9 @@ impl Access {
     pub fn or(self, other: Self) -> Self {
         Self {
             kubeconfig: self.kubeconfig.or(other.kubeconfig),
+            context: self.context.or(other.context),
             server: self.server.or(other.server),
+            as_kubectl: self.as_kubectl || other.as_kubectl,
         }
     }
 
@@ -100,13 +114,55 @@ impl Access {
 
     async fn configuration(&self) -> Result<Config, ConnectError> {
         let mut config = match (&self.kubeconfig, &self.server) {
-            (Some(path), _) => from_file(path).await?,
+            (Some(path), _) => {
+                let unusable = |source| unusable(path, source);
+                let file = Kubeconfig::read_from(path).map_err(unusable)?;
+                self.configure(file).await.map_err(unusable)?
+            }
             (None, Some(server)) => Config::new(server.clone()),
-            (None, None) => Config::incluster()?,
+            (None, None) => match self.usual_kubeconfig()? {
+                Some((path, file)) => {
+                    self.configure(file).await.map_err(|source| unusable(&path, source))?
+                }
+                None => Config::incluster()?,
+            },
         };
         if let Some(server) = &self.server {
             config.cluster_url = server.clone();
         }
+        Ok(config)
+    }
+
+    /// What kubectl would read, and the path that it is named by, if there is any.
+    fn usual_kubeconfig(&self) -> Result<Option<(PathBuf, Kubeconfig)>, ConnectError> {
+        if !self.as_kubectl {
+            return Ok(None);
+        }
+        if let Some(list) = env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
+            // Files that are not there are left out.
+            let mut merged: Option<Kubeconfig> = None;
+            for path in env::split_paths(&list).filter(|path| path.exists()) {
+                let unusable = |source| unusable(&path, source);
+                let file = Kubeconfig::read_from(&path).map_err(unusable)?;
+                merged = Some(match merged {
+                    Some(merged) => merged.merge(file).map_err(unusable)?,
+                    None => file,
+                });
+            }
+            return Ok(merged.map(|file| (PathBuf::from(list), file)));
+        }
+        let home = env::home_dir().map(|home| home.join(".kube/config"));
+        let Some(path) = home.filter(|path| path.exists()) else { return Ok(None) };
+        let file = Kubeconfig::read_from(&path).map_err(|source| unusable(&path, source))?;
+        Ok(Some((path, file)))
+    }
+
+    async fn configure(&self, file: Kubeconfig) -> Result<Config, KubeconfigError> {
+        let context = self.context.clone();
+        let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+        let proxy = proxy_url(&file, &options)?;
+        let mut config = Config::from_custom_kubeconfig(file, &options).await?;
+        config.proxy_url = proxy;
         Ok(config)
     }
 }
@@ -125,15 +181,8 @@ fn builder(config: &Config) -> Result<ClientBuilder<Transport>, ConnectError> {
     Ok(ClientBuilder::new(transport(config)?, &config.default_namespace))
 }
 
-async fn from_file(path: &Path) -> Result<Config, ConnectError> {
-    let unusable =
-        |source| ConnectError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
-    let file = Kubeconfig::read_from(path).map_err(unusable)?;
-    let options = KubeConfigOptions::default();
-    let proxy = proxy_url(&file, &options).map_err(unusable)?;
-    let mut config = Config::from_custom_kubeconfig(file, &options).await.map_err(unusable)?;
-    config.proxy_url = proxy;
-    Ok(config)
+fn unusable(path: &Path, source: KubeconfigError) -> ConnectError {
+    ConnectError::Kubeconfig { path: path.to_owned(), source: Box::new(source) }
 }
 
 /// The proxy that a kubeconfig names itself: the client would mix it with the environment's, and leave `NO_PROXY` out.

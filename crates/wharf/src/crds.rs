@@ -1,11 +1,12 @@
 //! `wharf crds`: the kinds of snapshots, which are no part of Kubernetes itself.
 
-use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
+use std::{io::Write, process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use wharf_sidecars::crds::{Crd, Installed, SNAPSHOT_CRDS, install};
 
+use crate::access::KubectlArgs;
 use crate::running::{Threads, duration, run};
 
 /// Prints the CustomResourceDefinitions of snapshots, or installs them.
@@ -27,9 +28,8 @@ enum Command {
 /// Creates those that are missing and waits until the API server has taken them in. What is there is left as it is.
 #[derive(Args)]
 struct Install {
-    /// The cluster; the pod's service account if none is given
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: KubectlArgs,
     /// How long the API server may take
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     timeout: Duration,
@@ -59,7 +59,7 @@ impl Crds {
 
 impl Install {
     async fn install(self) -> anyhow::Result<()> {
-        let client = wharf_cluster::connect(self.kubeconfig.as_deref()).await?;
+        let client = self.cluster.client().await?;
         let mut out = std::io::stdout().lock();
         for (name, done) in install(&client, self.timeout).await? {
             match done {

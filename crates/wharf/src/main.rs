@@ -4,6 +4,7 @@
 //! `csi-provisioner`, `csi-resizer`, `csi-snapshotter`, `snapshot-controller` or `koord-runtime-proxy` it takes their flags
 //! and behaves like them. Called as `wharf` it offers everything as subcommands.
 
+mod access;
 mod crds;
 mod csi;
 mod demo;

@@ -1,12 +1,13 @@
 //! `wharf status` and `wharf why`: what storage objects wait for, and who has to act.
 
-use std::{io::Write, path::PathBuf, process::ExitCode};
+use std::{io::Write, process::ExitCode};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use wharf_sidecars::inspect::{Finding, World};
 
 use crate::{
+    access::KubectlArgs,
     running::{Threads, run},
     text::plain,
 };
@@ -18,7 +19,7 @@ use crate::{
 #[derive(Args)]
 pub(crate) struct Status {
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: KubectlArgs,
     /// Only claims and snapshots of this namespace
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -39,7 +40,7 @@ pub(crate) struct Why {
     #[arg(value_name = "pvc/NAME", value_parser = claim)]
     claim: String,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: KubectlArgs,
     /// The claim's namespace
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
@@ -48,30 +49,21 @@ pub(crate) struct Why {
     output: Output,
 }
 
-#[derive(Args)]
-struct Cluster {
-    /// How to reach the API; a pod's own account if this is not given
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    kubeconfig: Option<PathBuf>,
-}
-
 #[derive(Clone, Copy, ValueEnum)]
 enum Output {
     Table,
     Json,
 }
 
-impl Cluster {
-    async fn read(&self, namespace: Option<&str>) -> anyhow::Result<World> {
-        let client = wharf_cluster::connect(self.kubeconfig.as_deref()).await?;
-        World::read(&client, namespace).await.context("cannot read the cluster's storage objects")
-    }
+async fn read(cluster: &KubectlArgs, namespace: Option<&str>) -> anyhow::Result<World> {
+    let client = cluster.client().await?;
+    World::read(&client, namespace).await.context("cannot read the cluster's storage objects")
 }
 
 impl Status {
     pub(crate) fn run(self) -> ExitCode {
         run(Threads::One, |_| async move {
-            let mut findings = self.cluster.read(self.namespace.as_deref()).await?.findings();
+            let mut findings = read(&self.cluster, self.namespace.as_deref()).await?.findings();
             let seen = findings.len();
             findings.retain(|finding| self.all || finding.who.is_some());
             let mut out = std::io::stdout().lock();
@@ -91,7 +83,7 @@ impl Why {
     pub(crate) fn run(self) -> ExitCode {
         run(Threads::One, |_| async move {
             let Self { claim, namespace, .. } = &self;
-            let world = self.cluster.read(Some(namespace)).await?;
+            let world = read(&self.cluster, Some(namespace)).await?;
             let findings = world.findings_of_claim(namespace, claim);
             if findings.is_empty() {
                 bail!("there is no PersistentVolumeClaim {claim} in namespace {namespace}");

@@ -37,3 +37,32 @@ fn older() -> Vec<Value> {
     }
     roles
 }
+
+/// Verbs that a role might be given by habit, and that no controller of ours or Go's uses.
+#[test]
+fn roles_grant_nothing_by_habit() {
+    for controller in CONTROLLERS {
+        for role in deploy::roles(controller, "default", &[]).unwrap() {
+            for rule in role["rules"].as_array().into_iter().flatten() {
+                let verbs = |name: &str| rule["verbs"].as_array().unwrap().contains(&json!(name));
+                let of = |name: &str| rule["resources"].as_array().unwrap().contains(&json!(name));
+                for (resource, unused) in [
+                    ("secrets", &["list", "watch", "create", "update", "patch", "delete"][..]),
+                    ("events", &["get", "list", "watch", "delete"]),
+                    ("leases", &["list", "delete", "patch"]),
+                    ("volumesnapshots", &["create", "delete"]),
+                    ("persistentvolumeclaims", &["create", "delete"]),
+                ] {
+                    let granted: Vec<_> = unused.iter().filter(|verb| verbs(verb)).collect();
+                    assert!(
+                        !of(resource) || granted.is_empty(),
+                        "{controller}: {granted:?} {resource}"
+                    );
+                }
+                let all =
+                    ["resources", "verbs", "apiGroups"].iter().any(|key| rule[key] == json!(["*"]));
+                assert!(!all, "{controller}: {rule}");
+            }
+        }
+    }
+}

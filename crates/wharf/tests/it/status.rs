@@ -1,9 +1,14 @@
 //! What people are told about storage objects of a real API.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 use wharf_testkit::cluster::Cluster;
 
-use crate::support::wharf;
+use crate::support::{WHARF, wharf};
 
 async fn cluster_with_claim(name: &str, class: &str) -> Option<&'static Cluster> {
     let cluster = Cluster::shared().await.unwrap()?;
@@ -92,4 +97,77 @@ async fn a_volumes_last_error_is_told_in_any_namespace() {
     let findings: Vec<Value> = serde_json::from_str(&told).unwrap();
     let own = findings.iter().find(|it| it["name"] == name).unwrap();
     assert_eq!(own["lastError"], "VolumeFailedDelete: still in use");
+}
+
+/// Carries one connection after the other to where CONNECT asks for, and counts them.
+fn proxy() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (url, count) = (format!("http://{}", listener.local_addr().unwrap()), Arc::default());
+    let carried = Arc::clone(&count);
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut request) = (client.unwrap(), Vec::new());
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).unwrap();
+                request.push(byte[0]);
+            }
+            let request = String::from_utf8(request).unwrap();
+            let server = TcpStream::connect(request.split(' ').nth(1).unwrap()).unwrap();
+            assert!(request.starts_with("CONNECT "), "{request}");
+            client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            AtomicUsize::fetch_add(&carried, 1, Ordering::SeqCst);
+            for (mut from, mut to) in
+                [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+            {
+                std::thread::spawn(move || drop(std::io::copy(&mut from, &mut to)));
+            }
+        }
+    });
+    (url, count)
+}
+
+#[tokio::test]
+async fn the_cluster_is_found_and_reached_as_kubectl_does() {
+    let Some(cluster) = cluster_with_claim("found", "no-class").await else { return };
+    let home = tempfile::tempdir().unwrap();
+    let own: Value =
+        serde_json::from_str(&std::fs::read_to_string(cluster.kubeconfig()).unwrap()).unwrap();
+    let (url, carried) = proxy();
+    // Two contexts: the current one leads nowhere, the other through a proxy.
+    let mut config = own.clone();
+    let mut through = own["clusters"][0].clone();
+    through["name"] = json!("through");
+    through["cluster"]["proxy-url"] = json!(url);
+    let mut nowhere = own["clusters"][0].clone();
+    nowhere["name"] = json!("nowhere");
+    nowhere["cluster"]["server"] = json!("https://127.0.0.1:1");
+    config["clusters"] = json!([through, nowhere]);
+    let user = own["users"][0]["name"].clone();
+    let context =
+        |name: &str| json!({ "name": name, "context": { "cluster": name, "user": user } });
+    config["contexts"] = json!([context("through"), context("nowhere")]);
+    config["current-context"] = json!("nowhere");
+    std::fs::create_dir(home.path().join(".kube")).unwrap();
+    std::fs::write(home.path().join(".kube/config"), config.to_string()).unwrap();
+
+    let run = |args: &[&str], variables: &[(&str, &str)]| {
+        let mut command = std::process::Command::new(WHARF);
+        command.args(["status", "--all"]).args(args).env_remove("KUBECONFIG");
+        command.env("HOME", home.path()).envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.success(), text(output.stdout) + &text(output.stderr))
+    };
+    let (ok, said) = run(&[], &[]);
+    assert!(!ok && said.contains("Connection refused"), "{said}");
+    let (ok, said) = run(&["--context", "through"], &[]);
+    assert!(ok && said.contains("default/found"), "{said}");
+    assert!(carried.load(Ordering::SeqCst) > 0, "nothing went through the proxy");
+    // A variable's list counts before the home folder, and the machine itself needs no proxy of the environment.
+    let list = format!("{}:/nonexistent", cluster.kubeconfig().display());
+    let (ok, said) = run(&[], &[("KUBECONFIG", &list), ("HTTPS_PROXY", "http://127.0.0.1:1")]);
+    assert!(ok && said.contains("default/found"), "{said}");
+    let (ok, said) = run(&["--context", "no-such"], &[]);
+    assert!(!ok && said.contains("no-such"), "{said}");
 }
