@@ -8,8 +8,9 @@ use std::sync::Arc;
 use wharf_mount::sync;
 
 use super::{Pool, now, remove};
+use crate::backend::BackendKind;
 use crate::error::Error;
-use crate::record::{Group, Phase, Snapshot, Source, Volume};
+use crate::record::{Blocks, Group, Phase, Snapshot, Source, Volume};
 
 /// What a start had to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +37,7 @@ impl Pool {
     /// Settles what a crash cut short. A failure of one object never keeps the others from being served.
     pub(super) fn recover(&self) -> Result<Recovery, Error> {
         let mut recovery = Recovery::default();
+        self.adapt_backends()?;
         for file in files(&self.layout.partial())? {
             self.clear_away(&file);
         }
@@ -61,6 +63,40 @@ impl Pool {
         }
         self.compare_images(&mut recovery)?;
         Ok(recovery)
+    }
+
+    /// On a filesystem that cannot share blocks, where somebody copied the pool to, all images are copies with blocks of their
+    /// own.
+    fn adapt_backends(&self) -> Result<(), Error> {
+        if self.reflink {
+            return Ok(());
+        }
+        let adapted = self.store.update(|draft| {
+            let reflink = BackendKind::ImageReflink;
+            let volumes = draft.volumes.iter().filter(|it| it.backend == reflink);
+            let volumes: Vec<String> = volumes.map(|it| it.id.clone()).collect();
+            let cuts = draft.snapshots.iter().filter(|it| it.backend == reflink);
+            let cuts: Vec<String> = cuts.map(|it| it.id.clone()).collect();
+            for id in &volumes {
+                draft.edit(id, |volume: &mut Volume| {
+                    (volume.backend, volume.blocks) = (BackendKind::ImageCopy, Blocks::Own);
+                    volume.family.clone_from(&volume.id);
+                });
+            }
+            for id in &cuts {
+                draft.edit(id, |snapshot: &mut Snapshot| {
+                    (snapshot.backend, snapshot.blocks) = (BackendKind::ImageCopy, Blocks::Own);
+                });
+            }
+            Ok::<_, Error>(volumes.len() + cuts.len())
+        })?;
+        if adapted > 0 {
+            tracing::warn!(
+                images = adapted,
+                "the pool was moved to a filesystem that cannot share blocks: snapshots are copies from now on"
+            );
+        }
+        Ok(())
     }
 
     fn unsettled(&self) -> Unsettled {

@@ -18,7 +18,7 @@ use wharf_testkit::process::wait_for;
 
 use crate::bench::{Bench, MIB, PoolKind};
 use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, map, mounted, text, volume};
+use crate::client::{Usage, from_snapshot, from_volume, map, mounted, text, volume};
 use crate::codes::refused;
 use crate::full::mount_pool;
 use crate::running::{PATIENCE, Running};
@@ -443,4 +443,41 @@ async fn a_copy_of_a_pool_is_not_served_beside_it() {
     driver.delete(&id).await.unwrap();
     driver.stop().await;
     assert_eq!(copy.join("volumes").read_dir().unwrap().count(), 1, "the copy was changed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_was_copied_to_a_disk_that_cannot_share_blocks_works_on() {
+    let Some(xfs) = Bench::new(PoolKind::Reflink(512)) else { return };
+    let driver = xfs.start().await;
+    let id = driver.create(volume("a", SIZE, mounted(""))).await.unwrap().volume_id;
+    let sum = fill(&driver, &Usage::new(&xfs, "a", &id, mounted(""))).await;
+    let old = driver.snapshot("old", &id).await.unwrap().snapshot_id;
+    driver.stop().await;
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let mut copy = std::process::Command::new("cp");
+    copy.arg("-a").args([xfs.images(), bench.pool()]);
+    assert!(copy.status().unwrap().success());
+
+    let driver = bench.start().await;
+    let new = driver.snapshot("new", &id).await.unwrap().snapshot_id;
+    for (name, source) in [
+        ("old-copy", from_snapshot(&old)),
+        ("new-copy", from_snapshot(&new)),
+        ("clone", from_volume(&id)),
+    ] {
+        let request = volume(name, SIZE, mounted(""));
+        let request = csi::CreateVolumeRequest { volume_content_source: source, ..request };
+        let made = driver.create(request).await.unwrap();
+        let usage = Usage::new(&bench, name, &made.volume_id, mounted(""));
+        driver.bring_up(&usage).await.unwrap();
+        assert_eq!(checksum_of(&usage.file("data"), DATA), sum, "{name}");
+        driver.take_down(&usage).await.unwrap();
+        driver.delete(&usage.id).await.unwrap();
+    }
+    for snapshot in [old, new] {
+        driver.delete_snapshot(&snapshot).await.unwrap();
+    }
+    driver.delete(&id).await.unwrap();
+    driver.stop().await;
+    bench.assert_empty();
 }
