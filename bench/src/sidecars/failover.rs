@@ -10,7 +10,7 @@ use wharf_testkit::process::Process;
 
 use super::objects::{self, CLAIMS, VOLUMES};
 use super::rig::Rig;
-use super::side::{Programs, Side};
+use super::side::{Programs, Side, Surroundings};
 use crate::report::Report;
 
 /// The lease's duration at the flags' defaults.
@@ -22,6 +22,7 @@ const STANDING_BY: Duration = Duration::from_secs(6);
 
 const KILLED: &str = "kill -9 of the leader to the next claim's volume";
 const ENDED: &str = "SIGTERM of the leader to the next claim's volume";
+const DRIVERLESS: &str = "kill -9 of the leader's driver to the next claim's volume";
 
 /// Ends a leader by kill -9 and another by SIGTERM.
 pub(super) async fn measure(programs: &Programs, report: &mut Report) -> Result<()> {
@@ -30,8 +31,8 @@ pub(super) async fn measure(programs: &Programs, report: &mut Report) -> Result<
         true => Rig::start(programs, &[Side::Ours], false).await?,
         false => None,
     };
-    let Some(rig) = rig else {
-        for what in [KILLED, ENDED] {
+    let Some(mut rig) = rig else {
+        for what in [KILLED, ENDED, DRIVERLESS] {
             report.not_measured(
                 what,
                 "no kube-apiserver, or no root for hosts with names of their own",
@@ -39,7 +40,8 @@ pub(super) async fn measure(programs: &Programs, report: &mut Report) -> Result<
         }
         return Ok(());
     };
-    let replica = |name: &str| start(programs, &rig, name);
+    let around = rig.surroundings(Side::Ours);
+    let replica = |name: &str| start(programs, &around, name);
     let first = replica("replica-a")?;
     provisioned(&rig, "first").await.with_context(|| first.tail())?;
     let second = replica("replica-b")?;
@@ -56,13 +58,22 @@ pub(super) async fn measure(programs: &Programs, report: &mut Report) -> Result<
     second.signal(Signal::TERM)?;
     provisioned(&rig, "ended").await.with_context(|| third.tail())?;
     report.at_most(ENDED, begun.elapsed().as_secs_f64(), HANDOVER, "s");
-    drop((first, second, third));
+
+    // A replica beside a driver of its own.
+    let socket = around.folder.join("other.sock");
+    let other_driver = rig.driver_at(Side::Ours, &socket).await?;
+    let fourth = start(programs, &Surroundings { socket, ..around.clone() }, "replica-d")?;
+    tokio::time::sleep(STANDING_BY).await;
+    let begun = Instant::now();
+    rig.kill_driver(Side::Ours)?;
+    provisioned(&rig, "driverless").await.with_context(|| fourth.tail())?;
+    report.at_most(DRIVERLESS, begun.elapsed().as_secs_f64(), LEASE + 3.0, "s");
+    drop((first, second, third, fourth, other_driver));
     rig.stop().await
 }
 
 /// Starts a replica on a host of this name, since replicas are told apart by their host.
-fn start(programs: &Programs, rig: &Rig, host: &str) -> Result<Process> {
-    let around = rig.surroundings(Side::Ours);
+fn start(programs: &Programs, around: &Surroundings, host: &str) -> Result<Process> {
     let mut command = Command::new("unshare");
     command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", host]);
     command.arg(&programs.wharf).arg("sidecars").args(around.flags(true));

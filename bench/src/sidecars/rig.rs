@@ -1,10 +1,11 @@
 //! A cluster, and a driver for each side.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::process::Signal;
 use tempfile::TempDir;
 use wharf_testkit::cluster::Cluster;
 use wharf_testkit::process::{self, Process};
@@ -86,14 +87,27 @@ impl Rig {
     }
 
     async fn start_driver(&mut self, side: Side) -> Result<()> {
-        let socket = self.socket(side);
+        let driver = self.driver_at(side, &self.socket(side)).await?;
+        self.drivers.push((side, driver));
+        Ok(())
+    }
+
+    /// One more process of the driver, on a socket of its own.
+    pub(super) async fn driver_at(&self, side: Side, socket: &Path) -> Result<Process> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["sidecars-part", "driver", "--name", side.driver(), "--socket"]).arg(&socket);
-        let name = format!("driver-{}", side.word());
-        let mut driver = Process::start(&name, &command, self.folder.path())?;
+        command.args(["sidecars-part", "driver", "--name", side.driver(), "--socket"]).arg(socket);
+        let name = socket.file_stem().unwrap_or_default().to_string_lossy();
+        let mut driver = Process::start(&format!("driver-{name}"), &command, self.folder.path())?;
         let there = || std::future::ready(socket.exists().then_some(()));
         driver.ready(START, "the driver's socket", there).await.context("the driver")?;
-        self.drivers.push((side, driver));
+        Ok(driver)
+    }
+
+    /// Kills the driver of a side as by kill -9.
+    pub(super) fn kill_driver(&mut self, side: Side) -> Result<()> {
+        for (_, driver) in self.drivers.iter().filter(|(of, _)| *of == side) {
+            driver.signal(Signal::KILL)?;
+        }
         Ok(())
     }
 

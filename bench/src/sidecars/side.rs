@@ -59,6 +59,7 @@ pub(super) struct Programs {
 }
 
 /// What sidecars are told when they start.
+#[derive(Clone)]
 pub(super) struct Surroundings {
     pub(super) kubeconfig: PathBuf,
     pub(super) socket: PathBuf,
