@@ -26,6 +26,14 @@ pub(super) fn after_error(code: Code, movable: bool) -> State {
     }
 }
 
+/// Whether an answer to a repeated request tells that the driver has no volume of it and is not making one. One that is
+/// about the caller, or about a volume that is not as it is asked for, does not.
+pub(super) fn is_settling(code: Code) -> bool {
+    let tells_nothing =
+        matches!(code, Code::AlreadyExists | Code::Unauthenticated | Code::PermissionDenied);
+    !tells_nothing && after_error(code, false) == State::Finished
+}
+
 /// Whether the driver says that no retry can help.
 pub(super) fn is_infeasible(code: Code) -> bool {
     code == Code::InvalidArgument
@@ -50,6 +58,11 @@ mod tests {
                 assert_eq!(after_error(code, movable), expected, "{code:?} {movable}");
             }
         }
+        for code in [Code::AlreadyExists, Code::Unauthenticated, Code::PermissionDenied] {
+            assert!(!is_settling(code), "{code:?}");
+        }
+        assert!(background.into_iter().all(|code| !is_settling(code)));
+        assert!(is_settling(Code::ResourceExhausted) && is_settling(Code::Internal));
         assert!(is_infeasible(Code::InvalidArgument));
         assert!(!is_infeasible(Code::OutOfRange));
     }

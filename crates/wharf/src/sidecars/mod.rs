@@ -15,6 +15,7 @@ mod groups;
 mod joint;
 mod provisioner;
 mod resizer;
+mod settle;
 mod shell;
 mod shift;
 mod snapshot_controller;
@@ -47,7 +48,10 @@ pub(crate) fn snapshot_controller(name: &str, args: Vec<String>) -> ExitCode {
     shell::main::<SnapshotController>(name, args)
 }
 
-/// Several in one process.
+/// Several in one process, or a command about what they left.
 pub(crate) fn joint(name: &str, args: Vec<String>) -> ExitCode {
-    joint::main(name, args)
+    match args.split_first() {
+        Some((command, args)) if command == "settle" => settle::main(name, args),
+        _ => joint::main(name, args),
+    }
 }
