@@ -133,7 +133,10 @@ impl Shared {
             }
             MarkNeed::Nothing => Some(Outcome::Done),
             MarkNeed::Wait => Some(Outcome::Retry),
-            MarkNeed::Removal => Some(self.unmark(claim).await),
+            MarkNeed::Removal => {
+                self.ledger.forget(&claim.metadata.uid);
+                Some(self.unmark(claim).await)
+            }
             MarkNeed::Settlement => {
                 self.ledger.recall(&claim.metadata.uid, topology);
                 Some(self.settle(claim).await)

@@ -112,12 +112,17 @@ impl Bench {
 
     /// Deletes the claim, which no pod uses: only controllers of ours hold it.
     pub(super) async fn release_claim(&self) {
-        let claim = self.get(CLAIMS).await.unwrap();
+        self.release_claim_at(&format!("{CLAIMS}/{}", self.name)).await;
+    }
+
+    /// The same for a claim of another name.
+    pub(super) async fn release_claim_at(&self, path: &str) {
+        let claim = self.get_at(path).await.unwrap();
         let finalizers = claim["metadata"]["finalizers"].as_array().unwrap().iter();
         let left: Vec<&Value> =
             finalizers.filter(|it| **it != "kubernetes.io/pvc-protection").collect();
-        self.patch(CLAIMS, json!({ "metadata": { "finalizers": left } })).await;
-        self.delete(CLAIMS).await;
+        self.patch_at(path, json!({ "metadata": { "finalizers": left } })).await;
+        self.delete_at(path).await;
     }
 
     /// Deletes the claim, whoever holds it.
