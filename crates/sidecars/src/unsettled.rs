@@ -16,7 +16,8 @@ use crate::provisioner::{Note, remove_mark};
 /// A claim with the mark.
 #[derive(Clone, Debug)]
 pub struct UnsettledClaim {
-    meta: Meta,
+    /// The claim's metadata.
+    pub metadata: Meta,
     /// The driver that was asked for its volume.
     pub driver: String,
     /// The name that the volume was asked for under.
@@ -34,12 +35,12 @@ pub struct UnsettledClaim {
 impl UnsettledClaim {
     /// `namespace/name`.
     pub fn key(&self) -> String {
-        self.meta.key()
+        self.metadata.key()
     }
 
     /// Whether the claim is being deleted, and goes with its last finalizer.
     pub fn is_deleting(&self) -> bool {
-        self.meta.deleting
+        self.metadata.deleting
     }
 }
 
@@ -76,11 +77,11 @@ pub async fn remove(client: &Client, claim: &UnsettledClaim) -> Result<(), ApiFa
     let claims: Objects<PersistentVolumeClaim> =
         Objects::new(client.clone(), Store::new(|_| false));
     let unmark = |document: &mut Value| {
-        if document["metadata"]["uid"] == claim.meta.uid.as_str() {
+        if document["metadata"]["uid"] == claim.metadata.uid.as_str() {
             remove_mark(document);
         }
     };
-    match claims.update(&claim.meta, unmark).await {
+    match claims.update(&claim.metadata, unmark).await {
         Ok(_) | Err(ApiFailure::NotFound { .. }) => Ok(()),
         Err(failure) => Err(failure),
     }
@@ -106,7 +107,8 @@ async fn describe(
     };
     let Note { class, parameters, secret, .. } = Note::on(&claim).unwrap_or_default();
     let driver = driver_of(&claim).to_owned();
-    Ok(UnsettledClaim { meta: claim.metadata, driver, volume, class, parameters, secret, known })
+    let metadata = claim.metadata;
+    Ok(UnsettledClaim { metadata, driver, volume, class, parameters, secret, known })
 }
 
 fn driver_of(claim: &PersistentVolumeClaim) -> &str {

@@ -15,7 +15,8 @@ pub(super) enum State {
     Reschedule,
 }
 
-/// The state by the code of the driver's answer. `movable` tells that the scheduler picked a node and may pick another.
+/// The state by the code of the driver's answer. ResourceExhausted is final, as CSI has it for CreateVolume: a claim that
+/// finds no room must not wait for room in order to be deleted. `movable` tells that the scheduler picked a node and may pick another.
 pub(super) fn after_error(code: Code, movable: bool) -> State {
     match code {
         Code::ResourceExhausted if movable => State::Reschedule,

@@ -116,7 +116,40 @@ fn say(text: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use wharf_cluster::Meta;
+
     use super::*;
+
+    #[test]
+    fn what_may_be_left_is_told() {
+        let mut claim = UnsettledClaim {
+            metadata: Meta {
+                name: "data".to_owned(),
+                namespace: Some("n".to_owned()),
+                deleting: true,
+                ..Meta::default()
+            },
+            driver: "d.example.com".to_owned(),
+            volume: "pvc-1".to_owned(),
+            class: "gold".to_owned(),
+            parameters: BTreeMap::from([("tier".to_owned(), "fast\n".to_owned())]),
+            secret: Some("vault/login".to_owned()),
+            known: false,
+        };
+        let expected = "claim n/data, which is being deleted\n  \
+            driver d.example.com may have volume pvc-1, and no PersistentVolume tells of it\n  \
+            asked for with StorageClass gold\n  \
+            parameters tier=fast\\n\n  \
+            secret vault/login\n";
+        assert_eq!(description(&claim), expected);
+        claim.known = true;
+        let told = description(&claim);
+        assert!(
+            told.ends_with("PersistentVolume pvc-1 stands for its volume: nothing is left over\n")
+        );
+    }
 
     #[test]
     fn flags_of_the_command() {
