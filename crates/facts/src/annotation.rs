@@ -27,6 +27,8 @@ pub const STORAGE_PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-pr
 pub const STORAGE_CLASS_BETA: &str = "volume.beta.kubernetes.io/storage-class";
 /// On a PersistentVolumeClaim: node that the scheduler picked for its first consumer.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// On a PersistentVolumeClaim with the finalizer of the same name: what the driver was asked for, as JSON.
+pub const UNSETTLED_VOLUME: &str = "wharf.dev/unsettled-volume";
 /// On a PersistentVolumeClaim of a migrated plugin: driver that is to grow it.
 pub const STORAGE_RESIZER: &str = "volume.kubernetes.io/storage-resizer";
 /// On a PersistentVolumeClaim: the last growth needed nothing from the node.

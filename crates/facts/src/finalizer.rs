@@ -10,6 +10,10 @@ pub const CLONING_PROTECTION: &str = "provisioner.storage.kubernetes.io/cloning-
 pub const SNAPSHOT_RESTORE_PROTECTION: &str =
     "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
 
+/// On a PersistentVolumeClaim whose CreateVolume had no final answer: the driver may have a volume that nothing else tells
+/// of.
+pub const UNSETTLED_VOLUME: &str = "wharf.dev/unsettled-volume";
+
 /// On a PersistentVolumeClaim that a pod uses.
 pub const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
 /// On a PersistentVolume that is bound.

@@ -13,6 +13,7 @@
 //! | [`snapshot_controller`] | snapshot-controller of external-snapshotter |
 //! | [`crds`] | the declarations of the kinds of snapshots |
 //! | [`inspect`] | nothing: it tells people what objects wait for |
+//! | [`unsettled`] | nothing: it removes marks that the provisioner left on claims |
 
 pub mod attacher;
 pub mod crds;
@@ -21,6 +22,7 @@ pub mod provisioner;
 pub mod resizer;
 pub mod snapshot_controller;
 pub mod snapshotter;
+pub mod unsettled;
 
 mod attributes_api;
 mod caches;

@@ -9,6 +9,8 @@
 //! - `persistent_volume`: from the driver's answer to the object.
 //! - `claim`: the operation for one claim. `plan` looks up what its call needs, `make` calls the driver, `outcome` writes
 //!   down what came of it, and `ledger` is what is remembered until the next attempt.
+//! - `unsettled`: the mark on a claim whose CreateVolume had no final answer, which outlasts this process; `note` is what it
+//!   says.
 //! - `volume`: the operation for one PersistentVolume.
 //! - `protection`: sources of volumes do not go while they are used; `sweep` finds those that were held too long.
 //! - `capacity`: what the driver can still make, for the scheduler.
@@ -25,6 +27,7 @@ mod leftovers;
 mod make;
 mod metrics;
 mod name;
+mod note;
 mod options;
 mod outcome;
 mod parameters;
@@ -38,6 +41,7 @@ mod source;
 mod state;
 mod sweep;
 mod topology;
+mod unsettled;
 mod volume;
 
 use std::{
@@ -76,6 +80,7 @@ pub use self::{
     options::ProvisionerOptions,
     topology::TopologyOptions,
 };
+pub(crate) use self::{note::Note, unsettled::remove_mark};
 use crate::{Caches, caches::Watched};
 
 /// Between two questions to a driver that does not say what it can do.

@@ -63,7 +63,7 @@ enum Command {
     /// Answers over HTTP whether a CSI driver lives; takes livenessprobe's flags
     #[command(disable_help_flag = true)]
     Liveness(Upstream),
-    /// Runs CSI sidecars in one process; takes the flags of each
+    /// Runs CSI sidecars in one process; takes the flags of each. `sidecars settle` removes the marks that they left on claims
     #[command(disable_help_flag = true)]
     Sidecars(Upstream),
     Status(status::Status),

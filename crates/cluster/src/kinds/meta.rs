@@ -62,6 +62,7 @@ const READ: &[&str] = &[
     annotation::STORAGE_PROVISIONER_BETA,
     annotation::STORAGE_CLASS_BETA,
     annotation::SELECTED_NODE,
+    annotation::UNSETTLED_VOLUME,
     annotation::STORAGE_RESIZER,
     annotation::NODE_EXPANSION_NOT_REQUIRED,
     annotation::PROVISIONED_BY,

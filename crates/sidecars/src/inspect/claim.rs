@@ -5,6 +5,7 @@ use wharf_cluster::{PersistentVolumeClaim, StorageClass, VolumeSnapshot};
 use wharf_facts::{annotation, finalizer};
 
 use super::{Finding, Listed, Wait, World, held_by};
+use crate::unsettled;
 
 /// Who finds a claim its volume.
 const BINDER: &str = "kube-controller-manager";
@@ -42,8 +43,44 @@ pub(super) fn restored_from<'a>(
     world.snapshot(namespace, &source.name)
 }
 
+/// What is to be done about a claim whose CreateVolume had no final answer.
+fn unsettled(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
+    if !claim.metadata.has_finalizer(finalizer::UNSETTLED_VOLUME) {
+        return None;
+    }
+    let driver = provisioner(claim).unwrap_or_default();
+    let volume = unsettled::volume_name(claim);
+    if world.volume(&volume).is_some() || claim.spec.volume_name.as_deref() == Some(&*volume) {
+        let what = format!(
+            "its finalizer {} has to be removed: PersistentVolume {volume} is there. wharf's provisioner does it once it \
+             leads; with another provisioner run wharf sidecars settle",
+            finalizer::UNSETTLED_VOLUME
+        );
+        return Wait::new("provisioner", what);
+    }
+    let class = claim.class().unwrap_or_default();
+    if claim.metadata.deleting && world.storage_class(class).is_none() {
+        let what = format!(
+            "CreateVolume has no final answer, and StorageClass {class} is gone: driver {driver} may have volume {volume}. \
+             Bring the class back, or give the volume up with wharf sidecars settle"
+        );
+        return Wait::new("a person", what);
+    }
+    let next = match claim.metadata.deleting || claim.is_bound() {
+        true => "and is asked again, and then to delete it",
+        false => "and is asked again",
+    };
+    let what = format!(
+        "CreateVolume has no final answer: driver {driver} may have volume {volume}, {next}"
+    );
+    Wait::new("provisioner", what)
+}
+
 fn deleting(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
     let meta = &claim.metadata;
+    if let Some(wait) = unsettled(world, claim) {
+        return Some(wait);
+    }
     let users = names(&world.users(namespace(claim), &meta.name));
     if meta.has_finalizer(finalizer::PVC_PROTECTION) && !users.is_empty() {
         return Wait::new("whoever runs the pods", format!("pods still use it: {users}"));
@@ -76,6 +113,9 @@ fn condition<'a>(claim: &'a PersistentVolumeClaim, kind: &str) -> Option<&'a str
 }
 
 fn bound(world: &World, claim: &PersistentVolumeClaim) -> (&'static str, Option<Wait>) {
+    if let Some(wait) = unsettled(world, claim) {
+        return ("Bound", Some(wait));
+    }
     let (spec, status) = (&claim.spec, &claim.status);
     if let (Some(wanted), Some(size)) = (claim.requested(), status.capacity.storage)
         && wanted > size
@@ -154,7 +194,8 @@ fn pending(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
         let what = format!("it has yet to be given to driver {}", class.provisioner);
         return Wait::new(BINDER, what);
     }
-    source(world, claim).or_else(|| provisioning(world, claim, class))
+    let unsettled = unsettled(world, claim);
+    unsettled.or_else(|| source(world, claim)).or_else(|| provisioning(world, claim, class))
 }
 
 fn wished_for(world: &World, claim: &PersistentVolumeClaim, volume: &str) -> Option<Wait> {

@@ -175,3 +175,31 @@ fn the_last_warning_is_shown_while_something_is_waited_for() {
     let last = finding(&world, &world.claims[0]).last_error;
     assert_eq!(last.as_deref(), Some("ProvisioningFailed: last"));
 }
+
+#[test]
+fn a_claim_whose_volume_is_unsettled_waits_for_the_provisioner() {
+    let marked = |claim: Value| {
+        let mut whole = json!({ "metadata": {
+            "annotations": { annotation::STORAGE_PROVISIONER: "d.example.com" },
+            "finalizers": [finalizer::UNSETTLED_VOLUME],
+        } });
+        merge(&mut whole, &claim);
+        world(&whole)
+    };
+    let deleted = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+    let no_class = json!({ "spec": { "storageClassName": "gone" } });
+    let mut orphaned = deleted.clone();
+    merge(&mut orphaned, &no_class);
+    let bound = json!({ "spec": { "volumeName": "pvc-u" }, "status": { "phase": "Bound" } });
+    let asked = "driver d.example.com may have volume pvc-u, and is asked again";
+    for (claim, stage, who, what) in [
+        (json!({}), "Pending", "provisioner", asked),
+        (deleted, "Terminating", "provisioner", "is asked again, and then to delete it"),
+        (orphaned, "Terminating", "a person", "StorageClass gone is gone"),
+        (bound, "Bound", "provisioner", "wharf sidecars settle"),
+    ] {
+        let (found_stage, found_who, found_what) = found(&marked(claim.clone()));
+        assert_eq!((found_stage.as_str(), found_who.as_str()), (stage, who), "{claim}");
+        assert!(found_what.contains(what), "{claim}: {found_what}");
+    }
+}

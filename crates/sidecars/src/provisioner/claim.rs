@@ -9,9 +9,10 @@ use wharf_reconcile::{Attempt, Operation, Outcome};
 
 use super::{
     Shared,
-    decide::{ClaimNeed, claim_need},
+    decide::{Asked, ClaimNeed, MarkNeed, claim_need, is_marked, mark_need},
     failure::Refusal,
     ledger::{Begun, Stage},
+    note::Note,
     source::Source,
 };
 
@@ -47,6 +48,11 @@ impl Shared {
         }
         let is_begun = begun.is_some();
         let known = self.claims.store().get(&key.key).filter(|it| it.metadata.uid == *key.uid);
+        if let Some(claim) = &known
+            && let Some(outcome) = self.serve_marked(claim).await
+        {
+            return outcome;
+        }
         // One that was bound elsewhere meanwhile has done with this volume as one that is gone has: once the volume is
         // known to the API, it is released and deleted.
         let known = known.filter(|it| !is_begun || !it.is_bound());
@@ -74,6 +80,11 @@ impl Shared {
                 return Outcome::Done;
             }
             Err(refusal) => return self.refuse(&claim, &refusal),
+        }
+        if claim.metadata.deleting && !is_begun {
+            // No pod can use it any more.
+            self.ledger.forget(&key.uid);
+            return Outcome::Done;
         }
         // It wants a volume, and so there is a class.
         let Some(class) = class else { return Outcome::Done };
@@ -103,6 +114,33 @@ impl Shared {
                 Outcome::Done
             }
             Err(failure) => self.fail(&claim, &class, &failure).await,
+        }
+    }
+
+    /// What a claim needs because of its mark; `None` where it needs nothing but a volume.
+    async fn serve_marked(&self, claim: &Arc<PersistentVolumeClaim>) -> Option<Outcome> {
+        let (driver, node) = (&self.options.driver, self.options.node.as_deref());
+        if !is_marked(claim, driver) {
+            return None;
+        }
+        let Note { topology, .. } = Note::on(claim).unwrap_or_default();
+        let asked = Asked { known: self.is_known(claim), node: topology.node.as_deref() };
+        match mark_need(claim, asked, node) {
+            MarkNeed::Volume => {
+                // The driver is to see the same request again.
+                self.ledger.recall(&claim.metadata.uid, topology);
+                None
+            }
+            MarkNeed::Nothing => Some(Outcome::Done),
+            MarkNeed::Wait => Some(Outcome::Retry),
+            MarkNeed::Removal => {
+                self.ledger.forget(&claim.metadata.uid);
+                Some(self.unmark(claim).await)
+            }
+            MarkNeed::Settlement => {
+                self.ledger.recall(&claim.metadata.uid, topology);
+                Some(self.settle(claim).await)
+            }
         }
     }
 

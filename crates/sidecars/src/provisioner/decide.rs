@@ -14,11 +14,63 @@ pub(super) enum ClaimNeed {
     Volume,
 }
 
-/// Whether a claim asks this driver for a volume, all else aside.
+/// Whether a claim asks this driver for a volume, or has the mark of one that the driver may be making, all else aside.
 pub(super) fn concerns(claim: &PersistentVolumeClaim, driver: &str) -> bool {
-    let annotations = &claim.metadata.annotations;
-    let migrated = annotations.get(annotation::MIGRATED_TO) == Some(driver);
-    !claim.is_bound() && (migrated || provisioner(claim) == Some(driver))
+    !claim.is_bound() && is_of(claim, driver) || is_marked(claim, driver)
+}
+
+/// Whether a claim has the mark of a volume that this driver may be making.
+pub(super) fn is_marked(claim: &PersistentVolumeClaim, driver: &str) -> bool {
+    claim.metadata.has_finalizer(finalizer::UNSETTLED_VOLUME) && is_of(claim, driver)
+}
+
+fn is_of(claim: &PersistentVolumeClaim, driver: &str) -> bool {
+    let migrated = claim.metadata.annotations.get(annotation::MIGRATED_TO) == Some(driver);
+    migrated || provisioner(claim) == Some(driver)
+}
+
+/// What is known of the volume that a claim has a mark for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    /// Whether the API knows it.
+    pub(super) known: bool,
+    /// The node that it was asked for, if it is reached from there only.
+    pub(super) node: Option<&'a str>,
+}
+
+/// What a claim needs because of its mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MarkNeed {
+    /// Its volume, as if it had no mark.
+    Volume,
+    /// Nothing from us.
+    Nothing,
+    /// The provisioner of another node has to settle first.
+    Wait,
+    /// The mark has to go: the volume is known.
+    Removal,
+    /// The volume is not wanted any more: it has to be found and deleted, and then the mark has to go.
+    Settlement,
+}
+
+/// What a marked claim needs. `node` tells that only claims of this node are served.
+pub(super) fn mark_need(
+    claim: &PersistentVolumeClaim,
+    asked: Asked<'_>,
+    node: Option<&str>,
+) -> MarkNeed {
+    let selected = selected_node(claim);
+    let has_moved = asked.node.is_some() && asked.node != selected;
+    if node.is_some() && node != asked.node.or(selected) {
+        return if node == selected && has_moved { MarkNeed::Wait } else { MarkNeed::Nothing };
+    }
+    if asked.known {
+        MarkNeed::Removal
+    } else if claim.metadata.deleting || claim.is_bound() || has_moved {
+        MarkNeed::Settlement
+    } else {
+        MarkNeed::Volume
+    }
 }
 
 /// What a claim needs. `node` tells that only claims of this node are served.
@@ -29,7 +81,7 @@ pub(super) fn claim_need(
     node: Option<&str>,
 ) -> Result<ClaimNeed, Refusal> {
     let selected = selected_node(claim);
-    if !concerns(claim, driver) || node.is_some() && node != selected {
+    if claim.is_bound() || !concerns(claim, driver) || node.is_some() && node != selected {
         return Ok(ClaimNeed::Nothing);
     }
     if let Some(named) = provisioner(claim).filter(|named| *named != driver) {
@@ -82,12 +134,20 @@ pub(super) fn reaction(
         (Some(old), Some(new)) => {
             let same_question = old.metadata.uid == new.metadata.uid
                 && old.spec == new.spec
-                && old.metadata.annotations == new.metadata.annotations;
-            if same_question { Reaction::None } else { Reaction::Renew }
+                && of_others(old).eq(of_others(new));
+            let is_given_up = is_marked(new, driver)
+                && (new.metadata.deleting != old.metadata.deleting
+                    || new.is_bound() && !is_marked(old, driver));
+            if same_question && !is_given_up { Reaction::None } else { Reaction::Renew }
         }
         (None, Some(_)) => Reaction::Renew,
         (_, None) => Reaction::Wake,
     }
+}
+
+/// The annotations of a claim but for the note, which is our own.
+fn of_others(claim: &PersistentVolumeClaim) -> impl Iterator<Item = (&str, &str)> {
+    claim.metadata.annotations.iter().filter(|(key, _)| *key != annotation::UNSETTLED_VOLUME)
 }
 
 /// What a volume needs.

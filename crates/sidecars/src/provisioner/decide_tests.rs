@@ -133,3 +133,61 @@ fn a_volume_that_nobody_provisioned_is_its_drivers() {
     assert_eq!(volume_need(&volume(DRIVER), DRIVER), VolumeNeed::Deletion);
     assert_eq!(volume_need(&volume("other"), DRIVER), VolumeNeed::Nothing);
 }
+
+fn changed(claim: &PersistentVolumeClaim, change: &Value) -> PersistentVolumeClaim {
+    let mut meta =
+        json!({ "name": "c", "namespace": "n", "finalizers": [finalizer::UNSETTLED_VOLUME] });
+    let annotations = claim.metadata.annotations.to_map();
+    meta["annotations"] = json!(annotations);
+    for (key, value) in change.as_object().unwrap() {
+        meta[key] = value.clone();
+    }
+    let metadata = serde_json::from_value(meta).unwrap();
+    PersistentVolumeClaim { metadata, ..claim.clone() }
+}
+
+#[test]
+fn a_mark_needs_what_becomes_of_its_claim() {
+    let ours = json!({ annotation::STORAGE_PROVISIONER: DRIVER, annotation::SELECTED_NODE: "n1" });
+    let pending = changed(&claim(&ours, ""), &json!({}));
+    let bound = changed(&claim(&ours, "v"), &json!({}));
+    let deleting = changed(&pending, &json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }));
+    assert!(is_marked(&pending, DRIVER) && !is_marked(&pending, "other"));
+    assert!(concerns(&bound, DRIVER) && !concerns(&bound, "other"));
+    assert!(!is_marked(&claim(&ours, ""), DRIVER));
+
+    let (unknown, known) = (Asked { known: false, node: None }, Asked { known: true, node: None });
+    assert_eq!(mark_need(&pending, unknown, None), MarkNeed::Volume);
+    assert_eq!(mark_need(&deleting, unknown, None), MarkNeed::Settlement);
+    // To another volume than the one that was asked for.
+    assert_eq!(mark_need(&bound, unknown, None), MarkNeed::Settlement);
+    for claim in [&pending, &bound, &deleting] {
+        assert_eq!(mark_need(claim, known, None), MarkNeed::Removal);
+    }
+    let on = |node| Asked { known: false, node: Some(node) };
+    assert_eq!(mark_need(&pending, on("n1"), None), MarkNeed::Volume);
+    assert_eq!(mark_need(&pending, on("n2"), None), MarkNeed::Settlement);
+    // On each node, one provisioner settles what it asked for, and the next waits for that.
+    assert_eq!(mark_need(&pending, on("n1"), Some("n1")), MarkNeed::Volume);
+    assert_eq!(mark_need(&pending, on("n2"), Some("n2")), MarkNeed::Settlement);
+    assert_eq!(mark_need(&pending, on("n2"), Some("n1")), MarkNeed::Wait);
+    assert_eq!(mark_need(&deleting, on("n1"), Some("n2")), MarkNeed::Nothing);
+    assert_eq!(mark_need(&deleting, unknown, Some("n1")), MarkNeed::Settlement);
+}
+
+#[test]
+fn a_mark_of_our_own_is_no_other_question() {
+    let ours = json!({ annotation::STORAGE_PROVISIONER: DRIVER });
+    let mut noted = ours.clone();
+    noted[annotation::UNSETTLED_VOLUME] = json!("{}");
+    let plain = claim(&ours, "");
+    let marked = changed(&claim(&noted, ""), &json!({}));
+    let deleting = changed(&marked, &json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }));
+    assert_eq!(reaction(Some(&plain), Some(&marked), DRIVER), Reaction::None);
+    assert_eq!(reaction(Some(&marked), Some(&plain), DRIVER), Reaction::None);
+    assert_eq!(reaction(Some(&marked), Some(&deleting), DRIVER), Reaction::Renew);
+    // By a process that did not know of the other's volume.
+    let (bound, late) = (claim(&ours, "v"), changed(&claim(&noted, "v"), &json!({})));
+    assert_eq!(reaction(Some(&bound), Some(&late), DRIVER), Reaction::Renew);
+    assert_eq!(reaction(None, Some(&late), DRIVER), Reaction::Renew);
+}

@@ -40,6 +40,12 @@ pub(super) enum Failure {
     /// The driver has made another volume than the one asked for.
     #[error("{mismatch}{}", orphan(.name, .cleanup.as_deref()))]
     Mismatch { mismatch: Mismatch, name: String, cleanup: Option<Box<Status>> },
+    /// A volume that may have been made cannot be asked for as it was.
+    #[error(
+        "StorageClass {0:?} is not as it was when the volume was asked for, so that the volume cannot be found: bring it \
+         back as it was, or give the volume up with wharf sidecars settle"
+    )]
+    ClassChanged(String),
     /// A volume is not deleted while it is attached.
     #[error("persistentvolume {volume} is still attached to node {node}")]
     Attached { volume: String, node: String },

@@ -126,6 +126,20 @@ impl Ledger {
         self.entries().get(uid).is_some_and(|entry| entry.lacks_place)
     }
 
+    /// What places were told of, for the request that the driver was asked last.
+    pub(super) fn memory(&self, uid: &str) -> Memory {
+        self.entries().get(uid).map(|entry| entry.memory.clone()).unwrap_or_default()
+    }
+
+    /// Takes over what a request of an earlier term told of places, unless this term knows better.
+    pub(super) fn recall(&self, uid: &str, memory: Memory) {
+        let mut entries = self.entries();
+        let entry = entries.entry(uid.to_owned()).or_default();
+        if entry.memory == Memory::default() {
+            entry.memory = memory;
+        }
+    }
+
     pub(super) fn forget_memory(&self, uid: &str) {
         self.change(uid, |entry| entry.memory = Memory::default());
     }

@@ -1,8 +1,9 @@
 //! The making of one volume.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use serde_json::Value;
+use tokio::time::timeout;
 use tonic::Status;
 use wharf_cluster::{PersistentVolumeClaim, StorageClass};
 use wharf_proto::csi::{CreateVolumeRequest, DeleteVolumeRequest, Volume};
@@ -29,19 +30,24 @@ impl Shared {
         class: &Arc<StorageClass>,
         asked: Option<Arc<Plan>>,
     ) -> Result<Option<Value>, Failure> {
-        let plan = match (self.plan(claim, class).await, asked) {
+        let plan = match (self.plan(claim, class, None).await, asked) {
             (Ok(plan), _) => Arc::new(plan),
             // What it is planned with may have gone with the claim, and only the driver can tell how the volume stands.
             (Err(_), Some(asked)) => asked,
             (Err(failure), None) => return Err(failure),
         };
-        if self.ledger.asked(&claim.metadata.uid).is_none() && !self.is_current(claim) {
+        let is_repeated = self.ledger.asked(&claim.metadata.uid).is_some();
+        if !is_repeated && !self.is_current(claim) {
             return Ok(None);
         }
         // Whatever fails, the driver may be at it from here on, until it says that it is not.
         let asked = Asked { class: Arc::clone(class), plan: Arc::clone(&plan) };
         self.ledger.begin(Begun { claim: Arc::clone(claim), stage: Stage::Asked(asked) });
-        let volume = self.make(&plan).await?;
+        if is_repeated {
+            // Should have been done before, and may have failed.
+            self.mark(claim).await;
+        }
+        let volume = self.make(claim, &plan).await?;
         let asked = plan.call.capacity_range.map_or(0, |range| range.required_bytes);
         let size = if volume.capacity_bytes == 0 { asked } else { volume.capacity_bytes };
         Ok(Some(persistent_volume(&Made {
@@ -67,16 +73,24 @@ impl Shared {
     }
 
     /// A volume that is what was asked for, or none.
-    async fn make(&self, plan: &Plan) -> Result<Volume, Failure> {
+    async fn make(&self, claim: &PersistentVolumeClaim, plan: &Plan) -> Result<Volume, Failure> {
         let call = &plan.call;
-        let volume = self.create_volume(call.clone()).await?.unwrap_or_default();
+        let mut answer = pin!(self.create_volume(call.clone()));
+        let answer = match timeout(self.options.mark_after, &mut answer).await {
+            Ok(answer) => answer,
+            Err(_) => tokio::join!(answer, self.mark(claim)).0,
+        };
+        let volume = answer?.unwrap_or_default();
         let Some(mismatch) = mismatch(call, &volume) else { return Ok(volume) };
         let cleanup = self.clean_up(call, volume.volume_id).await.err();
         let (name, cleanup) = (call.name.clone(), cleanup.map(Box::new));
         Err(Failure::Mismatch { mismatch, name, cleanup })
     }
 
-    async fn create_volume(&self, call: CreateVolumeRequest) -> Result<Option<Volume>, Status> {
+    pub(super) async fn create_volume(
+        &self,
+        call: CreateVolumeRequest,
+    ) -> Result<Option<Volume>, Status> {
         let mut controller = self.driver.controller();
         let send = |request| async move { controller.create_volume(request).await };
         let answer = self.driver.call("CreateVolume", send, call).await?;

@@ -38,6 +38,9 @@ pub struct ProvisionerOptions {
     pub sweep: Duration,
     /// How often the driver's volumes are listed and compared with the cluster's; zero is never.
     pub leftovers: Duration,
+    /// A claim is marked when the driver has worked on its volume for so long: if the claim is deleted then, or this process
+    /// killed, the next leader knows.
+    pub mark_after: Duration,
     /// The host's name, for events.
     pub host: String,
     /// Where is counted what was made and deleted.
@@ -65,6 +68,7 @@ impl ProvisionerOptions {
             attributes_classes: true,
             sweep: Duration::from_mins(5),
             leftovers: Duration::ZERO,
+            mark_after: Duration::from_secs(5),
             host: String::new(),
             metrics: ProvisionerMetrics::default(),
             queues: None,

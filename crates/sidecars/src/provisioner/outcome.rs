@@ -16,7 +16,7 @@ use super::{
     decide::selected_node,
     failure::Failure,
     ledger::{Begun, Stage},
-    state::{State, is_infeasible},
+    state::{State, is_infeasible, is_settling},
 };
 
 impl Shared {
@@ -51,7 +51,10 @@ impl Shared {
         self.events.tell(&**claim, EventType::Normal, "ProvisioningSucceeded", message);
         tracing::info!(claim = claim.title(), volume = name, "volume provisioned");
         self.release_source_of(claim, true).await;
-        Outcome::Done
+        match self.marked(claim) {
+            Some(marked) => self.unmark(&marked).await,
+            None => Outcome::Done,
+        }
     }
 
     /// Says why there is none, and what comes next.
@@ -65,7 +68,12 @@ impl Shared {
         let movable = selected_node(claim).is_some() && self.has_places().await;
         let state = failure.state(movable);
         self.options.metrics.provisioned(claim, None);
-        tracing::warn!(claim = claim.title(), ?state, error = %failure, "no volume was made for the claim");
+        if state == State::InBackground {
+            tracing::warn!(claim = claim.title(), error = %failure, "CreateVolume has no final answer");
+            self.mark(claim).await;
+        } else {
+            tracing::warn!(claim = claim.title(), ?state, error = %failure, "no volume was made for the claim");
+        }
         let infeasible = failure.code().is_some_and(is_infeasible);
         let message = match infeasible {
             true => format!(
@@ -80,9 +88,20 @@ impl Shared {
         match state {
             State::InBackground | State::NoChange => return Outcome::Retry,
             State::Finished | State::Reschedule => {
-                self.ledger.end(uid);
-                self.ledger.forget_memory(uid);
-                self.release_source_of(claim, false).await;
+                let marked = self.marked(claim);
+                // It may be about another request than the one that had no final answer, or about none.
+                let is_settled = |marked: &Arc<PersistentVolumeClaim>| {
+                    failure.code().is_some_and(is_settling) && self.is_noted(marked)
+                };
+                if marked.as_ref().is_none_or(is_settled) {
+                    self.ledger.end(uid);
+                    self.ledger.forget_memory(uid);
+                    self.release_source_of(claim, false).await;
+                    if let Some(marked) = marked {
+                        // What fails is repeated with the next answer.
+                        self.unmark(&marked).await;
+                    }
+                }
             }
         }
         if infeasible {

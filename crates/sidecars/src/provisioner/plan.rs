@@ -15,6 +15,7 @@ use super::{
     abilities::Abilities,
     decide::selected_node,
     failure::{Failure, Refusal},
+    note::Note,
     parameters,
     request::{self, Secrets},
     secrets::{Subject, wants_annotations},
@@ -24,6 +25,7 @@ use super::{
 use crate::{attributes_api, secret};
 
 /// All that is known before the driver is asked.
+#[derive(Clone)]
 pub(super) struct Plan {
     pub(super) call: CreateVolumeRequest,
     pub(super) fs_type: String,
@@ -37,11 +39,13 @@ pub(super) struct Plan {
 }
 
 impl Shared {
-    /// Checks all that can be checked, and marks the source as in use last.
+    /// Checks all that can be checked, and marks the source as in use last. A request that is repeated to find out about its
+    /// volume was `noted`: it has the place and the source of then.
     pub(super) async fn plan(
         &self,
         claim: &PersistentVolumeClaim,
         class: &StorageClass,
+        noted: Option<&Note>,
     ) -> Result<Plan, Failure> {
         let abilities = self.abilities().await?;
         let source = Source::of(claim)?;
@@ -60,11 +64,12 @@ impl Shared {
         };
         let secrets = Secrets::of(class, subject)?;
         if abilities.topology {
-            let wish = Wish {
-                claim: &claim.metadata.name,
-                allowed: &class.allowed_topologies,
-                node: selected_node(claim),
+            let node = match noted {
+                Some(note) => note.topology.node.as_deref(),
+                None => selected_node(claim),
             };
+            let allowed = &class.allowed_topologies;
+            let wish = Wish { claim: &claim.metadata.name, allowed, node };
             call.accessibility_requirements =
                 self.ledger.find_place(&claim.metadata.uid, |memory| {
                     topology::requirement(wish, self.options.topology, &self.places(), memory)
@@ -75,7 +80,10 @@ impl Shared {
             None => None,
         };
         call.secrets = secret::read(&self.client, secrets.provisioner.as_ref()).await?;
-        call.volume_content_source = self.content_source(claim, source).await?;
+        call.volume_content_source = match noted {
+            Some(note) => note.content_source(),
+            None => self.content_source(claim, source).await?,
+        };
         let attributes_class = attributes_class.map(|(class, attributes)| {
             call.mutable_parameters = attributes;
             class.to_owned()

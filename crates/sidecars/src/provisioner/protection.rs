@@ -225,7 +225,7 @@ fn user_key(kind: &str, source: &Meta) -> String {
     format!("{kind}/{}", source.key())
 }
 
-fn hold(document: &mut Value, finalizer: &str) {
+pub(super) fn hold(document: &mut Value, finalizer: &str) {
     let finalizers = &mut document["metadata"]["finalizers"];
     match finalizers.as_array_mut() {
         Some(others) if others.iter().any(|own| own == finalizer) => {}
@@ -234,7 +234,7 @@ fn hold(document: &mut Value, finalizer: &str) {
     }
 }
 
-fn release(document: &mut Value, finalizer: &str) {
+pub(super) fn release(document: &mut Value, finalizer: &str) {
     if let Some(finalizers) = document["metadata"]["finalizers"].as_array_mut() {
         finalizers.retain(|own| own != finalizer);
     }

@@ -15,7 +15,8 @@ pub(super) enum State {
     Reschedule,
 }
 
-/// The state by the code of the driver's answer. `movable` tells that the scheduler picked a node and may pick another.
+/// The state by the code of the driver's answer. ResourceExhausted is final, as CSI has it for CreateVolume: a claim that
+/// finds no room must not wait for room in order to be deleted. `movable` tells that the scheduler picked a node and may pick another.
 pub(super) fn after_error(code: Code, movable: bool) -> State {
     match code {
         Code::ResourceExhausted if movable => State::Reschedule,
@@ -24,6 +25,14 @@ pub(super) fn after_error(code: Code, movable: bool) -> State {
         }
         _ => State::Finished,
     }
+}
+
+/// Whether an answer to a repeated request tells that the driver has no volume of it and is not making one. One that is
+/// about the caller, or about a volume that is not as it is asked for, does not.
+pub(super) fn is_settling(code: Code) -> bool {
+    let tells_nothing =
+        matches!(code, Code::AlreadyExists | Code::Unauthenticated | Code::PermissionDenied);
+    !tells_nothing && after_error(code, false) == State::Finished
 }
 
 /// Whether the driver says that no retry can help.
@@ -50,6 +59,11 @@ mod tests {
                 assert_eq!(after_error(code, movable), expected, "{code:?} {movable}");
             }
         }
+        for code in [Code::AlreadyExists, Code::Unauthenticated, Code::PermissionDenied] {
+            assert!(!is_settling(code), "{code:?}");
+        }
+        assert!(background.into_iter().all(|code| !is_settling(code)));
+        assert!(is_settling(Code::ResourceExhausted) && is_settling(Code::Internal));
         assert!(is_infeasible(Code::InvalidArgument));
         assert!(!is_infeasible(Code::OutOfRange));
     }

@@ -16,6 +16,7 @@ mod joint;
 mod node;
 mod provisioner;
 mod resizer;
+mod settle;
 mod shell;
 mod shift;
 mod snapshot_controller;
@@ -48,7 +49,10 @@ pub(crate) fn snapshot_controller(name: &str, args: Vec<String>) -> ExitCode {
     shell::main::<SnapshotController>(name, args)
 }
 
-/// Several in one process.
+/// Several in one process, or a command about what they left.
 pub(crate) fn joint(name: &str, args: Vec<String>) -> ExitCode {
-    joint::main(name, args)
+    match args.split_first() {
+        Some((command, args)) if command == "settle" => settle::main(name, args),
+        _ => joint::main(name, args),
+    }
 }

@@ -173,6 +173,9 @@ impl Personality for Flags {
             access: common.access.clone(),
         };
         let mut driver = self.driver.options(parsed)?;
+        // A claim has its mark before its call ends without an answer.
+        let options = &mut controller.options;
+        options.mark_after = options.mark_after.min(driver.timeout / 2);
         driver.node.place = controller.options.node.is_some();
         let make: MakeController = Box::new(move |registry, queues| {
             controller.options.metrics.register(registry);

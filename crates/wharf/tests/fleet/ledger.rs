@@ -36,6 +36,8 @@ struct Entries {
     names: BTreeSet<String>,
     /// RPCs whose next call is refused, and what with.
     refused: BTreeMap<&'static str, String>,
+    /// RPCs that are answered UNAVAILABLE, before any work is done.
+    unavailable: BTreeSet<&'static str>,
     /// What each RPC was called with to prove who calls.
     credentials: BTreeMap<&'static str, BTreeSet<String>>,
 }
@@ -127,6 +129,16 @@ impl Ledger {
         self.entries().refused.insert(rpc, text.to_owned());
     }
 
+    /// Calls of an RPC are answered UNAVAILABLE from now on, and nothing is done for them.
+    pub(crate) fn take_down(&self, rpc: &'static str) {
+        self.entries().unavailable.insert(rpc);
+    }
+
+    /// Calls of an RPC are answered again.
+    pub(crate) fn bring_back(&self, rpc: &'static str) {
+        self.entries().unavailable.remove(rpc);
+    }
+
     /// The passwords that an RPC was called with.
     pub(crate) fn passwords(&self, rpc: &str) -> Vec<String> {
         let entries = self.entries();
@@ -191,6 +203,9 @@ impl Service {
         let (door, what) = (self.door.clone(), what.to_string());
         entries.calls.push(Call { at: Timestamp::now(), door, rpc, what });
         self.ledger.hold.admit(rpc, &self.door)?;
+        if entries.unavailable.contains(rpc) {
+            return Err(Failure::Unavailable(format!("{rpc} is down")));
+        }
         match entries.refused.remove(rpc) {
             Some(text) => Err(Failure::Unauthenticated(text)),
             None => Ok(entries),

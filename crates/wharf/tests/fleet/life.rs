@@ -83,12 +83,17 @@ impl<'a> Life<'a> {
 
     /// Takes a snapshot and waits until it can be used.
     pub(crate) async fn snapshot(&self) {
+        let path = self.ask_for_snapshot().await;
+        self.site.api.wait(&path, |it| it["status"]["readyToUse"] == true).await;
+    }
+
+    /// Makes the VolumeSnapshot, and gives its path.
+    pub(crate) async fn ask_for_snapshot(&self) -> String {
         let source = json!({ "persistentVolumeClaimName": self.name });
         let spec = json!({ "volumeSnapshotClassName": self.site.name, "source": source });
         let snapshot = json!({ "metadata": { "name": self.name }, "spec": spec });
         self.site.api.create(&self.snapshots(), "VolumeSnapshot", snapshot).await;
-        let path = format!("{}/{}", self.snapshots(), self.name);
-        self.site.api.wait(&path, |it| it["status"]["readyToUse"] == true).await;
+        format!("{}/{}", self.snapshots(), self.name)
     }
 
     pub(crate) async fn delete_snapshot(&self) {
@@ -148,12 +153,24 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Deletes the claim and waits until it and its volume are gone.
-    pub(crate) async fn end(self) {
+    /// Deletes the claim, which no pod uses: nobody of Kubernetes holds it back.
+    pub(crate) async fn delete_claim(&self) {
         let (api, claim) = (&self.site.api, self.claim());
         api.delete(&claim).await;
         api.unprotect(&claim, "kubernetes.io/pvc-protection").await;
+    }
+
+    /// Deletes the claim and waits until it and its volume are gone.
+    pub(crate) async fn end(self) {
+        let (api, claim) = (&self.site.api, self.claim());
+        self.delete_claim().await;
         api.gone(&claim).await;
+        self.released().await;
+    }
+
+    /// Waits until the volume of a claim that is gone is gone, too.
+    pub(crate) async fn released(&self) {
+        let api = &self.site.api;
         let volume = format!("{VOLUMES}/{}", self.volume);
         set_phase(self.site, &volume, "Released").await;
         api.unprotect(&volume, "kubernetes.io/pv-protection").await;
@@ -184,7 +201,18 @@ impl<'a> Life<'a> {
         restored.end().await;
     }
 
+    /// Claims a volume, and does not wait for it.
+    pub(crate) async fn ask(site: &'a Site, name: &str) -> Self {
+        Self::asked(site, name, |_| {}).await
+    }
+
     async fn claimed(site: &'a Site, name: &str, change: impl FnOnce(&mut Value)) -> Self {
+        let life = Self::asked(site, name, change).await;
+        life.bind().await;
+        life
+    }
+
+    async fn asked(site: &'a Site, name: &str, change: impl FnOnce(&mut Value)) -> Self {
         let claims = claims(site);
         let annotations = json!({ "volume.kubernetes.io/storage-provisioner": site.name });
         let mut claim = json!({
@@ -198,13 +226,11 @@ impl<'a> Life<'a> {
         change(&mut claim);
         let claim = site.api.create(&claims, "PersistentVolumeClaim", claim).await;
         let volume = format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap());
-        let life = Self { site, name: name.to_owned(), volume, node: site.name.clone() };
-        life.bind().await;
-        life
+        Self { site, name: name.to_owned(), volume, node: site.name.clone() }
     }
 
     /// Binds the claim to the volume that was made for it, once it is there.
-    async fn bind(&self) {
+    pub(crate) async fn bind(&self) {
         let (api, claim) = (&self.site.api, self.claim());
         let path = format!("{VOLUMES}/{}", self.volume);
         let volume = api.wait(&path, |it| it["spec"]["claimRef"]["uid"].is_string()).await;
@@ -215,7 +241,13 @@ impl<'a> Life<'a> {
         set_phase(self.site, &path, "Bound").await;
     }
 
-    fn claim(&self) -> String {
+    /// The name of its volume.
+    pub(crate) fn volume(&self) -> &str {
+        &self.volume
+    }
+
+    /// The path of its claim.
+    pub(crate) fn claim(&self) -> String {
         format!("{}/{}", claims(self.site), self.name)
     }
 

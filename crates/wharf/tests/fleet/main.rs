@@ -26,3 +26,4 @@ mod rolling;
 mod secrets;
 mod sidecar;
 mod site;
+mod unsettled;

@@ -1,6 +1,7 @@
+use serde::{Deserialize, Serialize};
 use wharf_cluster::{CsiNode, Node, Store};
 
-use super::{Segment, TopologyRefusal};
+use super::{Segment, TopologyRefusal, segment::sort};
 
 /// Which places there are.
 pub(in super::super) enum Places<'a> {
@@ -12,16 +13,33 @@ pub(in super::super) enum Places<'a> {
 
 /// What a claim's first attempt was told by. The next one says the same, even if nodes went or were relabelled meanwhile:
 /// for the driver it is one request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(in super::super) struct Memory {
     /// The node that was selected; with another one it is another request.
-    node: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in super::super) node: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     keys: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     selected: Option<Segment>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     all: Vec<Segment>,
 }
 
 impl Memory {
+    /// The same with each place once. Requests name each place once, too.
+    pub(in super::super) fn condensed(mut self) -> Self {
+        sort(&mut self.all);
+        self
+    }
+
+    /// The same without the list of all places, which may be long.
+    pub(in super::super) fn without_all(mut self) -> Self {
+        self.all.clear();
+        self
+    }
+
     /// Forgets what was told for another node.
     pub(super) fn turn_to(&mut self, node: Option<&str>) {
         if self.node.as_deref() != node {

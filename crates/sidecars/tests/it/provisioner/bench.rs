@@ -50,6 +50,8 @@ impl Bench {
         let mut options = ProvisionerOptions::new(format!("{name}.csi.test"));
         options.backoff = Backoff { first: Duration::from_millis(5), ..options.backoff };
         options.host = "host".to_owned();
+        // What is held back for a while in a test is no reason.
+        options.mark_after = 2 * DEADLINE;
         Some(Self { stage, options, capacity: None })
     }
 
@@ -106,6 +108,21 @@ impl Bench {
         change(&mut claim);
         let made = self.create(CLAIMS, "PersistentVolumeClaim", claim).await;
         format!("pvc-{}", made["metadata"]["uid"].as_str().unwrap())
+    }
+
+    /// Deletes the claim, which no pod uses: only controllers of ours hold it.
+    pub(super) async fn release_claim(&self) {
+        self.release_claim_at(&format!("{CLAIMS}/{}", self.name)).await;
+    }
+
+    /// The same for a claim of another name.
+    pub(super) async fn release_claim_at(&self, path: &str) {
+        let claim = self.get_at(path).await.unwrap();
+        let finalizers = claim["metadata"]["finalizers"].as_array().unwrap().iter();
+        let left: Vec<&Value> =
+            finalizers.filter(|it| **it != "kubernetes.io/pvc-protection").collect();
+        self.patch_at(path, json!({ "metadata": { "finalizers": left } })).await;
+        self.delete_at(path).await;
     }
 
     /// Deletes the claim, whoever holds it.
@@ -177,6 +194,11 @@ impl Bench {
 /// What the making of a volume looks like.
 pub(super) fn made(volume: &str) -> [String; 2] {
     [format!("CreateVolume {volume}"), format!("POST persistentvolumes {volume}")]
+}
+
+/// What the mark of an unsettled volume on a claim looks like, and its removal.
+pub(super) fn marked(claim: &str) -> [String; 2] {
+    ["GET", "PUT"].map(|verb| format!("{verb} namespaces/default/persistentvolumeclaims/{claim}"))
 }
 
 /// What its deletion looks like, of a PersistentVolume that the API protects as well.

@@ -12,4 +12,5 @@ mod local;
 mod sources;
 mod states;
 mod topology;
+mod unsettled;
 pub(crate) mod volumes;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::bench::{Bench, CLAIMS, CLASSES, SELECTED_NODE, made};
+use super::bench::{Bench, CLAIMS, CLASSES, SELECTED_NODE, made, marked};
 use crate::driver::Answer;
 
 #[tokio::test]
@@ -47,17 +47,19 @@ async fn a_volume_in_the_making_is_remembered_while_its_claim_waits_for_a_node()
             it["metadata"]["name"] = json!("prov-homeless-next");
         })
         .await;
-    let ([create, post], [other, other_post]) = (made(&name), made(&next));
-    let first = [format!("{create} -> Aborted"), other, other_post];
-    bench.journal.expect(first.clone()).await;
-    bench.delete_claim().await;
-    let [failed, other, other_post] = first;
-    bench.journal.expect([failed, other, other_post, create, post]).await;
+    bench.journal.about(&next, &next, 2).await;
+    bench.journal.line(&marked(bench.name)[1]).await;
+    bench.journal.clear();
+    bench.release_claim().await;
+    let ([create, _], [get, put]) = (made(&name), marked(bench.name));
+    bench.journal.expect([create, format!("DeleteVolume {name}"), get, put]).await;
+    assert!(bench.get(CLAIMS).await.is_none());
+    assert!(!bench.driver.volumes().made().contains(&name));
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_volume_in_the_making_is_finished_for_a_claim_that_was_bound_elsewhere() {
+async fn a_volume_in_the_making_is_deleted_for_a_claim_that_was_bound_elsewhere() {
     let Some(mut bench) = Bench::new("prov-elsewhere", &[]).await else { return };
     let told = CancellationToken::new();
     let pending = Status::deadline_exceeded("still at it");
@@ -68,8 +70,12 @@ async fn a_volume_in_the_making_is_finished_for_a_claim_that_was_bound_elsewhere
     bench.journal.wait_for(1).await;
     bench.patch(CLAIMS, json!({ "spec": { "volumeName": "another" } })).await;
     told.cancel();
-    let [create, post] = made(&name);
-    bench.journal.expect([format!("{create} -> DeadlineExceeded"), create, post]).await;
+    let ([create, _], [get, put]) = (made(&name), marked(bench.name));
+    let failed = format!("{create} -> DeadlineExceeded");
+    let delete = format!("DeleteVolume {name}");
+    let [get_again, put_again] = marked(bench.name);
+    bench.journal.expect([failed, get, put, create, delete, get_again, put_again]).await;
+    assert_eq!(bench.driver.volumes().made(), [""; 0]);
     bench.stop().await;
 }
 
@@ -106,7 +112,9 @@ async fn a_driver_that_hangs_is_asked_again() {
     bench.start_driver();
     bench.start_provisioner(&bench.socket(), Duration::from_millis(500));
     let [create, post] = made(&name);
-    bench.journal.expect([format!("{create} -> never"), create, post]).await;
+    let ([get, put], [get_again, put_again]) = (marked(bench.name), marked(bench.name));
+    let never = format!("{create} -> never");
+    bench.journal.expect([never, get, put, create, post, get_again, put_again]).await;
     bench.stop().await;
 }
 
@@ -141,13 +149,16 @@ async fn a_volume_that_is_too_small_is_deleted_and_made_again() {
     let name = bench.claim(|_| {}).await;
     bench.start();
     let [create, post] = made(&name);
-    let lines = bench.journal.wait_for(8).await;
+    let lines = bench.journal.wait_for(12).await;
     assert_eq!(lines[0], create);
     assert_eq!(
         lines[1..6],
         [const { String::new() }; 5].map(|_| format!("DeleteVolume {name} -> Unavailable"))
     );
-    assert_eq!(lines[6..], [create, post]);
+    assert_eq!(
+        lines[6..],
+        [&marked(bench.name)[..], &[create, post], &marked(bench.name)].concat()
+    );
     let event = format!(
         "Warning ProvisioningFailed created volume capacity 5 less than requested capacity 1073741824. Cleanup of \
          volume {name} failed, volume is orphaned: rpc error: code = Unavailable desc = later"
@@ -181,6 +192,8 @@ async fn a_driver_that_comes_back_is_asked_at_once() {
     bench.journal.event(failed).await;
     bench.restart_driver().await;
     let [create, post] = made(&name);
-    bench.journal.expect([format!("{create} -> Unavailable"), create, post]).await;
+    let ([get, put], failed) = (marked(bench.name), format!("{create} -> Unavailable"));
+    let [get_again, put_again] = marked(bench.name);
+    bench.journal.expect([failed, get, put, create, post, get_again, put_again]).await;
     bench.stop().await;
 }

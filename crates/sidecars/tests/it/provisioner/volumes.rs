@@ -49,6 +49,11 @@ impl Volumes {
         self.asked.lock().unwrap().last().unwrap().clone()
     }
 
+    /// What was asked for, in its order.
+    pub(crate) fn all_asked(&self) -> Vec<CreateVolumeRequest> {
+        self.asked.lock().unwrap().clone()
+    }
+
     /// How a volume was deleted.
     pub(crate) fn deletion_of(&self, volume: &str) -> DeleteVolumeRequest {
         let deleted = self.deleted.lock().unwrap();

@@ -1,0 +1,195 @@
+//! What a driver was asked for, as it is noted on the claim for the next leader.
+//!
+//! Whoever may edit a claim may edit the note as well. So nothing of it reaches a call that decides whose volume is found and
+//! deleted: the volume's name follows from the claim's UID, and parameters and secrets come from the StorageClass, with which
+//! the note is only compared. Secrets are noted by name.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use wharf_cluster::{PersistentVolumeClaim, SecretReference, StorageClass};
+use wharf_facts::{annotation, context};
+use wharf_proto::csi::{
+    VolumeContentSource,
+    volume_content_source::{SnapshotSource, Type, VolumeSource},
+};
+
+use super::{plan::Plan, topology::Memory};
+
+/// All annotations of an object together have 256 KiB.
+const LONGEST: usize = 64 << 10;
+
+/// A request, without what follows from the claim itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Note {
+    driver: String,
+    /// The name that the volume was asked for under, for people.
+    pub(crate) volume: String,
+    #[serde(rename = "storageClass")]
+    pub(crate) class: String,
+    pub(crate) parameters: BTreeMap<String, String>,
+    /// `namespace/name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) secret: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<Source>,
+    /// What the request says about places follows from this and the StorageClass.
+    pub(super) topology: Memory,
+}
+
+/// What the volume was to be made of, in the driver's words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Source {
+    Snapshot(String),
+    Volume(String),
+}
+
+impl Note {
+    pub(super) fn of(driver: &str, class: &StorageClass, plan: &Plan, topology: Memory) -> Self {
+        Self {
+            driver: driver.to_owned(),
+            volume: plan.call.name.clone(),
+            class: class.metadata.name.clone(),
+            parameters: parameters(plan),
+            secret: secret(plan),
+            source: plan.call.volume_content_source.as_ref().and_then(Source::of),
+            topology: topology.condensed(),
+        }
+    }
+
+    /// The note on a claim; `None` where there is none that can be read.
+    pub(crate) fn on(claim: &PersistentVolumeClaim) -> Option<Self> {
+        serde_json::from_str(claim.metadata.annotations.get(annotation::UNSETTLED_VOLUME)?).ok()
+    }
+
+    /// As it is written to the claim. Places of a large cluster are left out: those that there are then will do.
+    pub(super) fn text(&self) -> String {
+        let text = |note: &Self| serde_json::to_string(note).expect("texts and maps of texts");
+        let whole = text(self);
+        match whole.len() > LONGEST {
+            true => text(&Self { topology: self.topology.clone().without_all(), ..self.clone() }),
+            false => whole,
+        }
+    }
+
+    /// Whether a plan of now asks for what was asked for, as far as StorageClasses say it.
+    pub(super) fn is_of(&self, plan: &Plan) -> bool {
+        self.parameters == parameters(plan) && self.secret == secret(plan)
+    }
+
+    pub(super) fn content_source(&self) -> Option<VolumeContentSource> {
+        let source = match self.source.clone()? {
+            Source::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
+            Source::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
+        };
+        Some(VolumeContentSource { r#type: Some(source) })
+    }
+}
+
+impl Source {
+    fn of(source: &VolumeContentSource) -> Option<Self> {
+        source.r#type.as_ref().map(|source| match source {
+            Type::Snapshot(source) => Self::Snapshot(source.snapshot_id.clone()),
+            Type::Volume(source) => Self::Volume(source.volume_id.clone()),
+        })
+    }
+}
+
+/// Those of the StorageClass; a flag adds others.
+fn parameters(plan: &Plan) -> BTreeMap<String, String> {
+    let all = plan.call.parameters.iter();
+    let own = all.filter(|(key, _)| !key.starts_with(context::PREFIX));
+    own.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn secret(plan: &Plan) -> Option<String> {
+    let reference = plan.secrets.provisioner.as_ref()?;
+    let SecretReference { name, namespace } = reference;
+    Some(format!("{namespace}/{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use wharf_cluster::Attributes;
+    use wharf_proto::csi::CreateVolumeRequest;
+
+    use super::*;
+    use crate::provisioner::request::Secrets;
+
+    fn plan() -> Plan {
+        let texts = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let provisioner =
+            SecretReference { name: "login".to_owned(), namespace: "vault".to_owned() };
+        Plan {
+            call: CreateVolumeRequest {
+                name: "pvc-1".to_owned(),
+                parameters: texts(&[("tier", "fast"), (context::PVC_NAME, "c")]),
+                secrets: texts(&[("password", "opensesame")]),
+                volume_content_source: Some(VolumeContentSource {
+                    r#type: Some(Type::Snapshot(SnapshotSource { snapshot_id: "s".to_owned() })),
+                }),
+                ..CreateVolumeRequest::default()
+            },
+            fs_type: String::new(),
+            secrets: Secrets { provisioner: Some(provisioner), ..Secrets::default() },
+            annotations: Attributes::default(),
+            placed: false,
+            attributes_class: None,
+        }
+    }
+
+    fn class() -> StorageClass {
+        serde_json::from_value(json!({ "metadata": { "name": "gold" } })).unwrap()
+    }
+
+    fn claim_with(text: &str) -> PersistentVolumeClaim {
+        let annotations = json!({ annotation::UNSETTLED_VOLUME: text });
+        serde_json::from_value(json!({ "metadata": { "annotations": annotations } })).unwrap()
+    }
+
+    #[test]
+    fn a_note_is_read_as_it_was_written_and_has_no_secret() {
+        let plan = plan();
+        let note = Note::of("d", &class(), &plan, Memory::default());
+        let text = note.text();
+        assert!(!text.contains("opensesame"), "{text}");
+        assert!(text.contains("vault/login"), "{text}");
+        let read = Note::on(&claim_with(&text)).unwrap();
+        assert_eq!(read, note);
+        assert!(read.is_of(&plan));
+        assert_eq!(read.content_source(), plan.call.volume_content_source);
+    }
+
+    #[test]
+    fn a_class_that_says_something_else_is_noticed() {
+        let note = Note::of("d", &class(), &plan(), Memory::default());
+        let mut other = plan();
+        other.call.parameters.insert("tier".to_owned(), "slow".to_owned());
+        assert!(!note.is_of(&other));
+        let mut other = plan();
+        other.secrets.provisioner = None;
+        assert!(!note.is_of(&other));
+        // By a flag of the process that made the call.
+        let mut flagged = plan();
+        flagged.call.parameters.remove(context::PVC_NAME);
+        assert!(note.is_of(&flagged));
+    }
+
+    #[test]
+    fn a_note_fits_on_the_claim_and_one_that_cannot_be_read_is_none() {
+        let place = |number: usize| json!({ "example.com/node": format!("node-{number:060}") });
+        let all: Vec<_> = (0..5000).map(place).collect();
+        let topology = json!({ "node": "n", "keys": ["example.com/node"], "all": all });
+        let topology: Memory = serde_json::from_value(topology).unwrap();
+        let text = Note::of("d", &class(), &plan(), topology).text();
+        assert!(text.len() < LONGEST, "{}", text.len());
+        let read = Note::on(&claim_with(&text)).unwrap();
+        assert_eq!(read.topology.node.as_deref(), Some("n"));
+        assert_eq!(Note::on(&claim_with("no note")), None);
+    }
+}

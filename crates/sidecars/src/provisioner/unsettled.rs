@@ -1,0 +1,185 @@
+//! Volumes that a driver may have, and that nothing but a mark on their claims tells of.
+//!
+//! A CreateVolume without a final answer puts a finalizer on the claim, with a note of what was asked for. So the claim
+//! outlasts the process that asked, and whoever leads next finds out. The mark goes when the volume is known (it has a
+//! PersistentVolume), or when the driver has said that there is none. Where nobody wants the volume any more, the driver is
+//! asked for it once more, and then to delete it.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use wharf_cluster::{ApiFailure, EventType, Kind, PersistentVolume, PersistentVolumeClaim};
+use wharf_facts::{annotation, finalizer::UNSETTLED_VOLUME};
+use wharf_proto::csi::DeleteVolumeRequest;
+use wharf_reconcile::Outcome;
+
+use super::{
+    Shared,
+    failure::{Failure, Mismatch, Refusal},
+    note::Note,
+    plan::Plan,
+    protection::{hold, release},
+    state::is_settling,
+};
+use crate::secret;
+
+impl Shared {
+    /// The claim as it is now, if it has the mark.
+    pub(super) fn marked(
+        &self,
+        claim: &PersistentVolumeClaim,
+    ) -> Option<Arc<PersistentVolumeClaim>> {
+        let now = self.claims.store().get(&claim.metadata.key())?;
+        let is_same = now.metadata.uid == claim.metadata.uid;
+        (is_same && now.metadata.has_finalizer(UNSETTLED_VOLUME)).then_some(now)
+    }
+
+    /// Marks a claim that the driver was asked for a volume for. A claim that is being deleted takes no mark any more: then
+    /// what this process remembers is all there is.
+    pub(super) async fn mark(&self, claim: &PersistentVolumeClaim) {
+        let Some(text) = self.note(claim).map(|note| note.text()) else { return };
+        let Some(now) = self.claims.store().get(&claim.metadata.key()) else { return };
+        let is_noted = now.metadata.annotations.get(annotation::UNSETTLED_VOLUME) == Some(&text);
+        if now.metadata.uid != claim.metadata.uid
+            || is_noted && now.metadata.has_finalizer(UNSETTLED_VOLUME)
+        {
+            return;
+        }
+        let mark = |document: &mut Value| {
+            let metadata = &document["metadata"];
+            let finalizers = metadata["finalizers"].as_array();
+            let has_mark = finalizers.is_some_and(|it| it.iter().any(|it| it == UNSETTLED_VOLUME));
+            let takes_mark = has_mark || metadata["deletionTimestamp"].is_null();
+            if takes_mark && metadata["uid"] == claim.metadata.uid.as_str() {
+                hold(document, UNSETTLED_VOLUME);
+                document["metadata"]["annotations"][annotation::UNSETTLED_VOLUME] = json!(text);
+            }
+        };
+        match self.claims.update(&claim.metadata, mark).await {
+            Ok(_) | Err(ApiFailure::NotFound { .. }) => {}
+            Err(error) => {
+                tracing::warn!(claim = claim.title(), %error, "failed to mark claim, retrying");
+            }
+        }
+    }
+
+    /// Removes the mark of a claim.
+    pub(super) async fn unmark(&self, claim: &PersistentVolumeClaim) -> Outcome {
+        let unmark = |document: &mut Value| {
+            if document["metadata"]["uid"] == claim.metadata.uid.as_str() {
+                remove_mark(document);
+            }
+        };
+        match self.claims.update(&claim.metadata, unmark).await {
+            Ok(_) | Err(ApiFailure::NotFound { .. }) => Outcome::Done,
+            Err(error) => {
+                tracing::warn!(claim = claim.title(), %error, "failed to remove mark, retrying");
+                Outcome::Retry
+            }
+        }
+    }
+
+    /// What the driver was asked for last in this term.
+    fn note(&self, claim: &PersistentVolumeClaim) -> Option<Note> {
+        let uid = &claim.metadata.uid;
+        let asked = self.ledger.asked(uid)?;
+        let topology = self.ledger.memory(uid);
+        Some(Note::of(&self.options.driver, &asked.class, &asked.plan, topology))
+    }
+
+    /// Whether the request of this term is the one that the mark of a claim is about.
+    pub(super) fn is_noted(&self, claim: &PersistentVolumeClaim) -> bool {
+        let noted = claim.metadata.annotations.get(annotation::UNSETTLED_VOLUME);
+        self.note(claim).is_some_and(|note| noted == Some(&note.text()))
+    }
+
+    /// Whether the volume that may be in the making for a claim is known to the API.
+    pub(super) fn is_known(&self, claim: &PersistentVolumeClaim) -> bool {
+        let Ok(name) = self.options.names.of(&claim.metadata.uid) else { return false };
+        claim.spec.volume_name.as_deref() == Some(&*name)
+            || self.volumes.store().get(&name).is_some()
+    }
+
+    /// Finds out about a volume that nobody wants any more, and has it deleted.
+    pub(super) async fn settle(&self, claim: &Arc<PersistentVolumeClaim>) -> Outcome {
+        match self.delete_unsettled(claim).await {
+            Ok(deleted) => {
+                self.ledger.forget(&claim.metadata.uid);
+                tracing::info!(claim = claim.title(), deleted, "settled volume of claim");
+                match self.unmark(claim).await {
+                    // It may want another one.
+                    Outcome::Done if !claim.metadata.deleting => {
+                        Outcome::RetryAfter(Duration::ZERO)
+                    }
+                    outcome => outcome,
+                }
+            }
+            Err(failure) => {
+                tracing::warn!(claim = claim.title(), error = %failure, "failed to settle volume of claim, retrying");
+                let message = format!("The driver may still have a volume for it: {failure}");
+                self.events.tell(&**claim, EventType::Warning, "ProvisioningFailed", message);
+                Outcome::Retry
+            }
+        }
+    }
+
+    /// Deletes the volume, if there is one; gives its handle.
+    async fn delete_unsettled(
+        &self,
+        claim: &PersistentVolumeClaim,
+    ) -> Result<Option<String>, Failure> {
+        let plan = self.settlement(claim).await?;
+        let volume = match self.create_volume(plan.call.clone()).await {
+            Ok(volume) => volume.unwrap_or_default(),
+            Err(status) if is_settling(status.code()) => return Ok(None),
+            Err(status) => return Err(status.into()),
+        };
+        let name = plan.call.name.clone();
+        if volume.volume_id.is_empty() {
+            return Err(Failure::Mismatch { mismatch: Mismatch::Nameless, name, cleanup: None });
+        }
+        let volumes = self.volumes.store();
+        // Whatever a driver gives under this name, a volume that the API knows is not deleted here.
+        if self.is_known(claim)
+            || volumes.is_indexed(PersistentVolume::BY_HANDLE, &volume.volume_id)
+        {
+            return Ok(None);
+        }
+        let secrets = plan.call.secrets.clone();
+        let call = DeleteVolumeRequest { volume_id: volume.volume_id.clone(), secrets };
+        self.delete_volume(call).await?;
+        Ok(Some(volume.volume_id))
+    }
+
+    /// The request that had no final answer, as this term remembers it or else as it is noted.
+    async fn settlement(&self, claim: &PersistentVolumeClaim) -> Result<Plan, Failure> {
+        if let Some(asked) = self.ledger.asked(&claim.metadata.uid) {
+            let mut plan = (*asked.plan).clone();
+            // They may have changed; if they are gone, those from before will do.
+            if let Ok(now) = secret::read(&self.client, plan.secrets.provisioner.as_ref()).await {
+                plan.call.secrets = now;
+            }
+            return Ok(plan);
+        }
+        let name = claim.class().unwrap_or_default();
+        let class = self.classes.get(name).ok_or_else(|| Refusal::NoClass(name.to_owned()))?;
+        if class.provisioner != self.options.driver {
+            let (class, provisioner) = (name.to_owned(), class.provisioner.clone());
+            return Err(Refusal::OtherClass { class, provisioner }.into());
+        }
+        let note = Note::on(claim);
+        let plan = self.plan(claim, &class, note.as_ref()).await?;
+        match note.is_none_or(|note| note.is_of(&plan)) {
+            true => Ok(plan),
+            false => Err(Failure::ClassChanged(name.to_owned())),
+        }
+    }
+}
+
+/// Takes the mark and the note from a claim.
+pub(crate) fn remove_mark(document: &mut Value) {
+    release(document, UNSETTLED_VOLUME);
+    if let Some(annotations) = document["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(annotation::UNSETTLED_VOLUME);
+    }
+}
