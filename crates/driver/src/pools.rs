@@ -26,7 +26,7 @@ use crate::{
     config::{DEFAULT_POOL, PoolConfig},
     error::Error,
     node::{InlineCalls, InlineLimits, NodeOptions, NodeVolumes},
-    pool::{Pool, PoolId, identity::short_of},
+    pool::{ImageLocks, Pool, PoolId, identity::short_of},
     record::Phase,
     state_dir::StateDir,
     store::State,
@@ -77,6 +77,7 @@ pub struct Pools {
     state_dir: StateDir,
     slots: RwLock<BTreeMap<String, Slot>>,
     inline_calls: Arc<InlineCalls>,
+    image_locks: ImageLocks,
     /// The names of the pools that are configured.
     names: RwLock<BTreeSet<String>>,
     /// Held while pools are opened, closed, adopted or forgotten.

@@ -1,19 +1,24 @@
 //! The driver's folder outside of its pools: which pools it has served, and its admin socket.
 //!
-//! `STATE_DIR/DRIVER_NAME/` holds `pools/NAME.json` for each pool, a lock that keeps a second driver of that name away, and
-//! `admin.sock`.
+//! `STATE_DIR/DRIVER_NAME/` holds `pools/NAME.json` for each pool, `attached/IMAGE.json` for each image that is attached, a lock
+//! that keeps a second driver of that name away, and `admin.sock`.
+
+mod attached;
 
 use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::ErrorKind,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use wharf_mount::sync;
+
+pub(crate) use attached::image_of;
+pub use attached::{AttachedImage, AttachedImages};
 
 use crate::{error::Error, pool::PoolId, private};
 
@@ -44,6 +49,7 @@ impl StateDir {
     /// When it cannot be used, another driver of that name uses it, or a note in it cannot be read.
     pub fn open(root: &Path, driver: &str) -> Result<Self, Error> {
         let folder = root.join(driver);
+    attached: Arc<AttachedImages>,
         private::create_folder(&notes_folder(&folder))?;
         let lock = folder.join("lock");
         let file = private::options().write(true).create(true).truncate(false).open(&lock);
@@ -56,7 +62,8 @@ impl StateDir {
             ))
         })?;
         let notes = Mutex::new(read_notes(&folder)?);
-        Ok(Self { folder, notes, _lock: file })
+        let attached = Arc::new(AttachedImages::open(folder.join("attached"))?);
+        Ok(Self { folder, notes, attached, _lock: file })
     }
 
     /// The notes of a driver, without owning its folder; none if there is no such folder.
@@ -85,6 +92,11 @@ impl StateDir {
     /// The note of a pool.
     pub fn note(&self, name: &str) -> Option<Note> {
         self.lock().get(name).cloned()
+    }
+
+    /// The notes of images that are attached.
+    pub fn attached(&self) -> &Arc<AttachedImages> {
+        &self.attached
     }
 
     /// Keeps a note, durably. One that is kept already costs nothing.

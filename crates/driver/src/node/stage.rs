@@ -69,6 +69,7 @@ impl NodeVolumes {
         if !read_only {
             self.pool.ensure_allocated(volume);
         }
+        self.note_attached(volume)?;
         let device = image.attach(read_only)?;
         self.pool.reach(Point::StageAttached)?;
         if request.usage.access == Access::Block {
@@ -172,6 +173,7 @@ impl NodeVolumes {
         }
         self.pool.reach(Point::UnstageUnmounted)?;
         self.detach(volume, &image)?;
+        self.forget_attached(volume)?;
         self.pool.reach(Point::UnstageDetached)
     }
 
@@ -248,6 +250,7 @@ impl NodeVolumes {
         }
         drop(devices);
         self.prepare(image, volume)?;
+        self.note_attached(volume)?;
         let device = image.attach(false)?;
         self.pool.reach(Point::ReplayAttached)?;
         self.mount(&device, &request.path, filesystem, &[])?;

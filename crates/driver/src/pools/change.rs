@@ -116,7 +116,7 @@ impl Pools {
         match self.state_dir.note(name) {
             None => Err(Error::NoPool(name.to_owned())),
             Some(note) => {
-                if let Some(device) = Self::attached_below(&note.folder)?.first() {
+                if let Some(device) = self.attached_of(&note)? {
                     return Err(Error::Precondition(format!(
                         "a volume of pool {name} is in use on {}: delete the pods that use its volumes first",
                         device.path.display()

@@ -14,7 +14,7 @@ use crate::{
     config::PoolConfig,
     error::Error,
     node::NodeVolumes,
-    pool::{Layout, Pool, PoolId, PoolOptions, Recovery, identity, identity::Found},
+    pool::{ImageLocks, Layout, Pool, PoolId, PoolOptions, Recovery, identity, identity::Found},
     pool_image, private,
     state_dir::{Note, StateDir},
     store::StoreError,
@@ -52,6 +52,7 @@ impl Pools {
             state_dir,
             slots: RwLock::new(BTreeMap::new()),
             inline_calls: Arc::default(),
+            image_locks: ImageLocks::default(),
             names: RwLock::new(configs.iter().map(|config| config.name.clone()).collect()),
             changing: Mutex::new(()),
             changed: Notify::new(),
@@ -133,17 +134,23 @@ impl Pools {
             freeze_limit: self.options.freeze_limit,
             faults: self.options.faults.clone(),
         };
+            image_locks: self.image_locks.clone(),
         let (pool, recovery) = open_patiently(&folder, &options)?;
         let kept = Note { pool: pool.id(), folder: config.folder.clone(), drain: drained };
         self.state_dir.keep(&config.name, kept)?;
         tell(&config.name, &pool, &recovery);
         pool.register_node(&self.options.node_id)?;
         let pool = Arc::new(pool);
-        let node =
-            NodeVolumes::new(pool.clone(), self.options.node.clone(), self.inline_calls.clone());
+        let node = NodeVolumes::new(
+            pool.clone(),
+            self.options.node.clone(),
+            self.inline_calls.clone(),
+            self.state_dir.attached().clone(),
+        );
         let forgotten = node.recover()?;
         if forgotten > 0 {
             tracing::info!(
+        node.compare_attached()?;
                 pool = config.name,
                 volumes = forgotten,
                 "no longer staged or published: the node was rebooted, or they were unmounted"
