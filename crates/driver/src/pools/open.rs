@@ -60,10 +60,14 @@ impl Pools {
         let alone = configs.len() == 1;
         for config in configs {
             match pools.open_pool(&config) {
-                Err(Refusal::Failed(error)) if alone => return Err(error),
+                Err(Refusal::Failed(error)) if alone => {
+                    pools.thaw_orphans();
+                    return Err(error);
+                }
                 opened => pools.fill_slot(config, opened),
             }
         }
+        pools.thaw_orphans();
         pools.forget_old_names();
         Ok(pools)
     }
@@ -131,9 +135,9 @@ impl Pools {
         settings.drain |= drained;
         let options = PoolOptions {
             settings,
+        };
             freeze_limit: self.options.freeze_limit,
             faults: self.options.faults.clone(),
-        };
             image_locks: self.image_locks.clone(),
         let (pool, recovery) = open_patiently(&folder, &options)?;
         let kept = Note { pool: pool.id(), folder: config.folder.clone(), drain: drained };
@@ -146,11 +150,11 @@ impl Pools {
             self.options.node.clone(),
             self.inline_calls.clone(),
             self.state_dir.attached().clone(),
+        node.compare_attached()?;
         );
         let forgotten = node.recover()?;
         if forgotten > 0 {
             tracing::info!(
-        node.compare_attached()?;
                 pool = config.name,
                 volumes = forgotten,
                 "no longer staged or published: the node was rebooted, or they were unmounted"

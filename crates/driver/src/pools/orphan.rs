@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use wharf_mount::{
     loopdev::{self, HeldLoop, Loop},
-    mount, mountinfo, paths,
+    mount,
+    mounted::Mounted,
+    mountinfo, paths,
 };
 
 use super::{PoolState, Pools};
@@ -60,6 +62,17 @@ impl Pools {
         Ok(found.map(|orphan| orphan.device.into_loop()))
     }
 
+    /// Lets writers go on whose filesystem a kill left frozen, and whose pool is not served now. Nobody else freezes it at a
+    /// start.
+    pub(super) fn thaw_orphans(&self) {
+        let thawed = self
+            .orphans()
+            .and_then(|orphans| orphans.iter().try_for_each(|orphan| thaw(&orphan.device)));
+        if let Err(error) = thawed {
+            tracing::warn!(%error, "failed to thaw volumes of pools that are not served");
+        }
+    }
+
     fn unmount_orphan(&self, volume: &str, path: &Path) -> Result<(), Error> {
         paths::refuse_symlinks_below(&self.options.node.kubelet_root, path)?;
         while let Some(root) = mountinfo::root_at(path)? {
@@ -95,6 +108,7 @@ impl Pools {
             if !mountinfo::root_at(path)?.is_some_and(|root| root.shows(number)) {
                 return Ok(());
             }
+            thaw(&device)?;
             mount::unmount(path)?;
             tracing::warn!(volume, path = %path.display(), device = %device.path.display(), "unmounted a volume whose pool is not served");
         }
@@ -158,6 +172,21 @@ fn owns(pool: &Pool, device: &Loop) -> bool {
     let images: Vec<_> =
         pool.store().read(|state| state.volumes.iter().map(|volume| pool.image(volume)).collect());
     images.iter().any(|image| pool.devices().shows(image, device))
+}
+
+/// Thaws the filesystem on a device, wherever it is mounted.
+fn thaw(device: &HeldLoop) -> Result<(), Error> {
+    let number = device.device_number()?;
+    for mount in mountinfo::of_device(number)? {
+        // What is covered by another mount cannot be opened by its path.
+        if let Some(filesystem) = Mounted::of_device(&mount.point, number)? {
+            if filesystem.thaw()? {
+                tracing::warn!(mount = %mount.point.display(), "thawed after a crash");
+            }
+            return Ok(());
+        }
+    }
+    Ok(())
 }
 
 fn not_shown(volume: &str, path: &Path) -> Error {

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tonic::Code;
-use wharf_mount::{loopdev, mount, mountinfo};
+use wharf_mount::{freeze, loopdev, mount, mountinfo};
 use wharf_proto::csi::volume_capability::access_mode::Mode;
 
 use super::configured::configure;
 use super::{made_on, on_pool};
-use crate::bench::{Bench, PoolKind, loops_below};
-use crate::client::{Usage, block, block_as, map, mounted, volume};
+use crate::bench::{Bench, PoolKind, loops_below, needs};
+use crate::client::{Usage, block, block_as, from_volume, map, mounted, volume};
 use crate::codes::refused;
 use crate::full::mount_pool;
 use crate::running::Running;
@@ -279,5 +279,36 @@ async fn a_pool_with_a_volume_in_use_is_not_forgotten_although_its_mount_was_det
     let forget = bench.driver_command("forget", &["two"]);
     assert!(forget.status.success(), "{forget:?}");
     driver.delete(&a.id).await.unwrap();
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_a_kill_left_frozen_goes_on_although_its_pool_is_not_served() {
+    if needs(&["fsfreeze"]).is_none() {
+        return;
+    }
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let (file, one, two) = (bench.path("driver.yaml"), bench.path("one"), bench.path("two"));
+    let bench = bench.config(&file);
+    configure(&file, &[("default", one.clone(), ""), ("two", two, "")]);
+    let mut driver = bench.start_with(&["--fault", "kill:CloneFrozen"]).await;
+    let a = made_on(&bench, &driver, "two", "a").await.unwrap();
+    driver.bring_up(&a).await.unwrap();
+    let mut clone = on_pool("two", volume("clone", SIZE, mounted("")));
+    clone.volume_content_source = from_volume(&a.id);
+    driver.create(clone).await.unwrap_err();
+    driver.killed().await.unwrap();
+    freeze::freeze(&a.staging).expect_err("the kill left it frozen");
+
+    configure(&file, &[("default", one, "")]);
+    let driver = bench.start().await;
+    let frozen = freeze::freeze(&a.staging).expect("thawed by the start");
+    frozen.thaw().unwrap();
+    // Whoever froze it since: nobody thaws what is unmounted.
+    let freeze = std::process::Command::new("fsfreeze").arg("--freeze").arg(&a.staging).status();
+    assert!(freeze.unwrap().success());
+    driver.take_down(&a).await.unwrap();
+    assert!(!is_mounted(&a.staging) && !a.target.exists());
+    assert_eq!(loops_below(&bench.path("two")), []);
     driver.stop().await;
 }
