@@ -6,7 +6,7 @@
 mod attached;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::ErrorKind,
     path::{Path, PathBuf},
@@ -32,6 +32,16 @@ pub struct Note {
     /// Whether `wharf driver pool drain` closed it to new volumes.
     #[serde(default)]
     pub drain: bool,
+    /// Short UUIDs in ids of objects that the pool holds besides its own: it was given another UUID, or is a copy.
+    #[serde(default)]
+    pub older: BTreeSet<String>,
+}
+
+impl Note {
+    /// Whether an object may be on the pool whose id names a pool with this short UUID.
+    pub fn may_hold(&self, short: &str) -> bool {
+        self.pool.short() == short || self.older.contains(short)
+    }
 }
 
 /// The driver's folder, owned by this process.
@@ -39,6 +49,7 @@ pub struct Note {
 pub struct StateDir {
     folder: PathBuf,
     notes: Mutex<BTreeMap<String, Note>>,
+    attached: Arc<AttachedImages>,
     _lock: File,
 }
 
@@ -49,7 +60,6 @@ impl StateDir {
     /// When it cannot be used, another driver of that name uses it, or a note in it cannot be read.
     pub fn open(root: &Path, driver: &str) -> Result<Self, Error> {
         let folder = root.join(driver);
-    attached: Arc<AttachedImages>,
         private::create_folder(&notes_folder(&folder))?;
         let lock = folder.join("lock");
         let file = private::options().write(true).create(true).truncate(false).open(&lock);
@@ -84,6 +94,11 @@ impl StateDir {
         self.folder.join("admin.sock")
     }
 
+    /// The notes of images that are attached.
+    pub fn attached(&self) -> &Arc<AttachedImages> {
+        &self.attached
+    }
+
     /// All notes, by the names of their pools.
     pub fn notes(&self) -> BTreeMap<String, Note> {
         self.lock().clone()
@@ -92,11 +107,6 @@ impl StateDir {
     /// The note of a pool.
     pub fn note(&self, name: &str) -> Option<Note> {
         self.lock().get(name).cloned()
-    }
-
-    /// The notes of images that are attached.
-    pub fn attached(&self) -> &Arc<AttachedImages> {
-        &self.attached
     }
 
     /// Keeps a note, durably. One that is kept already costs nothing.
@@ -184,7 +194,7 @@ mod tests {
 
     fn note() -> Note {
         let pool = "11111111-2222-4333-8444-555555555555".parse().expect("a UUID");
-        Note { pool, folder: "/pool".into(), drain: false }
+        Note { pool, folder: "/pool".into(), drain: false, older: BTreeSet::new() }
     }
 
     #[test]

@@ -146,7 +146,8 @@ impl Pools {
             )));
         }
         let (pool, folder) = (served.pool.id(), slot.config.folder.clone());
-        self.state_dir.keep(name, Note { pool, folder, drain })?;
+        let older = self.state_dir.note(name).map(|note| note.older).unwrap_or_default();
+        self.state_dir.keep(name, Note { pool, folder, drain, older })?;
         served.pool.change_settings(|settings| settings.drain = drain);
         let (volumes, snapshots) =
             served.pool.store().read(|state| (state.volumes.len(), state.snapshots.len()));

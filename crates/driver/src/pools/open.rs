@@ -1,7 +1,7 @@
 //! A pool that begins to be served: its identity is compared first, and nothing is written before it agrees.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
@@ -104,10 +104,7 @@ impl Pools {
             Err(refusal) => {
                 let absence = match refusal {
                     Refusal::Missing(absence) => absence,
-                    Refusal::Failed(error) => Absence {
-                        reason: error.to_string(),
-                        pool: self.state_dir.note(&name).map(|note| note.pool),
-                    },
+                    Refusal::Failed(error) => Absence { reason: error.to_string() },
                 };
                 let known = matches!(
                     self.slots().get(&name).map(|slot| &slot.state),
@@ -135,12 +132,13 @@ impl Pools {
         settings.drain |= drained;
         let options = PoolOptions {
             settings,
-        };
             freeze_limit: self.options.freeze_limit,
             faults: self.options.faults.clone(),
             image_locks: self.image_locks.clone(),
+        };
         let (pool, recovery) = open_patiently(&folder, &options)?;
-        let kept = Note { pool: pool.id(), folder: config.folder.clone(), drain: drained };
+        let (id, folder, older) = (pool.id(), config.folder.clone(), older_ids(&pool));
+        let kept = Note { pool: id, folder, drain: drained, older };
         self.state_dir.keep(&config.name, kept)?;
         tell(&config.name, &pool, &recovery);
         pool.register_node(&self.options.node_id)?;
@@ -150,9 +148,9 @@ impl Pools {
             self.options.node.clone(),
             self.inline_calls.clone(),
             self.state_dir.attached().clone(),
-        node.compare_attached()?;
         );
         let forgotten = node.recover()?;
+        node.compare_attached()?;
         if forgotten > 0 {
             tracing::info!(
                 pool = config.name,
@@ -263,6 +261,18 @@ fn open_patiently(folder: &Path, options: &PoolOptions) -> Result<(Pool, Recover
     }
 }
 
+/// The short UUIDs in ids of objects of a pool that are not its own. New ones do not come: every new id has the pool's own.
+fn older_ids(pool: &Pool) -> BTreeSet<String> {
+    let own = pool.id().short();
+    pool.store().read(|state| {
+        let volumes = state.volumes.iter().map(|it| it.id.as_str());
+        let snapshots = state.snapshots.iter().map(|it| it.id.as_str());
+        let groups = state.groups.iter().map(|it| it.id.as_str());
+        let shorts = volumes.chain(snapshots).chain(groups).filter_map(identity::short_of);
+        shorts.filter(|short| *short != own).map(str::to_owned).collect()
+    })
+}
+
 fn same_folder(one: &Path, other: &Path) -> bool {
     let folder = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     folder(one) == folder(other)
@@ -276,7 +286,6 @@ fn missing(config: &PoolConfig, pool: PoolId, there: &str) -> Refusal {
              adopt {name}` to serve what is there now, or `wharf driver pool forget {name}`",
             config.folder.display()
         ),
-        pool: Some(pool),
     })
 }
 
