@@ -97,6 +97,16 @@ impl Devices {
         self.look(image)
     }
 
+    /// Remembers a device that shows an image's file of before: its disk came back under another device number.
+    pub(crate) fn add_old(&self, image: &Path, device: &Loop) {
+        let hint = Hint::of(device);
+        let mut registry = self.registry();
+        let hints = registry.hints.entry(image.to_owned()).or_default();
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+
     /// Whether a device shows a file that was attached to it as one of these images.
     pub(crate) fn knows(&self, device: &Loop) -> bool {
         self.registry().hints.values().flatten().any(|hint| hint.is_of(device))

@@ -1,5 +1,9 @@
 //! Notes of the volumes that are attached on the node, for a teardown without their pool.
 
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
+
+use wharf_mount::loopdev;
+
 use super::NodeVolumes;
 use crate::{error::Error, record::Volume, state_dir::AttachedImage};
 
@@ -16,6 +20,30 @@ impl NodeVolumes {
     pub(super) fn forget_attached(&self, volume: &Volume) -> Result<(), Error> {
         if self.pool.devices().find(&self.pool.image(volume))?.is_empty() {
             self.attached.remove(&volume.image);
+        }
+        Ok(())
+    }
+
+    /// Finds devices that were attached for volumes of this pool before its disk came back under another device number. Called
+    /// before anything else is done with the pool.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn find_old_devices(&self) -> Result<(), Error> {
+        if self.attached.of_pool(self.pool.id()).is_empty() {
+            return Ok(());
+        }
+        let images: HashMap<String, PathBuf> = self.pool.store().read(|state| {
+            let image = |volume: &Arc<Volume>| (volume.image.clone(), self.pool.image(volume));
+            state.volumes.iter().map(image).collect()
+        });
+        for device in loopdev::list()?.into_iter().map(|status| status.loopdev) {
+            let note = self.attached.of_device(&device);
+            if let Some(image) = note.and_then(|note| images.get(&note.image))
+                && !self.pool.devices().shows(image, &device)
+            {
+                self.pool.devices().add_old(image, &device);
+            }
         }
         Ok(())
     }

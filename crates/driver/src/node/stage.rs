@@ -8,7 +8,7 @@ use wharf_mount::Filesystem;
 use wharf_mount::loopdev::HeldLoop;
 use wharf_mount::mount;
 use wharf_mount::mounted::Mounted;
-use wharf_mount::mountinfo;
+use wharf_mount::mountinfo::{self, Mount};
 
 use super::{NodeVolumes, target::refuse_full_folder};
 use crate::devices::{Detached, ImageLock};
@@ -117,7 +117,7 @@ impl NodeVolumes {
     /// Undoes a stage; a volume that is not staged there is unstaged.
     ///
     /// # Errors
-    /// When the volume is still published, or in use.
+    /// When the volume is still published or in use, or something else is mounted over it.
     pub fn unstage(&self, id: &str, path: &Path) -> Result<(), Error> {
         self.refuse_symlinks(path)?;
         let Ok(volume) = self.pool.volume(id) else { return Ok(()) };
@@ -133,6 +133,7 @@ impl NodeVolumes {
                 target.display()
             )));
         }
+        self.refuse_foreign_stage(&volume, path)?;
         self.record_undo(id, |volume| {
             if let Some(stage) = &mut volume.stage {
                 stage.complete = false;
@@ -144,6 +145,24 @@ impl NodeVolumes {
         self.pool.volume_released();
         self.pool.reach(Point::UnstageDone)?;
         Ok(())
+    }
+
+    /// Refuses to unstage a volume while its staging path shows something else: the volume would stay mounted below it, or
+    /// the next stage could not mount it.
+    fn refuse_foreign_stage(&self, volume: &Volume, path: &Path) -> Result<(), Error> {
+        let Some(stage) = &volume.stage else { return Ok(()) };
+        if stage.usage.access == Access::Block || mountinfo::root_at(path)?.is_none() {
+            return Ok(());
+        }
+        for device in self.pool.devices().find(&self.pool.image(volume))? {
+            if mounted_from(&device, path)? {
+                return Ok(());
+            }
+        }
+        match mountinfo::at(path)? {
+            None => Ok(()),
+            Some(mount) => Err(foreign(&mount, path, volume)),
+        }
     }
 
     /// Undoes a stage that could not be completed; what cannot be undone is undone by the orchestrator's unstage.
@@ -201,12 +220,7 @@ impl NodeVolumes {
         }
         match mountinfo::at(path)? {
             None => refuse_full_folder(path),
-            Some(mount) => Err(Error::Precondition(format!(
-                "{} is a mount of {}, not of volume {}: unmount it by hand",
-                path.display(),
-                mount.source,
-                volume.id
-            ))),
+            Some(mount) => Err(foreign(&mount, path, volume)),
         }
     }
 
@@ -277,6 +291,15 @@ impl Usage {
             _ => Ok(None),
         }
     }
+}
+
+fn foreign(mount: &Mount, path: &Path, volume: &Volume) -> Error {
+    Error::Precondition(format!(
+        "{} is a mount of {}, not of volume {}: unmount it by hand",
+        path.display(),
+        mount.source,
+        volume.id
+    ))
 }
 
 /// Whether `path` is a mount of this device or of its node.

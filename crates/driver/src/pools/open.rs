@@ -149,6 +149,7 @@ impl Pools {
             self.inline_calls.clone(),
             self.state_dir.attached().clone(),
         );
+        node.find_old_devices()?;
         let forgotten = node.recover()?;
         node.compare_attached()?;
         if forgotten > 0 {
