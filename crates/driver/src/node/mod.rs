@@ -63,6 +63,7 @@ pub struct NodeVolumes {
     limited: Notify,
     inline_calls: Arc<InlineCalls>,
     attached: Arc<AttachedImages>,
+    unrecorded: dead::Unrecorded,
 }
 
 impl NodeVolumes {
@@ -75,7 +76,15 @@ impl NodeVolumes {
     ) -> Self {
         let cgroups = options.cgroups.as_deref().map(Cgroups::new);
         inline_calls.add(&pool);
-        Self { pool, options, cgroups, limited: Notify::new(), inline_calls, attached }
+        Self {
+            pool,
+            options,
+            cgroups,
+            limited: Notify::new(),
+            inline_calls,
+            attached,
+            unrecorded: Default::default(),
+        }
     }
 
     fn refuse_symlinks(&self, path: &Path) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use wharf_mount::mount;
 use wharf_mount::mounted::Mounted;
 use wharf_mount::mountinfo::{self, Mount};
 
-use super::{NodeVolumes, target::refuse_full_folder};
+use super::{NodeVolumes, dead::Undo, target::refuse_full_folder};
 use crate::devices::{Detached, ImageLock};
 use crate::error::Error;
 use crate::points::Point;
@@ -40,6 +40,7 @@ impl NodeVolumes {
         let wanted = request.usage.filesystem()?;
         self.pool.await_unshared(&request.volume, UNSHARING_PATIENCE)?;
         let volume = self.promise_stage(request)?;
+        self.is_redone(&volume.id, Undo::Stage(request.path.clone()));
         let staged = self.bring_up(&volume, request, wanted);
         if staged.is_err() && !volume.stage.as_ref().is_some_and(|stage| stage.complete) {
             // An orchestrator that takes the error for final never unstages.
@@ -141,7 +142,7 @@ impl NodeVolumes {
         })?;
         self.pool.reach(Point::UnstagePromised)?;
         self.release(&volume, path)?;
-        self.record_undo(id, |volume| volume.stage = None)?;
+        self.record_undone(id, Undo::Stage(path.to_owned()))?;
         self.pool.volume_released();
         self.pool.reach(Point::UnstageDone)?;
         Ok(())

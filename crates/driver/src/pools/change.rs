@@ -46,6 +46,8 @@ impl Pools {
     /// Tries again to open pools that are not served, and to close those that are no longer configured. Blocks.
     pub fn retry(&self) {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // A pool leaves once its records say that nothing is in use.
+        self.served().iter().for_each(|served| served.node.record_undone_before());
         for config in self.close_leaving() {
             self.configure(config);
         }

@@ -10,6 +10,7 @@ use super::{SIZE, fill, made_on, two_pools};
 use crate::bench::{Bench, MIB, PoolKind, loops_below, needs};
 use crate::client::{Usage, block, mounted, volume};
 use crate::codes::refused;
+use crate::full::mount_pool;
 use crate::running::PATIENCE;
 
 /// Mounts XFS where the pool will be.
@@ -149,4 +150,40 @@ async fn an_unstage_is_refused_while_something_else_is_mounted_over_the_volume()
     driver.delete(&usage.id).await.unwrap();
     driver.stop().await;
     bench.assert_empty();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_undone_on_a_dead_disk_is_recorded_once_it_takes_writes_again() {
+    if needs(&["e2fsck"]).is_none() {
+        return;
+    }
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    mount_pool(&bench);
+    let driver = bench.start().await;
+    let mut used = Vec::new();
+    for (name, capability) in [("file", mounted("")), ("raw", block())] {
+        let made = driver.create(volume(name, SIZE, capability.clone())).await.unwrap();
+        let usage = Usage::new(&bench, name, &made.volume_id, capability);
+        driver.bring_up(&usage).await.unwrap();
+        used.push(usage);
+    }
+    let (disk, _) = loops_below(&bench.path("disk.img")).remove(0);
+    // What ext4 does when its disk fails.
+    run("mount -o remount,abort", &[&bench.pool()]);
+    for usage in &used {
+        driver.take_down(usage).await.unwrap();
+    }
+    assert_eq!(loops_below(&bench.pool()), [], "a loop device is left");
+    mount::unmount(&bench.pool()).unwrap();
+    let checked = Command::new("e2fsck").arg("-fy").arg(&disk.path).output().unwrap();
+    assert!(checked.status.code().unwrap() < 4, "{checked:?}");
+    run("mount", &[&disk.path, &bench.pool()]);
+
+    driver.delete(&used[1].id).await.unwrap();
+    driver.unstage(&used[0]).await.unwrap();
+    driver.bring_up(&used[0]).await.unwrap();
+    driver.take_down(&used[0]).await.unwrap();
+    driver.delete(&used[0].id).await.unwrap();
+    assert_eq!(driver.list().await.unwrap(), Vec::<String>::new());
+    driver.stop().await;
 }
