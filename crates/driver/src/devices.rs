@@ -18,7 +18,7 @@ use std::{
     io::ErrorKind,
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
@@ -41,10 +41,47 @@ pub(crate) type CopyLock<'a> = ReadLock<'a, PathBuf>;
 /// An image that is not copied while it is changed past its device.
 pub(crate) type ChangeGuard<'a> = wharf_csi_sdk::resource_locks::ChangeGuard<'a, PathBuf>;
 
+/// The locks of the images of all pools of a driver: a teardown without the pool takes the same lock as the pool does.
+#[derive(Clone, Debug, Default)]
+pub struct ImageLocks(Arc<ResourceLocks<PathBuf>>);
+
+impl ImageLocks {
+    /// Locks the image that a device shows, whose pool is not served. The caller asks after that whether it still is not.
+    ///
+    /// # Errors
+    /// When another call works on it for more than a minute.
+    pub(crate) fn lock_orphan(&self, device: &Loop) -> Result<OrphanLock<'_>, Error> {
+        let image = device.backing.to_string_lossy();
+        let image = Path::new(image.strip_suffix(" (deleted)").unwrap_or(&image));
+        let lock = self.0.own(&key(image)).map_err(|_| still_locked(image))?;
+        Ok(OrphanLock { _lock: lock })
+    }
+}
+
+/// An image of a pool that is not served, which nobody else attaches, mounts, binds or detaches until this is dropped.
+#[derive(Debug)]
+#[must_use = "the image is locked until this is dropped"]
+pub(crate) struct OrphanLock<'a> {
+    _lock: OwnerLock<'a, PathBuf>,
+}
+
+impl OrphanLock<'_> {
+    /// Detaches a device of the image; false if others hold it and the kernel detaches it when they close it.
+    pub(crate) fn detach(&self, device: HeldLoop) -> Result<bool, Error> {
+        match loopdev::detach(&device.into_loop()) {
+            Err(wharf_mount::Error::Busy { path, .. }) => {
+                tracing::warn!(device = %path.display(), "device is held by others, detached when they close it");
+                Ok(false)
+            }
+            done => Ok(done.map(|()| true)?),
+        }
+    }
+}
+
 /// The loop devices of a pool's images.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
-    locks: ResourceLocks<PathBuf>,
+    locks: ImageLocks,
     registry: Mutex<Registry>,
     left_to_others: AtomicU64,
     /// Devices of others, and when they were looked at.
@@ -69,13 +106,18 @@ pub(crate) enum Detached {
 }
 
 impl Devices {
+    /// The devices of a pool, whose images are locked by these locks.
+    pub(crate) fn new(locks: ImageLocks) -> Self {
+        Self { locks, ..Self::default() }
+    }
+
     /// Locks an image against all others that attach, mount, bind or detach it. A `thick` one keeps its blocks: its device
     /// refuses discards.
     ///
     /// # Errors
     /// When another call works on it for more than a minute.
     pub(crate) fn lock(&self, image: &Path, thick: bool) -> Result<ImageLock<'_>, Error> {
-        let lock = self.locks.own(&image.to_owned()).map_err(|_| still_locked(image))?;
+        let lock = self.locks.0.own(&key(image)).map_err(|_| still_locked(image))?;
         self.take_spoilt_away();
         Ok(ImageLock { devices: self, image: image.to_owned(), thick, lock })
     }
@@ -85,7 +127,7 @@ impl Devices {
     /// # Errors
     /// When a call changes it for more than a minute.
     pub(crate) fn lock_copy(&self, image: &Path) -> Result<CopyLock<'_>, Error> {
-        self.locks.read(&image.to_owned()).map_err(|_| still_locked(image))
+        self.locks.0.read(&key(image)).map_err(|_| still_locked(image))
     }
 
     /// How many detaches were left to other holders of the device.
@@ -316,6 +358,12 @@ impl ImageLock<'_> {
 fn fits(device: &HeldLoop, read_only: bool) -> Result<bool, Error> {
     let whole = !device.partial && device.block_size()? == BLOCK_SIZE;
     Ok(whole && device.read_only == read_only)
+}
+
+/// What an image is locked by: its folder's name and its own, which is random, wherever its pool is mounted.
+fn key(image: &Path) -> PathBuf {
+    let folder = image.parent().and_then(Path::file_name).unwrap_or_default();
+    Path::new(folder).join(image.file_name().unwrap_or_default())
 }
 
 fn still_locked(image: &Path) -> Error {

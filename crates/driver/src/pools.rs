@@ -26,9 +26,9 @@ use crate::{
     config::{DEFAULT_POOL, PoolConfig},
     error::Error,
     node::{InlineCalls, InlineLimits, NodeOptions, NodeVolumes},
-    pool::{Pool, PoolId, identity::short_of},
+    pool::{ImageLocks, Pool, PoolId, identity::short_of},
     record::Phase,
-    state_dir::StateDir,
+    state_dir::{Note, StateDir},
     store::State,
 };
 
@@ -103,6 +103,7 @@ pub struct Pools {
     state_dir: StateDir,
     slots: RwLock<BTreeMap<String, Slot>>,
     inline_calls: Arc<InlineCalls>,
+    image_locks: ImageLocks,
     /// The names of the pools that are configured.
     names: RwLock<BTreeSet<String>>,
     /// Held while pools are opened, closed, adopted or forgotten.
@@ -139,8 +140,6 @@ enum SlotState {
 #[derive(Clone, Debug)]
 struct Absence {
     reason: String,
-    /// The pool that is missing, where its note says.
-    pool: Option<PoolId>,
 }
 
 impl Pools {
@@ -221,34 +220,46 @@ impl Pools {
     fn unavailable(&self, id: &str) -> Option<Error> {
         let short = short_of(id);
         let slots = self.slots();
-        let has_id =
-            |slot: &Slot| slot.served().is_some_and(|it| Some(&*it.pool.id().short()) == short);
-        if slots.values().any(has_id) {
-            // It is on no other pool than the one that does not know it.
-            return None;
-        }
-        for (name, slot) in slots.iter() {
-            if let SlotState::Absent(absence) = &slot.state
-                && absence.may_hold(short)
-            {
+        let notes = self.state_dir.notes();
+        let absent = || {
+            slots.iter().filter_map(|(name, slot)| match &slot.state {
+                SlotState::Absent(absence) => Some((name, absence, notes.get(name))),
+                SlotState::Served(_) => None,
+            })
+        };
+        let is_noted = |note: &Note| short.is_some_and(|short| note.may_hold(short));
+        for (name, absence, note) in absent() {
+            if note.is_some_and(is_noted) {
                 return Some(absence.error(name));
             }
         }
-        let notes = self.state_dir.notes();
         let is_served = |id: PoolId| {
             slots.values().any(|slot| slot.served().is_some_and(|it| it.pool.id() == id))
         };
         let unconfigured = notes.iter().filter(|(name, _)| !slots.contains_key(*name));
         // A pool that has another name now is there.
         let unconfigured = unconfigured.filter(|(_, note)| !is_served(note.pool));
-        let mut held = unconfigured.filter(|(_, note)| short == Some(note.pool.short().as_str()));
-        held.next().map(|(name, note)| {
-            Error::Unavailable(format!(
+        let mut held = unconfigured.filter(|(_, note)| is_noted(note));
+        if let Some((name, note)) = held.next() {
+            return Some(Error::Unavailable(format!(
                 "{id} is on pool {name}, which the driver is not configured with: configure it with its folder {}, or run \
                  `wharf driver pool forget {name}` if its disk is lost",
                 note.folder.display()
-            ))
-        })
+            )));
+        }
+        let has_id =
+            |slot: &Slot| slot.served().is_some_and(|it| Some(&*it.pool.id().short()) == short);
+        if slots.values().any(has_id) {
+            // It is on no other pool than the one that does not know it.
+            return None;
+        }
+        // An id that names no pool may be on any, and any may be on a pool of which nothing is known.
+        for (name, absence, note) in absent() {
+            if short.is_none() || note.is_none() {
+                return Some(absence.error(name));
+            }
+        }
+        None
     }
 
     fn slots(&self) -> RwLockReadGuard<'_, BTreeMap<String, Slot>> {
@@ -274,14 +285,6 @@ impl Slot {
 }
 
 impl Absence {
-    /// Whether an object whose id names this pool, or none, may be on the missing pool.
-    fn may_hold(&self, short: Option<&str>) -> bool {
-        match (short, self.pool) {
-            (Some(short), Some(pool)) => pool.short() == short,
-            _ => true,
-        }
-    }
-
     fn error(&self, name: &str) -> Error {
         Error::Unavailable(format!("pool {name} is not served: {}", self.reason))
     }

@@ -1,19 +1,24 @@
 //! The driver's folder outside of its pools: which pools it has served, and its admin socket.
 //!
-//! `STATE_DIR/DRIVER_NAME/` holds `pools/NAME.json` for each pool, a lock that keeps a second driver of that name away, and
-//! `admin.sock`.
+//! `STATE_DIR/DRIVER_NAME/` holds `pools/NAME.json` for each pool, `attached/IMAGE.json` for each image that is attached, a lock
+//! that keeps a second driver of that name away, and `admin.sock`.
+
+mod attached;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::ErrorKind,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use wharf_mount::sync;
+
+pub(crate) use attached::image_of;
+pub use attached::{AttachedImage, AttachedImages};
 
 use crate::{error::Error, pool::PoolId, private};
 
@@ -27,6 +32,16 @@ pub struct Note {
     /// Whether `wharf driver pool drain` closed it to new volumes.
     #[serde(default)]
     pub drain: bool,
+    /// Short UUIDs in ids of objects that the pool holds besides its own: it was given another UUID, or is a copy.
+    #[serde(default)]
+    pub older: BTreeSet<String>,
+}
+
+impl Note {
+    /// Whether an object may be on the pool whose id names a pool with this short UUID.
+    pub fn may_hold(&self, short: &str) -> bool {
+        self.pool.short() == short || self.older.contains(short)
+    }
 }
 
 /// The driver's folder, owned by this process.
@@ -34,6 +49,7 @@ pub struct Note {
 pub struct StateDir {
     folder: PathBuf,
     notes: Mutex<BTreeMap<String, Note>>,
+    attached: Arc<AttachedImages>,
     _lock: File,
 }
 
@@ -56,7 +72,8 @@ impl StateDir {
             ))
         })?;
         let notes = Mutex::new(read_notes(&folder)?);
-        Ok(Self { folder, notes, _lock: file })
+        let attached = Arc::new(AttachedImages::open(folder.join("attached"))?);
+        Ok(Self { folder, notes, attached, _lock: file })
     }
 
     /// The notes of a driver, without owning its folder; none if there is no such folder.
@@ -75,6 +92,11 @@ impl StateDir {
     /// This driver's own admin socket.
     pub fn own_admin_socket(&self) -> PathBuf {
         self.folder.join("admin.sock")
+    }
+
+    /// The notes of images that are attached.
+    pub fn attached(&self) -> &Arc<AttachedImages> {
+        &self.attached
     }
 
     /// All notes, by the names of their pools.
@@ -172,7 +194,7 @@ mod tests {
 
     fn note() -> Note {
         let pool = "11111111-2222-4333-8444-555555555555".parse().expect("a UUID");
-        Note { pool, folder: "/pool".into(), drain: false }
+        Note { pool, folder: "/pool".into(), drain: false, older: BTreeSet::new() }
     }
 
     #[test]

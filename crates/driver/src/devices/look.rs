@@ -24,7 +24,7 @@ use crate::error::Error;
 const LATE: Duration = Duration::from_secs(5);
 
 /// A file's device number and inode.
-pub(super) type Identity = (u64, u64);
+pub(crate) type Identity = (u64, u64);
 
 /// A device, and the file that was attached to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +95,31 @@ impl Devices {
             }
         }
         self.look(image)
+    }
+
+    /// Remembers a device that shows an image's file of before: its disk came back under another device number.
+    pub(crate) fn add_old(&self, image: &Path, device: &Loop) {
+        let hint = Hint::of(device);
+        let mut registry = self.registry();
+        let hints = registry.hints.entry(image.to_owned()).or_default();
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+
+    /// Whether a device shows a file that was attached to it as one of these images.
+    pub(crate) fn knows(&self, device: &Loop) -> bool {
+        self.registry().hints.values().flatten().any(|hint| hint.is_of(device))
+    }
+
+    /// The device number and inode of an image; `None` if it is gone, or its disk is dead.
+    pub(crate) fn identity_of(&self, image: &Path) -> Result<Option<Identity>, Error> {
+        identity(image)
+    }
+
+    /// Whether a device shows an image, by its inode.
+    pub(crate) fn shows(&self, image: &Path, device: &Loop) -> bool {
+        identity(image).is_ok_and(|now| now == Some(device.identity()))
     }
 
     /// The device through which an image is written, if there is one.

@@ -1,15 +1,81 @@
 //! Teardown of volumes whose pool's disk is dead: what is mounted is unmounted, although nothing can be recorded.
 //!
-//! The next start compares the records with the kernel, and so finds out by itself what is no longer there.
+//! It is recorded once the disk takes writes again. A start needs no such memory: it compares the records with the kernel.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use wharf_mount::mountinfo;
 
 use super::{NodeVolumes, health::write_failure};
 use crate::{error::Error, record::Volume};
 
+/// Undos that are done and not recorded, each with the id of its volume.
+#[derive(Debug, Default)]
+pub(super) struct Unrecorded(Mutex<BTreeSet<(String, Undo)>>);
+
+impl Unrecorded {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<(String, Undo)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was undone of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Undo {
+    /// Its publication at this target.
+    Publication(PathBuf),
+    /// Its stage at this path.
+    Stage(PathBuf),
+}
+
+impl Undo {
+    fn apply(&self, volume: &mut Volume) {
+        match self {
+            Self::Publication(target) => drop(volume.publications.remove(target)),
+            Self::Stage(path) => {
+                volume.stage.take_if(|stage| stage.path == *path);
+            }
+        }
+    }
+}
+
 impl NodeVolumes {
+    /// Records an undo that is done; `None` if the pool's disk is dead. It is then recorded by a later call.
+    pub(super) fn record_undone(&self, id: &str, undo: Undo) -> Result<Option<Arc<Volume>>, Error> {
+        let done = undo.clone();
+        let recorded = self.record_undo(id, move |volume| done.apply(volume))?;
+        if recorded.is_none() {
+            self.unrecorded.lock().insert((id.to_owned(), undo));
+        }
+        Ok(recorded)
+    }
+
+    /// Records what was undone while the pool's disk took no writes, if it does now. Called before each call on the pool.
+    pub fn record_undone_before(&self) {
+        let mut unrecorded = self.unrecorded.lock();
+        if unrecorded.is_empty() || self.pool.ensure_present().is_err() || self.is_dead() {
+            return;
+        }
+        while let Some((id, undo)) = unrecorded.first().cloned() {
+            match self.pool.edit_volume(&id, move |volume| undo.apply(volume)) {
+                Ok(_) | Err(Error::NotFound { .. }) => drop(unrecorded.pop_first()),
+                Err(error) => {
+                    tracing::warn!(volume = id, %error, "failed to record a teardown, the next call tries again");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Forgets an undo of what is done again.
+    pub(super) fn is_redone(&self, id: &str, undo: Undo) {
+        self.unrecorded.lock().remove(&(id.to_owned(), undo));
+    }
+
     /// Records a step of an undo; `None` if the pool's disk is dead and the step stays unrecorded.
     pub(super) fn record_undo(
         &self,

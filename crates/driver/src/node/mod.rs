@@ -3,6 +3,7 @@
 //! Every step asks the kernel first. A record says what was wanted; whether it is so is read from the mount table and the
 //! loop devices, so that a crash, a reboot or someone's umount is met by doing again only what is missing.
 
+mod attached;
 mod cgroup;
 mod dead;
 mod filesystem;
@@ -36,6 +37,7 @@ use wharf_mount::paths;
 
 use crate::error::Error;
 use crate::pool::Pool;
+use crate::state_dir::AttachedImages;
 
 /// How the node part is run.
 #[derive(Clone, Debug)]
@@ -60,14 +62,29 @@ pub struct NodeVolumes {
     /// Told when limits were applied, for who keeps them on cgroups to come.
     limited: Notify,
     inline_calls: Arc<InlineCalls>,
+    attached: Arc<AttachedImages>,
+    unrecorded: dead::Unrecorded,
 }
 
 impl NodeVolumes {
-    /// The node part of a pool. All pools of a node share `inline_calls`.
-    pub fn new(pool: Arc<Pool>, options: NodeOptions, inline_calls: Arc<InlineCalls>) -> Self {
+    /// The node part of a pool. All pools of a node share `inline_calls` and `attached`.
+    pub fn new(
+        pool: Arc<Pool>,
+        options: NodeOptions,
+        inline_calls: Arc<InlineCalls>,
+        attached: Arc<AttachedImages>,
+    ) -> Self {
         let cgroups = options.cgroups.as_deref().map(Cgroups::new);
         inline_calls.add(&pool);
-        Self { pool, options, cgroups, limited: Notify::new(), inline_calls }
+        Self {
+            pool,
+            options,
+            cgroups,
+            limited: Notify::new(),
+            inline_calls,
+            attached,
+            unrecorded: Default::default(),
+        }
     }
 
     fn refuse_symlinks(&self, path: &Path) -> Result<(), Error> {

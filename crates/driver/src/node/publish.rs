@@ -7,6 +7,7 @@ use wharf_mount::loopdev::HeldLoop;
 use wharf_mount::mount;
 use wharf_mount::mountinfo::{self, Mount};
 
+use super::dead::Undo;
 use super::stage::mounted_from;
 use super::target::{make_target, remove_target};
 use super::{NodeVolumes, StageRequest};
@@ -45,6 +46,7 @@ impl NodeVolumes {
         let volume = self.pool.whole_volume(&request.volume)?;
         self.refuse_foreign_target(Some(&volume), &request.target, &request.usage.access)?;
         let volume = self.promise_publication(request)?;
+        self.is_redone(&volume.id, Undo::Publication(request.target.clone()));
         let complete = |publication: &Publication| publication.complete;
         let published = self.show(&volume, request);
         if published.is_err() && !volume.publications.get(&request.target).is_some_and(complete) {
@@ -164,10 +166,7 @@ impl NodeVolumes {
         remove_target(target)?;
         self.pool.reach(Point::UnpublishTargetGone)?;
         let Some(volume) = volume else { return Ok(()) };
-        let key = target.to_owned();
-        let kept = self.record_undo(&volume.id, move |volume| {
-            volume.publications.remove(&key);
-        })?;
+        let kept = self.record_undone(&volume.id, Undo::Publication(target.to_owned()))?;
         let Some(volume) = kept else { return Ok(()) };
         self.pool.reach(Point::UnpublishForgotten)?;
         self.settle_device(&volume)?;

@@ -8,9 +8,9 @@ use wharf_mount::Filesystem;
 use wharf_mount::loopdev::HeldLoop;
 use wharf_mount::mount;
 use wharf_mount::mounted::Mounted;
-use wharf_mount::mountinfo;
+use wharf_mount::mountinfo::{self, Mount};
 
-use super::{NodeVolumes, target::refuse_full_folder};
+use super::{NodeVolumes, dead::Undo, target::refuse_full_folder};
 use crate::devices::{Detached, ImageLock};
 use crate::error::Error;
 use crate::points::Point;
@@ -40,6 +40,7 @@ impl NodeVolumes {
         let wanted = request.usage.filesystem()?;
         self.pool.await_unshared(&request.volume, UNSHARING_PATIENCE)?;
         let volume = self.promise_stage(request)?;
+        self.is_redone(&volume.id, Undo::Stage(request.path.clone()));
         let staged = self.bring_up(&volume, request, wanted);
         if staged.is_err() && !volume.stage.as_ref().is_some_and(|stage| stage.complete) {
             // An orchestrator that takes the error for final never unstages.
@@ -69,6 +70,7 @@ impl NodeVolumes {
         if !read_only {
             self.pool.ensure_allocated(volume);
         }
+        self.note_attached(volume)?;
         let device = image.attach(read_only)?;
         self.pool.reach(Point::StageAttached)?;
         if request.usage.access == Access::Block {
@@ -116,7 +118,7 @@ impl NodeVolumes {
     /// Undoes a stage; a volume that is not staged there is unstaged.
     ///
     /// # Errors
-    /// When the volume is still published, or in use.
+    /// When the volume is still published or in use, or something else is mounted over it.
     pub fn unstage(&self, id: &str, path: &Path) -> Result<(), Error> {
         self.refuse_symlinks(path)?;
         let Ok(volume) = self.pool.volume(id) else { return Ok(()) };
@@ -132,6 +134,7 @@ impl NodeVolumes {
                 target.display()
             )));
         }
+        self.refuse_foreign_stage(&volume, path)?;
         self.record_undo(id, |volume| {
             if let Some(stage) = &mut volume.stage {
                 stage.complete = false;
@@ -139,10 +142,28 @@ impl NodeVolumes {
         })?;
         self.pool.reach(Point::UnstagePromised)?;
         self.release(&volume, path)?;
-        self.record_undo(id, |volume| volume.stage = None)?;
+        self.record_undone(id, Undo::Stage(path.to_owned()))?;
         self.pool.volume_released();
         self.pool.reach(Point::UnstageDone)?;
         Ok(())
+    }
+
+    /// Refuses to unstage a volume while its staging path shows something else: the volume would stay mounted below it, or
+    /// the next stage could not mount it.
+    fn refuse_foreign_stage(&self, volume: &Volume, path: &Path) -> Result<(), Error> {
+        let Some(stage) = &volume.stage else { return Ok(()) };
+        if stage.usage.access == Access::Block || mountinfo::root_at(path)?.is_none() {
+            return Ok(());
+        }
+        for device in self.pool.devices().find(&self.pool.image(volume))? {
+            if mounted_from(&device, path)? {
+                return Ok(());
+            }
+        }
+        match mountinfo::at(path)? {
+            None => Ok(()),
+            Some(mount) => Err(foreign(&mount, path, volume)),
+        }
     }
 
     /// Undoes a stage that could not be completed; what cannot be undone is undone by the orchestrator's unstage.
@@ -172,6 +193,7 @@ impl NodeVolumes {
         }
         self.pool.reach(Point::UnstageUnmounted)?;
         self.detach(volume, &image)?;
+        self.forget_attached(volume)?;
         self.pool.reach(Point::UnstageDetached)
     }
 
@@ -199,12 +221,7 @@ impl NodeVolumes {
         }
         match mountinfo::at(path)? {
             None => refuse_full_folder(path),
-            Some(mount) => Err(Error::Precondition(format!(
-                "{} is a mount of {}, not of volume {}: unmount it by hand",
-                path.display(),
-                mount.source,
-                volume.id
-            ))),
+            Some(mount) => Err(foreign(&mount, path, volume)),
         }
     }
 
@@ -248,6 +265,7 @@ impl NodeVolumes {
         }
         drop(devices);
         self.prepare(image, volume)?;
+        self.note_attached(volume)?;
         let device = image.attach(false)?;
         self.pool.reach(Point::ReplayAttached)?;
         self.mount(&device, &request.path, filesystem, &[])?;
@@ -274,6 +292,15 @@ impl Usage {
             _ => Ok(None),
         }
     }
+}
+
+fn foreign(mount: &Mount, path: &Path, volume: &Volume) -> Error {
+    Error::Precondition(format!(
+        "{} is a mount of {}, not of volume {}: unmount it by hand",
+        path.display(),
+        mount.source,
+        volume.id
+    ))
 }
 
 /// Whether `path` is a mount of this device or of its node.

@@ -52,6 +52,7 @@ pub use unshare::UnshareStep;
 pub use volumes::NewVolume;
 
 use crate::backend::{Backend, BackendKind, Images};
+pub use crate::devices::ImageLocks;
 use crate::devices::{Devices, ImageLock, Place};
 use crate::error::Error;
 use crate::points::Point;
@@ -69,13 +70,16 @@ pub struct PoolOptions {
     pub freeze_limit: Duration,
     /// Where a crash is asked for; in production nowhere.
     pub faults: FaultPlan,
+    /// The locks of images, which all pools of a driver share.
+    pub image_locks: ImageLocks,
 }
 
 /// The usual settings, ten seconds to stand still, no crashes.
 impl Default for PoolOptions {
     fn default() -> Self {
         let freeze_limit = Duration::from_secs(10);
-        Self { settings: PoolSettings::default(), freeze_limit, faults: FaultPlan::none() }
+        let (settings, faults) = (PoolSettings::default(), FaultPlan::none());
+        Self { settings, freeze_limit, faults, image_locks: ImageLocks::default() }
     }
 }
 
@@ -123,7 +127,8 @@ impl Pool {
         let reflink = clone::reflink_supported(&layout.partial())?;
         let copy_on_write = clone::is_copy_on_write(root)?;
         let own_filesystem = sharing::is_own_filesystem(&layout)?;
-        let (devices, settling, unsharing) = Default::default();
+        let devices = Devices::new(options.image_locks.clone());
+        let (settling, unsharing) = Default::default();
         let settings = RwLock::new(options.settings);
         let pool = Self {
             layout,

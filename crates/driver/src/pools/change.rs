@@ -50,6 +50,8 @@ impl Pools {
     /// Tries again to open pools that are not served, and to close those that are no longer configured. Blocks.
     pub fn retry(&self) {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // A pool leaves once its records say that nothing is in use.
+        self.served().iter().for_each(|served| served.node.record_undone_before());
         for config in self.close_leaving() {
             self.configure(config);
         }
@@ -121,7 +123,7 @@ impl Pools {
         match self.state_dir.note(name) {
             None => Err(Error::NoPool(name.to_owned())),
             Some(note) => {
-                if let Some(device) = Self::attached_below(&note.folder)?.first() {
+                if let Some(device) = self.attached_of(&note)? {
                     return Err(Error::Precondition(format!(
                         "a volume of pool {name} is in use on {}: delete the pods that use its volumes first",
                         device.path.display()
@@ -151,7 +153,8 @@ impl Pools {
             )));
         }
         let (pool, folder) = (served.pool.id(), slot.config.folder.clone());
-        self.state_dir.keep(name, Note { pool, folder, drain })?;
+        let older = self.state_dir.note(name).map(|note| note.older).unwrap_or_default();
+        self.state_dir.keep(name, Note { pool, folder, drain, older })?;
         served.pool.change_settings(|settings| settings.drain = drain);
         let (volumes, snapshots) =
             served.pool.store().read(|state| (state.volumes.len(), state.snapshots.len()));

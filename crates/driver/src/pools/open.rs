@@ -1,7 +1,7 @@
 //! A pool that begins to be served: its identity is compared first, and nothing is written before it agrees.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
@@ -14,7 +14,7 @@ use crate::{
     config::PoolConfig,
     error::Error,
     node::NodeVolumes,
-    pool::{Layout, Pool, PoolId, PoolOptions, Recovery, identity, identity::Found},
+    pool::{ImageLocks, Layout, Pool, PoolId, PoolOptions, Recovery, identity, identity::Found},
     pool_image, private,
     state_dir::{Note, StateDir},
     store::{Store, StoreError},
@@ -52,6 +52,7 @@ impl Pools {
             state_dir,
             slots: RwLock::new(BTreeMap::new()),
             inline_calls: Arc::default(),
+            image_locks: ImageLocks::default(),
             names: RwLock::new(configs.iter().map(|config| config.name.clone()).collect()),
             changing: Mutex::new(()),
             changed: Notify::new(),
@@ -59,10 +60,14 @@ impl Pools {
         let alone = configs.len() == 1;
         for config in configs {
             match pools.open_pool(&config) {
-                Err(Refusal::Failed(error)) if alone => return Err(error),
+                Err(Refusal::Failed(error)) if alone => {
+                    pools.thaw_orphans();
+                    return Err(error);
+                }
                 opened => pools.fill_slot(config, opened),
             }
         }
+        pools.thaw_orphans();
         pools.forget_old_names();
         Ok(pools)
     }
@@ -99,10 +104,7 @@ impl Pools {
             Err(refusal) => {
                 let absence = match refusal {
                     Refusal::Missing(absence) => absence,
-                    Refusal::Failed(error) => Absence {
-                        reason: error.to_string(),
-                        pool: self.state_dir.note(&name).map(|note| note.pool),
-                    },
+                    Refusal::Failed(error) => Absence { reason: error.to_string() },
                 };
                 let known = matches!(
                     self.slots().get(&name).map(|slot| &slot.state),
@@ -133,16 +135,24 @@ impl Pools {
             settings,
             freeze_limit: self.options.freeze_limit,
             faults: self.options.faults.clone(),
+            image_locks: self.image_locks.clone(),
         };
         let (pool, recovery) = open_patiently(|| Pool::open(&folder, options.clone()))?;
-        let kept = Note { pool: pool.id(), folder: config.folder.clone(), drain: drained };
+        let (id, folder, older) = (pool.id(), config.folder.clone(), older_ids(&pool));
+        let kept = Note { pool: id, folder, drain: drained, older };
         self.state_dir.keep(&config.name, kept)?;
         tell(&config.name, &pool, &recovery);
         pool.register_node(&self.options.node_id)?;
         let pool = Arc::new(pool);
-        let node =
-            NodeVolumes::new(pool.clone(), self.options.node.clone(), self.inline_calls.clone());
+        let node = NodeVolumes::new(
+            pool.clone(),
+            self.options.node.clone(),
+            self.inline_calls.clone(),
+            self.state_dir.attached().clone(),
+        );
+        node.find_old_devices()?;
         let forgotten = node.recover()?;
+        node.compare_attached()?;
         if forgotten > 0 {
             tracing::info!(
                 pool = config.name,
@@ -282,6 +292,18 @@ fn open_patiently<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     }
 }
 
+/// The short UUIDs in ids of objects of a pool that are not its own. New ones do not come: every new id has the pool's own.
+fn older_ids(pool: &Pool) -> BTreeSet<String> {
+    let own = pool.id().short();
+    pool.store().read(|state| {
+        let volumes = state.volumes.iter().map(|it| it.id.as_str());
+        let snapshots = state.snapshots.iter().map(|it| it.id.as_str());
+        let groups = state.groups.iter().map(|it| it.id.as_str());
+        let shorts = volumes.chain(snapshots).chain(groups).filter_map(identity::short_of);
+        shorts.filter(|short| *short != own).map(str::to_owned).collect()
+    })
+}
+
 fn same_folder(one: &Path, other: &Path) -> bool {
     let folder = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     folder(one) == folder(other)
@@ -295,7 +317,6 @@ fn missing(config: &PoolConfig, pool: PoolId, there: &str) -> Refusal {
              adopt {name}` to serve what is there now, or `wharf driver pool forget {name}`",
             config.folder.display()
         ),
-        pool: Some(pool),
     })
 }
 

@@ -1,90 +1,200 @@
 //! Teardown of volumes that no served pool knows: their pool is missing, or they are gone.
 //!
-//! A pod must not wait for a disk that may never come back. The kernel knows what is mounted, and the path of a loop device's
-//! image tells whether it is one of a pool of this driver. When the pool is served again, its start finds that the volume is
-//! no longer mounted.
+//! A pod must not wait for a disk that may never come back. The kernel knows what is mounted, and the notes of attached images
+//! ([`crate::state_dir::AttachedImages`]) tell for which volume. An image of a pool that is served is never touched here. When
+//! the missing pool is served again, its start finds that the volume is no longer mounted.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use wharf_mount::{
     loopdev::{self, HeldLoop, Loop},
-    mount, mountinfo, paths,
+    mount,
+    mounted::Mounted,
+    mountinfo, paths,
 };
 
-use super::Pools;
-use crate::{devices::shown_here, error::Error, node::remove_target, pool::Layout, pool_image};
+use super::{PoolState, Pools};
+use crate::{
+    devices::shown_here,
+    error::Error,
+    node::remove_target,
+    pool::{Layout, Pool},
+    pool_image,
+    state_dir::{AttachedImage, Note, image_of},
+    store::State,
+};
+
+/// An attached image that belongs to no pool that is served.
+struct Orphan {
+    device: HeldLoop,
+    /// For which volume it was attached; `None` if an older release did that.
+    note: Option<AttachedImage>,
+    /// Whether its path is below the folder of a pool that is not served.
+    below_folder: bool,
+}
 
 impl Pools {
-    /// Unmounts what shows an image of a pool of this driver from a target, and removes the target.
+    /// Unmounts a volume from a target, and removes the target.
     ///
     /// # Errors
     /// When something else is mounted there.
-    pub fn unpublish_orphan(&self, target: &Path) -> Result<(), Error> {
-        self.unmount_orphan(target)?;
+    pub fn unpublish_orphan(&self, volume: &str, target: &Path) -> Result<(), Error> {
+        self.unmount_orphan(volume, target)?;
         remove_target(target)
     }
 
-    /// Unmounts what shows an image of a pool of this driver from a staging path.
+    /// Unmounts a volume from a staging path.
     ///
     /// # Errors
     /// When something else is mounted there.
-    pub fn unstage_orphan(&self, path: &Path) -> Result<(), Error> {
-        self.unmount_orphan(path)
+    pub fn unstage_orphan(&self, volume: &str, path: &Path) -> Result<(), Error> {
+        self.unmount_orphan(volume, path)
     }
 
-    /// The images of a pool folder that are attached to a loop device.
-    pub(super) fn attached_below(folder: &Path) -> Result<Vec<Loop>, Error> {
-        let folders = image_folders(folder);
-        let all = loopdev::list()?.into_iter().map(|status| status.loopdev);
-        let is_own = |device: &Loop| folders.iter().any(|it| device.backing.starts_with(it));
-        Ok(all.filter(is_own).collect())
+    /// A device that shows an image of a pool that is not served.
+    pub(super) fn attached_of(&self, pool: &Note) -> Result<Option<Loop>, Error> {
+        let folders = image_folders(&pool.folder);
+        let of_pool = |orphan: &Orphan| match &orphan.note {
+            Some(note) => note.pool == pool.pool,
+            None => folders.iter().any(|it| orphan.device.backing.starts_with(it)),
+        };
+        let found = self.orphans()?.into_iter().find(of_pool);
+        Ok(found.map(|orphan| orphan.device.into_loop()))
     }
 
-    fn unmount_orphan(&self, path: &Path) -> Result<(), Error> {
+    /// Lets writers go on whose filesystem a kill left frozen, and whose pool is not served now. Nobody else freezes it at a
+    /// start.
+    pub(super) fn thaw_orphans(&self) {
+        let thawed = self
+            .orphans()
+            .and_then(|orphans| orphans.iter().try_for_each(|orphan| thaw(&orphan.device)));
+        if let Err(error) = thawed {
+            tracing::warn!(%error, "failed to thaw volumes of pools that are not served");
+        }
+    }
+
+    fn unmount_orphan(&self, volume: &str, path: &Path) -> Result<(), Error> {
         paths::refuse_symlinks_below(&self.options.node.kubelet_root, path)?;
-        let mut devices = Vec::new();
         while let Some(root) = mountinfo::root_at(path)? {
             let mut shown = None;
-            for device in self.attached_images()? {
-                if root.shows(device.device_number()?) {
-                    shown = Some(device);
+            for orphan in self.orphans_of(volume)? {
+                if root.shows(orphan.device.device_number()?) {
+                    shown = Some(orphan);
                 }
             }
-            let Some(device) = shown else {
-                return Err(Error::Precondition(format!(
-                    "{} is a mount of something else than a volume of this driver: unmount it by hand",
-                    path.display()
-                )));
-            };
-            mount::unmount(path)?;
-            tracing::warn!(path = %path.display(), device = %device.path.display(), "unmounted a volume whose pool is not served");
-            devices.push(device);
+            let Some(orphan) = shown else { return Err(not_shown(volume, path)) };
+            self.take_down(orphan, volume, Some(path))?;
         }
-        for device in devices {
-            unstage_inline(&device)?;
-            if !shown_here(&device)? {
-                detach(device)?;
+        // A block volume that is staged is mounted nowhere.
+        for orphan in self.orphans_of(volume)? {
+            if orphan.note.is_some() {
+                self.take_down(orphan, volume, None)?;
             }
         }
         Ok(())
     }
 
-    /// The loop devices of images of all pools that are configured or noted.
-    fn attached_images(&self) -> Result<Vec<HeldLoop>, Error> {
-        let folders: BTreeSet<PathBuf> =
-            self.status().into_iter().map(|pool| pool.folder).collect();
-        let mut held = Vec::new();
-        for folder in folders {
-            for device in Self::attached_below(&folder)? {
-                let backing = Some(device.backing.as_path());
-                held.extend(HeldLoop::open(device.number, device.identity(), backing)?);
+    /// Unmounts an image from a path, and detaches it if nothing shows it any more.
+    fn take_down(&self, orphan: Orphan, volume: &str, path: Option<&Path>) -> Result<(), Error> {
+        let Orphan { device, note, .. } = orphan;
+        let lock = self.image_locks.lock_orphan(&device)?;
+        // Its pool may be served since this call looked: then the record says whether it is in use.
+        if self.is_served(&device) {
+            let text = format!("the pool of volume {volume} is served now: call again");
+            return Err(Error::Pending(text));
+        }
+        if let Some(path) = path {
+            let number = device.device_number()?;
+            if !mountinfo::root_at(path)?.is_some_and(|root| root.shows(number)) {
+                return Ok(());
+            }
+            thaw(&device)?;
+            mount::unmount(path)?;
+            tracing::warn!(volume, path = %path.display(), device = %device.path.display(), "unmounted a volume whose pool is not served");
+        }
+        unstage_inline(&device)?;
+        if !shown_here(&device)?
+            && lock.detach(device)?
+            && let Some(note) = note
+        {
+            self.state_dir.attached().remove(&note.image);
+        }
+        Ok(())
+    }
+
+    /// The devices that may show a volume which no served pool knows.
+    fn orphans_of(&self, volume: &str) -> Result<Vec<Orphan>, Error> {
+        let mut orphans = self.orphans()?;
+        orphans.retain(|orphan| match &orphan.note {
+            Some(note) => note.volume == volume,
+            None => orphan.below_folder,
+        });
+        Ok(orphans)
+    }
+
+    /// The attached images of this driver that belong to no pool that is served.
+    fn orphans(&self) -> Result<Vec<Orphan>, Error> {
+        let unserved = self
+            .status()
+            .into_iter()
+            .filter(|pool| matches!(pool.state, PoolState::Absent(_) | PoolState::Unconfigured));
+        let folders: Vec<_> = unserved.flat_map(|pool| image_folders(&pool.folder)).collect();
+        let mut found = Vec::new();
+        for device in loopdev::list()?.into_iter().map(|status| status.loopdev) {
+            let note = self.state_dir.attached().of_device(&device);
+            let below_folder = folders.iter().any(|it| device.backing.starts_with(it));
+            if (note.is_none() && !below_folder) || self.is_served(&device) {
+                continue;
+            }
+            let backing = Some(device.backing.as_path());
+            if let Some(device) = HeldLoop::open(device.number, device.identity(), backing)? {
+                found.push(Orphan { device, note, below_folder });
             }
         }
-        Ok(held)
+        Ok(found)
     }
+
+    /// Whether a device shows an image of a pool that is served.
+    fn is_served(&self, device: &Loop) -> bool {
+        self.served().iter().any(|served| owns(&served.pool, device))
+    }
+}
+
+/// Whether a device shows an image of a pool: by its inode, by where the pool attached it, or by its name, which is random, if
+/// the disk does not answer.
+fn owns(pool: &Pool, device: &Loop) -> bool {
+    let name = image_of(&device.backing);
+    let is_named =
+        |state: &State| state.volumes.iter().any(|volume| Some(&volume.image) == name.as_ref());
+    if pool.store().read(is_named) || pool.devices().knows(device) {
+        return true;
+    }
+    let images: Vec<_> =
+        pool.store().read(|state| state.volumes.iter().map(|volume| pool.image(volume)).collect());
+    images.iter().any(|image| pool.devices().shows(image, device))
+}
+
+/// Thaws the filesystem on a device, wherever it is mounted.
+fn thaw(device: &HeldLoop) -> Result<(), Error> {
+    let number = device.device_number()?;
+    for mount in mountinfo::of_device(number)? {
+        // What is covered by another mount cannot be opened by its path.
+        if let Some(filesystem) = Mounted::of_device(&mount.point, number)? {
+            if filesystem.thaw()? {
+                tracing::warn!(mount = %mount.point.display(), "thawed after a crash");
+            }
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn not_shown(volume: &str, path: &Path) -> Error {
+    Error::Precondition(format!(
+        "{} is a mount of something else than volume {volume}: unpublish or unstage the volume that it shows, or unmount it \
+         by hand",
+        path.display()
+    ))
 }
 
 /// Where the kernel sees images of the pool in a folder.
@@ -96,24 +206,13 @@ fn image_folders(folder: &Path) -> Vec<PathBuf> {
 
 /// Unmounts an inline volume from its pool's own staging folder, if it is mounted nowhere else: nobody else unstages it.
 fn unstage_inline(device: &HeldLoop) -> Result<(), Error> {
-    let pool = device.backing.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
-    let staging = Layout::new(pool)
-        .ephemeral(&device.backing.file_stem().unwrap_or_default().to_string_lossy());
+    let Some(image) = image_of(&device.backing) else { return Ok(()) };
+    let staging = Layout::new("").ephemeral(&image);
     let mounts = mountinfo::of_device(device.device_number()?)?;
-    if mounts.iter().all(|mount| mount.point == staging) {
+    if mounts.iter().all(|mount| mount.point.ends_with(&staging)) {
         for mount in &mounts {
             mount::unmount(&mount.point)?;
         }
     }
     Ok(())
-}
-
-fn detach(device: HeldLoop) -> Result<(), Error> {
-    match loopdev::detach(&device.into_loop()) {
-        Err(wharf_mount::Error::Busy { path, .. }) => {
-            tracing::warn!(device = %path.display(), "device is held by others, detached when they close it");
-            Ok(())
-        }
-        done => Ok(done?),
-    }
 }

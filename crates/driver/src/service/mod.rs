@@ -154,6 +154,7 @@ impl Driver {
         let served = served.clone();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
+            served.node.record_undone_before();
             work(&served.pool, &served.node)
         });
         // A panic goes on in the caller's task, where the SDK makes an answer of it.

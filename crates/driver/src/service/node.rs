@@ -81,7 +81,9 @@ impl Node for Driver {
     ) -> Result<(), NodeUnpublishVolumeError> {
         let served = match self.pools.of_volume(&request.volume) {
             Err(Error::NotFound { .. } | Error::Unavailable(_)) => {
-                let undo = move |pools: &Pools| pools.unpublish_orphan(&request.target_path);
+                let undo = move |pools: &Pools| {
+                    pools.unpublish_orphan(&request.volume, &request.target_path)
+                };
                 return Ok(self.undo_orphan(undo).await?);
             }
             served => served?,
@@ -108,7 +110,9 @@ impl Staging for Driver {
     async fn unstage(&self, request: NodeUnstageVolume) -> Result<(), NodeUnstageVolumeError> {
         let served = match self.pools.of_volume(&request.volume) {
             Err(Error::NotFound { .. } | Error::Unavailable(_)) => {
-                let undo = move |pools: &Pools| pools.unstage_orphan(&request.staging_path);
+                let undo = move |pools: &Pools| {
+                    pools.unstage_orphan(&request.volume, &request.staging_path)
+                };
                 return Ok(self.undo_orphan(undo).await?);
             }
             served => served?,

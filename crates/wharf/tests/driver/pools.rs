@@ -481,3 +481,44 @@ async fn a_pool_that_was_copied_to_a_disk_that_cannot_share_blocks_works_on() {
     driver.stop().await;
     bench.assert_empty();
 }
+
+/// A pool that lost its `pool.json` gets another UUID, and keeps the ids of its volumes.
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_with_an_older_uuid_of_their_pool_are_unavailable_while_its_disk_is_missing() {
+    let Some(bench) = two_pools(PoolKind::Copy) else { return };
+    mount_pool(&bench);
+    let driver = bench.start().await;
+    let id = driver.create(volume("a", SIZE, mounted(""))).await.unwrap().volume_id;
+    let usage = Usage::new(&bench, "a", &id, mounted(""));
+    let snapshot = driver.snapshot("s", &id).await.unwrap().snapshot_id;
+    driver.stop().await;
+    fs::remove_file(bench.pool().join("pool.json")).unwrap();
+    let driver = bench.start().await;
+    let output = bench.driver_command("adopt", &["default"]);
+    assert!(output.status.success(), "{output:?}");
+    let new = driver.create(volume("new", SIZE, mounted(""))).await.unwrap().volume_id;
+    assert_ne!(new.split('-').nth(1), id.split('-').nth(1), "the pool has another UUID");
+    // What the driver remembers besides stays when the pool is drained.
+    for flags in [&["default"][..], &["default", "--off"]] {
+        let output = bench.driver_command("drain", flags);
+        assert!(output.status.success(), "{output:?}");
+    }
+    driver.stop().await;
+    mount::unmount(&bench.pool()).unwrap();
+
+    let driver = bench.start().await;
+    for id in [&id, &new] {
+        refused("get", driver.health(id).await, Code::Unavailable);
+        refused("delete", driver.delete(id).await, Code::Unavailable);
+    }
+    refused("stage", driver.stage(&usage).await, Code::Unavailable);
+    refused("delete", driver.delete_snapshot(&snapshot).await, Code::Unavailable);
+    // An id of neither UUID is known not to exist.
+    driver.delete(&format!("vol-{:08}-{:032}", 0, 0)).await.unwrap();
+    mount_pool(&bench);
+    is_served(&driver).await;
+    fill(&driver, &usage).await;
+    driver.delete_snapshot(&snapshot).await.unwrap();
+    driver.delete(&id).await.unwrap();
+    driver.stop().await;
+}

@@ -397,7 +397,9 @@ async fn a_thick_volume_says_that_it_may_miss_space_until_its_copy_is_unshared()
         cgroups: None,
         inline: InlineLimits::default(),
     };
-    let node = NodeVolumes::new(pool.clone(), options, Arc::default());
+    let state = wharf_driver::state_dir::StateDir::open(&bench.path("state"), "d").unwrap();
+    let attached = state.attached().clone();
+    let node = NodeVolumes::new(pool.clone(), options, Arc::default(), attached);
     let reasons = || {
         let found = node.volume_health(&source.usage.id).unwrap();
         found.into_iter().map(|ailment| ailment.reason).collect::<Vec<_>>()

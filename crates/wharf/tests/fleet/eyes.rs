@@ -13,6 +13,7 @@ use wharf_testkit::skip;
 use crate::api::PATIENCE;
 use crate::life::Life;
 use crate::program::{Kind, Make, Program};
+use crate::role::RIGHTLESS;
 use crate::sidecar::Order;
 use crate::site::Site;
 
@@ -90,22 +91,21 @@ async fn rights_that_an_account_lacks_are_named_until_they_are_granted() {
     let shown = Shown::new();
     let more = ["--http-endpoint", &shown.0];
     let program = Program::One(Kind::Provisioner, Make::Ours);
-    let order = Order { user: "eyes-rights", more: &more, ..site.order(program, None) };
+    let order = Order { user: RIGHTLESS, more: &more, ..site.order(program, None) };
     let mut sidecar = order.start().unwrap();
     let wanted = [
-        "the account may not watch persistentvolumeclaims: grant it",
-        "not all objects of kind PersistentVolumeClaim are known yet",
+        "the account may not watch persistentvolumes: grant it",
+        "not all objects of kind PersistentVolume are known yet",
     ];
     let metrics = shown.reads("503", &wanted).await;
     assert_shows(
         &metrics,
         &[
-            "wharf_sidecars_missing_verb{verb=\"watch\",resource=\"persistentvolumeclaims\",group=\"\"} 1",
-            "wharf_sidecars_cache_synced{kind=\"PersistentVolumeClaim\"} 0",
+            "wharf_sidecars_missing_verb{verb=\"watch\",resource=\"persistentvolumes\",group=\"\"} 1",
+            "wharf_sidecars_cache_synced{kind=\"PersistentVolume\"} 0",
         ],
     );
-    let mut roles =
-        deploy::roles("provisioner", "default", &[Subject::User("eyes-rights")]).unwrap();
+    let mut roles = deploy::roles("provisioner", "default", &[Subject::User(RIGHTLESS)]).unwrap();
     for role in &mut roles {
         role["metadata"]["name"] = "eyes-rights".into();
         if let Some(named) = role.get_mut("roleRef") {

@@ -9,6 +9,9 @@ use crate::program::JOINT;
 /// A user with the roles that a provisioner had in Go's manifests, at the release that is here.
 pub(crate) const OLDER: &str = "older-provisioner";
 
+/// A user that is granted its roles late.
+pub(crate) const RIGHTLESS: &str = "granted-late";
+
 /// Grants each controller's user the roles of its file, and the joint user those of all files.
 pub(crate) async fn grant(cluster: &Cluster) {
     let mut roles = older();

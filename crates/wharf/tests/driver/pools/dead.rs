@@ -3,13 +3,14 @@
 use std::process::Command;
 
 use tonic::Code;
-use wharf_mount::mount;
+use wharf_mount::{loopdev, mount, mountinfo};
 use wharf_testkit::process;
 
 use super::{SIZE, fill, made_on, two_pools};
 use crate::bench::{Bench, MIB, PoolKind, loops_below, needs};
 use crate::client::{Usage, block, mounted, volume};
 use crate::codes::refused;
+use crate::full::mount_pool;
 use crate::running::PATIENCE;
 
 /// Mounts XFS where the pool will be.
@@ -117,4 +118,114 @@ async fn nothing_is_written_to_a_disk_that_takes_the_place_of_a_dead_one() {
     assert!(files.is_empty(), "{files:?} on a disk of somebody else");
     driver.stop().await;
     mount::unmount(&bench.pool()).unwrap();
+}
+
+/// Runs a program of the machine, which has to succeed.
+fn run(command: &str, paths: &[&std::path::Path]) -> String {
+    let mut words = command.split(' ');
+    let mut program = Command::new(words.next().unwrap());
+    let output = program.args(words).args(paths).output().unwrap();
+    assert!(output.status.success(), "{command}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_of_a_disk_that_came_back_as_another_device_are_unstaged_and_staged_again() {
+    if needs(&["mkfs.xfs", "xfs_io"]).is_none() {
+        return;
+    }
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    mount_xfs(&bench);
+    let driver = bench.start().await;
+    let mut used = Vec::new();
+    for (name, capability) in [("file", mounted("")), ("raw", block())] {
+        let made = driver.create(volume(name, SIZE, capability.clone())).await.unwrap();
+        let usage = Usage::new(&bench, name, &made.volume_id, capability);
+        driver.bring_up(&usage).await.unwrap();
+        used.push(usage);
+    }
+    let images: Vec<_> = bench.rows().into_iter().map(|row| row.image).collect();
+    let names: Vec<_> = images.iter().map(|image| image.file_name().unwrap()).collect();
+    let loops = || {
+        let all = loopdev::list().unwrap().into_iter().map(|status| status.loopdev.backing);
+        all.filter(|backing| names.iter().any(|name| backing.ends_with(name))).count()
+    };
+    kill_disk(&bench).await;
+    mount::lazy_unmount(&bench.pool()).unwrap();
+    let device = run("losetup --find --show", &[&bench.path("disk")]);
+    run("mount -o nouuid", &[std::path::Path::new(&device), &bench.pool()]);
+    driver.kill().await;
+
+    let driver = bench.start().await;
+    for usage in &used {
+        driver.take_down(usage).await.unwrap();
+        assert_eq!(mountinfo::root_at(&usage.staging).unwrap(), None, "{:?}", usage.staging);
+        assert!(!usage.target.exists());
+    }
+    assert_eq!(loops(), 0, "a loop device of the dead disk is left");
+    for usage in &used {
+        driver.bring_up(usage).await.unwrap();
+        driver.take_down(usage).await.unwrap();
+        driver.delete(&usage.id).await.unwrap();
+    }
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unstage_is_refused_while_something_else_is_mounted_over_the_volume() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let made = driver.create(volume("a", SIZE, mounted(""))).await.unwrap();
+    let usage = Usage::new(&bench, "a", &made.volume_id, mounted(""));
+    driver.stage(&usage).await.unwrap();
+    run("mount -t tmpfs foreign", &[&usage.staging]);
+    for _ in 0..2 {
+        let text = refused("unstage", driver.unstage(&usage).await, Code::Internal);
+        assert!(text.contains("unmount it by hand"), "{text}");
+    }
+    mount::unmount(&usage.staging).unwrap();
+    driver.unstage(&usage).await.unwrap();
+    assert_eq!(mountinfo::root_at(&usage.staging).unwrap(), None);
+    driver.delete(&usage.id).await.unwrap();
+    driver.stop().await;
+    bench.assert_empty();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_undone_on_a_dead_disk_is_undone_once_it_is_mounted_again() {
+    if needs(&["e2fsck"]).is_none() {
+        return;
+    }
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    mount_pool(&bench);
+    let driver = bench.start().await;
+    let mut used = Vec::new();
+    for (name, capability) in [("file", mounted("")), ("raw", block())] {
+        let made = driver.create(volume(name, SIZE, capability.clone())).await.unwrap();
+        let usage = Usage::new(&bench, name, &made.volume_id, capability);
+        driver.bring_up(&usage).await.unwrap();
+        used.push(usage);
+    }
+    let (disk, _) = loops_below(&bench.path("disk.img")).remove(0);
+    // What ext4 does when its disk fails.
+    run("mount -o remount,abort", &[&bench.pool()]);
+    for usage in &used {
+        driver.take_down(usage).await.unwrap();
+    }
+    assert_eq!(loops_below(&bench.pool()), [], "a loop device is left");
+    // The driver holds the pool's folder for as long as it serves the pool.
+    driver.stop().await;
+    mount::unmount(&bench.pool()).unwrap();
+    let checked = Command::new("e2fsck").arg("-fy").arg(&disk.path).output().unwrap();
+    assert!(checked.status.code().unwrap() < 4, "{checked:?}");
+    run("mount", &[&disk.path, &bench.pool()]);
+
+    let driver = bench.start().await;
+    driver.delete(&used[1].id).await.unwrap();
+    driver.unstage(&used[0]).await.unwrap();
+    driver.bring_up(&used[0]).await.unwrap();
+    driver.take_down(&used[0]).await.unwrap();
+    driver.delete(&used[0].id).await.unwrap();
+    assert_eq!(driver.list().await.unwrap(), Vec::<String>::new());
+    driver.stop().await;
 }

@@ -1,0 +1,72 @@
+//! Notes of the volumes that are attached on the node, for a teardown without their pool.
+
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
+
+use wharf_mount::loopdev;
+
+use super::NodeVolumes;
+use crate::{error::Error, record::Volume, state_dir::AttachedImage};
+
+impl NodeVolumes {
+    /// Notes that a volume's image is about to be attached. Called with the image locked, after the last change of its file.
+    pub(super) fn note_attached(&self, volume: &Volume) -> Result<(), Error> {
+        match self.pool.devices().identity_of(&self.pool.image(volume))? {
+            Some(file) => self.keep_note(volume, file),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the note of a volume that has no device any more.
+    pub(super) fn forget_attached(&self, volume: &Volume) -> Result<(), Error> {
+        if self.pool.devices().find(&self.pool.image(volume))?.is_empty() {
+            self.attached.remove(&volume.image);
+        }
+        Ok(())
+    }
+
+    /// Finds devices that were attached for volumes of this pool before its disk came back under another device number. Called
+    /// before anything else is done with the pool.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn find_old_devices(&self) -> Result<(), Error> {
+        if self.attached.of_pool(self.pool.id()).is_empty() {
+            return Ok(());
+        }
+        let images: HashMap<String, PathBuf> = self.pool.store().read(|state| {
+            let image = |volume: &Arc<Volume>| (volume.image.clone(), self.pool.image(volume));
+            state.volumes.iter().map(image).collect()
+        });
+        for device in loopdev::list()?.into_iter().map(|status| status.loopdev) {
+            let note = self.attached.of_device(&device);
+            if let Some(image) = note.and_then(|note| images.get(&note.image))
+                && !self.pool.devices().shows(image, &device)
+            {
+                self.pool.devices().add_old(image, &device);
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the notes to what the start of the pool found: an older release made none, and a kill leaves one too many.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked, or a note cannot be written.
+    pub fn compare_attached(&self) -> Result<(), Error> {
+        let all: Vec<_> = self.pool.store().read(|state| state.volumes.iter().cloned().collect());
+        for volume in &all {
+            match self.pool.devices().find(&self.pool.image(volume))?.first() {
+                // The kernel does not say which file of a dead disk it was.
+                Some(device) if device.identity() == (0, 0) => {}
+                Some(device) => self.keep_note(volume, device.identity())?,
+                None => self.attached.remove(&volume.image),
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_note(&self, volume: &Volume, (device, inode): (u64, u64)) -> Result<(), Error> {
+        let (pool, image) = (self.pool.id(), volume.image.clone());
+        self.attached.keep(AttachedImage { volume: volume.id.clone(), pool, image, device, inode })
+    }
+}

@@ -1,0 +1,192 @@
+//! Notes of the images that are attached to loop devices, for the time when their pool is not served.
+//!
+//! The kernel does not say whose a loop device is: its image's path depends on who asks, and is cut short once the pool's mount
+//! is gone. So the driver notes the device number, inode and random file name of an image before it attaches it. A note holds
+//! until the next boot: no loop device survives that, and other disks get the same device numbers.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+use wharf_mount::{loopdev::Loop, sync};
+
+use crate::{
+    error::Error,
+    pool::{Layout, PoolId},
+    private,
+};
+
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// An image that was attached for a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachedImage {
+    /// The volume's id.
+    pub volume: String,
+    /// The volume's pool.
+    pub pool: PoolId,
+    /// The stem of the image's file name.
+    pub image: String,
+    /// The image's device number, in the form of `st_dev`.
+    pub device: u64,
+    /// The image's inode.
+    pub inode: u64,
+}
+
+/// The notes of all images that are attached.
+#[derive(Debug)]
+pub struct AttachedImages {
+    folder: PathBuf,
+    boot: String,
+    notes: Mutex<BTreeMap<String, AttachedImage>>,
+}
+
+/// A note as it is written.
+#[derive(Serialize, Deserialize)]
+struct NoteFile {
+    boot: String,
+    #[serde(flatten)]
+    note: AttachedImage,
+}
+
+impl AttachedImages {
+    /// Reads the notes in a folder. Those of an earlier boot are removed, as are damaged ones.
+    ///
+    /// # Errors
+    /// When the folder cannot be used.
+    pub(super) fn open(folder: PathBuf) -> Result<Self, Error> {
+        let boot = fs::read_to_string(BOOT).map_err(Error::file("read", BOOT))?;
+        Self::of_boot(folder, boot.trim())
+    }
+
+    fn of_boot(folder: PathBuf, boot: &str) -> Result<Self, Error> {
+        private::create_folder(&folder)?;
+        let mut notes = BTreeMap::new();
+        for entry in fs::read_dir(&folder).map_err(Error::file("list", &folder))? {
+            let path = entry.map_err(Error::file("list", &folder))?.path();
+            let read = fs::read(&path).ok();
+            let read = read.and_then(|bytes| serde_json::from_slice::<NoteFile>(&bytes).ok());
+            match read.filter(|file| file.boot == boot) {
+                Some(NoteFile { note, .. }) => drop(notes.insert(note.image.clone(), note)),
+                // A write that was cut short leaves its temporary file.
+                None => drop(fs::remove_file(&path)),
+            }
+        }
+        Ok(Self { folder, boot: boot.to_owned(), notes: Mutex::new(notes) })
+    }
+
+    /// Keeps a note, durably, in place of an older one of the same image. One that is kept already costs nothing.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep(&self, note: AttachedImage) -> Result<(), Error> {
+        if self.lock().get(&note.image) == Some(&note) {
+            return Ok(());
+        }
+        let path = self.file(&note.image);
+        let file = NoteFile { boot: self.boot.clone(), note };
+        private::write(&path, &serde_json::to_vec(&file).unwrap_or_default())?;
+        sync::folder(&self.folder)?;
+        self.lock().insert(file.note.image.clone(), file.note);
+        Ok(())
+    }
+
+    /// Removes the note of an image that is detached. One that a crash brings back says nothing: no device has the image.
+    pub fn remove(&self, image: &str) {
+        if self.lock().remove(image).is_some()
+            && let Err(error) = fs::remove_file(self.file(image))
+        {
+            tracing::warn!(image, %error, "failed to remove the note of an attached image");
+        }
+    }
+
+    /// The note of the image that a device shows.
+    pub fn of_device(&self, device: &Loop) -> Option<AttachedImage> {
+        let image = image_of(&device.backing)?;
+        let notes = self.lock();
+        let note = notes.get(&image)?;
+        // A disk that does not answer does not say which file it was.
+        let same =
+            matches!(device.identity(), (0, 0)) || device.identity() == (note.device, note.inode);
+        same.then(|| note.clone())
+    }
+
+    /// The notes of a pool's images.
+    pub fn of_pool(&self, pool: PoolId) -> Vec<AttachedImage> {
+        self.lock().values().filter(|note| note.pool == pool).cloned().collect()
+    }
+
+    fn file(&self, image: &str) -> PathBuf {
+        self.folder.join(format!("{image}.json"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, AttachedImage>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The stem of a volume's image, by any path that leads to it.
+pub(crate) fn image_of(backing: &Path) -> Option<String> {
+    let name = backing.file_name()?.to_str()?;
+    let stem = name.strip_suffix(" (deleted)").unwrap_or(name).strip_suffix(".img")?;
+    let pool = backing.parent()?.parent()?;
+    (Layout::new(pool).volumes() == backing.parent()?).then(|| stem.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(image: &str) -> AttachedImage {
+        let pool = "11111111-2222-4333-8444-555555555555".parse().expect("a UUID");
+        let (volume, image) = ("vol-1".to_owned(), image.to_owned());
+        AttachedImage { volume, pool, image, device: 7, inode: 12 }
+    }
+
+    fn device(backing: &str, (device, inode): (u64, u64)) -> Loop {
+        Loop {
+            path: "/dev/loop7".into(),
+            number: 7,
+            device,
+            inode,
+            backing: backing.into(),
+            read_only: false,
+            direct_io: false,
+            clearing: false,
+            partial: false,
+        }
+    }
+
+    #[test]
+    fn notes_outlive_the_driver_and_end_with_the_boot() {
+        let folder = tempfile::tempdir().expect("folder");
+        let open = |boot| AttachedImages::of_boot(folder.path().to_owned(), boot).expect("opened");
+        let notes = open("one");
+        notes.keep(note("a")).expect("kept");
+        notes.keep(note("b")).expect("kept");
+        notes.remove("b");
+        fs::write(folder.path().join("cut.json.new"), "{").expect("written");
+        assert_eq!(open("one").of_pool(note("a").pool), [note("a")]);
+        assert_eq!(open("two").of_pool(note("a").pool), []);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn a_device_is_known_by_name_and_inode_whatever_leads_to_its_image() {
+        let folder = tempfile::tempdir().expect("folder");
+        let notes = AttachedImages::of_boot(folder.path().to_owned(), "one").expect("opened");
+        notes.keep(note("a")).expect("kept");
+        for path in ["/pool/volumes/a.img", "/volumes/a.img", "/pool/volumes/a.img (deleted)"] {
+            assert_eq!(notes.of_device(&device(path, (7, 12))), Some(note("a")), "{path}");
+            assert_eq!(notes.of_device(&device(path, (0, 0))), Some(note("a")), "{path}");
+            assert_eq!(notes.of_device(&device(path, (7, 13))), None, "{path}");
+        }
+        for path in ["/pool/volumes/b.img", "/pool/snapshots/a.img", "/a.img", "/pool/volumes/a"] {
+            assert_eq!(notes.of_device(&device(path, (7, 12))), None, "{path}");
+        }
+    }
+}
