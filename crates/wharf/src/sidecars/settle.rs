@@ -3,7 +3,6 @@
 use std::{
     fmt::Write as _,
     io::{IsTerminal, Write},
-    path::PathBuf,
     process::ExitCode,
 };
 
@@ -12,6 +11,7 @@ use clap::Parser;
 use wharf_sidecars::unsettled::{self, UnsettledClaim};
 
 use crate::{
+    access::KubectlArgs,
     running::{Threads, run},
     text::plain,
 };
@@ -27,9 +27,8 @@ struct Settle {
     /// Only claims of this CSI driver
     #[arg(long, value_name = "NAME")]
     driver: Option<String>,
-    /// How to reach the API; a pod's own account if this is not given
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: KubectlArgs,
     /// Remove the finalizers without asking
     #[arg(short, long)]
     yes: bool,
@@ -47,7 +46,7 @@ pub(super) fn main(name: &str, args: &[String]) -> ExitCode {
 
 impl Settle {
     async fn run(&self) -> anyhow::Result<ExitCode> {
-        let client = wharf_cluster::connect(self.kubeconfig.as_deref()).await?;
+        let client = self.cluster.client().await?;
         let claims = unsettled::list(&client, self.driver.as_deref()).await;
         let claims = claims.context("cannot list claims")?;
         if claims.is_empty() {
