@@ -65,11 +65,11 @@ impl Pools {
     /// Lets writers go on whose filesystem a kill left frozen, and whose pool is not served now. Nobody else freezes it at a
     /// start.
     pub(super) fn thaw_orphans(&self) {
-        let thawed = self
-            .orphans()
-            .and_then(|orphans| orphans.iter().try_for_each(|orphan| thaw(&orphan.device)));
-        if let Err(error) = thawed {
-            tracing::warn!(%error, "failed to thaw volumes of pools that are not served");
+        match self.orphans() {
+            Ok(orphans) => orphans.iter().for_each(|orphan| thaw_or_warn(&orphan.device)),
+            Err(error) => {
+                tracing::warn!(%error, "failed to look for frozen volumes of pools that are not served");
+            }
         }
     }
 
@@ -108,7 +108,7 @@ impl Pools {
             if !mountinfo::root_at(path)?.is_some_and(|root| root.shows(number)) {
                 return Ok(());
             }
-            thaw(&device)?;
+            thaw_or_warn(&device);
             mount::unmount(path)?;
             tracing::warn!(volume, path = %path.display(), device = %device.path.display(), "unmounted a volume whose pool is not served");
         }
@@ -172,6 +172,13 @@ fn owns(pool: &Pool, device: &Loop) -> bool {
     let images: Vec<_> =
         pool.store().read(|state| state.volumes.iter().map(|volume| pool.image(volume)).collect());
     images.iter().any(|image| pool.devices().shows(image, device))
+}
+
+/// Thaws the filesystem on a device. One that has shut down cannot be opened, and is unmounted all the same.
+fn thaw_or_warn(device: &HeldLoop) {
+    if let Err(error) = thaw(device) {
+        tracing::warn!(device = %device.path.display(), %error, "failed to thaw a volume whose pool is not served");
+    }
 }
 
 /// Thaws the filesystem on a device, wherever it is mounted.

@@ -223,8 +223,22 @@ pub(crate) fn mounts_below(folder: &Path) -> Vec<PathBuf> {
     points.filter(|point| point.starts_with(folder)).collect()
 }
 
+/// The loop devices that are mounted below a folder, or whose nodes are.
+fn loops_shown_below(folder: &Path) -> Vec<loopdev::Loop> {
+    let mounts = mountinfo::table().unwrap_or_default().into_iter();
+    let mounts: Vec<_> = mounts.filter(|mount| mount.point.starts_with(folder)).collect();
+    let is_shown = |device: &loopdev::Loop| {
+        let node = Path::new("/").join(device.path.file_name().unwrap());
+        mounts.iter().any(|mount| Path::new(&mount.source) == device.path || mount.root == node)
+    };
+    let all = loopdev::list().unwrap_or_default().into_iter().map(|status| status.loopdev);
+    all.filter(is_shown).collect()
+}
+
 /// Unmounts and detaches all below a folder, in rounds: a pool's image is busy until its volumes are gone.
 fn clear(folder: &Path) {
+    // A pool whose mount was detached hides the paths of its images: their devices are known by what is mounted of them.
+    let shown = loops_shown_below(folder);
     for round in 0..4 {
         let points = mounts_below(folder);
         for point in points.iter().rev() {
@@ -236,7 +250,7 @@ fn clear(folder: &Path) {
             }
         }
         let loops = loops_below(folder);
-        for (device, _) in &loops {
+        for device in loops.iter().map(|(device, _)| device).chain(&shown) {
             // One that is still mounted, of a pool, goes in the next round.
             let number = loopdev::device_number(&device.path);
             if number.and_then(mountinfo::of_device).is_ok_and(|mounts| mounts.is_empty()) {

@@ -172,6 +172,45 @@ async fn volumes_of_a_disk_that_came_back_as_another_device_are_unstaged_and_sta
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn volumes_of_a_dead_disk_that_is_gone_at_the_next_start_are_taken_from_their_pods() {
+    if needs(&["mkfs.xfs", "xfs_io"]).is_none() {
+        return;
+    }
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    mount_xfs(&bench);
+    let driver = bench.start().await;
+    let mut used = Vec::new();
+    for (name, size, capability) in
+        [("file", SIZE, mounted("")), ("xfs", 300 * MIB, mounted("xfs")), ("raw", SIZE, block())]
+    {
+        let made = driver.create(volume(name, size, capability.clone())).await.unwrap();
+        let usage = Usage::new(&bench, name, &made.volume_id, capability);
+        driver.bring_up(&usage).await.unwrap();
+        used.push(usage);
+    }
+    let images: Vec<_> = bench.rows().into_iter().map(|row| row.image).collect();
+    let names: Vec<_> = images.iter().map(|image| image.file_name().unwrap()).collect();
+    // The filesystems on it notice, too.
+    crate::bytes::write(&used[0].file("data"), &[1; 4096]);
+    crate::bytes::write(&used[1].file("data"), &[1; 4096]);
+    kill_disk(&bench).await;
+    run("xfs_io -x -c shutdown", &[&used[1].staging]);
+    mount::lazy_unmount(&bench.pool()).unwrap();
+    driver.kill().await;
+
+    let driver = bench.start().await;
+    for usage in &used {
+        driver.take_down(usage).await.unwrap();
+        assert_eq!(mountinfo::root_at(&usage.staging).unwrap(), None, "{:?}", usage.staging);
+        assert!(!usage.target.exists());
+    }
+    let left = loopdev::list().unwrap().into_iter().map(|status| status.loopdev.backing);
+    let left: Vec<_> = left.filter(|it| names.iter().any(|name| it.ends_with(name))).collect();
+    assert_eq!(left, Vec::<std::path::PathBuf>::new(), "a loop device is left");
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_unstage_is_refused_while_something_else_is_mounted_over_the_volume() {
     let Some(bench) = Bench::new(PoolKind::Copy) else { return };
     let driver = bench.start().await;
