@@ -7,8 +7,7 @@ mod report;
 mod results;
 mod suite;
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -36,8 +35,8 @@ const LARGEST_BATCH: usize = 32;
 const ON_HOST: &str = "should not mount / map unused volumes in a pod";
 const NO_HOST: &str = "this machine refuses to enter the mount namespace of process 1";
 
-/// The pool's size: a few volumes at a time, of which none is larger than 2 GiB.
-const POOL: &str = "8Gi";
+/// The size of the pool, which takes as much of the disk: a few volumes at a time, of which none is larger than 2 GiB.
+const POOL: &str = "3Gi";
 
 /// Which specs to run.
 #[derive(clap::Args)]
@@ -64,13 +63,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let target = shell::target()?;
     let wharf = target.join("debug/wharf");
     let peer = |name| cache::binary(name).with_context(|| format!("{} is set", cache::SKIP_PEERS));
-    let suite = Suite::new(peer("e2e.test")?, peer("agnhost")?)?;
+    let suite = Suite::new(peer("e2e.test")?, peer("agnhost")?, target.join("e2e/suite"))?;
     let specs = suite.specs(options.focus.as_deref())?;
 
     let folder = target.join("e2e").join(identity(&wharf)?);
     let mut results = Results::read(&folder.join("results.json"))?;
     if options.again {
         results.forget(&specs)?;
+        for spec in &specs {
+            // Most have none.
+            let _ = fs::remove_dir_all(logs(&folder, spec));
+        }
     }
     if !options.list {
         let mut left = specs.clone();
@@ -104,6 +107,9 @@ fn skip_impossible(left: &mut Vec<String>, results: &mut Results) -> Result<()> 
     }
     let impossible: Vec<_> = left.extract_if(.., |spec| spec.contains(ON_HOST)).collect();
     let outcome = Outcome { state: State::Skipped, reason: NO_HOST.to_owned(), seconds: 0.0 };
+    for spec in &impossible {
+        println!("{}", line(spec, Some(&outcome)));
+    }
     results.add(impossible.into_iter().map(|spec| (spec, outcome.clone())))
 }
 
@@ -173,7 +179,7 @@ fn keep_logs(rig: &Rig, folder: &Path, finished: &[Finished]) -> Result<()> {
     for it in failed {
         let folder = logs(folder, &it.spec);
         fs::create_dir_all(&folder)?;
-        writeln!(File::create(folder.join("spec.log"))?, "{}\n{}", it.spec, it.log)?;
+        fs::write(folder.join("spec.log"), format!("{}\n{}\n", it.spec, it.log))?;
         for entry in rig.cluster.folder().read_dir()? {
             let path = entry?.path();
             if let Some(name) =
@@ -182,6 +188,7 @@ fn keep_logs(rig: &Rig, folder: &Path, finished: &[Finished]) -> Result<()> {
                 fs::copy(&path, folder.join(name))?;
             }
         }
+        println!("e2e: logs of a failed spec are in {}", folder.display());
     }
     Ok(())
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use tempfile::TempDir;
 use wharf_testkit::cluster::Image;
 use wharf_testkit::process::Process;
 use wharf_testkit::rig::Rig;
@@ -39,16 +38,17 @@ const REGISTRIES: [&str; 9] = [
 /// More than any batch of specs takes.
 const BATCH: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// The suite's program, with files for it in a temporary folder.
+/// The suite's program, with files for it in a folder that every run writes anew.
 pub(super) struct Suite {
     binary: PathBuf,
     agnhost: PathBuf,
-    folder: TempDir,
+    folder: PathBuf,
 }
 
 impl Suite {
-    pub(super) fn new(binary: PathBuf, agnhost: PathBuf) -> Result<Self> {
-        let suite = Self { binary, agnhost, folder: tempfile::tempdir()? };
+    pub(super) fn new(binary: PathBuf, agnhost: PathBuf, folder: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let suite = Self { binary, agnhost, folder };
         let registries = REGISTRIES.map(|key| (key.to_owned(), json!(REGISTRY)));
         let registries: serde_json::Map<_, _> = registries.into_iter().collect();
         // JSON is YAML.
@@ -81,7 +81,8 @@ impl Suite {
         };
         Ok(vec![
             agnhost,
-            Image::busybox(named("busybox"), &["/bin/sh"]),
+            // Of nginx the storage specs use the shell alone.
+            Image::busybox([named("busybox"), named("nginx")].concat(), &["/bin/sh"]),
             Image::busybox(named("pause"), &["/bin/sleep", "2147483647"]),
         ])
     }
@@ -94,7 +95,7 @@ impl Suite {
         command.arg(flag("kubeconfig", cluster.kubeconfig()));
         command.arg(flag("kubectl-path", cluster.kubectl_binary()));
         command.arg(flag("kubelet-root-dir", &cluster.kubelet_root()));
-        command.arg(flag("e2e-output-dir", self.folder.path()));
+        command.arg(flag("e2e-output-dir", &self.folder));
         command.args(["--ginkgo.timeout=4h", "--disable-log-dump"]);
         let _ = fs::remove_file(self.report_file());
         let mut process = Process::start("e2e", &command, cluster.folder())?;
@@ -106,10 +107,10 @@ impl Suite {
 
     fn command(&self) -> Command {
         let mut command = Command::new(&self.binary);
-        command.current_dir(self.folder.path());
+        command.current_dir(&self.folder);
         command.env("KUBE_TEST_REPO_LIST", self.file("registries.yaml"));
         command.arg(flag("storage.testdriver", &self.file("driver.yaml")));
-        command.arg(flag("repo-root", self.folder.path()));
+        command.arg(flag("repo-root", &self.folder));
         command.arg(flag("ginkgo.json-report", &self.report_file()));
         command.args(["--provider=skeleton", "--ginkgo.no-color"]);
         command
@@ -126,7 +127,7 @@ impl Suite {
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.folder.join(name)
     }
 }
 
