@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, reason = "a task talks to the person who started it")]
 
 mod bench;
+mod e2e;
 mod fresh;
 mod fuzz;
 mod go;
@@ -40,6 +41,8 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Kill a program at random moments for a long time, and look for what that leaves or loses
     Soak(soak::Options),
+    /// Run Kubernetes' own storage suite against wharf on a cluster of the bench
+    E2e(e2e::Options),
     /// Check rules that no compiler knows: levels of crates, paths in documents, house rules
     Tidy,
 }
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => bench::run(&options),
         Task::Fuzz(options) => fuzz::run(&options).map(|()| ExitCode::SUCCESS),
         Task::Soak(options) => soak::run(&options).map(|()| ExitCode::SUCCESS),
+        Task::E2e(options) => e2e::run(&options),
         Task::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

@@ -4,7 +4,8 @@
 //! under the folder's name. A file `ldflags` beside them adds to the linker's flags, to stamp versions. A file `copy`
 //! names a module and packages of it that are built in a copy of the module, by its own go.mod: for modules whose
 //! replace lines, which count in the main module only, are many. A main package of ours is then built in the copy, too.
-//! A file `env` holds variables for Go.
+//! A file `test` names packages whose tests are built, each as a program `NAME.test`. A file `env` holds variables for
+//! Go.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -20,7 +21,13 @@ use crate::shell;
 /// The file that names a module to copy, and the folder of the copy while it is built.
 const COPY: &str = "copy";
 
-/// Builds the peers `names`, or all of them, that are not in the cache.
+/// The file that names packages whose tests are programs.
+const TEST: &str = "test";
+
+/// Peers that are built only when named: no test of the workspace uses them.
+const ON_REQUEST: &[&str] = &["kubernetes-e2e"];
+
+/// Builds the peers `names`, or all that tests of the workspace use, unless they are in the cache.
 pub(crate) fn build(names: &[String]) -> Result<()> {
     let all = Peer::all().context("peers/")?;
     if let Some(unknown) = names.iter().find(|name| all.iter().all(|peer| peer.name != **name)) {
@@ -33,10 +40,17 @@ pub(crate) fn build(names: &[String]) -> Result<()> {
     // Two builds at a time would only take turns at the same cores.
     let lock = File::create(folder.join("lock"))?;
     lock.lock().context("lock of the peers' cache")?;
-    for peer in all.iter().filter(|peer| names.is_empty() || names.contains(&peer.name)) {
+    for peer in all.iter().filter(|peer| wanted(&peer.name, names)) {
         build_one(peer, &go).with_context(|| format!("peer {}", peer.name))?;
     }
     Ok(())
+}
+
+fn wanted(peer: &str, names: &[String]) -> bool {
+    match names {
+        [] => !ON_REQUEST.contains(&peer),
+        names => names.iter().any(|name| name == peer),
+    }
 }
 
 fn build_one(peer: &Peer, go: &Go) -> Result<()> {
@@ -96,9 +110,15 @@ fn compile(peer: &Peer, go: &Go, bin: &Path) -> Result<()> {
     if own.is_file() {
         compile(&bin.join(&peer.name), ".")?;
     }
+    for package in optional(&peer.source.join(TEST))?.unwrap_or_default().split_whitespace() {
+        let mut command = go.command(&peer.source);
+        command.envs(env.clone());
+        command.args(["test", "-c", "-trimpath", "-ldflags", &flags, "-o"]);
+        shell::quiet(command.arg(bin.join("")).arg(package))?;
+    }
     if bin.read_dir()?.next().is_none() {
         bail!(
-            "{} names no tool, and there is neither a main.go nor a copy beside it",
+            "{} names no tool, and there is neither a main.go nor a copy or test beside it",
             peer.source.join("go.mod").display()
         );
     }
@@ -178,6 +198,14 @@ mod tests {
         assert_eq!(copied(folder.path()).unwrap(), Some(("a.example/m".to_owned(), packages)));
         fs::write(folder.path().join(COPY), "\n").unwrap();
         assert!(copied(folder.path()).is_err());
+    }
+
+    #[test]
+    fn peers_that_no_test_uses_are_built_when_named() {
+        assert!(wanted("etcd", &[]));
+        assert!(!wanted("kubernetes-e2e", &[]));
+        assert!(wanted("kubernetes-e2e", &["kubernetes-e2e".to_owned()]));
+        assert!(!wanted("etcd", &["kubernetes-e2e".to_owned()]));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use self::controllers::Controllers;
 pub use self::etcd::Versions;
 use self::exclusive::Exclusive;
 use self::guard::Guard;
+pub use self::image::Image;
 use self::kubelet::Kubelet;
 use crate::{peers, process};
 
@@ -63,6 +64,7 @@ pub struct Builder {
     node: String,
     gates: Vec<String>,
     removed: Option<String>,
+    images: Vec<Image>,
 }
 
 impl Cluster {
@@ -77,6 +79,7 @@ impl Cluster {
             node: "node-a".to_owned(),
             gates: Vec::new(),
             removed: None,
+            images: Vec::new(),
         }
     }
 
@@ -168,9 +171,16 @@ impl Cluster {
 
     /// A kubeconfig with the rights of a service account, which has to exist.
     pub async fn account(&self, namespace: &str, name: &str) -> Result<PathBuf> {
-        let arguments = ["create", "token", name, "--namespace", namespace];
+        // The default, an hour, is less than some runs take.
+        let arguments = ["create", "token", name, "--namespace", namespace, "--duration=24h"];
         let token = process::run(&self.command(&arguments), COMMAND).await?;
         self.plane.kubeconfig(name, token.trim())
+    }
+
+    /// The kubectl that [`Cluster::kubectl`] runs.
+    #[must_use]
+    pub fn kubectl_binary(&self) -> &Path {
+        &self.kubectl
     }
 
     /// What a pod's container has printed since it started.
@@ -292,6 +302,13 @@ impl Builder {
         self
     }
 
+    /// With one more image on the node.
+    #[must_use]
+    pub fn image(mut self, image: Image) -> Self {
+        self.images.push(image);
+        self
+    }
+
     /// With an [audit log](Cluster::audit_log).
     #[must_use]
     pub fn audited(mut self, wanted: bool) -> Self {
@@ -358,7 +375,7 @@ impl Builder {
             _exclusive: exclusive,
         };
         if runtime {
-            cluster.containerd = Some(Containerd::start(&cluster.guard).await?);
+            cluster.containerd = Some(Containerd::start(&cluster.guard, &self.images).await?);
         }
         cluster.ready().await?;
         if let Some([manager, scheduler]) = &controllers {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use tokio::net::UnixStream;
 
 use super::guard::Guard;
-use super::image;
+use super::image::{self, Image};
 use crate::process::{self, Process};
 
 const START: Duration = Duration::from_secs(60);
@@ -18,7 +18,7 @@ const START: Duration = Duration::from_secs(60);
 pub(super) struct Containerd(Process);
 
 impl Containerd {
-    pub(super) async fn start(guard: &Guard) -> Result<Self> {
+    pub(super) async fn start(guard: &Guard, images: &[Image]) -> Result<Self> {
         let folder = guard.folder();
         let config = folder.join("containerd.toml");
         let networks = folder.join("networks");
@@ -34,10 +34,11 @@ impl Containerd {
         containerd.ready(START, "containerd to listen", listening).await?;
 
         let archive = folder.join("images.tar");
-        image::write(&archive).await?;
+        image::write(&archive, images).await?;
         let mut import = Command::new("ctr");
         import.arg("--address").arg(&socket).args(["--namespace", "k8s.io", "images", "import"]);
         process::run(import.arg(&archive), START).await?;
+        std::fs::remove_file(&archive)?;
         Ok(Self(containerd))
     }
 

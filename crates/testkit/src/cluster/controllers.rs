@@ -24,6 +24,7 @@ const WANTED: &[&str] = &[
     "persistentvolume-protection-controller",
     "persistentvolumeclaim-protection-controller",
     "pod-garbage-collector-controller",
+    "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
     "taint-eviction-controller",
     "volumeattributesclass-protection-controller",
@@ -47,6 +48,8 @@ impl Controllers {
         let mut command = component(manager, folder, plane, MANAGER, manager_port);
         command.arg("--use-service-account-credentials");
         command.arg(format!("--controllers={}", WANTED.join(",")));
+        let certificate = certificates(folder).join("apiserver.crt");
+        command.arg(format!("--root-ca-file={}", certificate.display()));
         let manager = Process::start("kube-controller-manager", &command, folder)?;
         let command = component(scheduler, folder, plane, SCHEDULER, scheduler_port);
         let scheduler = Process::start("kube-scheduler", &command, folder)?;

@@ -1,8 +1,8 @@
-//! The bench's images, made here since there is no registry to pull from: one layer with busybox, as an archive in
-//! the form that `docker save` writes.
+//! The bench's images, made here since there is no registry to pull from: a layer with busybox and, for some, one with
+//! a program, as an archive in the form that `docker save` writes.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -21,21 +21,77 @@ pub(super) const PAUSE: &str = "wharf.test/pause:1";
 const LIST: Duration = Duration::from_secs(10);
 const EXECUTABLE: u32 = 0o755;
 
-/// Writes both images to the archive `path`.
-pub(super) async fn write(path: &Path) -> Result<()> {
-    let layer = layer().await?;
-    let busybox = config(&layer, &["/bin/sh"]);
-    let pause = config(&layer, &["/bin/sleep", "2147483647"]);
-    let manifest = json!([
-        { "Config": "busybox.json", "RepoTags": [BUSYBOX], "Layers": ["layer.tar"] },
-        { "Config": "pause.json", "RepoTags": [PAUSE], "Layers": ["layer.tar"] },
-    ]);
+/// An image with all of busybox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Its names with tags, such as `wharf.test/busybox:1`.
+    pub names: Vec<String>,
+    /// A static program that the image holds in its root, under its own name.
+    pub program: Option<PathBuf>,
+    /// The program that a container runs whatever its arguments; none unless given.
+    pub entrypoint: Vec<String>,
+    /// The arguments of a container that has none.
+    pub command: Vec<String>,
+}
+
+impl Image {
+    /// An image that runs `command`.
+    #[must_use]
+    pub fn busybox(names: Vec<String>, command: &[&str]) -> Self {
+        let command = command.iter().map(|&word| word.to_owned()).collect();
+        Self { names, command, ..Self::default() }
+    }
+}
+
+/// Writes the images that every node has, and `more`, to the archive `path`.
+pub(super) async fn write(path: &Path, more: &[Image]) -> Result<()> {
+    let busybox = Layer::new("busybox.tar".to_owned(), layer().await?);
+    let own = [
+        Image::busybox(vec![BUSYBOX.to_owned()], &["/bin/sh"]),
+        Image::busybox(vec![PAUSE.to_owned()], &["/bin/sleep", "2147483647"]),
+    ];
     let mut archive = Builder::new(File::create(path)?);
-    add(&mut archive, "layer.tar", &layer)?;
-    add(&mut archive, "busybox.json", busybox.to_string().as_bytes())?;
-    add(&mut archive, "pause.json", pause.to_string().as_bytes())?;
-    add(&mut archive, "manifest.json", manifest.to_string().as_bytes())?;
+    add(&mut archive, &busybox.file, &busybox.contents)?;
+    let mut manifest = Vec::new();
+    for (number, image) in own.iter().chain(more).enumerate() {
+        let program = match &image.program {
+            Some(program) => {
+                let layer = Layer::new(format!("{number}.tar"), program_layer(program)?);
+                add(&mut archive, &layer.file, &layer.contents)?;
+                Some(layer)
+            }
+            None => None,
+        };
+        let layers: Vec<_> = [Some(&busybox), program.as_ref()].into_iter().flatten().collect();
+        let file = format!("{number}.json");
+        add(&mut archive, &file, config(image, &layers).to_string().as_bytes())?;
+        let layers: Vec<_> = layers.iter().map(|layer| &layer.file).collect();
+        manifest.push(json!({ "Config": file, "RepoTags": image.names, "Layers": layers }));
+    }
+    add(&mut archive, "manifest.json", json!(manifest).to_string().as_bytes())?;
     Ok(archive.finish()?)
+}
+
+/// A layer as a file of the archive.
+struct Layer {
+    file: String,
+    contents: Vec<u8>,
+    digest: String,
+}
+
+impl Layer {
+    fn new(file: String, contents: Vec<u8>) -> Self {
+        let digest = Sha256::digest(&contents).iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { file, contents, digest }
+    }
+}
+
+fn program_layer(program: &Path) -> Result<Vec<u8>> {
+    let name = program.file_name().context("a program is a file")?.to_string_lossy();
+    let contents = std::fs::read(program).with_context(|| program.display().to_string())?;
+    let mut layer = Builder::new(Vec::new());
+    add(&mut layer, &name, &contents)?;
+    Ok(layer.into_inner()?)
 }
 
 async fn layer() -> Result<Vec<u8>> {
@@ -56,13 +112,14 @@ async fn layer() -> Result<Vec<u8>> {
     Ok(layer.into_inner()?)
 }
 
-fn config(layer: &[u8], entrypoint: &[&str]) -> Value {
-    let digest: String = Sha256::digest(layer).iter().map(|byte| format!("{byte:02x}")).collect();
+fn config(image: &Image, layers: &[&Layer]) -> Value {
+    let digests: Vec<_> = layers.iter().map(|layer| format!("sha256:{}", layer.digest)).collect();
+    let Image { entrypoint, command, .. } = image;
     json!({
         "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
         "os": "linux",
-        "config": { "Cmd": entrypoint, "Env": ["PATH=/bin"] },
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
+        "config": { "Entrypoint": entrypoint, "Cmd": command, "Env": ["PATH=/bin"] },
+        "rootfs": { "type": "layers", "diff_ids": digests },
     })
 }
 

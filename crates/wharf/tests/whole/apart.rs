@@ -4,8 +4,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use wharf_testkit::deploy::manifest;
 use wharf_testkit::process::wait_for;
+use wharf_testkit::rig::Driver;
 
-use crate::node::Driver;
+use crate::node::{PoolView, wharf};
 use crate::objects::claim;
 use crate::rig::PATIENCE;
 use crate::world::{
@@ -27,7 +28,7 @@ async fn volumes_of_a_pod_are_made_and_deleted_with_it() -> Result<()> {
     world.create(CLASS, "apart", class).await?;
     world.create(CSI_DRIVER, APART, object(manifest("csidriver.yaml")?)).await?;
     let cluster = &world.rig.cluster;
-    let driver = Driver::start(cluster, APART, "1Gi", &["--attach=false"]).await?;
+    let driver = Driver::start(wharf(), cluster, APART, "1Gi", &["--attach=false"]).await?;
     let mut snapshot_class = object(manifest("volumesnapshotclass.yaml")?);
     snapshot_class["driver"] = json!(APART);
     world.create(SNAPSHOT_CLASS, "apart", snapshot_class).await?;

@@ -7,8 +7,9 @@ use anyhow::{Context, Result};
 use rustix::fs::FallocateFlags;
 use serde_json::{Value, json};
 use wharf_testkit::deploy::manifest;
+use wharf_testkit::rig::Driver;
 
-use crate::node::Driver;
+use crate::node::{PoolView, wharf};
 use crate::objects::claim;
 use crate::world::{CLAIM, CSI_DRIVER, CSI_NODE, POD, VOLUME, World};
 
@@ -22,7 +23,8 @@ async fn what_broke_shows_in_the_pod_and_on_the_node() -> Result<()> {
     let Some(world) = World::new("frail").await? else { return Ok(()) };
     let manifest = manifest("csidriver.yaml")?.remove(0);
     world.create(CSI_DRIVER, FRAIL, json!({ "spec": manifest["spec"] })).await?;
-    let driver = Driver::start(&world.rig.cluster, FRAIL, "400Mi", &["--attach=false"]).await?;
+    let driver =
+        Driver::start(wharf(), &world.rig.cluster, FRAIL, "400Mi", &["--attach=false"]).await?;
     let id = by_hand(&world, &driver).await?;
     world.run("user", "data", "echo begun").await?;
     world.running("user").await?;

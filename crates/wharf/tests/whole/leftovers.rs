@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 use wharf_mount::{loopdev, mountinfo};
 use wharf_testkit::process::wait_for;
 
+use crate::node::PoolView;
 use crate::objects::Made;
 use crate::rig::PATIENCE;
 use crate::world::{ATTACHMENT, CONTENT, VOLUME, World};

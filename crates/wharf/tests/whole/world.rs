@@ -8,7 +8,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use wharf_testkit::process::{self, wait_for};
 
-use crate::rig::{PATIENCE, Rig};
+use crate::rig::{self, PATIENCE, Rig};
 
 /// A kind of objects.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct World {
 impl World {
     /// `None` where there is no cluster to be had.
     pub(crate) async fn new(namespace: &'static str) -> Result<Option<Self>> {
-        let Some(rig) = Rig::shared().await? else { return Ok(None) };
+        let Some(rig) = rig::shared().await? else { return Ok(None) };
         let client = wharf_cluster::connect(Some(rig.cluster.kubeconfig())).await?;
         let world = Self { rig, namespace, client };
         world.create(NAMESPACE, namespace, json!({})).await?;
