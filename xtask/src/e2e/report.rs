@@ -82,11 +82,11 @@ impl SpecReport {
         matches!(self.state.as_str(), "failed" | "panicked" | "timedout")
     }
 
-    /// The full name, as `--ginkgo.focus` matches it.
+    /// The full name, as `--ginkgo.focus` matches it: without containers that have no text.
     fn name(&self) -> String {
         let containers = self.container_hierarchy_texts.iter().flatten();
         let words = containers.chain([&self.leaf_node_text]).map(String::as_str);
-        words.collect::<Vec<_>>().join(" ")
+        words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
     fn message(&self) -> &str {
@@ -118,7 +118,7 @@ mod tests {
 
     fn spec(name: &str, kind: &str, state: &str, message: &str) -> Value {
         json!({
-            "ContainerHierarchyTexts": ["outer", "inner"],
+            "ContainerHierarchyTexts": ["outer", "", "inner"],
             "LeafNodeText": name,
             "LeafNodeType": kind,
             "State": state,
