@@ -115,6 +115,8 @@ wharf_csi_sdk::fault_points! {
         ReworkMarked,
         /// The copy has the image's place.
         ReworkRenamed,
+        /// The state folder has a note of the image, which is not attached yet.
+        StageNoted,
         /// The loop device is there.
         StageAttached,
         /// A format is promised.
@@ -133,6 +135,8 @@ wharf_csi_sdk::fault_points! {
         UnstageUnmounted,
         /// The loop device is gone.
         UnstageDetached,
+        /// The note of the attached image is gone.
+        UnstageForgotten,
         /// The stage is forgotten, its caller not yet told.
         UnstageDone,
         /// The publication is promised.

@@ -172,7 +172,9 @@ fn read_notes(folder: &Path) -> Result<BTreeMap<String, Note>, Error> {
         ) else {
             continue;
         };
-        if path.is_dir() {
+        // A folder is none of ours; to read a named pipe would wait for its writer.
+        if !path.is_file() {
+            tracing::warn!(path = %path.display(), "not a file, left out of the notes of pools");
             continue;
         }
         let bytes = fs::read(&path).map_err(Error::file("read", &path))?;

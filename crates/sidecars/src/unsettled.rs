@@ -1,4 +1,4 @@
-//! Claims with the mark of a volume that their driver may have and that nothing else tells of.
+//! Claims with the mark of a volume that their driver may have and that no PersistentVolume names.
 //!
 //! The provisioner sets the mark and removes it. On the way back to a provisioner that does not know it, a person does.
 

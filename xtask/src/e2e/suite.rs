@@ -38,7 +38,7 @@ const REGISTRIES: [&str; 9] = [
 /// More than any batch of specs takes.
 const BATCH: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// The suite's program, with files for it in a folder that every run writes anew.
+/// The suite's program, with files for it in a folder, which every run writes again.
 pub(super) struct Suite {
     binary: PathBuf,
     agnhost: PathBuf,

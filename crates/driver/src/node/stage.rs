@@ -71,6 +71,7 @@ impl NodeVolumes {
             self.pool.ensure_allocated(volume);
         }
         self.note_attached(volume)?;
+        self.pool.reach(Point::StageNoted)?;
         let device = image.attach(read_only)?;
         self.pool.reach(Point::StageAttached)?;
         if request.usage.access == Access::Block {
@@ -193,8 +194,9 @@ impl NodeVolumes {
         }
         self.pool.reach(Point::UnstageUnmounted)?;
         self.detach(volume, &image)?;
+        self.pool.reach(Point::UnstageDetached)?;
         self.forget_attached(volume)?;
-        self.pool.reach(Point::UnstageDetached)
+        self.pool.reach(Point::UnstageForgotten)
     }
 
     /// Detaches a volume's device, or leaves that to whoever else holds it.

@@ -233,7 +233,7 @@ impl Pools {
     }
 }
 
-/// Waits until the tasks of closed pools have let go of them: a pool is opened under another name only then.
+/// Waits until the tasks of closed pools have ended: until then the driver itself holds the lock of the pool.
 fn await_dropped(closed: &[Weak<Pool>]) {
     let deadline = Instant::now() + CLOSE;
     while closed.iter().any(|pool| pool.strong_count() > 0) && Instant::now() < deadline {

@@ -68,7 +68,8 @@ impl AttachedImages {
         let mut notes = BTreeMap::new();
         for entry in fs::read_dir(&folder).map_err(Error::file("list", &folder))? {
             let path = entry.map_err(Error::file("list", &folder))?.path();
-            let read = fs::read(&path).ok();
+            // To read a named pipe would wait for its writer.
+            let read = path.is_file().then(|| fs::read(&path).ok()).flatten();
             let read = read.and_then(|bytes| serde_json::from_slice::<NoteFile>(&bytes).ok());
             match read.filter(|file| file.boot == boot) {
                 Some(NoteFile { note, .. }) => drop(notes.insert(note.image.clone(), note)),

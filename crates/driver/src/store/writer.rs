@@ -119,7 +119,7 @@ impl Writer {
     fn try_commit(&mut self, draft: &Draft<'_>) -> Result<(), redb::Error> {
         let database = match &mut self.database {
             Some(database) => database,
-            // A file that is gone is not made anew: it would be without the records.
+            // A state file that is gone is not created again: it would have no records.
             none => none.insert(database(self.folder.open(&self.name))?),
         };
         let transaction = database.begin_write()?;

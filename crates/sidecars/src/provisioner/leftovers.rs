@@ -1,7 +1,7 @@
 //! Volumes that the driver has and that nobody asks for any more.
 //!
 //! A provisioner that is killed before it has marked the claim of a volume in the making, and a claim that is deleted then,
-//! leave a volume that no object tells of; so do backups that are restored, and people. It is reported and never deleted: another cluster may use the same storage, and a name is no proof.
+//! leave a volume that no object names; so do backups that are restored, and people. It is reported and never deleted: another cluster may use the same storage, and a name is no proof.
 //!
 //! A driver's account may hold many volumes of others, so the driver is asked only where the operator wants it, and for one
 //! page of volumes at a time.

@@ -1,4 +1,4 @@
-//! Volumes that a driver may have, and that nothing but a mark on their claims tells of.
+//! Volumes that a driver may have, and that only a mark on their claims shows.
 //!
 //! A CreateVolume without a final answer puts a finalizer on the claim, with a note of what was asked for. So the claim
 //! outlasts the process that asked, and whoever leads next finds out. The mark goes when the volume is known (it has a

@@ -18,7 +18,7 @@ use crate::{
 
 /// Removes the marks of unsettled volumes from claims
 ///
-/// A claim has the finalizer wharf.dev/unsettled-volume while its driver may have a volume that nothing else tells of.
+/// A claim has the finalizer wharf.dev/unsettled-volume while its driver may have a volume that no PersistentVolume names.
 /// wharf's provisioner removes it. On the way back to another provisioner, which never would, stop wharf's and run this: it
 /// shows each such claim and the volume that the driver may have, asks, and removes the finalizers. It does not call the
 /// driver: look for the volumes that it names in the storage.

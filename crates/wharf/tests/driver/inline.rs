@@ -55,6 +55,7 @@ async fn an_inline_volume_that_fails_at_any_step_leaves_nothing_and_a_retry_work
         "CreateMade",
         "CreateReady",
         "StagePromised",
+        "StageNoted",
         "StageAttached",
         "StageFormatted",
         "StageMounted",

@@ -69,12 +69,20 @@ fn usage(PoolUsage { pool, usage }: &PoolUsage) -> String {
             ("promised", report.promised, "owed to volumes and snapshots"),
             ("floor", report.floor, "never promised"),
             ("capacity", report.capacity, "can still be promised"),
+        ] {
+            table.add_row([name, &human(bytes), about]);
+        }
+        let thin = [
             ("thin promised", report.thin_promised, "sizes of the thin volumes"),
             ("thin limit", report.thin_limit, "sizes they may have together (--thin-ratio)"),
             ("thin floor", report.thin_floor, "nothing thin is created with less available"),
             ("thin capacity", report.thin_capacity, "the largest thin volume that can be created"),
-        ] {
-            table.add_row([name, &human(bytes), about]);
+        ];
+        // On a pool of thick volumes alone these figures say nothing.
+        if pool.kinds.contains("thin") || report.thin_promised > 0 {
+            for (name, bytes, about) in thin {
+                table.add_row([name, &human(bytes), about]);
+            }
         }
         table.add_row(["volumes", &report.volumes.to_string(), ""]);
         table.add_row(["snapshots", &report.snapshots.to_string(), ""]);
