@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Error;
 use crate::inspect::{self, Finding, PoolUsage, Row};
 use crate::pool::Repaired;
-use crate::pools::{PoolState, Pools, ServedPool};
+use crate::pools::{PoolState, PoolStatus, Pools, ServedPool};
 use crate::private;
 use crate::store::State;
 
@@ -205,6 +205,9 @@ impl Pools {
                     let layout = served.pool.layout();
                     findings.extend(served.pool.store().read(|it| inspect::check(layout, it))?);
                 }
+                let meant = |it: &PoolStatus| request.pool.as_ref().is_none_or(|pool| it.is(pool));
+                let status = self.status().into_iter().filter(meant);
+                findings.extend(status.filter_map(|it| inspect::check_served(&it)));
                 Answer::Check(findings)
             }
             Question::Repair(id) => {

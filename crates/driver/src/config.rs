@@ -1,7 +1,7 @@
 //! Pools as an operator names them: by flags or in a file.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     path::{Path, PathBuf},
     str::FromStr,
@@ -9,6 +9,7 @@ use std::{
 
 use serde::Deserialize;
 use wharf_facts::quantity;
+use wharf_mount::{Filesystem, format};
 
 use crate::pool::{Kinds, Layout, PoolSettings};
 use crate::pool_image;
@@ -82,24 +83,25 @@ pub fn check(pools: &[PoolConfig]) -> Result<(), ConfigError> {
     if pools.is_empty() {
         return Err(ConfigError("pools: expected at least one pool".to_owned()));
     }
+    let resolved: Vec<_> = pools.iter().map(|pool| resolved(&pool.folder)).collect();
+    let mut kept = BTreeMap::new();
+    for (pool, folder) in pools.iter().zip(&resolved) {
+        let own = Layout::new(folder).folders().into_iter();
+        kept.extend(own.chain([pool_image::mount_point(folder)]).map(|own| (own, &pool.name)));
+    }
     let (mut names, mut folders) = (BTreeSet::new(), BTreeSet::new());
-    for pool in pools {
+    for (pool, folder) in pools.iter().zip(&resolved) {
         if !names.insert(&pool.name) {
             return Err(ConfigError(format!("pool {}: the name is given twice", pool.name)));
         }
-        for other in pools {
-            let mut own = Layout::new(resolved(&other.folder)).folders().to_vec();
-            own.push(pool_image::mount_point(&resolved(&other.folder)));
-            if own.iter().any(|own| resolved(&pool.folder).starts_with(own)) {
-                return Err(ConfigError(format!(
-                    "pool {}: its folder {} is inside of pool {}, where the driver keeps images",
-                    pool.name,
-                    pool.folder.display(),
-                    other.name
-                )));
-            }
+        if let Some(other) = folder.ancestors().find_map(|it| kept.get(it)) {
+            return Err(ConfigError(format!(
+                "pool {}: its folder {} is inside of pool {other}, where the driver keeps images",
+                pool.name,
+                pool.folder.display()
+            )));
         }
-        if !folders.insert(resolved(&pool.folder)) {
+        if !folders.insert(folder) {
             return Err(ConfigError(format!(
                 "pool {}: its folder {} is another pool's, too",
                 pool.name,
@@ -152,6 +154,20 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Err(format!(
         "expected a name of at most {LONGEST_NAME} lower-case letters, digits and dashes, such as fast, not {name:?}"
     ))
+}
+
+/// Refuses a size that no pool image can have.
+///
+/// # Errors
+/// The text says what was expected.
+pub fn check_image_size(size: u64) -> Result<(), String> {
+    let least = format::minimum_size(Filesystem::Xfs);
+    match size >= least {
+        true => Ok(()),
+        false => {
+            Err(format!("expected at least {}Mi, the smallest XFS, not {size} bytes", least >> 20))
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -223,6 +239,7 @@ impl PoolEntry {
             drain: self.drain,
         };
         let image = self.image.map(Scalar::bytes).transpose().map_err(named("image"))?;
+        image.map_or(Ok(()), check_image_size).map_err(named("image"))?;
         Ok(PoolConfig { name: self.name, folder: self.folder, image, settings })
     }
 }
@@ -263,6 +280,7 @@ pools:
             ("pools: [{name: A, folder: /a}]", "pools[0].name: expected a name"),
             ("pools: [{name: a, folder: a}]", "pools[0].folder: expected an absolute path"),
             ("pools: [{name: a, folder: /a, floor: big}]", "pools[0].floor: expected bytes"),
+            ("pools: [{name: a, folder: /a, image: 0}]", "pools[0].image: expected at least 300Mi"),
             ("pools: [{name: a, folder: /a, thinRatio: 0}]", "pools[0].thinRatio: expected"),
             ("pools: [{name: a, folder: /a, thinFloor: 200%}]", "pools[0].thinFloor: expected"),
             ("pools: [{name: a, folder: /a, kinds: []}]", "thick, thin or both"),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Backend, Images};
 use crate::error::Error;
 use crate::pool::{Account, Layout, Mark};
-use crate::pools::PoolStatus;
+use crate::pools::{PoolState, PoolStatus};
 use crate::record::{Blocks, Phase, Snapshot, Volume};
 use crate::store::State;
 
@@ -152,6 +152,28 @@ pub fn check(layout: &Layout, state: &State) -> Result<Vec<Finding>, Error> {
         ));
     }
     Ok(findings)
+}
+
+/// Reports a pool that is not served.
+pub fn check_served(status: &PoolStatus) -> Option<Finding> {
+    let object = format!("pool {}", status.name);
+    match &status.state {
+        PoolState::Served | PoolState::Draining | PoolState::Leaving => None,
+        PoolState::Absent(reason) => Some(finding(
+            &object,
+            &format!("is not served: {reason}"),
+            "its volumes are unavailable until it is",
+        )),
+        PoolState::Unconfigured => Some(finding(
+            &object,
+            "is not configured",
+            &format!(
+                "configure it with its folder {}, or run `wharf driver pool forget {}`",
+                status.folder.display(),
+                status.name
+            ),
+        )),
+    }
 }
 
 fn check_phase(id: &str, phase: Phase) -> Option<Finding> {

@@ -1,6 +1,7 @@
 //! A pool of its own: an XFS filesystem in an image, for folders whose filesystem cannot share blocks.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -76,6 +77,27 @@ pub fn open(root: &Path, size: Option<u64>, limit: Duration) -> Result<PathBuf, 
     let options = MountOptions { read_only: false, flags: Vec::new() };
     mount::mount(&device.path, &point, Filesystem::Xfs, &options)?;
     Ok(point)
+}
+
+/// Unmounts and detaches the image in the folder of a pool that is no longer served. What others hold stays.
+///
+/// # Errors
+/// When somebody uses the filesystem or the image, or the kernel cannot be asked.
+pub fn close(root: &Path) -> Result<(), Error> {
+    let (image, point) = (root.join(IMAGE), mount_point(root));
+    let file = match File::open(&image) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        file => file.map_err(Error::file("open pool image", &image))?,
+    };
+    let Some(device) = attached(&file, &image)? else { return Ok(()) };
+    let number = device.device_number()?;
+    if mountinfo::root_at(&point)?.is_some_and(|root| root.device == number) {
+        mount::unmount(&point)?;
+    }
+    if mountinfo::of_device(number)?.is_empty() {
+        loopdev::detach(&device.into_loop())?;
+    }
+    Ok(())
 }
 
 /// An image appears whole or not at all: it is formatted under another name.

@@ -4,6 +4,7 @@
 //! note yet. One that is not served is tried again until it is there; meanwhile its objects are UNAVAILABLE, since they may
 //! exist, and all other pools work on.
 
+mod attach_limit;
 mod change;
 mod open;
 mod orphan;
@@ -20,6 +21,7 @@ use std::{
 use tokio::sync::{Notify, Semaphore};
 use wharf_csi_sdk::fault::FaultPlan;
 
+use attach_limit::Attaching;
 pub use status::{PoolState, PoolStatus};
 
 use crate::{
@@ -104,6 +106,7 @@ pub struct Pools {
     slots: RwLock<BTreeMap<String, Slot>>,
     inline_calls: Arc<InlineCalls>,
     image_locks: ImageLocks,
+    attaching: Attaching,
     /// The names of the pools that are configured.
     names: RwLock<BTreeSet<String>>,
     /// Held while pools are opened, closed, adopted or forgotten.
@@ -199,11 +202,6 @@ impl Pools {
         self.served().into_iter().find(|served| served.pool.store().read(&holds))
     }
 
-    /// Volumes of all pools that are attached to a node.
-    pub fn attached(&self, node: &str) -> u64 {
-        self.served().iter().map(|served| served.pool.attached(node)).sum()
-    }
-
     fn find(
         &self,
         id: &str,
@@ -259,7 +257,9 @@ impl Pools {
                 return Some(absence.error(name));
             }
         }
-        None
+        let damaged = self.state_dir.damaged();
+        let mut unknown = damaged.iter().filter(|(name, _)| !slots.contains_key(*name));
+        unknown.next().map(|(name, reason)| damaged_note(name, reason).error(name))
     }
 
     fn slots(&self) -> RwLockReadGuard<'_, BTreeMap<String, Slot>> {
@@ -287,6 +287,16 @@ impl Slot {
 impl Absence {
     fn error(&self, name: &str) -> Error {
         Error::Unavailable(format!("pool {name} is not served: {}", self.reason))
+    }
+}
+
+/// Why a pool with a damaged note is not served: nothing says which disk is the pool's.
+fn damaged_note(name: &str, reason: &str) -> Absence {
+    Absence {
+        reason: format!(
+            "{reason}; if the pool's own disk is mounted, run `wharf driver pool adopt {name}`, and if the disk is lost, \
+             `wharf driver pool forget {name}`"
+        ),
     }
 }
 

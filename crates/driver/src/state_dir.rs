@@ -44,11 +44,20 @@ impl Note {
     }
 }
 
+/// The notes of a driver, by the names of their pools.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// Notes that can be read.
+    pub known: BTreeMap<String, Note>,
+    /// For each note that cannot be read, the file and the reason.
+    pub damaged: BTreeMap<String, String>,
+}
+
 /// The driver's folder, owned by this process.
 #[derive(Debug)]
 pub struct StateDir {
     folder: PathBuf,
-    notes: Mutex<BTreeMap<String, Note>>,
+    notes: Mutex<Notes>,
     attached: Arc<AttachedImages>,
     _lock: File,
 }
@@ -57,7 +66,8 @@ impl StateDir {
     /// Opens the folder of the driver called `driver` below `root`, or makes it.
     ///
     /// # Errors
-    /// When it cannot be used, another driver of that name uses it, or a note in it cannot be read.
+    /// When it cannot be used, or another driver of that name uses it. A damaged note keeps only its own pool from being
+    /// served: see [`Self::damaged`].
     pub fn open(root: &Path, driver: &str) -> Result<Self, Error> {
         let folder = root.join(driver);
         private::create_folder(&notes_folder(&folder))?;
@@ -79,8 +89,8 @@ impl StateDir {
     /// The notes of a driver, without owning its folder; none if there is no such folder.
     ///
     /// # Errors
-    /// When a note cannot be read.
-    pub fn peek(root: &Path, driver: &str) -> Result<BTreeMap<String, Note>, Error> {
+    /// When the folder cannot be listed.
+    pub fn peek(root: &Path, driver: &str) -> Result<Notes, Error> {
         read_notes(&root.join(driver))
     }
 
@@ -99,14 +109,19 @@ impl StateDir {
         &self.attached
     }
 
-    /// All notes, by the names of their pools.
+    /// All notes that can be read, by the names of their pools.
     pub fn notes(&self) -> BTreeMap<String, Note> {
-        self.lock().clone()
+        self.lock().known.clone()
     }
 
     /// The note of a pool.
     pub fn note(&self, name: &str) -> Option<Note> {
-        self.lock().get(name).cloned()
+        self.lock().known.get(name).cloned()
+    }
+
+    /// Why notes cannot be read, by the names of their pools. Nothing says which disks these pools were on.
+    pub fn damaged(&self) -> BTreeMap<String, String> {
+        self.lock().damaged.clone()
     }
 
     /// Keeps a note, durably. One that is kept already costs nothing.
@@ -115,13 +130,14 @@ impl StateDir {
     /// When it cannot be written; then the old one stays.
     pub fn keep(&self, name: &str, note: Note) -> Result<(), Error> {
         let mut notes = self.lock();
-        if notes.get(name) == Some(&note) {
+        if notes.known.get(name) == Some(&note) {
             return Ok(());
         }
         let path = note_file(&self.folder, name);
         private::write(&path, &serde_json::to_vec(&note).unwrap_or_default())?;
         sync::folder(&notes_folder(&self.folder))?;
-        notes.insert(name.to_owned(), note);
+        notes.known.insert(name.to_owned(), note);
+        notes.damaged.remove(name);
         Ok(())
     }
 
@@ -139,11 +155,12 @@ impl StateDir {
             _ => {}
         }
         sync::folder(&notes_folder(&self.folder))?;
-        notes.remove(name);
+        notes.known.remove(name);
+        notes.damaged.remove(name);
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Note>> {
+    fn lock(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -156,13 +173,13 @@ fn note_file(folder: &Path, name: &str) -> PathBuf {
     notes_folder(folder).join(format!("{name}.json"))
 }
 
-fn read_notes(folder: &Path) -> Result<BTreeMap<String, Note>, Error> {
+fn read_notes(folder: &Path) -> Result<Notes, Error> {
     let folder = notes_folder(folder);
     let entries = match fs::read_dir(&folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Notes::default()),
         entries => entries.map_err(Error::file("list", &folder))?,
     };
-    let mut notes = BTreeMap::new();
+    let mut notes = Notes::default();
     for entry in entries {
         let path = entry.map_err(Error::file("list", &folder))?.path();
         // A write that was cut short leaves its temporary file.
@@ -172,22 +189,25 @@ fn read_notes(folder: &Path) -> Result<BTreeMap<String, Note>, Error> {
         ) else {
             continue;
         };
-        // A folder is none of ours; to read a named pipe would wait for its writer.
-        if !path.is_file() {
-            tracing::warn!(path = %path.display(), "not a file, left out of the notes of pools");
-            continue;
+        match read_note(&path) {
+            Ok(note) => drop(notes.known.insert(name.to_owned(), note)),
+            Err(reason) => {
+                let reason = format!("its note {} cannot be read: {reason}", path.display());
+                notes.damaged.insert(name.to_owned(), reason);
+            }
         }
-        let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
-        let note = serde_json::from_slice(&bytes).map_err(|error| {
-            Error::Precondition(format!(
-                "{}: expected the note of pool {name}: {error}; remove the file if the right disk is mounted, then the pool \
-                 is noted again",
-                path.display()
-            ))
-        })?;
-        notes.insert(name.to_owned(), note);
     }
     Ok(notes)
+}
+
+/// Reads a note, or says why it cannot be read.
+fn read_note(path: &Path) -> Result<Note, String> {
+    // To read a named pipe would wait for its writer.
+    if !path.is_file() {
+        return Err("it is not a file".to_owned());
+    }
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -212,17 +232,28 @@ mod tests {
         assert_eq!(state.note("fast"), Some(note()));
         state.remove("fast").expect("removed");
         drop(state);
-        assert_eq!(StateDir::peek(root.path(), "d").expect("readable"), BTreeMap::new());
+        assert_eq!(StateDir::peek(root.path(), "d").expect("readable"), Notes::default());
     }
 
     #[test]
-    fn a_damaged_note_is_named() {
+    fn a_damaged_note_is_named_and_the_others_are_read() {
         let root = tempfile::tempdir().expect("folder");
         let state = StateDir::open(root.path(), "d").expect("opened");
-        state.keep("fast", note()).expect("kept");
+        for name in ["fast", "slow", "cut"] {
+            state.keep(name, note()).expect("kept");
+        }
         drop(state);
-        fs::write(note_file(&root.path().join("d"), "fast"), "{").expect("written");
-        let refused = StateDir::open(root.path(), "d").expect_err("damaged").to_string();
-        assert!(refused.contains("fast.json"), "{refused}");
+        let file = |name| note_file(&root.path().join("d"), name);
+        fs::write(file("fast"), "{").expect("written");
+        fs::remove_file(file("cut")).expect("removed");
+        fs::create_dir(file("cut")).expect("made");
+        let state = StateDir::open(root.path(), "d").expect("opened");
+        assert_eq!(state.notes().into_keys().collect::<Vec<_>>(), ["slow"]);
+        let damaged = state.damaged();
+        assert_eq!(damaged.keys().collect::<Vec<_>>(), ["cut", "fast"]);
+        assert!(damaged["fast"].contains("fast.json"), "{damaged:?}");
+        state.keep("fast", note()).expect("kept");
+        assert_eq!(state.note("fast"), Some(note()));
+        assert_eq!(state.damaged().into_keys().collect::<Vec<_>>(), ["cut"]);
     }
 }

@@ -5,15 +5,6 @@ use crate::error::Error;
 use crate::points::Point;
 use crate::record::{Attachment, Node, Volume};
 
-/// How many volumes a node takes.
-#[derive(Clone, Copy, Debug)]
-pub struct AttachLimit {
-    /// Volumes that the node takes, of all pools.
-    pub most: u64,
-    /// Volumes of other pools that are attached to the node.
-    pub elsewhere: u64,
-}
-
 impl Pool {
     /// Says that volumes can be published to this node.
     ///
@@ -31,16 +22,16 @@ impl Pool {
         })
     }
 
-    /// Publishes a volume to a node. Idempotent.
+    /// Publishes a volume to a node, if there is room on it. Idempotent.
     ///
     /// # Errors
-    /// When it is published otherwise or elsewhere, or the node has as many volumes as it takes.
+    /// When it is published otherwise or elsewhere, or else why there is no room.
     pub fn attach(
         &self,
         id: &str,
         node: &str,
         attachment: Attachment,
-        limit: AttachLimit,
+        room: Result<(), Error>,
     ) -> Result<(), Error> {
         let (id, node) = (id.to_owned(), node.to_owned());
         self.store.update(move |draft| {
@@ -61,28 +52,13 @@ impl Pool {
                     "volume {id} is published to node {other}: unpublish it there first"
                 )));
             }
-            let attached =
-                |volume: &&std::sync::Arc<Volume>| volume.attachments.contains_key(&node);
-            let count = draft.volumes.iter().filter(attached).count() as u64 + limit.elsewhere;
-            if count >= limit.most {
-                return Err(Error::Exhausted(format!(
-                    "node {node} has {count} volumes and takes no more (--attach-limit)"
-                )));
-            }
+            room?;
             draft.edit(&id, |volume: &mut Volume| {
                 volume.attachments.insert(node, attachment);
             });
             Ok(())
         })?;
         self.reach(Point::AttachKept)
-    }
-
-    /// Volumes that are attached to a node.
-    pub fn attached(&self, node: &str) -> u64 {
-        self.store.read(|state| {
-            let attached = |volume: &&std::sync::Arc<Volume>| volume.attachments.contains_key(node);
-            state.volumes.iter().filter(attached).count() as u64
-        })
     }
 
     /// Takes a volume from a node, or from all. Idempotent, also for a volume that is gone.

@@ -36,7 +36,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wharf_csi_sdk::fault::FaultPlan;
 use wharf_mount::{clone, sync};
 
-pub use attach::AttachLimit;
 pub use groups::NewGroup;
 pub use identity::PoolId;
 pub use layout::Layout;

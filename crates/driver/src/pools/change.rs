@@ -62,7 +62,7 @@ impl Pools {
             .map(|slot| slot.config.clone())
             .collect();
         for config in absent {
-            let opened = self.open_pool(&config);
+            let opened = self.open_noted(&config);
             self.fill_slot(config, opened);
         }
         self.forget_old_names();
@@ -75,24 +75,15 @@ impl Pools {
     /// When no such pool is configured, it is served, or its folder cannot be used.
     pub fn adopt(&self, name: &str) -> Result<String, Error> {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let config = self.absent_config(name)?;
-        let old = self.state_dir.note(name);
-        let adopted = self.open_without_note(config);
-        if adopted.is_err()
-            && let Some(old) = old
-        {
-            self.state_dir.keep(name, old)?;
-        }
-        adopted
+        self.open_without_note(self.absent_config(name)?)
     }
 
-    /// Opens a pool as if it had never been served.
+    /// Opens a pool as if it had never been served. Its note is replaced once it is open.
     fn open_without_note(&self, config: PoolConfig) -> Result<String, Error> {
         let name = config.name.clone();
-        self.state_dir.remove(&name)?;
         let folder = pool_image::folder(&config.folder);
         let found = identity::look(&Layout::new(&folder));
-        let opened = self.open_pool(&config);
+        let opened = self.open_pool(&config, None);
         self.fill_slot(config, opened);
         let slots = self.slots();
         match slots.get(&name).map(|slot| &slot.state) {
@@ -118,21 +109,22 @@ impl Pools {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.slots().contains_key(name) {
             let config = self.absent_config(name)?;
+            self.state_dir.remove(name)?;
             return self.open_without_note(config);
         }
-        match self.state_dir.note(name) {
-            None => Err(Error::NoPool(name.to_owned())),
-            Some(note) => {
-                if let Some(device) = self.attached_of(&note)? {
-                    return Err(Error::Precondition(format!(
-                        "a volume of pool {name} is in use on {}: delete the pods that use its volumes first",
-                        device.path.display()
-                    )));
-                }
-                self.state_dir.remove(name)?;
-                Ok(format!("pool {name}, {}, is forgotten", note.pool))
-            }
+        let note = self.state_dir.note(name);
+        if note.is_none() && !self.state_dir.damaged().contains_key(name) {
+            return Err(Error::NoPool(name.to_owned()));
         }
+        if let Some(device) = self.attached_of(note.as_ref())? {
+            return Err(Error::Precondition(format!(
+                "a volume of pool {name} is in use on {}: delete the pods that use its volumes first",
+                device.path.display()
+            )));
+        }
+        self.state_dir.remove(name)?;
+        let uuid = note.map_or("whose note was damaged".to_owned(), |note| note.pool.to_string());
+        Ok(format!("pool {name}, {uuid}, is forgotten"))
     }
 
     /// Closes a pool to new volumes, or opens it to them again; kept over restarts.
@@ -188,13 +180,13 @@ impl Pools {
                 return;
             }
         }
-        let opened = self.open_pool(&config);
+        let opened = self.open_noted(&config);
         self.fill_slot(config, opened);
     }
 
     /// Closes pools that are to be closed and that nobody uses. Returns what is to be opened in their place.
     fn close_leaving(&self) -> Vec<PoolConfig> {
-        let (mut moved, mut closed) = (Vec::new(), Vec::new());
+        let (mut moved, mut closed, mut folders) = (Vec::new(), Vec::new(), Vec::new());
         self.slots_mut().retain(|name, slot| {
             let Some(leaving) = &slot.leaving else { return true };
             let stays = match &slot.state {
@@ -210,14 +202,22 @@ impl Pools {
                     true
                 }
             };
-            if let (false, Leaving::Moving(config)) = (stays, leaving) {
-                moved.push(PoolConfig::clone(config));
+            if !stays {
+                folders.push((name.clone(), slot.config.folder.clone()));
+                if let Leaving::Moving(config) = leaving {
+                    moved.push(PoolConfig::clone(config));
+                }
             }
             stays
         });
         if !closed.is_empty() {
             self.changed.notify_one();
             await_dropped(&closed);
+        }
+        for (name, folder) in folders {
+            if let Err(error) = pool_image::close(&folder) {
+                tracing::warn!(pool = name, %error, "failed to unmount the image of a closed pool, unmount it by hand");
+            }
         }
         moved
     }

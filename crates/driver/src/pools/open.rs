@@ -9,7 +9,9 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Absence, Permits, Pools, PoolsOptions, ServedPool, Slot, SlotState};
+use super::{
+    Absence, Attaching, Permits, Pools, PoolsOptions, ServedPool, Slot, SlotState, damaged_note,
+};
 use crate::{
     config::PoolConfig,
     error::Error,
@@ -53,13 +55,14 @@ impl Pools {
             slots: RwLock::new(BTreeMap::new()),
             inline_calls: Arc::default(),
             image_locks: ImageLocks::default(),
+            attaching: Attaching::default(),
             names: RwLock::new(configs.iter().map(|config| config.name.clone()).collect()),
             changing: Mutex::new(()),
             changed: Notify::new(),
         };
         let alone = configs.len() == 1;
         for config in configs {
-            match pools.open_pool(&config) {
+            match pools.open_noted(&config) {
                 Err(Refusal::Failed(error)) if alone => {
                     pools.thaw_orphans();
                     return Err(error);
@@ -120,9 +123,20 @@ impl Pools {
         self.changed.notify_one();
     }
 
-    /// Opens a pool whose identity agrees with its note, and brings its volumes to a state from which every call can go on.
-    pub(super) fn open_pool(&self, config: &PoolConfig) -> Result<Arc<ServedPool>, Refusal> {
-        let note = self.state_dir.note(&config.name);
+    /// Opens a pool whose identity agrees with its note, if there is one.
+    pub(super) fn open_noted(&self, config: &PoolConfig) -> Result<Arc<ServedPool>, Refusal> {
+        if let Some(reason) = self.state_dir.damaged().get(&config.name) {
+            return Err(Refusal::Missing(damaged_note(&config.name, reason)));
+        }
+        self.open_pool(config, self.state_dir.note(&config.name))
+    }
+
+    /// Opens a pool whose identity agrees with a note, and brings its volumes to a state from which every call can go on.
+    pub(super) fn open_pool(
+        &self,
+        config: &PoolConfig,
+        note: Option<Note>,
+    ) -> Result<Arc<ServedPool>, Refusal> {
         let folder = self.find_folder(config, note.as_ref())?;
         let layout = Layout::new(&folder);
         let found = identity::look(&layout)?;

@@ -51,12 +51,14 @@ impl Pools {
         self.unmount_orphan(volume, path)
     }
 
-    /// A device that shows an image of a pool that is not served.
-    pub(super) fn attached_of(&self, pool: &Note) -> Result<Option<Loop>, Error> {
-        let folders = image_folders(&pool.folder);
-        let of_pool = |orphan: &Orphan| match &orphan.note {
-            Some(note) => note.pool == pool.pool,
-            None => folders.iter().any(|it| orphan.device.backing.starts_with(it)),
+    /// A device that shows an image of a pool that is not served; without the pool's note, of any pool that has none.
+    pub(super) fn attached_of(&self, pool: Option<&Note>) -> Result<Option<Loop>, Error> {
+        let folders = pool.map(|pool| image_folders(&pool.folder)).unwrap_or_default();
+        let noted = self.state_dir.notes();
+        let of_pool = |orphan: &Orphan| match (&orphan.note, pool) {
+            (Some(note), Some(pool)) => note.pool == pool.pool,
+            (Some(note), None) => noted.values().all(|other| other.pool != note.pool),
+            (None, _) => folders.iter().any(|it| orphan.device.backing.starts_with(it)),
         };
         let found = self.orphans()?.into_iter().find(of_pool);
         Ok(found.map(|orphan| orphan.device.into_loop()))

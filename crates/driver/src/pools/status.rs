@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Pools, SlotState};
+use super::{Pools, SlotState, damaged_note};
 
 /// A pool that is configured or noted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +105,15 @@ impl Pools {
             uuid: Some(note.pool.to_string()),
             kinds: String::new(),
             state: PoolState::Unconfigured,
+        }));
+        let damaged = self.state_dir.damaged().into_iter();
+        let damaged = damaged.filter(|(name, _)| !slots.contains_key(name));
+        all.extend(damaged.map(|(name, reason)| PoolStatus {
+            state: PoolState::Absent(damaged_note(&name, &reason).reason),
+            name,
+            folder: PathBuf::new(),
+            uuid: None,
+            kinds: String::new(),
         }));
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all

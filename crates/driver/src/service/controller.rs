@@ -29,7 +29,7 @@ use super::{DEFAULT_SIZE, Driver, GRANULARITY, HEALTH, SMALLEST, hangs, usage};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::node::{Ailment, Applied, NodeVolumes, Severity};
-use crate::pool::{AttachLimit, Kind, NewVolume, Pool};
+use crate::pool::{Kind, NewVolume, Pool};
 use crate::pools::ServedPool;
 use crate::record::{self, Access, Attachment, Content, Source};
 
@@ -152,12 +152,13 @@ impl Attachments for Driver {
         let attachment =
             Attachment { read_only: request.read_only, usage: usage(request.capability) };
         let served = served?;
-        let _alone = self.attaching.lock().await;
-        let attached = served.pool.attached(&node);
-        let elsewhere = self.pools.attached(&node).saturating_sub(attached);
-        let limit = AttachLimit { most: self.identity.attach_limit, elsewhere };
+        let room = self.pools.room_for(&request.volume, &node, self.identity.attach_limit);
         let attach = move |pool: &Pool, _: &NodeVolumes| {
-            pool.attach(&request.volume, &node, attachment, limit)
+            let (_held, room) = match room {
+                Ok(room) => (Some(room), Ok(())),
+                Err(full) => (None, Err(full)),
+            };
+            pool.attach(&request.volume, &node, attachment, room)
         };
         self.blocking(&served, attach).await?;
         Ok(Parameters::new())

@@ -64,8 +64,6 @@ fn hangs() -> String {
 pub struct Driver {
     identity: Identity,
     pools: Arc<Pools>,
-    /// Held while a volume is attached: the limit of a node holds for all pools together.
-    attaching: tokio::sync::Mutex<()>,
     /// For calls about volumes that no served pool knows.
     orphans: Arc<Semaphore>,
 }
@@ -74,7 +72,7 @@ impl Driver {
     /// A driver over its pools.
     pub fn new(identity: Identity, pools: Arc<Pools>) -> Self {
         let orphans = Arc::new(Semaphore::new(Permits::PARALLEL));
-        Self { identity, pools, attaching: Default::default(), orphans }
+        Self { identity, pools, orphans }
     }
 
     /// Why pools cannot be used now, a line for each that cannot.

@@ -15,7 +15,7 @@ use wharf_cli::{Admin, CheckFailure, process_metrics};
 use wharf_csi_sdk::fault::FaultPlan;
 use wharf_csi_sdk::{DriverMetrics, Endpoint, Readiness, Services, Socket};
 use wharf_driver::admin;
-use wharf_driver::config::{PoolConfig, PoolFlag};
+use wharf_driver::config::{PoolConfig, PoolFlag, check_image_size};
 use wharf_driver::metrics::PoolMetrics;
 use wharf_driver::node::{InlineLimits, NodeOptions};
 use wharf_driver::points::Point;
@@ -36,7 +36,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SOCKET")]
     controller_endpoint: Option<Endpoint>,
     /// Keep the one pool in an XFS image of this size in --pool, so that snapshots share blocks on any filesystem
-    #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "config")]
+    #[arg(long, value_name = "SIZE", value_parser = image_size, conflicts_with = "config")]
     pool_image: Option<u64>,
     /// Name of the driver, as StorageClasses give it
     #[arg(long, value_name = "NAME", default_value = DRIVER_NAME)]
@@ -238,6 +238,12 @@ impl Serve {
 /// A size that people write.
 fn bytes(text: &str) -> Result<u64, String> {
     quantity::parse(text)?.try_into().map_err(|_| "expected a size of 0 or more".to_owned())
+}
+
+/// The size of a pool image.
+fn image_size(text: &str) -> Result<u64, String> {
+    let size = bytes(text)?;
+    check_image_size(size).map(|()| size)
 }
 
 fn health(driver: Arc<Driver>, registry: Registry) -> Admin {

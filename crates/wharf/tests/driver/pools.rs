@@ -4,6 +4,7 @@ mod configured;
 mod copies;
 mod dead;
 mod hung;
+mod notes;
 mod orphans;
 
 use std::fs;
@@ -11,6 +12,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 
+use tokio::task::JoinSet;
 use tonic::{Code, Status};
 use wharf_mount::{loopdev, mount};
 use wharf_proto::csi;
@@ -18,7 +20,7 @@ use wharf_testkit::process::wait_for;
 
 use crate::bench::{Bench, MIB, PoolKind};
 use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, from_snapshot, from_volume, map, mounted, text, volume};
+use crate::client::{Client, Usage, from_snapshot, from_volume, map, mounted, text, volume};
 use crate::codes::refused;
 use crate::full::mount_pool;
 use crate::running::{PATIENCE, Running};
@@ -143,6 +145,29 @@ async fn capacity_and_limits_are_of_the_pool_and_the_node() {
     refused("one more", driver.attach(&b).await, Code::ResourceExhausted);
     driver.detach(&a.id).await.unwrap();
     driver.attach(&b).await.unwrap();
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_of_a_node_holds_for_calls_on_two_pools_at_once() {
+    const LIMIT: usize = 5;
+    let Some(bench) = two_pools(PoolKind::Copy) else { return };
+    let bench = bench.flag("--attach-limit", LIMIT.to_string());
+    let driver = bench.start().await;
+    let mut attaching = JoinSet::new();
+    for number in 0..8 {
+        for pool in ["default", "fast"] {
+            let name = format!("{pool}-{number}");
+            let usage = made_on(&bench, &driver, pool, &name).await.unwrap();
+            let client = Client::new(&bench.socket());
+            attaching.spawn(async move { client.attach(&usage).await.map_err(|it| it.code()) });
+        }
+    }
+    let answers = attaching.join_all().await;
+    let attached = answers.iter().filter(|answer| answer.is_ok()).count();
+    assert_eq!(attached, LIMIT, "{answers:?}");
+    let full = Err(Code::ResourceExhausted);
+    assert!(answers.iter().all(|answer| answer.is_ok() || *answer == full), "{answers:?}");
     driver.stop().await;
 }
 

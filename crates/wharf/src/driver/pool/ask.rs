@@ -89,7 +89,8 @@ impl Selector {
         }
         let notes = StateDir::peek(&self.driver.state_dir, &self.driver.driver_name)?;
         let folder = PathBuf::from(pool);
-        Ok((!notes.contains_key(pool) && folder.is_dir()).then_some(folder))
+        let named = notes.known.contains_key(pool) || notes.damaged.contains_key(pool);
+        Ok((!named && folder.is_dir()).then_some(folder))
     }
 
     /// The pools that are meant, with no driver running.
@@ -98,12 +99,15 @@ impl Selector {
         if let Some(folder) = self.folder()? {
             let layout = layout(&folder)?;
             let found = identity::look(&layout)?;
-            let noted = notes.iter().find(|(_, note)| found == Found::Pool(note.pool));
+            let noted = notes.known.iter().find(|(_, note)| found == Found::Pool(note.pool));
             let name = noted.map_or(DEFAULT_POOL, |(name, _)| name).to_owned();
             return Ok(vec![OfflinePool { name, folder, layout }]);
         }
-        let meant =
-            notes.into_iter().filter(|(name, _)| self.pool.as_ref().is_none_or(|it| it == name));
+        let is_meant = |name: &String| self.pool.as_ref().is_none_or(|it| it == name);
+        if let Some((name, reason)) = notes.damaged.iter().find(|(name, _)| is_meant(name)) {
+            bail!("pool {name}: {reason}; name the pool's folder with --pool DIR");
+        }
+        let meant = notes.known.into_iter().filter(|(name, _)| is_meant(name));
         let pools: Vec<_> = meant
             .map(|(name, note)| {
                 let layout = layout(&note.folder).with_context(|| format!("pool {name}"))?;

@@ -7,7 +7,8 @@ use tonic::Code;
 use wharf_testkit::process::wait_for;
 
 use super::{SIZE, fill, made_on};
-use crate::bench::{Bench, PoolKind, WHARF};
+use crate::bench::{Bench, PoolKind, WHARF, loops_below, mounts_below, needs};
+use crate::bytes::checksum_of;
 use crate::client::{mounted, text, volume};
 use crate::codes::refused;
 use crate::running::{PATIENCE, Running};
@@ -87,6 +88,38 @@ async fn pools_come_are_drained_and_go_without_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_image_of_a_pool_that_was_removed_is_unmounted() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    if needs(&["mkfs.xfs"]).is_none() {
+        return;
+    }
+    let (file, one, two) = (bench.path("driver.yaml"), bench.path("one"), bench.path("two"));
+    let bench = bench.config(&file);
+    let image = || ("two", two.clone(), ", image: 320Mi");
+    configure(&file, &[("default", one.clone(), ""), image()]);
+    let driver = bench.start().await;
+    let b = made_on(&bench, &driver, "two", "b").await.unwrap();
+    let sum = fill(&driver, &b).await;
+    assert_eq!(mounts_below(&two).len(), 1);
+
+    configure(&file, &[("default", one.clone(), "")]);
+    wait_for(PATIENCE, "the image to be unmounted", async || {
+        let is_gone = mounts_below(&two).is_empty() && loops_below(&two).is_empty();
+        is_gone.then_some(())
+    })
+    .await
+    .unwrap();
+    refused("a volume of it", driver.delete(&b.id).await, Code::Unavailable);
+
+    configure(&file, &[("default", one, ""), image()]);
+    becomes(&bench, &driver, "two", Code::Ok).await;
+    driver.bring_up(&b).await.unwrap();
+    assert_eq!(checksum_of(&b.file("data"), super::DATA), sum);
+    driver.take_down(&b).await.unwrap();
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_config_map_that_is_swapped_takes_effect() {
     let Some(bench) = Bench::new(PoolKind::Copy) else { return };
     // As the kubelet writes it: a link through a hidden link to a hidden folder.
@@ -152,6 +185,9 @@ fn a_file_is_checked_before_it_is_used() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("driver.yaml") && said.contains("fat"), "{said}");
+    fs::write(&file, "pools: [{name: fast, folder: /mnt/fast, image: 0}]").unwrap();
+    let said = String::from_utf8(check().stderr).unwrap();
+    assert!(said.contains("pools[0].image: expected at least 300Mi"), "{said}");
 }
 
 /// The folder of a pool changes, and its name: it is the same pool.

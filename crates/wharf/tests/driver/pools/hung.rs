@@ -8,7 +8,7 @@ use wharf_mount::{freeze, mount};
 
 use super::{SIZE, fill, made_on, readyz, two_pools};
 use crate::bench::{MIB, PoolKind};
-use crate::client::{Client, block, mounted, volume};
+use crate::client::{Client, Usage, block, mounted, volume};
 use crate::codes::refused;
 use crate::full::mount_pool;
 
@@ -22,8 +22,11 @@ async fn a_disk_that_hangs_keeps_no_other_pool_waiting() {
     mount_pool(&bench);
     let driver = bench.start().await;
     let before = driver.create(volume("before", SIZE, mounted(""))).await.unwrap().volume_id;
+    let usage = Usage::new(&bench, "before", &before, mounted(""));
     let frozen = freeze::freeze(&bench.pool()).unwrap();
     let mut hanging = JoinSet::new();
+    let (client, mut attaching) = (Client::new(&bench.socket()), JoinSet::new());
+    attaching.spawn(async move { client.attach(&usage).await });
     for number in 0..CALLS {
         let client = Client::new(&bench.socket());
         let request = volume(&format!("hangs-{number}"), MIB, block());
@@ -45,6 +48,7 @@ async fn a_disk_that_hangs_keeps_no_other_pool_waiting() {
     for made in hanging.join_all().await {
         driver.delete(&made.unwrap().volume_id).await.unwrap();
     }
+    assert!(attaching.join_all().await.iter().all(Result::is_ok));
     driver.stop().await;
 }
 

@@ -1,0 +1,69 @@
+//! The limit of volumes that are attached to a node. It holds for all pools together, and no pool waits for another one's disk.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::Pools;
+use crate::{error::Error, store::State};
+
+/// Volumes that are being attached, each with its node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attaching(Arc<Mutex<BTreeSet<Pair>>>);
+
+/// A volume and a node, by their ids.
+type Pair = (String, String);
+
+/// Room for a volume on a node. The volume counts as attached until this is dropped.
+#[derive(Debug)]
+#[must_use = "the room is free again when this is dropped"]
+pub(crate) struct AttachRoom {
+    attaching: Attaching,
+    pair: Pair,
+}
+
+impl Drop for AttachRoom {
+    fn drop(&mut self) {
+        self.attaching.lock().remove(&self.pair);
+    }
+}
+
+impl Attaching {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Pair>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pools {
+    /// Finds room for a volume on a node that takes at most this many. The caller locks the volume.
+    ///
+    /// # Errors
+    /// When as many others are attached to the node or are being attached.
+    pub(crate) fn room_for(
+        &self,
+        volume: &str,
+        node: &str,
+        most: u64,
+    ) -> Result<AttachRoom, Error> {
+        let mut attaching = self.attaching.lock();
+        let coming: Vec<_> = attaching.iter().filter(|(_, to)| to == node).collect();
+        // A volume that is being attached is in its pool's state before it leaves the set: a pool is asked for both at once.
+        let others = |state: &State| {
+            let there = state.volumes.iter().filter(|it| {
+                let is_coming = || coming.iter().any(|(id, _)| *id == it.id);
+                it.id != volume && (it.attachments.contains_key(node) || is_coming())
+            });
+            there.count() as u64
+        };
+        let count: u64 = self.served().iter().map(|it| it.pool.store().read(&others)).sum();
+        if count >= most {
+            return Err(Error::Exhausted(format!(
+                "node {node} has {count} volumes and takes no more (--attach-limit)"
+            )));
+        }
+        let pair = (volume.to_owned(), node.to_owned());
+        attaching.insert(pair.clone());
+        Ok(AttachRoom { attaching: self.attaching.clone(), pair })
+    }
+}
