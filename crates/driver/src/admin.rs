@@ -193,8 +193,8 @@ impl Pools {
                 let mut rows = Vec::new();
                 for served in meant? {
                     let layout = served.pool.layout();
-                    let of_pool = |state: &State| inspect::list(&served.name, layout, state);
-                    rows.extend(served.pool.store().read(of_pool));
+                    let state = served.pool.store().snapshot();
+                    rows.extend(inspect::list(&served.name, layout, &state));
                 }
                 Answer::List(rows)
             }
@@ -203,7 +203,7 @@ impl Pools {
                 let mut findings = Vec::new();
                 for served in meant? {
                     let layout = served.pool.layout();
-                    findings.extend(served.pool.store().read(|it| inspect::check(layout, it))?);
+                    findings.extend(inspect::check(layout, &served.pool.store().snapshot())?);
                 }
                 let meant = |it: &PoolStatus| request.pool.as_ref().is_none_or(|pool| it.is(pool));
                 let status = self.status().into_iter().filter(meant);

@@ -14,8 +14,6 @@ mod look;
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
-    io::ErrorKind,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -30,7 +28,7 @@ use wharf_mount::loopdev::{self, HeldLoop, Loop, LoopOptions};
 use look::{Hint, identity, is_replaced};
 pub(crate) use look::{Place, shown_here};
 
-use crate::error::Error;
+use crate::{error::Error, files};
 
 /// Every device has it, since a filesystem made for a smaller one cannot be mounted from a larger: direct I/O to an image
 /// that shares blocks is in blocks of the pool, and the kernel's own choice would change with the first snapshot.
@@ -261,24 +259,14 @@ impl ImageLock<'_> {
         Ok(())
     }
 
-    /// Deletes the image; one that is gone is deleted. Its space is free at once: a filesystem may take its time with the
-    /// blocks of an unlinked file.
+    /// Deletes the image; one that is gone is deleted. Its space is free at once.
     ///
     /// # Errors
     /// When it is in use, or the disk fails.
     pub(crate) fn delete(&self) -> Result<(), Error> {
         let _change = self.change()?;
         self.ensure_detached("deleted")?;
-        if let Ok(file) = File::options().write(true).open(&self.image) {
-            // Where a full filesystem refuses this, the unlink below may still work.
-            let _ = file.set_len(0);
-        }
-        match fs::remove_file(&self.image) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(Error::file("delete image", &self.image)(error))
-            }
-            _ => Ok(()),
-        }
+        files::free(&self.image).map_err(Error::file("delete image", &self.image))
     }
 
     /// Takes the end of the image away.
@@ -291,7 +279,7 @@ impl ImageLock<'_> {
                 return Err(in_use(self.subject(), &device, "made smaller"));
             }
         }
-        let file = File::options().write(true).open(&self.image);
+        let file = files::open_to_write(&self.image);
         let shortened = file.and_then(|file| file.set_len(size));
         shortened.map_err(Error::file("shorten image", &self.image))
     }
@@ -336,7 +324,7 @@ impl ImageLock<'_> {
 
     fn attach_new(&self, read_only: bool) -> Result<HeldLoop, Error> {
         let path = &self.image;
-        let image = File::options().read(true).write(!read_only).open(path);
+        let image = if read_only { files::open(path) } else { files::open_to_write(path) };
         let image = image.map_err(Error::file("open image", path))?;
         let options = LoopOptions {
             read_only,

@@ -22,6 +22,7 @@ pub mod backend;
 pub mod config;
 mod devices;
 pub mod error;
+mod files;
 pub mod inspect;
 pub mod limits;
 pub mod metrics;

@@ -8,6 +8,7 @@ use wharf_mount::{clone, extents, space};
 
 use super::{Backend, BackendKind, Footprint, Shape};
 use crate::error::Error;
+use crate::files;
 use crate::private;
 
 /// Images on a filesystem. The two kinds differ only in how an image is copied.
@@ -50,8 +51,7 @@ impl Backend for Images {
     }
 
     fn grow(&self, image: &Path, shape: Shape) -> Result<(), Error> {
-        let file = File::options().read(true).write(true).open(image);
-        let file = file.map_err(Error::file("open image", image))?;
+        let file = files::open_to_write(image).map_err(Error::file("open image", image))?;
         enlarge(&file, shape)?;
         file.sync_all().map_err(Error::file("flush image", image))
     }
@@ -86,5 +86,5 @@ fn enlarge(image: &File, shape: Shape) -> Result<(), Error> {
 }
 
 fn open(image: &Path) -> Result<File, Error> {
-    File::open(image).map_err(Error::file("open image", image))
+    files::open(image).map_err(Error::file("open image", image))
 }

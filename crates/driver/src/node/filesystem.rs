@@ -14,6 +14,7 @@ use wharf_mount::{Filesystem, grow};
 use super::NodeVolumes;
 use crate::devices::{self, ImageLock};
 use crate::error::{Error, chain};
+use crate::files;
 use crate::points::Point;
 use crate::record::{Content, Volume};
 
@@ -190,7 +191,7 @@ impl NodeVolumes {
     /// Where the first byte is that is not zero. Reads no more than was ever written.
     fn first_data(&self, volume: &Volume) -> Result<Option<u64>, Error> {
         let image = self.pool.image(volume);
-        let file = File::open(&image).map_err(Error::file("open image", &image))?;
+        let file = files::open(&image).map_err(Error::file("open image", &image))?;
         let mut buffer = vec![0; 1 << 20];
         let mut offset = 0;
         while let Some(data) =
@@ -212,7 +213,7 @@ impl NodeVolumes {
     /// Whether the image reads as zeroes everywhere, so that a format need not write them.
     fn never_written(&self, volume: &Volume) -> Result<bool, Error> {
         let image = self.pool.image(volume);
-        let file = File::open(&image).map_err(Error::file("open image", &image))?;
+        let file = files::open(&image).map_err(Error::file("open image", &image))?;
         let data = next_data(&file, 0).map_err(Error::file("look at image", &image))?;
         Ok(data.is_none())
     }

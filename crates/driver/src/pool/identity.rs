@@ -3,13 +3,13 @@
 //! A mount point shows another disk, or an empty folder, when a disk is missing. The driver keeps the UUID outside of the
 //! pool as well ([`crate::state_dir`]), and serves a pool only where both agree.
 
-use std::{fmt, fs, io::ErrorKind, str::FromStr};
+use std::{fmt, io::ErrorKind, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use wharf_mount::sync;
 
 use super::{Layout, has_images};
-use crate::{error::Error, private, random, store::Store};
+use crate::{error::Error, files, private, random, store::Store};
 
 /// The format that this release writes. A pool of another format is refused by its number.
 pub const FORMAT: u32 = 1;
@@ -58,7 +58,7 @@ impl PoolId {
 /// When the folder cannot be read, or holds a pool of a format that this release does not know.
 pub fn look(layout: &Layout) -> Result<Found, Error> {
     let path = layout.identity();
-    let bytes = match fs::read(&path) {
+    let bytes = match files::read(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let used = layout.state().exists() || has_images(layout)?;
@@ -173,6 +173,8 @@ pub fn short_of(id: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

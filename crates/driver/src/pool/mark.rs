@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use wharf_mount::attribute;
 
 use crate::error::Error;
+use crate::files;
 use crate::record::{Blocks, Group, Snapshot, Volume};
 
 const ATTRIBUTE: &str = "user.wharf.record";
@@ -60,8 +61,7 @@ impl Mark {
     /// # Errors
     /// When the pool's filesystem keeps no attributes or fails.
     pub fn put(&self, image: &Path) -> Result<File, Error> {
-        let file =
-            File::options().write(true).open(image).map_err(Error::file("open image", image))?;
+        let file = files::open_to_write(image).map_err(Error::file("open image", image))?;
         let bytes = serde_json::to_vec(self)
             .map_err(|error| Error::file("mark image", image)(std::io::Error::other(error)))?;
         attribute::set(&file, ATTRIBUTE, &bytes)?;
@@ -86,7 +86,7 @@ impl Mark {
     /// # Errors
     /// When the image cannot be read.
     pub fn read(image: &Path) -> Result<Option<Self>, Error> {
-        let file = File::open(image).map_err(Error::file("open image", image))?;
+        let file = files::open(image).map_err(Error::file("open image", image))?;
         let bytes = attribute::get(&file, ATTRIBUTE)?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }

@@ -58,7 +58,7 @@ use crate::points::Point;
 use crate::private;
 use crate::random;
 use crate::record::{Snapshot, Volume};
-use crate::store::Store;
+use crate::store::{State, Store};
 
 /// How a pool is run.
 #[derive(Clone, Debug)]
@@ -115,11 +115,7 @@ impl Pool {
             private::mend_folder(&folder)?;
         }
         private::mend_root(root)?;
-        if !layout.state().exists() && has_images(&layout)? {
-            tracing::warn!(folder = %root.display(), "the state file is gone: it is made anew from the images' marks");
-            rebuild(root)?;
-        }
-        let store = Store::open(&layout.state(), &layout.ballast())?;
+        let store = open_store(&layout)?;
         let id = identity::ensure(&layout)?;
         let folder = identity_of(root)?;
         sync::folder(root)?;
@@ -303,6 +299,16 @@ impl Pool {
     }
 }
 
+/// Opens the state of a pool. A state file that is lost, or has never had a record, is made from the marks of the images.
+fn open_store(layout: &Layout) -> Result<Store, Error> {
+    let open = || Store::open(&layout.state(), &layout.ballast());
+    if has_images(layout)? && (Store::is_lost(&layout.state()) || open()?.read(State::is_blank)) {
+        tracing::warn!(folder = %layout.root().display(), "state file is lost, rebuilding it from the marks of the images");
+        rebuild(layout.root())?;
+    }
+    Ok(open()?)
+}
+
 fn identity_of(folder: &Path) -> Result<(u64, u64), Error> {
     let metadata = fs::metadata(folder).map_err(Error::file("look at", folder))?;
     Ok((metadata.dev(), metadata.ino()))
@@ -310,7 +316,7 @@ fn identity_of(folder: &Path) -> Result<(u64, u64), Error> {
 
 fn has_images(layout: &Layout) -> Result<bool, Error> {
     for folder in [layout.volumes(), layout.snapshots()] {
-        if folder.exists() && !recover::files(&folder)?.is_empty() {
+        if folder.exists() && !recover::entries(&folder)?.is_empty() {
             return Ok(true);
         }
     }

@@ -1,15 +1,16 @@
 //! The state file, made anew from what the images say of themselves.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use wharf_mount::Filesystem;
 use wharf_mount::probe::{self, Signature};
 
-use super::recover::files;
+use super::recover::entries;
 use super::{Layout, Mark};
 use crate::error::Error;
+use crate::files;
 use crate::record::{Content, Group, Phase, Snapshot, Volume};
 use crate::store::{Store, StoreError};
 
@@ -41,7 +42,7 @@ pub fn rebuild(root: &Path) -> Result<Rebuilt, Error> {
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     let mut volumes = Vec::new();
     let mut snapshots = Vec::new();
-    for image in [files(&layout.volumes())?, files(&layout.snapshots())?].concat() {
+    for image in [entries(&layout.volumes())?, entries(&layout.snapshots())?].concat() {
         // Folders, symlinks and pipes are nobody's image, and a pipe would be waited for.
         let is_file = fs::symlink_metadata(&image).is_ok_and(|there| there.is_file());
         let mark = if is_file { Mark::read(&image)? } else { None };
@@ -64,12 +65,10 @@ pub fn rebuild(root: &Path) -> Result<Rebuilt, Error> {
     }
     (rebuilt.volumes, rebuilt.snapshots, rebuilt.groups) =
         (volumes.len(), snapshots.len(), groups.len());
-    let store = Store::open(&layout.state(), &layout.ballast())?;
-    store.update(move |draft| {
+    Store::create(&layout.state(), |draft| {
         volumes.into_iter().for_each(|volume| draft.put(volume));
         snapshots.into_iter().for_each(|snapshot| draft.put(snapshot));
         groups.into_values().for_each(|group| draft.put(group));
-        Ok::<_, Error>(())
     })?;
     Ok(rebuilt)
 }
@@ -92,7 +91,7 @@ fn put_aside(layout: &Layout) -> Result<Option<PathBuf>, Error> {
 
 /// What the image holds now: it may have been formatted after it was marked.
 fn content(image: &Path, marked: Content) -> Result<Content, Error> {
-    let file = File::open(image).map_err(Error::file("open image", image))?;
+    let file = files::open(image).map_err(Error::file("open image", image))?;
     Ok(match (marked, probe::probe(&file)?) {
         (Content::Blank | Content::Formatting(_), Signature::Ext4(_)) => {
             Content::Filesystem(Filesystem::Ext4)

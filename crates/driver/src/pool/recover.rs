@@ -38,7 +38,7 @@ impl Pool {
     pub(super) fn recover(&self) -> Result<Recovery, Error> {
         let mut recovery = Recovery::default();
         self.adapt_backends()?;
-        for file in files(&self.layout.partial())? {
+        for file in entries(&self.layout.partial())? {
             self.clear_away(&file);
         }
         let unsettled = self.unsettled();
@@ -161,8 +161,8 @@ impl Pool {
 
     /// Puts images without a record aside and names records without an image.
     fn compare_images(&self, recovery: &mut Recovery) -> Result<(), Error> {
-        let mut images: HashSet<PathBuf> = files(&self.layout.volumes())?.into_iter().collect();
-        images.extend(files(&self.layout.snapshots())?);
+        let mut images: HashSet<PathBuf> = entries(&self.layout.volumes())?.into_iter().collect();
+        images.extend(entries(&self.layout.snapshots())?);
         self.store.read(|state| {
             for volume in state.volumes.iter() {
                 if !images.remove(&self.image(volume)) && volume.phase == Phase::Ready {
@@ -215,8 +215,8 @@ impl Pool {
     }
 }
 
-/// The files in a folder.
-pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+/// Everything in a folder.
+pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(folder).map_err(Error::file("list", folder))?;
     entries
         .map(|entry| entry.map(|entry| entry.path()).map_err(Error::file("list", folder)))

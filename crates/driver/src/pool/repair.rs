@@ -12,6 +12,7 @@ use super::{Pool, now, remove, volumes::deletable};
 use crate::{
     backend::{BackendKind, Shape},
     error::Error,
+    files,
     record::Volume,
 };
 
@@ -59,7 +60,7 @@ impl Pool {
 
     fn filesystem_of(&self, volume: &Volume) -> Result<Filesystem, Error> {
         let path = self.image(volume);
-        let image = std::fs::File::open(&path).map_err(Error::file("open image", &path))?;
+        let image = files::open(&path).map_err(Error::file("open image", &path))?;
         if let crate::record::Content::Filesystem(filesystem) = volume.content {
             // The record knows it also where the superblock is gone.
             return Ok(filesystem);

@@ -8,8 +8,8 @@ use std::{fs::File, io::ErrorKind, path::Path};
 
 use wharf_mount::{space, sync, unshare};
 
-use super::{Pool, recover::files, remove};
-use crate::{error::Error, points::Point, private, record::Blocks};
+use super::{Pool, recover::entries};
+use crate::{error::Error, files, points::Point, private, record::Blocks};
 
 impl Pool {
     /// Allocates all that a copy of `size` bytes can share with its source, before the copy is made.
@@ -23,7 +23,7 @@ impl Pool {
 
     /// Gives back what the copy at `path` does not share, and says whose its blocks are.
     pub(super) fn trim_reserve(&self, image: &str, path: &Path) -> Result<Blocks, Error> {
-        let copy = File::open(path).map_err(Error::file("open image", path))?;
+        let copy = files::open(path).map_err(Error::file("open image", path))?;
         let shared = unshare::shared(&copy, 0..space::size(&copy)?)?;
         let blocks = match unshare::length(&shared) {
             0 => {
@@ -62,12 +62,9 @@ impl Pool {
     /// Removes the reserve of an image, if there is one. Its space is free at once.
     pub(super) fn remove_reserve(&self, image: &str) -> Result<(), Error> {
         for path in [self.layout.reserve(image), self.layout.pin(image)] {
-            let emptied = File::options().write(true).open(&path).and_then(|file| file.set_len(0));
-            match emptied {
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            match files::free(&path) {
                 Err(error) if error.kind() == ErrorKind::IsADirectory => self.clear_away(&path),
-                Err(error) => return Err(Error::file("empty reserve", path)(error)),
-                Ok(()) => remove(&path)?,
+                freed => freed.map_err(Error::file("remove reserve", path))?,
             }
         }
         Ok(())
@@ -81,7 +78,7 @@ impl Pool {
             let snapshots = state.snapshots.iter().filter(|it| it.blocks.is_unsharing());
             volumes.chain(snapshots.map(|it| it.image.clone())).collect()
         });
-        for path in files(&self.layout.reserves())? {
+        for path in entries(&self.layout.reserves())? {
             let image = path.file_stem().unwrap_or_default().to_string_lossy();
             if !wanted.iter().any(|it| *it == image) {
                 self.clear_away(&path);
@@ -92,13 +89,13 @@ impl Pool {
 
     /// Bytes that an image still needs; nothing is held for one without a reserve.
     pub(super) fn reserve_left(&self, image: &str) -> u64 {
-        let reserve = File::open(self.layout.reserve(image));
+        let reserve = files::open(&self.layout.reserve(image));
         reserve.ok().and_then(|file| space::allocated(&file).ok()).unwrap_or(0)
     }
 
     pub(super) fn open_reserve(&self, image: &str) -> Result<(File, std::path::PathBuf), Error> {
         let path = self.layout.reserve(image);
-        let file = File::options().read(true).write(true).open(&path);
+        let file = files::open_to_write(&path);
         Ok((file.map_err(Error::file("open reserve", &path))?, path))
     }
 

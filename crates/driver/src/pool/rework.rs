@@ -8,7 +8,7 @@ use std::{
 
 use wharf_mount::{sync, undo};
 
-use super::{Mark, Pool, recover::files, remove};
+use super::{Mark, Pool, recover::entries, remove};
 use crate::{
     backend::{Backend, Shape},
     devices::ImageLock,
@@ -93,7 +93,7 @@ impl Pool {
         &self,
         mut settled: impl FnMut(&str, Result<(), Error>),
     ) -> Result<(), Error> {
-        let found = files(&self.layout.undo_folder())?;
+        let found = entries(&self.layout.undo_folder())?;
         let volumes: Vec<_> = self.store.read(|state| state.volumes.iter().cloned().collect());
         for volume in volumes {
             if found.contains(&self.layout.undo(&volume.image)) {
@@ -102,7 +102,7 @@ impl Pool {
             }
         }
         // The others belong to images that are gone, or are not the driver's.
-        for undo in files(&self.layout.undo_folder())? {
+        for undo in entries(&self.layout.undo_folder())? {
             if undo.extension().is_some_and(|end| end == "e2undo") && !self.image_of(&undo).exists()
             {
                 self.clear_away(&undo);

@@ -23,6 +23,7 @@ use wharf_mount::{space, unshare};
 use super::{Mark, Pool, fresh_id, sharing::SharedCopy};
 use crate::{
     error::Error,
+    files,
     points::Point,
     private,
     record::{Blocks, Phase, Snapshot, Volume},
@@ -183,7 +184,8 @@ impl Pool {
         }
         // Somebody may have attached it by hand.
         image.ensure_detached("unshared")?;
-        let file = File::open(&copy.path).map_err(Error::file("open image", &copy.path))?;
+        let file = files::open(&copy.path);
+        let file = file.map_err(Error::file("open image", &copy.path))?;
         let blocks = match self.reserve_shared(&copy.image, &file)? {
             0 => Blocks::Own,
             bytes => Blocks::Unsharing { bytes },
@@ -199,7 +201,7 @@ impl Pool {
         if !self.may_work_on(copy, true)? {
             return Ok(0);
         }
-        let image = File::options().read(true).write(true).open(&copy.path);
+        let image = files::open_to_write(&copy.path);
         let image = image.map_err(Error::file("open image", &copy.path))?;
         if self.is_reserve_damaged(copy) {
             self.remove_reserve(&copy.image)?;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, open, openat, syncfs, unlinkat},
+    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, open, openat, renameat, syncfs, unlinkat},
     io::Errno,
 };
 
@@ -59,6 +59,11 @@ impl Folder {
 
     pub(super) fn remove(&self, name: &OsString) -> io::Result<()> {
         Ok(unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+
+    /// Gives a file another name in the folder, in place of a file that has it.
+    pub(super) fn rename(&self, from: &OsString, to: &OsString) -> io::Result<()> {
+        Ok(renameat(&self.0, from, &self.0, to)?)
     }
 
     /// Writes all that the filesystem has not written yet.

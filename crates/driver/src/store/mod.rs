@@ -76,7 +76,24 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens or makes the state file, and reads it whole.
+    /// Makes a state file with these records, in place of one that is there. It has its name once it is whole and on disk: a
+    /// crash leaves what was there before.
+    ///
+    /// # Errors
+    /// When the folder is held by another process, or the disk fails.
+    pub fn create(file: &Path, fill: impl FnOnce(&mut Draft<'_>)) -> Result<(), StoreError> {
+        writer::create(file, fill)
+    }
+
+    /// Whether there is no state file, or an empty one, as an interrupted copy or a full disk leaves it.
+    pub fn is_lost(file: &Path) -> bool {
+        match std::fs::symlink_metadata(file) {
+            Ok(there) => there.is_file() && there.len() == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
+
+    /// Opens the state file and reads it whole; one that [is lost](Self::is_lost) is made first, without records.
     ///
     /// # Errors
     /// When the file is held by another process or cannot be read.
@@ -104,6 +121,11 @@ impl Store {
     /// Looks at the state.
     pub fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
         look(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The state as it is now, for work that waits for a disk: nobody may hold the lock meanwhile.
+    pub fn snapshot(&self) -> State {
+        self.read(State::clone)
     }
 
     /// Runs `change` against the newest state and returns when its outcome is on disk. Blocks.

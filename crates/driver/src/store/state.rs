@@ -49,6 +49,11 @@ pub trait Record: Serialize + DeserializeOwned + Send + Sync + 'static {
 }
 
 impl State {
+    /// Whether there is no record at all. A pool that was ever served has that of its node.
+    pub fn is_blank(&self) -> bool {
+        self.ids().next().is_none() && self.nodes.is_empty()
+    }
+
     /// The ids of all volumes, snapshots and groups.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         let volumes = self.volumes.iter().map(|row| row.id.as_str());

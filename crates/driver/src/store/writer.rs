@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -12,11 +13,11 @@ use std::time::Duration;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableError};
 use wharf_mount::heap;
 
-use super::StoreError;
 use super::ballast::Ballast;
 use super::draft::Draft;
 use super::folder::Folder;
 use super::state::{Record, State};
+use super::{Store, StoreError};
 use crate::record::{Group, Node, Snapshot, Volume};
 
 /// The records are in memory: redb needs little.
@@ -46,11 +47,19 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn open(path: &Path, ballast: &Path) -> Result<Self, StoreError> {
         let (folder, name) = Folder::of(path)?;
-        let database = open(path, folder.create(&name))?;
-        let state = load(&database).map_err(|error| StoreError::Unreadable {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
+        if Store::is_lost(path) {
+            create_in(&folder, &name, path, |_| {})?;
+        }
+        let unreadable = |error: redb::Error| match error {
+            redb::Error::DatabaseAlreadyOpen => StoreError::Busy { path: path.to_owned() },
+            error => StoreError::Unreadable { path: path.to_owned(), reason: error.to_string() },
+        };
+        let opened = caught(|| {
+            let database = database(folder.open(&name))?;
+            let state = load(&database)?;
+            Ok((database, state))
+        });
+        let (database, state) = opened.map_err(unreadable)?;
         let ballast = Ballast::new(&folder, ballast.file_name().unwrap_or_default().to_owned());
         let (path, failures) = (path.to_owned(), Arc::default());
         Ok(Self { path, name, folder, database: Some(database), ballast, state, failures })
@@ -117,21 +126,54 @@ impl Writer {
     }
 
     fn try_commit(&mut self, draft: &Draft<'_>) -> Result<(), redb::Error> {
-        let database = match &mut self.database {
-            Some(database) => database,
-            // A state file that is gone is not created again: it would have no records.
-            none => none.insert(database(self.folder.open(&self.name))?),
-        };
-        let transaction = database.begin_write()?;
-        draft.persist(&transaction)?;
-        Ok(transaction.commit()?)
+        let Self { database: held, folder, name, .. } = self;
+        caught(|| {
+            let database = match held {
+                Some(database) => database,
+                // A state file that is gone is not created again: it would have no records.
+                none => none.insert(database(folder.open(name))?),
+            };
+            commit(database, draft)
+        })
     }
 }
 
-fn open(path: &Path, file: io::Result<File>) -> Result<Database, StoreError> {
-    database(file).map_err(|error| match error {
-        DatabaseError::DatabaseAlreadyOpen => StoreError::Busy { path: path.to_owned() },
-        error => StoreError::Unreadable { path: path.to_owned(), reason: error.to_string() },
+/// Makes a state file with these records, and gives it its name when it is on disk.
+pub(super) fn create(path: &Path, fill: impl FnOnce(&mut Draft<'_>)) -> Result<(), StoreError> {
+    let (folder, name) = Folder::of(path)?;
+    create_in(&folder, &name, path, fill)
+}
+
+fn create_in(
+    folder: &Folder,
+    name: &OsString,
+    path: &Path,
+    fill: impl FnOnce(&mut Draft<'_>),
+) -> Result<(), StoreError> {
+    let mut fresh = name.clone();
+    fresh.push(".new");
+    let mut state = State::default();
+    let mut draft = Draft::new(&mut state);
+    fill(&mut draft);
+    let made = caught(|| {
+        // A crash may have left one.
+        let _ = folder.remove(&fresh);
+        commit(&database(folder.create(&fresh))?, &draft)?;
+        Ok(folder.rename(&fresh, name).and_then(|()| folder.sync())?)
+    });
+    made.map_err(|error| StoreError::Commit { path: path.to_owned(), reason: error.to_string() })
+}
+
+fn commit(database: &Database, draft: &Draft<'_>) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    draft.persist(&transaction)?;
+    Ok(transaction.commit()?)
+}
+
+/// redb panics on some kinds of damage. One damaged pool must not end the driver.
+fn caught<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(redb::Error::Corrupted("the file is damaged: redb panicked, see the log".to_owned()))
     })
 }
 

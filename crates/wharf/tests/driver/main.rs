@@ -32,6 +32,7 @@ mod running;
 mod sanity;
 mod soak;
 mod stand_in;
+mod state_file;
 mod stray;
 mod targets;
 mod thick;
