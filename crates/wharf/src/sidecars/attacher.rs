@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use wharf_cli::{FeatureGates, Flag, FlagError, FlagSet, Gate, Parsed, Stage};
 use wharf_facts::lease;
-use wharf_sidecars::attacher::{Attacher, AttacherMetrics, AttacherOptions};
+use wharf_sidecars::{
+    attacher::{Attacher, AttacherMetrics, AttacherOptions},
+    not_served::Gap,
+};
 
 use super::{
     controller::{Cluster, Controller, MakeController},
@@ -152,5 +155,9 @@ impl Controller for Attachments {
         let attacher = Attacher::new(options, client.clone(), driver, caches.clone());
         attacher.run(stop).await;
         Ok(())
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        vec![Gap::InTreeVolumes]
     }
 }

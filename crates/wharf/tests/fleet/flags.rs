@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::json;
 use wharf_testkit::{peers, process};
 
 use crate::api::PATIENCE;
-use crate::program::Kind;
-use crate::sidecar::link;
+use crate::not_served::{attach, volume};
+use crate::program::{Kind, Make, Program};
+use crate::sidecar::{Order, link};
+use crate::site::Site;
 
 /// What a program says, and how it ends.
 async fn run(program: &Path, args: &[&str]) -> (Option<i32>, String) {
@@ -78,4 +81,19 @@ async fn our_snapshotter_knows_the_flags_of_the_peer() {
 #[tokio::test]
 async fn our_snapshot_controller_knows_the_flags_of_the_peer() {
     compare(Kind::SnapshotController).await;
+}
+
+#[tokio::test]
+async fn the_attacher_logs_as_much_of_an_answer_as_it_is_told() {
+    let Some(site) = Site::new("log-length").await else { return };
+    let more = ["-v=5", "--max-grpc-log-length=20"];
+    let order = site.order(Program::One(Kind::Attacher, Make::Ours), None);
+    let mut attacher = Order { more: &more, ..order }.start().unwrap();
+    let csi = json!({ "driver": site.name, "volumeHandle": "v" });
+    volume(&site, "log-length", "csi", csi).await;
+    let attachment = attach(&site, &site.name, "log-length").await;
+    site.api.wait(&attachment, |it| it["status"]["attached"] == true).await;
+    attacher.said("ControllerPublishVolumeRequest {", 1).await;
+    attacher.said("response=\"ControllerPublishVol …\"", 1).await;
+    attacher.stop().await;
 }
