@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::json;
 use wharf_testkit::{peers, process};
 
 use crate::api::PATIENCE;
-use crate::not_served::{attach, volume};
+use crate::life::Life;
 use crate::program::{Kind, Make, Program};
 use crate::sidecar::{Order, link};
 use crate::site::Site;
@@ -89,11 +88,12 @@ async fn the_attacher_logs_as_much_of_an_answer_as_it_is_told() {
     let more = ["-v=5", "--max-grpc-log-length=20"];
     let order = site.order(Program::One(Kind::Attacher, Make::Ours), None);
     let mut attacher = Order { more: &more, ..order }.start().unwrap();
-    let csi = json!({ "driver": site.name, "volumeHandle": "v" });
-    volume(&site, "log-length", "csi", csi).await;
-    let attachment = attach(&site, &site.name, "log-length").await;
-    site.api.wait(&attachment, |it| it["status"]["attached"] == true).await;
+    let mut provisioner = site.start(Kind::Provisioner, Make::Ours).unwrap();
+    let life = Life::up_to(&site, Kind::Attacher, "data").await;
     attacher.said("ControllerPublishVolumeRequest {", 1).await;
     attacher.said("response=\"ControllerPublishVol …\"", 1).await;
+    life.detach().await;
+    life.end().await;
     attacher.stop().await;
+    provisioner.stop().await;
 }

@@ -48,7 +48,7 @@ fn unserved(controller: &str, kind: &str, reason: &str, count: usize) -> String 
     format!("wharf_sidecars_unserved_objects{{{labels}}} {count}")
 }
 
-pub(crate) async fn volume(site: &Site, name: &str, source: &str, value: Value) -> Value {
+async fn volume(site: &Site, name: &str, source: &str, value: Value) -> Value {
     let spec = json!({
         "accessModes": ["ReadWriteOnce"],
         "capacity": { "storage": "1Gi" },
@@ -59,12 +59,40 @@ pub(crate) async fn volume(site: &Site, name: &str, source: &str, value: Value) 
     site.api.create(VOLUMES, "PersistentVolume", volume).await
 }
 
-pub(crate) async fn attach(site: &Site, driver: &str, volume: &str) -> String {
+async fn attach(site: &Site, driver: &str, volume: &str) -> String {
     let source = json!({ "persistentVolumeName": volume });
     let spec = json!({ "attacher": driver, "nodeName": driver, "source": source });
     let attachment = json!({ "metadata": { "name": volume }, "spec": spec });
     site.api.create(ATTACHMENTS, "VolumeAttachment", attachment).await;
     format!("{ATTACHMENTS}/{volume}")
+}
+
+/// The name of a volume that a driver has made for a claim.
+async fn provisioned(site: &Site, driver: &str) -> String {
+    let class = json!({ "metadata": { "name": driver }, "provisioner": driver });
+    site.api.create("/apis/storage.k8s.io/v1/storageclasses", "StorageClass", class).await;
+    let claim = claim(site, "served", driver, driver).await;
+    let name = format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap());
+    site.api.wait(&format!("{VOLUMES}/{name}"), |_| true).await;
+    name
+}
+
+/// A claim that was given to a driver.
+async fn claim(site: &Site, name: &str, class: &str, driver: &str) -> Value {
+    let annotations = json!({ "volume.kubernetes.io/storage-provisioner": driver });
+    let claim = json!({
+        "metadata": { "name": name, "annotations": annotations },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class,
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    });
+    site.api.create(&claims(site), "PersistentVolumeClaim", claim).await
+}
+
+fn claims(site: &Site) -> String {
+    format!("/api/v1/namespaces/{}/persistentvolumeclaims", site.name)
 }
 
 #[tokio::test]
@@ -112,9 +140,8 @@ async fn a_volume_of_an_in_tree_plugin_is_told_once_and_others_are_served() {
     let finalizers = left_alone["metadata"]["finalizers"].to_string();
     assert!(!finalizers.contains("attacher"), "{finalizers}");
 
-    let csi = json!({ "driver": driver, "volumeHandle": "served" });
-    volume(&site, "in-tree-served", "csi", csi).await;
-    let served = attach(&site, driver, "in-tree-served").await;
+    let served = provisioned(&site, driver).await;
+    let served = attach(&site, driver, &served).await;
     site.api.wait(&served, |it| it["status"]["attached"] == true).await;
 
     let (code, reasons) = attacher.get("/readyz");
@@ -124,9 +151,9 @@ async fn a_volume_of_an_in_tree_plugin_is_told_once_and_others_are_served() {
         site.api.delete(path).await;
         site.api.gone(path).await;
     }
-    for name in ["in-tree", "in-tree-served"] {
-        site.api.delete(&format!("{VOLUMES}/{name}")).await;
-    }
+    let path = format!("{VOLUMES}/in-tree");
+    site.api.delete(&path).await;
+    site.api.unprotect(&path, "kubernetes.io/pv-protection").await;
     shows(&attacher, &unserved("attacher", "PersistentVolume", "InTreeVolume", 0)).await;
     attaching.stop().await;
     for sidecar in &mut others {
@@ -226,35 +253,22 @@ async fn a_claim_that_binds_immediately_is_told_once_by_all_nodes() {
     let Some(site) = Site::new("immediate").await else { return };
     let [a, b] = [Shown::new(), Shown::new()];
     let mut nodes = [on_node(&site, "immediate-a", &a), on_node(&site, "immediate-b", &b)];
-    let claims = format!("/api/v1/namespaces/{}/persistentvolumeclaims", site.name);
-    let claim = json!({
-        "metadata": {
-            "name": "data",
-            "annotations": { "volume.kubernetes.io/storage-provisioner": site.name },
-        },
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": site.name,
-            "resources": { "requests": { "storage": "1Gi" } },
-        },
-    });
-    let claim = site.api.create(&claims, "PersistentVolumeClaim", claim).await;
+    let own = claim(&site, "data", &site.name, &site.name).await;
     let count = |count| unserved("provisioner", "PersistentVolumeClaim", "ImmediateBinding", count);
     shows(&a, &count(1)).await;
     shows(&b, &count(1)).await;
-    let event = told(&site, &site.name, &claim).await;
+    let event = told(&site, &site.name, &own).await;
     let message = event["message"].as_str().unwrap();
     assert!(message.contains("WaitForFirstConsumer"), "{message}");
     // Both have tried to write it by the time that both have written that of another claim.
-    let mut other = claim.clone();
-    other["metadata"] = json!({ "name": "other", "annotations": claim["metadata"]["annotations"] });
-    let other = site.api.create(&claims, "PersistentVolumeClaim", other).await;
+    let other = claim(&site, "other", &site.name, &site.name).await;
     shows(&a, &count(2)).await;
     shows(&b, &count(2)).await;
     told(&site, &site.name, &other).await;
-    assert_eq!(events(&site, &site.name, &claim).await.len(), 1);
-    site.api.delete(&format!("{claims}/data")).await;
-    site.api.delete(&format!("{claims}/other")).await;
+    assert_eq!(events(&site, &site.name, &own).await.len(), 1);
+    for name in ["data", "other"] {
+        site.api.delete(&format!("{}/{name}", claims(&site))).await;
+    }
     shows(&a, &count(0)).await;
     shows(&b, &count(0)).await;
     for (sidecar, _) in &mut nodes {
