@@ -2,9 +2,10 @@ mod correlator;
 mod lru;
 mod writer;
 
-use http::Method;
+use http::{Method, Request};
+pub use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::{
-    api::core::v1::{Event, EventSource, ObjectReference},
+    api::core::v1::{Event, EventSource},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
 };
@@ -12,7 +13,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
 
 pub use self::writer::{EventWriter, Events};
@@ -20,7 +21,7 @@ use self::{
     correlator::{Correlated, Entry},
     writer::Told,
 };
-use crate::{ApiFailure, Kind, Meta, bounded, patch::request};
+use crate::{ApiFailure, Kind, Meta, bounded, patch::request, permissions::Optional};
 
 /// The two kinds of events that `kubectl` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,33 @@ impl EventRecorder {
         self.post(self.event(about, kind, reason, message, &entry)).await.map(drop)
     }
 
+    /// Writes one event about an object under a name that follows from the object, so that whoever says the same, in whatever
+    /// process, writes it once while it is there. Where the account may not write events, the answer is `Forbidden`, and
+    /// that is not noted as a right that the account lacks.
+    ///
+    /// # Errors
+    /// When the API refuses the event or does not answer.
+    pub async fn record_once(
+        &self,
+        about: ObjectReference,
+        kind: EventType,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), ApiFailure> {
+        let entry = Entry { name: None, count: 1, first: Timestamp::now() };
+        let name = lasting_name(&about, reason);
+        let mut event = self.event(about, kind, reason, message, &entry);
+        (event.metadata.name, event.metadata.generate_name) = (Some(name), None);
+        let mut request = creation(&event);
+        request.extensions_mut().insert(Optional);
+        let what = what(&event.involved_object);
+        match bounded(&what, self.client.request::<IgnoredAny>(request)).await {
+            // It is there already.
+            Ok(_) | Err(ApiFailure::Conflict { .. }) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Writes an event that was told for the first time, or whose object is gone, and gives the object's name.
     async fn create(
         &self,
@@ -82,10 +110,7 @@ impl EventRecorder {
     }
 
     async fn post(&self, event: Event) -> Result<String, ApiFailure> {
-        let namespace = event.metadata.namespace.clone().unwrap_or_default();
-        let path = format!("/api/v1/namespaces/{namespace}/events");
-        let body = serde_json::to_vec(&event).expect("an event is text and numbers");
-        let request = request(Method::POST, path, Some("application/json"), body);
+        let request = creation(&event);
         let what = what(&event.involved_object);
         let made: Made = bounded(&what, self.client.request(request)).await?;
         Ok(made.metadata.name)
@@ -127,6 +152,24 @@ impl EventRecorder {
     }
 }
 
+fn creation(event: &Event) -> Request<Vec<u8>> {
+    let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+    let path = format!("/api/v1/namespaces/{namespace}/events");
+    let body = serde_json::to_vec(event).expect("an event is text and numbers");
+    request(Method::POST, path, Some("application/json"), body)
+}
+
+/// The name of an event that is written once: the object's, with its UID and the reason, within the 253 characters of a name.
+fn lasting_name(about: &ObjectReference, reason: &str) -> String {
+    let name = about.name.as_deref().unwrap_or("unknown");
+    let name = name[..name.floor_char_boundary(LONGEST_PART)].trim_end_matches(['.', '-']);
+    let uid = about.uid.as_deref().unwrap_or_default();
+    format!("{name}.{uid}.{}", reason.to_lowercase())
+}
+
+/// So much of an object's name is in the name of an event that is written once.
+const LONGEST_PART: usize = 180;
+
 /// What is read of the answer to a new event, which is larger than the event.
 #[derive(Deserialize)]
 struct Made {
@@ -157,7 +200,7 @@ fn title(about: &ObjectReference) -> String {
 }
 
 /// The object that an event is about.
-pub(crate) fn reference<K: Kind>(object: &K) -> ObjectReference {
+pub fn object_reference<K: Kind>(object: &K) -> ObjectReference {
     let meta = object.meta();
     // `/api/v1` or `/apis/GROUP/VERSION`.
     let version = K::GROUP.trim_start_matches("/apis/").trim_start_matches("/api/");

@@ -8,6 +8,7 @@ mod attributes;
 mod attributes_class;
 mod claim;
 mod csi_node;
+mod group_snapshot;
 mod meta;
 mod node;
 mod persistent_volume;
@@ -28,6 +29,9 @@ pub use claim::{
     PersistentVolumeClaimStatus, Requests, ResizeStatus,
 };
 pub use csi_node::{CsiNode, CsiNodeDriver, CsiNodeSpec};
+pub use group_snapshot::{
+    VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotContentSpec,
+};
 pub use meta::Meta;
 pub use node::Node;
 pub use persistent_volume::{

@@ -6,6 +6,7 @@
 //! Lease ([`Election`]), in a way that client-go's replicas understand.
 
 mod client;
+mod discovery;
 pub mod election;
 mod events;
 mod failure;
@@ -22,10 +23,13 @@ mod transport;
 mod watch;
 
 pub use client::{Access, ConnectError, client, connect};
+pub use discovery::served_at;
 pub use election::{
     Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming, Ended, Term,
 };
-pub use events::{EventRecorder, EventType, EventWriter, Events};
+pub use events::{
+    EventRecorder, EventType, EventWriter, Events, ObjectReference, object_reference,
+};
 pub use failure::{ApiFailure, REQUEST_TIMEOUT, bounded, with_causes};
 pub use kinds::*;
 pub use pages::Pages;

@@ -82,6 +82,10 @@ impl Permissions {
     }
 }
 
+/// Marks a request whose refusal keeps nobody from work: that the account lacks the right is not noted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Optional;
+
 impl<S> Layer<S> for Permissions {
     type Service = Permitted<S>;
 
@@ -116,6 +120,7 @@ where
         let (inner, permissions) = (Arc::clone(&self.inner), self.permissions.clone());
         Box::pin(async move {
             let asked = permissions.is_any_missing().then(|| Asked::of(&request));
+            let is_optional = request.extensions().get::<Optional>().is_some();
             let answer = send(&inner, request).await?;
             if answer.status() != StatusCode::FORBIDDEN {
                 if let Some(asked) = asked.filter(|_| answer.status().is_success()) {
@@ -125,7 +130,7 @@ where
             }
             let (head, body) = answer.into_parts();
             let body = Limited::new(body, MOST).collect().await?.to_bytes();
-            if let Some(verb) = missing(&body) {
+            if let Some(verb) = missing(&body).filter(|_| !is_optional) {
                 permissions.refuse(verb);
             }
             Ok(Response::from_parts(head, Either::Right(Full::new(body))))
@@ -279,6 +284,17 @@ mod tests {
         for _ in texts {
             ask(&mut server, Method::POST, "/api/v1/namespaces/a/persistentvolumeclaims").await;
         }
+        assert!(permissions.missing().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_right_that_nobody_needs_is_not_missing() {
+        let permissions = Permissions::default();
+        let mut server = server(&permissions, &[RBAC]);
+        let request = Request::patch("/apis/storage.k8s.io/v1/volumeattachments/a/status");
+        let request = request.extension(Optional).body(Body::empty()).unwrap();
+        let answer = server.ready().await.unwrap().call(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::FORBIDDEN);
         assert!(permissions.missing().is_empty());
     }
 

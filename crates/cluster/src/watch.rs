@@ -70,6 +70,13 @@ impl<K: Kind> Watch<K> {
         Self { client, store, scope, streams: true, list, position: None, failed: false }
     }
 
+    /// The same in another version of the kind's group, as [`served_at`](crate::served_at) finds it.
+    #[must_use]
+    pub fn at(mut self, group: impl Into<String>) -> Self {
+        self.scope.group = Some(group.into());
+        self
+    }
+
     /// The same for the objects of one namespace only.
     #[must_use]
     pub fn within(mut self, namespace: impl Into<String>) -> Self {

@@ -43,6 +43,8 @@ impl Default for DriverOptions {
 pub struct Driver {
     channel: Channel,
     timeout: Duration,
+    /// How many bytes of an answer the log shows.
+    logged: usize,
     cache: Arc<Mutex<Cache>>,
     pub(crate) turns: Arc<Turns>,
     /// The one connection that calls are made on.
@@ -89,13 +91,21 @@ impl Driver {
             None => channel,
         };
         let (cache, turns) = (Arc::default(), Arc::default());
-        Self { channel, timeout: options.timeout, cache, turns, only_on: None, calls: None }
+        let (timeout, logged) = (options.timeout, payloads::MOST);
+        Self { channel, timeout, logged, cache, turns, only_on: None, calls: None }
     }
 
     /// The same driver on the same connection, whose calls end after another time.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// The same driver on the same connection, of whose answers the log shows at most so many bytes instead of 8 KiB.
+    #[must_use]
+    pub fn with_logged_answers(mut self, bytes: usize) -> Self {
+        self.logged = bytes;
         self
     }
 
@@ -224,7 +234,7 @@ impl Driver {
             }
             None => self.call_here(what, send, message).await,
         };
-        payloads::answer(what, &answer);
+        payloads::answer(what, &answer, self.logged);
         answer
     }
 

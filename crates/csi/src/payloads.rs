@@ -8,17 +8,18 @@ use wharf_uds::code_name;
 /// The target of these lines, which a log shows from `-v=5` on.
 pub const PAYLOADS: &str = "wharf_csi::payloads";
 
-/// What a line shows of a message at the most: a list of volumes may be large.
-const MOST: usize = 8 << 10;
+/// What a line shows of a message at the most, in bytes, unless another limit is set: a list of volumes may be large.
+pub(crate) const MOST: usize = 8 << 10;
 
 pub(crate) fn call<Q: Debug>(rpc: &str, request: &Q) {
-    tracing::debug!(target: PAYLOADS, method = %Method(rpc), request = %Capped(request), "GRPC call");
+    tracing::debug!(target: PAYLOADS, method = %Method(rpc), request = %Capped(request, MOST), "GRPC call");
 }
 
-pub(crate) fn answer<A: Debug>(rpc: &str, answer: &Result<A, Status>) {
+/// Logs an answer, of which at most `limit` bytes are shown.
+pub(crate) fn answer<A: Debug>(rpc: &str, answer: &Result<A, Status>, limit: usize) {
     match answer {
         Ok(answer) => {
-            tracing::debug!(target: PAYLOADS, method = %Method(rpc), response = %Capped(answer), "GRPC response");
+            tracing::debug!(target: PAYLOADS, method = %Method(rpc), response = %Capped(answer, limit), "GRPC response");
         }
         Err(status) => {
             let (code, text) = (code_name(status.code()), status.message());
@@ -47,12 +48,12 @@ impl fmt::Display for Method<'_> {
     }
 }
 
-/// A message, cut where it gets too long.
-struct Capped<'a, T>(&'a T);
+/// A message, cut after so many bytes.
+struct Capped<'a, T>(&'a T, usize);
 
 impl<T: Debug> fmt::Display for Capped<'_, T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut cap = Cap { out, left: MOST };
+        let mut cap = Cap { out, left: self.1 };
         match write!(cap, "{:?}", self.0) {
             Err(_) if cap.left == 0 => out.write_str(" …"),
             written => written,
@@ -84,11 +85,17 @@ mod tests {
 
     #[test]
     fn a_message_is_cut_where_it_gets_too_long() {
-        assert_eq!(Capped(&"a").to_string(), "\"a\"");
-        let shown = Capped(&"é".repeat(MOST)).to_string();
+        assert_eq!(Capped(&"a", MOST).to_string(), "\"a\"");
+        let shown = Capped(&"é".repeat(MOST), MOST).to_string();
         assert!(shown.starts_with("\"éé") && shown.ends_with("é …"), "{shown}");
         assert!(shown.len() <= MOST + " …".len());
-        assert!(Capped(&vec!["ab"; MOST]).to_string().len() <= MOST + " …".len());
+        assert!(Capped(&vec!["ab"; MOST], MOST).to_string().len() <= MOST + " …".len());
+        // A character of two bytes is shown whole or not at all.
+        for (limit, shown) in
+            [(1, "\" …"), (3, "\"ab …"), (4, "\"ab …"), (5, "\"abé …"), (6, "\"abé\"")]
+        {
+            assert_eq!(Capped(&"abé", limit).to_string(), shown, "{limit}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod finalizer;
 pub mod hook;
 pub mod label;
 pub mod lease;
+pub mod migration;
 pub mod paths;
 pub mod quantity;
 pub mod validation;

@@ -1,6 +1,7 @@
 mod left_out;
+mod own;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use kube::Client;
@@ -8,12 +9,15 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{
     CsiNode, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Store,
-    VolumeAttachment, VolumeAttributesClass, VolumeSnapshot, VolumeSnapshotClass,
-    VolumeSnapshotContent, Watch, Word,
+    VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotContent,
+    VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, Watch, Word,
 };
-use wharf_facts::{annotation, finalizer, label};
+use wharf_facts::{finalizer, label};
 
-use self::left_out::relist_claims_left_out;
+use self::{
+    left_out::relist_claims_left_out,
+    own::{is_bound_to, is_volume_of, may_be_claim_of},
+};
 
 /// What the controllers of a process know of the cluster: each kind once, and only the kinds that one of them wants.
 ///
@@ -22,7 +26,7 @@ use self::left_out::relist_claims_left_out;
 pub struct Caches {
     /// Attachments that the driver is to make, on all nodes.
     pub attachments: Arc<Store<VolumeAttachment>>,
-    /// The driver's volumes, and in-tree ones that carry its marks.
+    /// The driver's volumes, and those of an in-tree plugin that was migrated to it or that carry its marks.
     pub volumes: Arc<Store<PersistentVolume>>,
     /// All nodes, with this driver's entry if they have one.
     pub csi_nodes: Arc<Store<CsiNode>>,
@@ -42,6 +46,12 @@ pub struct Caches {
     pub contents: Arc<Store<VolumeSnapshotContent>>,
     /// The driver's classes of snapshots.
     pub snapshot_classes: Arc<Store<VolumeSnapshotClass>>,
+    /// All group snapshots, which are not served.
+    pub group_snapshots: Arc<Store<VolumeGroupSnapshot>>,
+    /// The driver's group snapshots, which are not served either.
+    pub group_contents: Arc<Store<VolumeGroupSnapshotContent>>,
+    /// Where the API has group snapshots, once somebody wants them.
+    group_snapshots_at: Arc<OnceLock<String>>,
     /// Whether objects that concern other drivers only are left out.
     of_one_driver: bool,
     /// The node whose snapshots alone are watched, if not those of all.
@@ -76,6 +86,10 @@ pub enum Watched {
     Contents,
     /// VolumeSnapshotClasses.
     SnapshotClasses,
+    /// VolumeGroupSnapshots.
+    GroupSnapshots,
+    /// VolumeGroupSnapshotContents.
+    GroupContents,
 }
 
 /// How the watch of a kind goes.
@@ -156,6 +170,12 @@ impl Caches {
             }),
             contents: of_driver(&is_own, |it: &VolumeSnapshotContent| &it.spec.driver),
             snapshot_classes: of_driver(&is_own, |it: &VolumeSnapshotClass| &it.driver),
+            group_snapshots: Store::new(|snapshot: &mut VolumeGroupSnapshot| {
+                snapshot.metadata.labels = Default::default();
+                true
+            }),
+            group_contents: of_driver(&is_own, |it: &VolumeGroupSnapshotContent| &it.spec.driver),
+            group_snapshots_at: Arc::default(),
             of_one_driver: driver.is_some(),
             snapshots_of: None,
             wanted: watch::Sender::default(),
@@ -189,6 +209,8 @@ impl Caches {
             Watched::Snapshots => WatchState::of(&self.snapshots),
             Watched::Contents => WatchState::of(&self.contents),
             Watched::SnapshotClasses => WatchState::of(&self.snapshot_classes),
+            Watched::GroupSnapshots => WatchState::of(&self.group_snapshots),
+            Watched::GroupContents => WatchState::of(&self.group_contents),
         }
     }
 
@@ -206,6 +228,12 @@ impl Caches {
             }
             wanted.len() > before
         });
+    }
+
+    /// Has a kind of group snapshots watched, which the API serves at this path of group and version.
+    pub(crate) fn want_group_snapshots(&self, kind: Watched, at: &str) {
+        self.group_snapshots_at.get_or_init(|| at.to_owned());
+        self.want(&[kind]);
     }
 
     /// Has everything listed again, unless what there is was asked for within the time that counts as `new`. Whoever begins to
@@ -237,6 +265,8 @@ impl Caches {
         renew.store(&self.snapshots);
         renew.store(&self.contents);
         renew.store(&self.snapshot_classes);
+        renew.store(&self.group_snapshots);
+        renew.store(&self.group_contents);
     }
 
     /// Keeps them as the API is, with one watch for each kind that is wanted, until it is told to stop.
@@ -312,6 +342,22 @@ impl Caches {
                 watches.spawn(contents.run(stop.clone()));
             }
             Watched::SnapshotClasses => begin(&self.snapshot_classes, client, stop, watches),
+            Watched::GroupSnapshots => {
+                let groups = self.in_served_version(watch(&self.group_snapshots, client));
+                watches.spawn(groups.run(stop.clone()));
+            }
+            Watched::GroupContents => {
+                let contents = self.in_served_version(watch(&self.group_contents, client));
+                watches.spawn(contents.run(stop.clone()));
+            }
+        }
+    }
+
+    /// A watch of group snapshots, in the version that the API has.
+    fn in_served_version<K: Kind>(&self, watch: Watch<K>) -> Watch<K> {
+        match self.group_snapshots_at.get() {
+            Some(at) => watch.at(at),
+            None => watch,
         }
     }
 }
@@ -335,37 +381,4 @@ fn of_driver<K: Kind>(
 ) -> Arc<Store<K>> {
     let is_own = is_own.clone();
     Store::new(move |object: &mut K| is_own(driver(object)))
-}
-
-fn is_volume_of(
-    volume: &PersistentVolume,
-    is_own: impl Fn(&str) -> bool,
-    finalizer: Option<&str>,
-) -> bool {
-    match &volume.spec.csi {
-        Some(csi) => is_own(&csi.driver),
-        None => {
-            let migrated = volume.metadata.annotations.get(annotation::MIGRATED_TO);
-            migrated.is_some_and(is_own)
-                || finalizer.is_some_and(|it| volume.metadata.has_finalizer(it))
-        }
-    }
-}
-
-fn is_bound_to(claim: &PersistentVolumeClaim, volumes: &Store<PersistentVolume>) -> bool {
-    claim.spec.volume_name.as_deref().is_some_and(|volume| volumes.get(volume).is_some())
-}
-
-/// A claim that was never provisioned for may be bound to any driver's volume.
-fn may_be_claim_of(claim: &PersistentVolumeClaim, is_own: impl Fn(&str) -> bool) -> bool {
-    let annotations = &claim.metadata.annotations;
-    let mut drivers = [
-        annotation::MIGRATED_TO,
-        annotation::STORAGE_PROVISIONER,
-        annotation::STORAGE_PROVISIONER_BETA,
-    ]
-    .into_iter()
-    .filter_map(|key| annotations.get(key))
-    .peekable();
-    drivers.peek().is_none() || drivers.any(is_own)
 }

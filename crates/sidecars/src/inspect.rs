@@ -5,23 +5,30 @@
 //! it has come, who has to do what next, and what went wrong last.
 //!
 //! - `world`: the objects, as they were at one moment.
-//! - `claim`, `volume`, `attachment`, `snapshot`: what is found about one, as pure functions of the world.
+//! - `claim`, `volume`, `attachment`, `snapshot`, `content`, `group_snapshot`, `pod`: what is found about one, as pure
+//!   functions of the world.
+//! - `subject`: an object that somebody asks about, and what it depends on.
 
 mod attachment;
 mod claim;
+mod content;
+mod group_snapshot;
+mod pod;
 mod snapshot;
+mod subject;
 mod volume;
 mod world;
 
 use wharf_cluster::{Meta, Word};
 
+pub use subject::{Subject, SubjectKind};
 pub use world::{Listed, World};
 
 /// What is found about an object.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// Its kind as people call it: `claim`, `volume`, `attachment` or `snapshot`.
+    /// Its kind as people call it: `claim`, `volume`, `attachment`, `snapshot`, `content`, `group snapshot` or `pod`.
     pub kind: &'static str,
     /// Its namespace, if it lives in one.
     pub namespace: Option<String>,
@@ -59,23 +66,8 @@ impl World {
         let volumes = self.volumes.iter().map(|it| volume::finding(self, it));
         let attachments = self.attachments.iter().map(|it| attachment::finding(self, it));
         let snapshots = self.snapshots.iter().map(|it| snapshot::finding(self, it));
-        claims.chain(volumes).chain(attachments).chain(snapshots).collect()
-    }
-
-    /// What is found about a claim and all that it depends on, the claim first.
-    pub fn findings_of_claim(&self, namespace: &str, name: &str) -> Vec<Finding> {
-        let Some(claim) = self.claim(namespace, name) else { return Vec::new() };
-        let mut findings = vec![claim::finding(self, claim)];
-        if let Some(snapshot) = claim::restored_from(self, claim) {
-            findings.push(snapshot::finding(self, snapshot));
-        }
-        let volume = claim.object.spec.volume_name.as_deref().and_then(|it| self.volume(it));
-        if let Some(volume) = volume {
-            findings.push(volume::finding(self, volume));
-            let attachments = self.attachments_of(&volume.object.metadata.name);
-            findings.extend(attachments.map(|it| attachment::finding(self, it)));
-        }
-        findings
+        let groups = self.group_snapshots.iter().map(|it| group_snapshot::finding(self, it));
+        claims.chain(volumes).chain(attachments).chain(snapshots).chain(groups).collect()
     }
 }
 
@@ -84,3 +76,6 @@ fn held_by(meta: &Meta) -> String {
     let finalizers: Vec<&str> = meta.finalizers.iter().map(Word::as_str).collect();
     format!("held by its finalizers: {}", finalizers.join(", "))
 }
+
+#[cfg(test)]
+mod not_served_tests;

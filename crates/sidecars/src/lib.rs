@@ -13,11 +13,13 @@
 //! | [`snapshot_controller`] | snapshot-controller of external-snapshotter |
 //! | [`crds`] | the declarations of the kinds of snapshots |
 //! | [`inspect`] | nothing: it tells people what objects wait for |
+//! | [`not_served`] | nothing: it says which objects ask for what is not built |
 //! | [`unsettled`] | nothing: it removes marks that the provisioner left on claims |
 
 pub mod attacher;
 pub mod crds;
 pub mod inspect;
+pub mod not_served;
 pub mod provisioner;
 pub mod resizer;
 pub mod snapshot_controller;

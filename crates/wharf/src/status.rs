@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use wharf_sidecars::inspect::{Finding, World};
+use wharf_sidecars::inspect::{Finding, Subject, World};
 
 use crate::{
     access::KubectlArgs,
@@ -31,17 +31,20 @@ pub(crate) struct Status {
     output: Output,
 }
 
-/// Explains what a claim waits for
+/// Explains what a claim, volume, snapshot, attachment or pod waits for
 ///
-/// Shows the claim and what it depends on: its volume, the volume's attachments, the snapshot that it is restored from.
+/// Shows how far the object has come, who has to act and the last error, and the same for what it depends on: a claim's
+/// volume, attachments and snapshot, a snapshot's content and claim, an attachment's volume, claim and pods, a pod's claims
+/// and all of theirs.
 #[derive(Args)]
 pub(crate) struct Why {
-    /// The claim: pvc/NAME
-    #[arg(value_name = "pvc/NAME", value_parser = claim)]
-    claim: String,
+    /// The object: pvc/NAME, pv/NAME, vs/NAME (VolumeSnapshot), vsc/NAME (VolumeSnapshotContent), va/NAME (VolumeAttachment)
+    /// or pod/NAME; kubectl's other names of these kinds are taken too
+    #[arg(value_name = "KIND/NAME")]
+    subject: Subject,
     #[command(flatten)]
     cluster: KubectlArgs,
-    /// The claim's namespace
+    /// Namespace of a claim, a VolumeSnapshot or a pod
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
     /// Form of the output
@@ -82,11 +85,15 @@ impl Status {
 impl Why {
     pub(crate) fn run(self) -> ExitCode {
         run(Threads::One, |_| async move {
-            let Self { claim, namespace, .. } = &self;
-            let world = read(&self.cluster, Some(namespace)).await?;
-            let findings = world.findings_of_claim(namespace, claim);
+            let Self { subject: subject @ Subject { kind, name }, namespace, .. } = &self;
+            // What an object of the cluster depends on may be in any namespace.
+            let within = Some(namespace.as_str()).filter(|_| kind.is_namespaced());
+            let findings = read(&self.cluster, within).await?.findings_of(subject, namespace);
             if findings.is_empty() {
-                bail!("there is no PersistentVolumeClaim {claim} in namespace {namespace}");
+                match within {
+                    Some(_) => bail!("there is no {kind} {name} in namespace {namespace}"),
+                    None => bail!("there is no {kind} {name}"),
+                }
             }
             let mut out = std::io::stdout().lock();
             match self.output {
@@ -95,14 +102,6 @@ impl Why {
             }
             Ok(ExitCode::SUCCESS)
         })
-    }
-}
-
-fn claim(text: &str) -> Result<String, String> {
-    let kinds = ["pvc", "persistentvolumeclaim", "persistentvolumeclaims", "claim"];
-    match text.split_once('/') {
-        Some((kind, name)) if kinds.contains(&kind) && !name.is_empty() => Ok(name.to_owned()),
-        _ => Err("expected a claim, such as pvc/data".to_owned()),
     }
 }
 
@@ -168,15 +167,6 @@ fn age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn claims_are_named_as_kubectl_names_them() {
-        assert_eq!(claim("pvc/data"), Ok("data".to_owned()));
-        assert_eq!(claim("persistentvolumeclaim/data"), Ok("data".to_owned()));
-        for wrong in ["data", "pv/data", "pvc/", ""] {
-            assert!(claim(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_line_for_each_object_in_columns() {

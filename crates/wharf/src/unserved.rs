@@ -111,12 +111,6 @@ const TABLE: &[Unserved] = &[
         consequence: "the error code of a failed attachment is still written to its status",
     },
     Unserved {
-        programs: &[ATTACHER],
-        asked: Asked::Changed("max-grpc-log-length"),
-        beside: None,
-        consequence: "messages of calls to the CSI driver are not logged at all",
-    },
-    Unserved {
         programs: ALL,
         asked: Asked::Changed("automaxprocs"),
         beside: None,

@@ -106,7 +106,7 @@ async fn a_failure_names_the_object_that_the_event_is_about() {
     let expected = |about: &str| {
         format!("event about {about}: forbidden for this account: no; grant it in the ClusterRole")
     };
-    let about = reference(&volume("a"));
+    let about = object_reference(&volume("a"));
     let refused = recorder.record(about.clone(), EventType::Normal, "Done", "x").await;
     assert_eq!(refused.unwrap_err().to_string(), expected("PersistentVolume a"));
     let about = ObjectReference { namespace: Some("n".to_owned()), ..about };
@@ -142,4 +142,21 @@ async fn events_about_other_objects_do_not_wait() {
     // What hangs does not keep it from stopping.
     stop.cancel();
     timeout(limit, tasks.join_next()).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_event_that_is_there_is_not_written_again() {
+    let api = Api::new(&[201, 409]);
+    let recorder = EventRecorder::new(api.client(), "wharf test", "");
+    let mut about = volume("a");
+    about.metadata.uid = "u-1".to_owned();
+    let about = object_reference(&about);
+    for _ in 0..2 {
+        let written = recorder.record_once(about.clone(), EventType::Warning, "NotServed", "x");
+        written.await.unwrap();
+    }
+    assert_eq!(lasting_name(&about, "NotServed"), "a.u-1.notserved");
+    let long = ObjectReference { name: Some("a.".repeat(126)), ..about };
+    let name = lasting_name(&long, "NotServed");
+    assert!(name.len() <= 253 && name.ends_with("a.u-1.notserved"), "{name}");
 }

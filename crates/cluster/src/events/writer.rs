@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     EventRecorder, EventType,
     correlator::{Correlated, Correlator},
-    reference, title,
+    object_reference, title,
 };
 use crate::{ApiFailure, Kind};
 
@@ -79,7 +79,7 @@ impl Events {
         let meta = about.meta();
         let hash = BuildHasherDefault::<DefaultHasher>::default();
         let lane = hash.hash_one((K::KIND, &meta.namespace, &meta.name)) as usize % LANES;
-        let told = Told { about: reference(about), kind, reason, message: message.into() };
+        let told = Told { about: object_reference(about), kind, reason, message: message.into() };
         if self.0[lane].try_send(told).is_err() {
             tracing::warn!(about = about.title(), reason, "event dropped: too many wait");
         }

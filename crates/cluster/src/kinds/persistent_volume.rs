@@ -1,6 +1,7 @@
 use serde::Deserialize;
+use wharf_facts::migration::{self, InTreePlugin};
 
-use super::{Attributes, Index, IndexedBy, Kind, Meta, Sizes, Word};
+use super::{Attributes, Index, IndexedBy, Kind, Meta, Sizes, Word, meta::presence};
 
 /// A volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -28,6 +29,30 @@ pub struct PersistentVolumeStatus {
 pub struct PersistentVolumeSpec {
     /// The volume in a CSI driver; `None` for one of an in-tree plugin.
     pub csi: Option<CsiVolumeSource>,
+    /// Whether it is of in-tree plugin `kubernetes.io/aws-ebs`.
+    #[serde(deserialize_with = "presence")]
+    pub aws_elastic_block_store: bool,
+    /// Whether it is of in-tree plugin `kubernetes.io/gce-pd`.
+    #[serde(deserialize_with = "presence")]
+    pub gce_persistent_disk: bool,
+    /// Whether it is of in-tree plugin `kubernetes.io/azure-disk`.
+    #[serde(deserialize_with = "presence")]
+    pub azure_disk: bool,
+    /// Whether it is of in-tree plugin `kubernetes.io/azure-file`.
+    #[serde(deserialize_with = "presence")]
+    pub azure_file: bool,
+    /// Whether it is of in-tree plugin `kubernetes.io/cinder`.
+    #[serde(deserialize_with = "presence")]
+    pub cinder: bool,
+    /// Whether it is of in-tree plugin `kubernetes.io/vsphere-volume`.
+    #[serde(deserialize_with = "presence")]
+    pub vsphere_volume: bool,
+    /// Whether it is of in-tree plugin `kubernetes.io/portworx-volume`.
+    #[serde(deserialize_with = "presence")]
+    pub portworx_volume: bool,
+    /// Whether it is of in-tree plugin `kubernetes.io/rbd`.
+    #[serde(deserialize_with = "presence")]
+    pub rbd: bool,
     /// How it may be used.
     pub access_modes: Box<[Word]>,
     /// Options for its mount.
@@ -128,6 +153,21 @@ pub struct SecretReference {
 }
 
 impl PersistentVolumeSpec {
+    /// The in-tree plugin that it is of, if that was migrated to a CSI driver.
+    pub fn in_tree(&self) -> Option<InTreePlugin> {
+        let plugins = [
+            (self.aws_elastic_block_store, migration::AWS_EBS),
+            (self.gce_persistent_disk, migration::GCE_PD),
+            (self.azure_disk, migration::AZURE_DISK),
+            (self.azure_file, migration::AZURE_FILE),
+            (self.cinder, migration::CINDER),
+            (self.vsphere_volume, migration::VSPHERE),
+            (self.portworx_volume, migration::PORTWORX),
+            (self.rbd, migration::RBD),
+        ];
+        plugins.into_iter().find_map(|(present, plugin)| present.then_some(plugin))
+    }
+
     /// Whether it is used as a device and has no filesystem.
     pub fn is_block(&self) -> bool {
         self.volume_mode.as_deref() == Some("Block")
@@ -156,5 +196,34 @@ impl Kind for PersistentVolume {
 
     fn meta(&self) -> &Meta {
         &self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn volumes_of_in_tree_plugins_tell_their_driver() {
+        for (source, driver) in [
+            ("awsElasticBlockStore", "ebs.csi.aws.com"),
+            ("gcePersistentDisk", "pd.csi.storage.gke.io"),
+            ("azureDisk", "disk.csi.azure.com"),
+            ("azureFile", "file.csi.azure.com"),
+            ("cinder", "cinder.csi.openstack.org"),
+            ("vsphereVolume", "csi.vsphere.vmware.com"),
+            ("portworxVolume", "pxd.portworx.com"),
+            ("rbd", "rbd.csi.ceph.com"),
+        ] {
+            let spec: PersistentVolumeSpec =
+                serde_json::from_value(json!({ source: { "volumeID": "v" } })).unwrap();
+            assert_eq!(spec.in_tree().unwrap().driver, driver);
+        }
+        for other in [json!({ "nfs": {} }), json!({ "csi": { "driver": "d" }, "rbd": null })] {
+            let spec: PersistentVolumeSpec = serde_json::from_value(other).unwrap();
+            assert_eq!(spec.in_tree(), None);
+        }
     }
 }

@@ -9,6 +9,8 @@ use crate::{Kind, pages::escaped};
 /// Which objects of a kind are asked for; all of them by default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
+    /// The path of group and version, if they are not the kind's own.
+    pub(super) group: Option<String>,
     /// Those in this namespace only.
     pub(super) namespace: Option<String>,
     /// Those with these labels only.
@@ -18,9 +20,10 @@ pub(super) struct Scope {
 impl Scope {
     /// Where the API serves them.
     pub(super) fn collection<K: Kind>(&self) -> String {
+        let group = self.group.as_deref().unwrap_or(K::GROUP);
         match &self.namespace {
-            Some(namespace) => format!("{}/namespaces/{namespace}/{}", K::GROUP, K::RESOURCE),
-            None => format!("{}/{}", K::GROUP, K::RESOURCE),
+            Some(namespace) => format!("{group}/namespaces/{namespace}/{}", K::RESOURCE),
+            None => format!("{group}/{}", K::RESOURCE),
         }
     }
 
@@ -60,6 +63,7 @@ mod tests {
     #[test]
     fn objects_of_a_namespace_and_with_labels_are_watched_from_any_version() {
         let scope = Scope {
+            group: None,
             namespace: Some("n".to_owned()),
             labels: vec![("a.b/c".to_owned(), "d".to_owned()), ("e".to_owned(), "f".to_owned())],
         };
@@ -70,5 +74,9 @@ mod tests {
         assert_eq!(some.uri().to_string(), format!("{path}?{query}&{labels}"));
         let everywhere = Scope::default().collection::<CsiStorageCapacity>();
         assert_eq!(everywhere, "/apis/storage.k8s.io/v1/csistoragecapacities");
+        let earlier =
+            Scope { group: Some("/apis/storage.k8s.io/v1beta1".to_owned()), ..Scope::default() };
+        let earlier = earlier.collection::<CsiStorageCapacity>();
+        assert_eq!(earlier, "/apis/storage.k8s.io/v1beta1/csistoragecapacities");
     }
 }

@@ -125,7 +125,10 @@ impl Shared {
         let (spec, csi, noted) = match Source::of(attachment)? {
             Source::Inline(spec, csi) => (spec, csi, None),
             Source::Named(name) => {
-                volume = self.protect(self.known(name)?).await?;
+                let known = self.known(name)?;
+                // A volume of an in-tree plugin is left as it is.
+                request::csi(&known)?;
+                volume = self.protect(known).await?;
                 let csi = request::csi(&volume)?;
                 (&volume.spec, csi, Some(AttachedVolume::of(csi)))
             }

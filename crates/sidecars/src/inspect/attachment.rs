@@ -2,7 +2,7 @@
 
 use wharf_cluster::VolumeAttachment;
 
-use super::{Finding, Listed, Wait, World};
+use super::{Finding, Listed, Wait, World, volume};
 
 pub(super) fn finding(world: &World, attachment: &Listed<VolumeAttachment>) -> Finding {
     let object = &attachment.object;
@@ -22,8 +22,16 @@ pub(super) fn finding(world: &World, attachment: &Listed<VolumeAttachment>) -> F
             ("Attaching", Wait::new("attacher", what), "attachError")
         }
     };
+    let wait = not_served(world, object).filter(|_| wait.is_some()).or(wait);
     let message = attachment.whole["status"][failed]["message"].as_str();
     let last_error = message.filter(|_| wait.is_some()).map(str::to_owned);
     let finding = world.finding("attachment", attachment, stage, wait);
     Finding { last_error: last_error.or(finding.last_error), ..finding }
+}
+
+/// The volume is of an in-tree plugin, which no attacher of wharf serves.
+fn not_served(world: &World, attachment: &VolumeAttachment) -> Option<Wait> {
+    let volume = attachment.spec.source.persistent_volume_name.as_deref()?;
+    let message = volume::in_tree_message(&world.volume(volume)?.object)?;
+    Wait::new("a person", message)
 }

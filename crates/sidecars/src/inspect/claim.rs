@@ -4,7 +4,7 @@ use serde_json::Value;
 use wharf_cluster::{PersistentVolumeClaim, StorageClass, VolumeSnapshot};
 use wharf_facts::{annotation, finalizer};
 
-use super::{Finding, Listed, Wait, World, held_by};
+use super::{Finding, Listed, Wait, World, held_by, pod::scheduler_message, volume};
 use crate::unsettled;
 
 /// Who finds a claim its volume.
@@ -136,7 +136,10 @@ fn bound(world: &World, claim: &PersistentVolumeClaim) -> (&'static str, Option<
             _ if condition(claim, "FileSystemResizePending").is_some() => {
                 Wait::new("kubelet", format!("{grows}, {rest}"))
             }
-            _ => Wait::new("resizer", grows),
+            _ => match not_served(world, claim) {
+                Some(why) => Wait::new("a person", format!("{grows}, which nobody does: {why}")),
+                None => Wait::new("resizer", grows),
+            },
         };
         return ("Growing", wait);
     }
@@ -222,7 +225,7 @@ fn first_consumer(world: &World, claim: &PersistentVolumeClaim) -> Wait {
             ("a person", "its class waits for a pod that uses it, and there is none".to_owned())
         }
         Some(pod) => {
-            let said = unscheduled(pod).map(|text| format!(": {text}")).unwrap_or_default();
+            let said = scheduler_message(pod).map(|text| format!(": {text}")).unwrap_or_default();
             ("kube-scheduler", format!("its pod {} has no node yet{said}", names(&users)))
         }
     };
@@ -272,7 +275,16 @@ fn provisioning(
         let what = format!("driver {driver} has not registered on node {node}");
         return Wait::new("registrar", what);
     }
+    if let Some(message) = world.not_served(&claim.metadata.uid) {
+        return Wait::new("a person", message);
+    }
     Wait::new("provisioner", format!("driver {driver} has to make its volume"))
+}
+
+/// Says why the volume of a claim is not served by sidecars.
+fn not_served(world: &World, claim: &PersistentVolumeClaim) -> Option<String> {
+    let volume = world.volume(claim.spec.volume_name.as_deref()?)?;
+    volume::in_tree_message(&volume.object)
 }
 
 fn namespace(claim: &PersistentVolumeClaim) -> &str {
@@ -292,13 +304,6 @@ fn provisioner(claim: &PersistentVolumeClaim) -> Option<&str> {
 fn names(pods: &[&Value]) -> String {
     let names = pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str());
     names.collect::<Vec<_>>().join(", ")
-}
-
-/// What the scheduler says about a pod that it has no node for.
-fn unscheduled(pod: &Value) -> Option<&str> {
-    let conditions = pod["status"]["conditions"].as_array()?;
-    let scheduled = conditions.iter().find(|it| it["type"] == "PodScheduled")?;
-    scheduled["message"].as_str().filter(|_| scheduled["status"] == "False")
 }
 
 #[cfg(test)]

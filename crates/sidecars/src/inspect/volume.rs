@@ -1,9 +1,13 @@
 //! What a volume waits for.
 
 use wharf_cluster::PersistentVolume;
-use wharf_facts::finalizer;
+use wharf_facts::{annotation, finalizer};
 
 use super::{Finding, Listed, Wait, World, held_by};
+use crate::not_served::volume_message;
+
+/// Who deletes volumes of in-tree plugins that were not migrated.
+const PV_CONTROLLER: &str = "kube-controller-manager";
 
 pub(super) fn finding(world: &World, volume: &Listed<PersistentVolume>) -> Finding {
     let object = &volume.object;
@@ -20,7 +24,23 @@ pub(super) fn finding(world: &World, volume: &Listed<PersistentVolume>) -> Findi
         "" => ("Pending", None),
         _ => (phase, None),
     };
-    world.finding("volume", volume, stage, wait)
+    world.finding("volume", volume, stage, not_served(world, object, wait.as_ref()).or(wait))
+}
+
+/// Says why sidecars of wharf do not serve a volume of an in-tree plugin; `None` for other volumes.
+pub(super) fn in_tree_message(volume: &PersistentVolume) -> Option<String> {
+    let annotated = volume.metadata.annotations.get(annotation::MIGRATED_TO);
+    let plugin = volume.spec.in_tree().map(|plugin| plugin.driver);
+    annotated.into_iter().chain(plugin).find_map(|driver| volume_message(volume, driver))
+}
+
+/// A volume that no sidecar serves, if one of them would have to act, or has said that it cannot.
+fn not_served(world: &World, volume: &PersistentVolume, wait: Option<&Wait>) -> Option<Wait> {
+    let message = in_tree_message(volume)?;
+    let of_sidecars = ["attacher", "provisioner", PV_CONTROLLER];
+    let waits = wait.is_some_and(|wait| of_sidecars.contains(&wait.who.as_str()));
+    let is_told = world.not_served(&volume.metadata.uid).is_some();
+    (waits || wait.is_none() && is_told).then(|| Wait::new("a person", message))?
 }
 
 fn kept(volume: &PersistentVolume) -> Option<Wait> {
@@ -33,7 +53,7 @@ fn kept(volume: &PersistentVolume) -> Option<Wait> {
 fn unused(world: &World, volume: &PersistentVolume) -> Option<Wait> {
     attached(world, volume).or_else(|| match &volume.spec.csi {
         Some(csi) => Wait::new("provisioner", format!("driver {} has to delete it", csi.driver)),
-        None => Wait::new("kube-controller-manager", "it has to be deleted"),
+        None => Wait::new(PV_CONTROLLER, "it has to be deleted"),
     })
 }
 

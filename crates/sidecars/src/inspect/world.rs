@@ -4,10 +4,12 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use wharf_cluster::{
     ApiFailure, CsiNode, Kind, Pages, PersistentVolume, PersistentVolumeClaim, StorageClass,
-    VolumeAttachment, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
+    VolumeAttachment, VolumeGroupSnapshot, VolumeSnapshot, VolumeSnapshotClass,
+    VolumeSnapshotContent, served_at,
 };
 
 use super::Finding;
+use crate::not_served::NOT_SERVED;
 
 /// The storage objects of a cluster, as they were at one moment.
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ pub struct World {
     pub storage_classes: Vec<Listed<StorageClass>>,
     /// All classes of snapshots.
     pub snapshot_classes: Vec<Listed<VolumeSnapshotClass>>,
+    /// The group snapshots that were asked for.
+    pub group_snapshots: Vec<Listed<VolumeGroupSnapshot>>,
     /// The drivers of all nodes.
     pub csi_nodes: Vec<Listed<CsiNode>>,
     /// The pods in the namespaces that were asked for, as the API has them.
@@ -72,10 +76,11 @@ impl World {
             list(client, "Pod", "/api/v1", namespace, "pods", None),
             warnings(client, namespace),
         )?;
-        let (snapshots, contents, snapshot_classes) = tokio::try_join!(
+        let (snapshots, contents, snapshot_classes, group_snapshots) = tokio::try_join!(
             optional(client, namespace),
             optional(client, all),
-            optional(client, all)
+            optional(client, all),
+            group_snapshots(client, namespace)
         )?;
         Ok(Self {
             now: Timestamp::now(),
@@ -86,6 +91,7 @@ impl World {
             contents,
             storage_classes,
             snapshot_classes,
+            group_snapshots,
             csi_nodes,
             pods,
             warnings,
@@ -135,18 +141,34 @@ impl World {
         named(&self.csi_nodes, None, node).is_some_and(|it| it.object.node_id(driver).is_some())
     }
 
-    /// The names of pods that use a claim and have not ended.
+    /// The pods that use a claim and have not ended.
     pub(super) fn users(&self, namespace: &str, claim: &str) -> Vec<&Value> {
         let uses = |pod: &&Value| {
-            let volumes = pod["spec"]["volumes"].as_array();
             let phase = pod["status"]["phase"].as_str().unwrap_or_default();
             pod["metadata"]["namespace"].as_str() == Some(namespace)
                 && !["Succeeded", "Failed"].contains(&phase)
-                && volumes.into_iter().flatten().any(|volume| {
-                    volume["persistentVolumeClaim"]["claimName"].as_str() == Some(claim)
-                })
+                && super::pod::claims(pod).any(|used| used == claim)
         };
         self.pods.iter().filter(uses).collect()
+    }
+
+    pub(super) fn pod(&self, namespace: &str, name: &str) -> Option<&Value> {
+        self.pods.iter().find(|pod| {
+            let meta = &pod["metadata"];
+            meta["namespace"].as_str() == Some(namespace) && meta["name"].as_str() == Some(name)
+        })
+    }
+
+    pub(super) fn attachment(&self, name: &str) -> Option<&Listed<VolumeAttachment>> {
+        named(&self.attachments, None, name)
+    }
+
+    /// Says why an object is not served, if a sidecar of wharf has said so within the time that events are kept.
+    pub(super) fn not_served(&self, uid: &str) -> Option<&str> {
+        let told = self.warnings.iter().find(|event| {
+            event["involvedObject"]["uid"].as_str() == Some(uid) && event["reason"] == NOT_SERVED
+        })?;
+        told["message"].as_str()
     }
 
     /// A finding about an object, with what its warnings say last.
@@ -213,6 +235,17 @@ async fn optional<K: Kind>(
         Err(ApiFailure::NotFound { .. }) => Ok(Vec::new()),
         answer => answer,
     }
+}
+
+/// Group snapshots, in whatever version the API has them; none where it has none or does not show them.
+async fn group_snapshots(
+    client: &Client,
+    namespace: Option<&str>,
+) -> Result<Vec<Listed<VolumeGroupSnapshot>>, ApiFailure> {
+    let Some(at) = served_at::<VolumeGroupSnapshot>(client).await? else { return Ok(Vec::new()) };
+    let (kind, resource) = (VolumeGroupSnapshot::KIND, VolumeGroupSnapshot::RESOURCE);
+    let items = list(client, kind, &at, namespace, resource, None).await?;
+    Ok(items.into_iter().filter_map(Listed::of).collect())
 }
 
 /// Warnings in a namespace, or in all. Those about objects of the cluster, such as volumes, are in a namespace of their own,

@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use wharf_cli::{FeatureGates, Flag, FlagError, FlagSet, Gate, Parsed, Stage};
 use wharf_facts::lease;
-use wharf_sidecars::attacher::{Attacher, AttacherMetrics, AttacherOptions};
+use wharf_sidecars::{
+    attacher::{Attacher, AttacherMetrics, AttacherOptions},
+    not_served::Gap,
+};
 
 use super::{
     controller::{Cluster, Controller, MakeController},
@@ -33,6 +36,7 @@ pub(super) struct Flags {
     reconcile_sync: Flag<Duration>,
     max_entries: Flag<i64>,
     default_fstype: Flag<String>,
+    max_grpc_log_length: Flag<i64>,
     retry: RetryFlags,
     node: NodeFlag,
 }
@@ -73,10 +77,14 @@ impl Personality for Flags {
                 "",
                 "Filesystem of volumes that do not name one.",
             ),
+            max_grpc_log_length: set.int(
+                "max-grpc-log-length",
+                -1,
+                "How many bytes of each answer of the CSI driver are logged, from -v=5 on. 0 or less: 8 KiB.",
+            ),
             retry: RetryFlags::register(set),
             node: NodeFlag::register(set),
         };
-        set.int("max-grpc-log-length", -1, "Ignored: messages of calls are not logged.");
         unserved::warn_of(set, PROGRAM);
         retire(set, &[("dummy", Retired::Switch, "drivers that do not attach are recognised")]);
         flags
@@ -87,12 +95,14 @@ impl Personality for Flags {
     }
 
     fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<DriverSource>, FlagError> {
-        let mut controller = Attachments(self.options(parsed, &common)?);
+        let logged = usize::try_from(*parsed.get(&self.max_grpc_log_length)).ok();
+        let logged = logged.filter(|bytes| *bytes > 0);
+        let mut controller = Attachments { options: self.options(parsed, &common)?, logged };
         let mut driver = self.driver.options(parsed)?;
-        driver.node.place = controller.0.node.is_some();
+        driver.node.place = controller.options.node.is_some();
         let make: MakeController = Box::new(move |registry, queues| {
-            controller.0.metrics.register(registry);
-            controller.0.queues = Some(queues.clone());
+            controller.options.metrics.register(registry);
+            controller.options.queues = Some(queues.clone());
             Arc::new(controller)
         });
         Ok(Part::of_driver(Self::NAME, common, driver, lease::attacher, make))
@@ -123,19 +133,31 @@ impl Flags {
 }
 
 /// The attacher for whichever driver is there.
-struct Attachments(AttacherOptions);
+struct Attachments {
+    options: AttacherOptions,
+    /// How many bytes of the driver's answers are logged, if not as many as usual.
+    logged: Option<usize>,
+}
 
 #[async_trait]
 impl Controller for Attachments {
     async fn run(
         &self,
         Cluster { client, caches, .. }: Cluster,
-        driver: Connected,
+        Connected { driver, name, .. }: Connected,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        let options = AttacherOptions { driver: driver.name, ..self.0.clone() };
-        let attacher = Attacher::new(options, client.clone(), driver.driver, caches.clone());
+        let options = AttacherOptions { driver: name, ..self.options.clone() };
+        let driver = match self.logged {
+            Some(bytes) => driver.with_logged_answers(bytes),
+            None => driver,
+        };
+        let attacher = Attacher::new(options, client.clone(), driver, caches.clone());
         attacher.run(stop).await;
         Ok(())
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        vec![Gap::InTreeVolumes]
     }
 }

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use wharf_cluster::Permissions;
 use wharf_csi::Calls;
 use wharf_reconcile::WorkqueueMetrics;
-use wharf_sidecars::Caches;
+use wharf_sidecars::{Caches, not_served::Gap};
 use wharf_uds::RpcMetrics;
 
 use super::driver::Connected;
@@ -31,6 +31,11 @@ pub(super) trait Controller<For = Connected>: Send + Sync {
     /// Whether it can do nothing without its driver.
     fn needs_driver(&self) -> bool {
         true
+    }
+
+    /// Features that it does not have, although objects may ask for them.
+    fn gaps(&self) -> Vec<Gap> {
+        Vec::new()
     }
 }
 
@@ -109,8 +114,8 @@ pub(super) trait Served: Clone + Send + Sync + 'static {
     /// The same, whose calls go on when their callers are gone.
     fn with_calls(&self, calls: Calls) -> Self;
 
-    /// Whether it is a driver.
-    fn is_driver(&self) -> bool;
+    /// The driver's name, if it is one.
+    fn driver_name(&self) -> Option<&str>;
 
     /// Why it cannot be asked for anything now, for people; `None` if it can.
     fn absence(&self) -> Option<String>;
@@ -126,8 +131,8 @@ impl Served for () {
 
     fn with_calls(&self, _: Calls) -> Self {}
 
-    fn is_driver(&self) -> bool {
-        false
+    fn driver_name(&self) -> Option<&str> {
+        None
     }
 
     fn absence(&self) -> Option<String> {
@@ -180,6 +185,10 @@ impl Controller for BesideDriver {
     fn needs_driver(&self) -> bool {
         false
     }
+
+    fn gaps(&self) -> Vec<Gap> {
+        self.0.gaps()
+    }
 }
 
 /// A controller whose calls to the driver end after a time of its own.
@@ -202,5 +211,9 @@ impl Controller for Timed {
 
     fn scope(&self) -> Scope {
         self.controller.scope()
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        self.controller.gaps()
     }
 }

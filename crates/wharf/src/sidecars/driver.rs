@@ -201,8 +201,8 @@ impl Served for Connected {
         Self { driver: self.driver.clone().with_calls(calls), ..self.clone() }
     }
 
-    fn is_driver(&self) -> bool {
-        true
+    fn driver_name(&self) -> Option<&str> {
+        Some(&self.name)
     }
 
     fn absence(&self) -> Option<String> {

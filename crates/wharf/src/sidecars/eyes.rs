@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use wharf_cluster::Permissions;
-use wharf_sidecars::Caches;
+use wharf_sidecars::{Caches, not_served::Unserved};
 
 use super::controller::Served;
 
@@ -21,6 +21,8 @@ use super::controller::Served;
 #[derive(Clone)]
 pub(super) struct Eyes<For> {
     pub(super) permissions: Permissions,
+    /// Objects that are not served.
+    pub(super) unserved: Unserved,
     seen: Arc<Mutex<Seen<For>>>,
 }
 
@@ -39,7 +41,11 @@ impl<For: Served> Eyes<For> {
     pub(super) fn register(registry: &mut Registry, controllers: &[&'static str]) -> Self {
         let restarts = controllers.iter().map(|name| (*name, 0)).collect();
         let seen = Seen { served: None, caches: None, restarts, failed: BTreeMap::new() };
-        let eyes = Self { permissions: Permissions::default(), seen: Arc::new(Mutex::new(seen)) };
+        let eyes = Self {
+            permissions: Permissions::default(),
+            unserved: Unserved::default(),
+            seen: Arc::new(Mutex::new(seen)),
+        };
         registry.register_collector(Box::new(eyes.clone()));
         eyes
     }
@@ -97,7 +103,9 @@ impl<For> fmt::Debug for Eyes<For> {
 impl<For: Served> Collector for Eyes<For> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let seen = self.seen();
-        if let Some(absence) = seen.served.as_ref().filter(|it| it.is_driver()).map(For::absence) {
+        if let Some(absence) =
+            seen.served.as_ref().filter(|it| it.driver_name().is_some()).map(For::absence)
+        {
             let connected = ConstGauge::new(i64::from(absence.is_none()));
             let encoder = encoder.encode_descriptor(
                 "wharf_sidecars_driver_connected",
@@ -154,6 +162,18 @@ impl<For: Served> Collector for Eyes<For> {
                 ("group", &missing.group),
             ];
             ConstGauge::new(1).encode(family.encode_family(&labels)?)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "wharf_sidecars_unserved_objects",
+            "Objects that ask for what is not built, by controller, kind and reason",
+            None,
+            gauge,
+        )?;
+        for (controller, gap, count) in self.unserved.counts() {
+            let labels =
+                [("controller", controller), ("kind", gap.kind()), ("reason", gap.reason())];
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }

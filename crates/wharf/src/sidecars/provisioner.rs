@@ -10,8 +10,11 @@ use tokio_util::sync::CancellationToken;
 use wharf_cli::{Dialect, FeatureGates, Flag, FlagError, FlagSet, Gate, Parsed, Stage};
 use wharf_cluster::Access;
 use wharf_facts::lease;
-use wharf_sidecars::provisioner::{
-    Provisioner, ProvisionerMetrics, ProvisionerOptions, TopologyOptions, VolumeNames,
+use wharf_sidecars::{
+    not_served::Gap,
+    provisioner::{
+        Provisioner, ProvisionerMetrics, ProvisionerOptions, TopologyOptions, VolumeNames,
+    },
 };
 
 use self::{
@@ -252,5 +255,12 @@ impl Controller for Volumes {
         }
         provisioner.run(stop).await;
         Ok(())
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        match self.options.node {
+            Some(_) => vec![Gap::InTreeVolumes, Gap::ImmediateClaims],
+            None => vec![Gap::InTreeVolumes],
+        }
     }
 }

@@ -9,7 +9,10 @@ use tracing::warn;
 use wharf_cli::{FeatureGates, Flag, FlagError, FlagSet, Gate, Parsed, Stage};
 use wharf_cluster::{EventRecorder, Events};
 use wharf_facts::lease;
-use wharf_sidecars::resizer::{Resizer, ResizerOptions};
+use wharf_sidecars::{
+    not_served::Gap,
+    resizer::{Resizer, ResizerOptions},
+};
 
 use super::{
     controller::{Cluster, Controller, MakeController},
@@ -155,6 +158,10 @@ impl Controller for Claims {
         let resizer = resizer?;
         tokio::join!(writer.run(stop.clone()), resizer.run(stop.clone()));
         Ok(())
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        vec![Gap::InTreeVolumes]
     }
 }
 

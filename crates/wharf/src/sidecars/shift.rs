@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span, warn};
 use wharf_cluster::{Election, ElectionHealth, ElectionMetrics, Ended, Term, with_causes};
 use wharf_csi::Calls;
-use wharf_sidecars::Caches;
+use wharf_sidecars::{Caches, not_served::Guard};
 
 use super::{
     controller::{Cluster, Controller, Scope, Served, Source},
@@ -227,7 +227,20 @@ impl<For: Served> Post<For> {
             };
             let (controller, found, told) =
                 (Arc::clone(&self.controller), found.clone(), stop.clone());
-            async move { controller.run(cluster, found, told).await }
+            let guard = Guard::new(
+                self.name,
+                found.driver_name(),
+                controller.gaps(),
+                self.client.clone(),
+                caches.clone(),
+                self.eyes.unserved.clone(),
+            );
+            async move {
+                tokio::select! {
+                    outcome = controller.run(cluster, found, told.clone()) => outcome,
+                    never = guard.run(told.clone()) => match never {},
+                }
+            }
         };
         supervise(self.name, &self.eyes, &stop, alone, begin).await
     }

@@ -8,6 +8,7 @@ use wharf_cli::{FeatureGates, Flag, FlagError, FlagSet, Parsed};
 use wharf_facts::lease;
 use wharf_sidecars::{
     crds,
+    not_served::Gap,
     snapshot_controller::{SnapshotController, SnapshotControllerOptions, SnapshotMetrics},
 };
 
@@ -140,5 +141,9 @@ impl Controller<()> for Snapshots {
 
     fn scope(&self) -> Scope {
         Scope::Cluster
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        vec![Gap::GroupSnapshots]
     }
 }

@@ -8,7 +8,10 @@ use tokio_util::sync::CancellationToken;
 use wharf_cli::{FeatureGates, Flag, FlagError, FlagSet, Parsed};
 use wharf_facts::lease;
 use wharf_proto::csi::controller_service_capability::rpc;
-use wharf_sidecars::snapshotter::{SnapshotNames, Snapshotter, SnapshotterOptions};
+use wharf_sidecars::{
+    not_served::Gap,
+    snapshotter::{SnapshotNames, Snapshotter, SnapshotterOptions},
+};
 
 use super::{
     controller::{Cluster, Controller, MakeController, Scope},
@@ -168,5 +171,9 @@ impl Controller for Snapshots {
 
     fn scope(&self) -> Scope {
         self.0.node.clone().map_or(Scope::Driver, Scope::Node)
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        vec![Gap::GroupContents]
     }
 }

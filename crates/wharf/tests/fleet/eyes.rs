@@ -20,16 +20,16 @@ use crate::site::Site;
 const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/alerts/sidecars.yaml");
 
 /// Where a process shows itself.
-struct Shown(String);
+pub(crate) struct Shown(pub(crate) String);
 
 impl Shown {
     /// On a port that was free a moment ago.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         Self(listener.local_addr().unwrap().to_string())
     }
 
-    fn get(&self, path: &str) -> (String, String) {
+    pub(crate) fn get(&self, path: &str) -> (String, String) {
         let url = format!("http://{}{path}", self.0);
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--max-time", "10", "--write-out", "\n%{http_code}", &url]);

@@ -6,8 +6,10 @@ use std::process::Command;
 use wharf_testkit::{peers, process};
 
 use crate::api::PATIENCE;
-use crate::program::Kind;
-use crate::sidecar::link;
+use crate::life::Life;
+use crate::program::{Kind, Make, Program};
+use crate::sidecar::{Order, link};
+use crate::site::Site;
 
 /// What a program says, and how it ends.
 async fn run(program: &Path, args: &[&str]) -> (Option<i32>, String) {
@@ -78,4 +80,20 @@ async fn our_snapshotter_knows_the_flags_of_the_peer() {
 #[tokio::test]
 async fn our_snapshot_controller_knows_the_flags_of_the_peer() {
     compare(Kind::SnapshotController).await;
+}
+
+#[tokio::test]
+async fn the_attacher_logs_as_much_of_an_answer_as_it_is_told() {
+    let Some(site) = Site::new("log-length").await else { return };
+    let more = ["-v=5", "--max-grpc-log-length=20"];
+    let order = site.order(Program::One(Kind::Attacher, Make::Ours), None);
+    let mut attacher = Order { more: &more, ..order }.start().unwrap();
+    let mut provisioner = site.start(Kind::Provisioner, Make::Ours).unwrap();
+    let life = Life::up_to(&site, Kind::Attacher, "data").await;
+    attacher.said("ControllerPublishVolumeRequest {", 1).await;
+    attacher.said("response=\"ControllerPublishVol …\"", 1).await;
+    life.detach().await;
+    life.end().await;
+    attacher.stop().await;
+    provisioner.stop().await;
 }

@@ -17,6 +17,7 @@ mod life;
 mod mixed;
 mod mock;
 mod nodes;
+mod not_served;
 mod partition;
 mod program;
 mod relay;

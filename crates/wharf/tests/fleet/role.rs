@@ -12,9 +12,13 @@ pub(crate) const OLDER: &str = "older-provisioner";
 /// A user that is granted its roles late.
 pub(crate) const RIGHTLESS: &str = "granted-late";
 
+/// A user with the roles that Go's attacher has, which grant no events.
+pub(crate) const EVENTLESS: &str = "attacher-without-events";
+
 /// Grants each controller's user the roles of its file, and the joint user those of all files.
 pub(crate) async fn grant(cluster: &Cluster) {
     let mut roles = older();
+    roles.extend(eventless());
     for user in CONTROLLERS {
         let subjects = [Subject::User(user), Subject::User(JOINT)];
         roles.extend(deploy::roles(user, "default", &subjects).unwrap());
@@ -36,6 +40,21 @@ fn older() -> Vec<Value> {
             if rule["resources"] == json!(["volumesnapshots"]) {
                 rule["verbs"] = json!(["get", "list"]);
             }
+        }
+    }
+    roles
+}
+
+/// The roles of an attacher, without events.
+fn eventless() -> Vec<Value> {
+    let mut roles = deploy::roles("attacher", "default", &[Subject::User(EVENTLESS)]).unwrap();
+    for role in &mut roles {
+        role["metadata"]["name"] = json!(EVENTLESS);
+        if let Some(named) = role.get_mut("roleRef") {
+            named["name"] = json!(EVENTLESS);
+        }
+        if let Some(rules) = role.get_mut("rules").and_then(Value::as_array_mut) {
+            rules.retain(|rule| rule["resources"] != json!(["events"]));
         }
     }
     roles

@@ -64,13 +64,13 @@ fn what_charts_still_pass_is_accepted_with_a_word_about_it() {
         "leader-election-identity",
         "dummy",
         "automaxprocs",
-        "max-grpc-log-length",
         "logtostderr",
     ] {
         let lines = said.lines().filter(|line| line.contains(&format!("--{flag} "))).count();
         assert_eq!(lines, 1, "{flag}: {said}");
     }
     assert!(said.contains("MutableCSINodeAllocatableCount=false is not served: "), "{said}");
+    assert!(!said.contains("max-grpc-log-length"), "it is obeyed: {said}");
     // They are all read; what ends it is what comes next.
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("kubeconfig /nonexistent/kubeconfig: cannot be used"), "{said}");

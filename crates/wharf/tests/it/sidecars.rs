@@ -64,7 +64,7 @@ fn warnings_of_every_controller_are_logged_once() {
         "--automaxprocs",
         "--feature-gates=CSIVolumeGroupSnapshot=true,HonorPVReclaimPolicy=true",
         "--resizer-feature-gates=RecoverVolumeExpansionFailure=false",
-        "--attacher-max-grpc-log-length=5",
+        "--attacher-feature-gates=MutableCSINodeAllocatableCount=false",
     ]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -73,7 +73,7 @@ fn warnings_of_every_controller_are_logged_once() {
         "--feature-gates=CSIVolumeGroupSnapshot=true is not served: ",
         "HonorPVReclaimPolicy no longer exists",
         "--feature-gates=RecoverVolumeExpansionFailure=false is not served: ",
-        "--max-grpc-log-length is not served: ",
+        "--feature-gates=MutableCSINodeAllocatableCount=false is not served: ",
     ] {
         assert_eq!(said.matches(wanted).count(), 1, "{wanted}: {said}");
     }

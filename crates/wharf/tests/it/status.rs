@@ -171,3 +171,154 @@ async fn the_cluster_is_found_and_reached_as_kubectl_does() {
     let (ok, said) = run(&["--context", "no-such"], &[]);
     assert!(!ok && said.contains("no-such"), "{said}");
 }
+
+/// Creates an object, gives it a status, and gives its UID.
+async fn made(cluster: &Cluster, object: Value, status: Value) -> String {
+    cluster.apply(&object).await.unwrap();
+    let name = object["metadata"]["name"].as_str().unwrap();
+    let kind = object["kind"].as_str().unwrap();
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+    let of = ["-n", namespace, kind, name];
+    if !status.is_null() {
+        let patch = json!({ "status": status }).to_string();
+        let arguments = ["--subresource=status", "--type=merge", "--patch", &patch];
+        let patched = cluster.kubectl(&[&["patch"][..], &of, &arguments].concat()).await.unwrap();
+        assert!(patched.status.success(), "{patched:?}");
+    }
+    let found = cluster.get(&of).await.unwrap().unwrap();
+    found["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+fn object(kind: &str, version: &str, name: &str, namespace: Option<&str>, spec: &Value) -> Value {
+    let metadata = match namespace {
+        Some(namespace) => json!({ "name": name, "namespace": namespace }),
+        None => json!({ "name": name }),
+    };
+    json!({ "apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec })
+}
+
+fn volume_of(source: &str, value: &Value) -> Value {
+    json!({
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": { "storage": "1Gi" },
+        "persistentVolumeReclaimPolicy": "Delete",
+        source: value,
+    })
+}
+
+#[tokio::test]
+async fn a_snapshot_and_its_content_tell_what_they_wait_for() {
+    let Some(cluster) = cluster_with_claim("snapped", "no-class").await else { return };
+    let (ok, _, error) = output(cluster, &["crds", "install"]);
+    assert!(ok, "{error}");
+    let version = "snapshot.storage.k8s.io/v1";
+    let snapshot = json!({
+        "source": { "persistentVolumeClaimName": "snapped" },
+        "volumeSnapshotClassName": "none",
+    });
+    let snapshot = object("VolumeSnapshot", version, "taken", Some("default"), &snapshot);
+    let uid = made(cluster, snapshot, Value::Null).await;
+    let (ok, told, error) = output(cluster, &["why", "vs/taken"]);
+    assert!(ok, "{error}");
+    let missing = "waits for  VolumeSnapshotClass none does not exist\n  who acts   a person\n";
+    let head =
+        format!("snapshot default/taken: Pending\n  {missing}claim default/snapped: Pending\n");
+    assert!(told.starts_with(&head), "{told}");
+
+    let content = json!({
+        "deletionPolicy": "Delete",
+        "driver": "why.example.com",
+        "source": { "volumeHandle": "h" },
+        "volumeSnapshotRef": { "namespace": "default", "name": "taken", "uid": uid },
+    });
+    let content = object("VolumeSnapshotContent", version, "taken-content", None, &content);
+    made(cluster, content, json!({ "readyToUse": false, "error": { "message": "no room" } })).await;
+    let (ok, told, error) = output(cluster, &["why", "VolumeSnapshotContents/taken-content"]);
+    assert!(ok, "{error}");
+    let head = "content taken-content: Pending\n  waits for  driver why.example.com has to take it\n  \
+                who acts   snapshotter\n  last error no room\nsnapshot default/taken: Pending\n";
+    assert!(told.starts_with(head), "{told}");
+}
+
+#[tokio::test]
+async fn an_attachment_tells_why_it_is_not_there() {
+    let Some(cluster) = Cluster::shared().await.unwrap() else { return };
+    let csi = json!({ "driver": "why.example.com", "volumeHandle": "v" });
+    let volume = object("PersistentVolume", "v1", "why-va", None, &volume_of("csi", &csi));
+    made(cluster, volume, json!({ "phase": "Bound" })).await;
+    let spec = json!({
+        "attacher": "why.example.com",
+        "nodeName": "nowhere",
+        "source": { "persistentVolumeName": "why-va" },
+    });
+    let attachment = object("VolumeAttachment", "storage.k8s.io/v1", "why-va", None, &spec);
+    let failed = json!({ "attached": false, "attachError": { "message": "no such node" } });
+    made(cluster, attachment, failed).await;
+    let (ok, told, error) = output(cluster, &["why", "va/why-va"]);
+    assert!(ok, "{error}");
+    assert_eq!(
+        told,
+        "attachment why-va: Attaching\n  \
+         waits for  driver why.example.com has not registered on node nowhere\n  who acts   registrar\n  \
+         last error no such node\nvolume why-va: Bound\n"
+    );
+}
+
+#[tokio::test]
+async fn a_volume_tells_what_it_waits_for() {
+    let Some(cluster) = Cluster::shared().await.unwrap() else { return };
+    let csi = json!({ "driver": "why.example.com", "volumeHandle": "v" });
+    let volume = object("PersistentVolume", "v1", "why-pv", None, &volume_of("csi", &csi));
+    made(cluster, volume, json!({ "phase": "Released" })).await;
+    let (ok, told, error) = output(cluster, &["why", "pv/why-pv"]);
+    assert!(ok, "{error}");
+    let waits = "waits for  driver why.example.com has to delete it\n  who acts   provisioner\n";
+    assert_eq!(told, format!("volume why-pv: Released\n  {waits}"));
+
+    let cinder = json!({ "volumeID": "v" });
+    let volume =
+        object("PersistentVolume", "v1", "why-in-tree", None, &volume_of("cinder", &cinder));
+    made(cluster, volume, json!({ "phase": "Released" })).await;
+    let (ok, told, error) = output(cluster, &["why", "PersistentVolume/why-in-tree"]);
+    assert!(ok, "{error}");
+    let wanted = "does not translate volumes of in-tree plugin kubernetes.io/cinder";
+    assert!(told.contains(wanted) && told.ends_with("who acts   a person\n"), "{told}");
+}
+
+#[tokio::test]
+async fn a_pod_tells_of_all_that_it_waits_for() {
+    let Some(cluster) = cluster_with_claim("of-pod", "no-class-of-pod").await else { return };
+    let claim =
+        |name: &str| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } });
+    let spec = json!({
+        "containers": [{ "name": "c", "image": "none" }],
+        "volumes": [claim("of-pod"), claim("of-pod-gone")],
+    });
+    made(cluster, object("Pod", "v1", "why-pod", Some("default"), &spec), Value::Null).await;
+    let (ok, told, error) = output(cluster, &["why", "pods/why-pod", "-n", "default"]);
+    assert!(ok, "{error}");
+    let missing = "StorageClass no-class-of-pod does not exist";
+    assert_eq!(
+        told,
+        format!(
+            "pod default/why-pod: Pending\n  waits for  claim default/of-pod is Pending: {missing}\n  who acts   a person\n\
+             claim default/of-pod: Pending\n  waits for  {missing}\n  who acts   a person\n"
+        )
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_explained_is_an_error() {
+    let Some(cluster) = Cluster::shared().await.unwrap() else { return };
+    for (subject, wanted) in [
+        ("va/none", "there is no VolumeAttachment none\n"),
+        ("pv/none", "there is no PersistentVolume none\n"),
+        ("vsc/none", "there is no VolumeSnapshotContent none\n"),
+        ("vs/none", "there is no VolumeSnapshot none in namespace default\n"),
+        ("pod/none", "there is no Pod none in namespace default\n"),
+        ("node/none", "expected one of pvc/NAME, pv/NAME, vs/NAME, vsc/NAME, va/NAME, pod/NAME"),
+    ] {
+        let (ok, _, error) = output(cluster, &["why", subject]);
+        assert!(!ok && error.contains(wanted), "{subject}: {error}");
+    }
+}

@@ -1,0 +1,116 @@
+//! Objects that sidecars do not serve, as people are told of them.
+
+use serde_json::{Value, json};
+use wharf_cluster::Kind;
+
+use super::{Finding, Listed, World};
+use crate::not_served::NOT_SERVED;
+
+fn listed<K: Kind>(whole: &Value) -> Vec<Listed<K>> {
+    vec![Listed::of(whole.clone()).unwrap()]
+}
+
+fn volume(phase: &str, annotations: &Value) -> Value {
+    json!({
+        "metadata": { "name": "v", "uid": "v", "annotations": annotations },
+        "spec": {
+            "awsElasticBlockStore": { "volumeID": "vol-1" },
+            "persistentVolumeReclaimPolicy": "Delete",
+        },
+        "status": { "phase": phase },
+    })
+}
+
+fn told(uid: &str) -> Vec<Value> {
+    vec![json!({
+        "reason": NOT_SERVED,
+        "message": "it is not served",
+        "involvedObject": { "uid": uid },
+    })]
+}
+
+fn only(world: &World, kind: &str) -> Finding {
+    world.findings().into_iter().find(|it| it.kind == kind).unwrap()
+}
+
+fn assert_person(finding: &Finding, what: &str) {
+    assert_eq!(finding.who.as_deref(), Some("a person"), "{finding:?}");
+    assert!(finding.waits_for.as_ref().unwrap().contains(what), "{finding:?}");
+}
+
+#[test]
+fn an_in_tree_volume_is_shown_when_a_sidecar_would_have_to_act_or_has_said_so() {
+    let none = json!({});
+    let world = |phase: &str, warnings| World {
+        volumes: listed(&volume(phase, &none)),
+        warnings,
+        ..World::default()
+    };
+    assert_person(&only(&world("Released", Vec::new()), "volume"), "kubernetes.io/aws-ebs");
+    assert_person(&only(&world("Bound", told("v")), "volume"), "ebs.csi.aws.com");
+    assert_eq!(only(&world("Bound", told("other")), "volume").who, None);
+    assert_eq!(only(&world("Bound", Vec::new()), "volume").who, None);
+}
+
+#[test]
+fn an_attachment_of_an_in_tree_volume_waits_for_a_person() {
+    let attachment = |attached: bool| {
+        json!({
+            "metadata": { "name": "a" },
+            "spec": { "attacher": "ebs.csi.aws.com", "source": { "persistentVolumeName": "v" } },
+            "status": { "attached": attached },
+        })
+    };
+    let world = |attached: bool| World {
+        volumes: listed(&volume("Bound", &json!({}))),
+        attachments: listed(&attachment(attached)),
+        ..World::default()
+    };
+    assert_person(&only(&world(false), "attachment"), "not attached");
+    assert_eq!(only(&world(true), "attachment").who, None);
+}
+
+#[test]
+fn a_claim_that_nobody_serves_waits_for_a_person() {
+    let class = json!({ "metadata": { "name": "now" }, "provisioner": "d" });
+    let claim = |annotations: Value| {
+        json!({
+            "metadata": { "name": "c", "namespace": "n", "uid": "c", "annotations": annotations },
+            "spec": { "storageClassName": "now" },
+        })
+    };
+    let asked = json!({ "volume.kubernetes.io/storage-provisioner": "d" });
+    let pending = World {
+        claims: listed(&claim(asked)),
+        storage_classes: listed(&class),
+        warnings: told("c"),
+        ..World::default()
+    };
+    assert_person(&only(&pending, "claim"), "it is not served");
+    let growing = json!({
+        "metadata": { "name": "c", "namespace": "n", "uid": "c" },
+        "spec": { "volumeName": "v", "resources": { "requests": { "storage": "2Gi" } } },
+        "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } },
+    });
+    let growing = World {
+        claims: listed(&growing),
+        volumes: listed(&volume("Bound", &json!({}))),
+        ..World::default()
+    };
+    assert_person(&only(&growing, "claim"), "which nobody does");
+}
+
+#[test]
+fn a_group_snapshot_is_served_by_others_or_by_nobody() {
+    let group = |ready: bool| {
+        json!({
+            "metadata": { "name": "g", "namespace": "n" },
+            "status": { "readyToUse": ready, "error": { "message": "no" } },
+        })
+    };
+    let world = |ready| World { group_snapshots: listed(&group(ready)), ..World::default() };
+    let pending = only(&world(false), "group snapshot");
+    assert_person(&pending, "CSIVolumeGroupSnapshot");
+    assert_eq!((pending.stage.as_str(), pending.last_error.as_deref()), ("Pending", Some("no")));
+    assert_eq!(only(&world(true), "group snapshot").who, None);
+}
