@@ -11,7 +11,8 @@ use wharf_cli::{Dialect, FeatureGates, Flag, FlagError, FlagSet, Gate, Parsed, S
 use wharf_cluster::Access;
 use wharf_facts::lease;
 use wharf_sidecars::provisioner::{
-    Provisioner, ProvisionerMetrics, ProvisionerOptions, TopologyOptions, VolumeNames,
+    Provisioner, ProvisionerMetrics, ProvisionerOptions, StandbyProvisioner, TopologyOptions,
+    VolumeNames,
 };
 
 use self::{
@@ -19,7 +20,7 @@ use self::{
     node::NodeFlags,
 };
 use super::{
-    controller::{Cluster, Controller, MakeController},
+    controller::{Cluster, Controller, MakeController, StandbyWork},
     driver::{Connected, DriverSource},
     flags::{
         Common, CommonFlags, DriverFlags, MasterFlag, RELEASE_ON_EXIT, Retired, RetryFlags, retire,
@@ -252,5 +253,19 @@ impl Controller for Volumes {
         }
         provisioner.run(stop).await;
         Ok(())
+    }
+
+    fn stand_by(
+        &self,
+        Cluster { client, caches, .. }: Cluster,
+        driver: Connected,
+        stop: CancellationToken,
+    ) -> Option<StandbyWork> {
+        // A claim of another node is left to the provisioner there.
+        if self.options.node.is_some() {
+            return None;
+        }
+        let options = ProvisionerOptions { driver: driver.name, ..self.options.clone() };
+        Some(Box::pin(StandbyProvisioner::new(options, client, caches).run(stop)))
     }
 }
