@@ -62,6 +62,17 @@ impl Usage {
         })
     }
 
+    /// Has the kernel forget the most memory that the process had, so that [`Usage::peak`] counts from now on.
+    pub(crate) fn reset_peak(id: u32) -> Result<()> {
+        let file = PathBuf::from(format!("/proc/{id}/clear_refs"));
+        fs::write(&file, "5").with_context(|| file.display().to_string())
+    }
+
+    /// The most memory that the process had since [`Usage::reset_peak`], in kB.
+    pub(crate) fn peak(id: u32) -> Result<u64> {
+        field(&read(&PathBuf::from(format!("/proc/{id}/status")))?, "VmHWM:")
+    }
+
     /// Time on a processor since the start, of the threads that there still are.
     pub(crate) fn processor(&self) -> Duration {
         self.threads.values().map(|thread| thread.processor).sum()

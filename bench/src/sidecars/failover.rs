@@ -73,7 +73,7 @@ pub(super) async fn measure(programs: &Programs, report: &mut Report) -> Result<
 }
 
 /// Starts a replica on a host of this name, since replicas are told apart by their host.
-fn start(programs: &Programs, around: &Surroundings, host: &str) -> Result<Process> {
+pub(super) fn start(programs: &Programs, around: &Surroundings, host: &str) -> Result<Process> {
     let mut command = Command::new("unshare");
     command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", host]);
     command.arg(&programs.wharf).arg("sidecars").args(around.flags(true));

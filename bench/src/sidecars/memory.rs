@@ -23,7 +23,7 @@ const STEADY: Duration = Duration::from_secs(12);
 /// Of what a process has, less than this is no change.
 const CHANGE: f64 = 0.01;
 const DEADLINE: Duration = Duration::from_mins(2);
-const AT_A_TIME: usize = 32;
+pub(super) const AT_A_TIME: usize = 32;
 
 /// The binary, and a cluster in which there is nothing to do.
 pub(super) async fn measure_idle(programs: &Programs, report: &mut Report) -> Result<()> {
@@ -82,16 +82,7 @@ impl Running {
 
     /// Waits until the memory of ours is steady; Go's never quite is.
     async fn settle(&self) -> Result<()> {
-        let (mut last, mut since) = (0.0, Instant::now());
-        let end = Instant::now() + DEADLINE;
-        while since.elapsed() < STEADY && Instant::now() < end {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            let now = megabytes(Usage::of(self.ours.id())?.resident);
-            if (now - last).abs() > last * CHANGE {
-                (last, since) = (now, Instant::now());
-            }
-        }
-        Ok(())
+        settle(self.ours.id()).await.map(drop)
     }
 
     fn tell(&self, limit: f64, report: &mut Report) -> Result<()> {
@@ -114,7 +105,22 @@ impl Running {
     }
 }
 
-async fn attached(api: Api, number: usize) -> Result<()> {
+/// Waits until the memory of a process is steady, and gives it in megabytes.
+pub(super) async fn settle(process: u32) -> Result<f64> {
+    let (mut last, mut since) = (0.0, Instant::now());
+    let end = Instant::now() + DEADLINE;
+    while since.elapsed() < STEADY && Instant::now() < end {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = megabytes(Usage::of(process)?.resident);
+        if (now - last).abs() > last * CHANGE {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    Ok(last)
+}
+
+/// A claim with its volume, attached.
+pub(super) async fn attached(api: Api, number: usize) -> Result<()> {
     let (name, driver) = (format!("object-{number}"), Side::Ours.driver());
     operation::bound(&api, &name, driver).await?;
     let mut attachment = objects::attachment(&name, driver);
@@ -133,6 +139,6 @@ async fn pod(api: Api, number: usize) -> Result<()> {
     api.patch(&format!("{PODS}/{name}/status"), Patch::Merge, &status).await.map(drop)
 }
 
-fn megabytes(kilobytes: u64) -> f64 {
+pub(super) fn megabytes(kilobytes: u64) -> f64 {
     kilobytes as f64 * 1024.0 / 1e6
 }

@@ -8,6 +8,7 @@
 mod api;
 mod bare;
 mod calls;
+mod cut;
 mod driver;
 mod failover;
 mod latency;
@@ -57,6 +58,7 @@ enum Topic {
     Snapshots,
     Latency,
     Memory,
+    Cut,
 }
 
 impl Options {
@@ -159,6 +161,9 @@ async fn measure(
     }
     if options.wants(Topic::Memory) {
         memory::measure_loaded(programs, counts.objects, report).await.context("memory")?;
+    }
+    if options.wants(Topic::Cut) {
+        cut::measure(programs, counts.objects, report).await.context("cut")?;
     }
     Ok(())
 }

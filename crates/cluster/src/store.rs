@@ -218,6 +218,8 @@ impl<K: Kind> Store<K> {
         for object in outdated.into_values() {
             self.put(object, Source::List { newest });
         }
+        let objects = self.read().all().count();
+        tracing::info!(kind = K::KIND, objects, "cache synced");
         self.lists.send_modify(|lists| lists.complete = Some(list));
     }
 

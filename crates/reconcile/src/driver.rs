@@ -11,10 +11,12 @@ use tokio::sync::oneshot;
 use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::handle::{Handle, Shared};
 use crate::metrics::{QueueMetrics, Work};
-use crate::queue::{Queue, Start, YEAR};
+use crate::operation::{Noted, noting};
+use crate::queue::{LongPending, Queue, Start, YEAR};
 use crate::{Attempt, Backoff, Operation, Outcome};
 
 /// How a reconciler works.
@@ -58,7 +60,8 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Reconciler<K> {
             keys: HashMap::new(),
         };
         let mut tasks = JoinSet::new();
-        tasks.spawn(driver.run(asked_to_drain));
+        // Log lines say whose reconciler it is.
+        tasks.spawn(driver.run(asked_to_drain).in_current_span());
         Self { shared, drain, driver: tasks }
     }
 
@@ -88,7 +91,7 @@ struct Driver<K: Clone + Eq + Hash, O> {
     name: &'static str,
     shared: Arc<Shared<K>>,
     operation: Arc<O>,
-    runs: JoinSet<Outcome>,
+    runs: JoinSet<Noted>,
     /// The key of each run, and its time while it is taken.
     keys: HashMap<task::Id, (K, Option<Work>)>,
 }
@@ -127,16 +130,28 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driv
             let operation = Arc::clone(&self.operation);
             let run = {
                 let key = key.clone();
-                async move { operation.run(key, attempt).await }
+                async move { noting(operation.run(key, attempt)).await }
             };
             let work = self.shared.metrics.as_ref().map(|metrics| metrics.begin(waited));
-            self.keys.insert(self.runs.spawn(run).id(), (key, work));
+            self.keys.insert(self.runs.spawn(run.in_current_span()).id(), (key, work));
         }
         self.shared.measure(&mut inner);
-        inner.queue.due().map(Instant::from_std)
+        for LongPending { key, age, failures, error } in inner.queue.long_pending(now) {
+            let error = error.as_deref().unwrap_or("none noted");
+            tracing::warn!(
+                reconciler = self.name,
+                ?key,
+                ?age,
+                failures,
+                error,
+                "object has been pending for long"
+            );
+        }
+        let due = inner.queue.due().into_iter().chain(inner.queue.look_at()).min();
+        due.map(Instant::from_std)
     }
 
-    fn end_run(&mut self, ended: Result<(task::Id, Outcome), JoinError>) {
+    fn end_run(&mut self, ended: Result<(task::Id, Noted), JoinError>) {
         let (id, outcome) = match ended {
             Ok((id, outcome)) => (id, Ok(outcome)),
             // Aborted: the key stays in `running`, where drain finds it.
@@ -144,7 +159,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driv
             Err(error) => (error.id(), Err(error)),
         };
         let (key, _) = self.keys.remove(&id).expect("every run has a key");
-        let outcome = outcome.unwrap_or_else(|error| {
+        let (outcome, error) = outcome.unwrap_or_else(|error| {
             let panic = error.into_panic();
             let panic = panic_text(&*panic);
             tracing::error!(
@@ -153,11 +168,12 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driv
                 panic,
                 "operation panicked, to be retried"
             );
-            Outcome::Retry
+            (Outcome::Retry, Some(format!("panicked: {panic}").into()))
         });
         let state = self.shared.change(|inner| {
             inner.running.remove(&key);
             inner.queue.finish(key.clone(), outcome, Instant::now().into_std());
+            inner.queue.note_error(&key, error);
             inner.queue.state(&key)
         });
         if outcome != Outcome::Done {

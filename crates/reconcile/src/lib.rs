@@ -10,7 +10,9 @@
 //!   [`Handle::renew`], the word for a new incarnation of the key, ends it;
 //! - a panic in an operation is a failure of that key and of nothing else;
 //! - a key with nothing left to do is not remembered, and an idle reconciler never wakes up: its
-//!   only timer is the earliest back-off.
+//!   timers are the earliest back-off and, while a key is pending, the look for keys that stay so;
+//! - a key that is pending for five minutes is named in the log, once, with the error of its last
+//!   run ([`note_error`]).
 //!
 //! What a key should become is the operation's business: it reads the desired state when it runs,
 //! so any number of wake-ups may be folded into one run.
@@ -35,6 +37,6 @@ pub use backoff::Backoff;
 pub use driver::{Config, Reconciler};
 pub use handle::Handle;
 pub use metrics::{QueueMetrics, WorkqueueMetrics};
-pub use operation::{Attempt, Operation, Outcome};
+pub use operation::{Attempt, Operation, Outcome, note_error};
 pub use queue::{KeyState, Phase};
 pub use turns::{Turn, Turns};

@@ -1,5 +1,7 @@
 //! What a controller supplies: the work to do for one key.
 
+use std::cell::RefCell;
+use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
@@ -36,4 +38,31 @@ pub enum Outcome {
     Retry,
     /// The key failed and knows how long to wait; the steps of the back-off are not used up.
     RetryAfter(Duration),
+}
+
+/// Characters of an error that are kept.
+const LONGEST_ERROR: usize = 512;
+
+tokio::task_local! {
+    static ERROR: RefCell<Option<Box<str>>>;
+}
+
+/// Notes why the run that calls this fails, for the log line about keys that stay pending. The last note of a run counts.
+/// Does nothing outside of a run, and in tasks that a run starts.
+pub fn note_error(error: impl Display) {
+    let text: String = error.to_string().chars().take(LONGEST_ERROR).collect();
+    // Fails outside of a run only.
+    let _ = ERROR.try_with(|slot| *slot.borrow_mut() = Some(text.into()));
+}
+
+/// How a run ended, and the error that it noted.
+pub(crate) type Noted = (Outcome, Option<Box<str>>);
+
+/// Runs an operation, and gives its outcome with the error that it noted.
+pub(crate) async fn noting<F: Future<Output = Outcome>>(run: F) -> Noted {
+    let run = async {
+        let outcome = run.await;
+        (outcome, ERROR.with(RefCell::take))
+    };
+    ERROR.scope(RefCell::default(), run).await
 }

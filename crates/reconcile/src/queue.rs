@@ -59,6 +59,21 @@ pub(crate) struct Tally {
 /// No wait is longer than this: nobody sees the difference, and every clock can count so far.
 pub(crate) const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// A key that is not done for so long is named in the log.
+pub(crate) const LONG_PENDING: Duration = Duration::from_mins(5);
+/// Between two looks for such keys, so that many keys cost few looks.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
+
+/// A key that is not done for long.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LongPending<K> {
+    pub(crate) key: K,
+    pub(crate) age: Duration,
+    pub(crate) failures: u32,
+    /// Why the last run failed, if the operation said so.
+    pub(crate) error: Option<Box<str>>,
+}
+
 /// The keys of one reconciler.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
@@ -72,6 +87,8 @@ pub(crate) struct Queue<K> {
     /// The last ticket given out, for a place in a queue or a generation.
     tickets: u64,
     tally: Tally,
+    /// When to look for keys that are pending for long; `None` when all that are pending were named.
+    look_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -83,6 +100,21 @@ struct Entry {
     /// Steps of the back-off that are used up.
     steps: u32,
     place: Place,
+    /// Whether the log has named it as pending for long.
+    named: bool,
+    /// Why the last run failed, if the operation said so.
+    error: Option<Box<str>>,
+}
+
+impl Entry {
+    /// There is something else to do for the key now.
+    fn begin_again(&mut self, now: Instant) {
+        self.since = now;
+        self.failures = 0;
+        self.steps = 0;
+        self.named = false;
+        self.error = None;
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +149,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             closed: false,
             tickets: 0,
             tally: Tally::default(),
+            look_at: None,
         }
     }
 
@@ -144,10 +177,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             self.enter(key, now);
             return false;
         };
-        entry.since = now;
+        entry.begin_again(now);
         entry.generation = generation;
-        entry.failures = 0;
-        entry.steps = 0;
+        self.look_at.get_or_insert(now + LONG_PENDING);
         match entry.place {
             Place::Ready(..) => false,
             Place::Running(_) => {
@@ -219,9 +251,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             }
             (Next::Afresh, _) => return self.line_up(key, now),
             (Next::Again, Outcome::Done) => {
-                entry.since = now;
-                entry.failures = 0;
-                entry.steps = 0;
+                entry.begin_again(now);
+                self.look_at.get_or_insert(now + LONG_PENDING);
                 return self.line_up(key, now);
             }
             (_, Outcome::Retry) => {
@@ -262,6 +293,39 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.entries.values().map(|entry| entry.since).min()
     }
 
+    /// Notes why the last run of a key failed. A key that is done is not remembered.
+    pub(crate) fn note_error(&mut self, key: &K, error: Option<Box<str>>) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.error = error;
+        }
+    }
+
+    /// When [`Queue::long_pending`] has to be asked next. Never while no key is pending.
+    pub(crate) fn look_at(&self) -> Option<Instant> {
+        self.look_at.filter(|_| !self.entries.is_empty())
+    }
+
+    /// Keys that are not done for long, each once.
+    pub(crate) fn long_pending(&mut self, now: Instant) -> Vec<LongPending<K>> {
+        if self.look_at.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        let mut next: Option<Instant> = None;
+        for (key, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.named) {
+            let age = now.saturating_duration_since(entry.since);
+            if age < LONG_PENDING {
+                next = Some(next.map_or(entry.since, |next| next.min(entry.since)));
+                continue;
+            }
+            entry.named = true;
+            let (failures, error) = (entry.failures, entry.error.clone());
+            found.push(LongPending { key: key.clone(), age, failures, error });
+        }
+        self.look_at = next.map(|since| (since + LONG_PENDING).max(now + BETWEEN_LOOKS));
+        found
+    }
+
     /// How many keys are in line.
     pub(crate) fn depth(&self) -> usize {
         self.ready.len()
@@ -287,8 +351,17 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     fn enter(&mut self, key: K, now: Instant) {
         let generation = self.ticket();
         let place = Place::Ready(0, now);
-        let entry = Entry { since: now, generation, failures: 0, steps: 0, place };
+        let entry = Entry {
+            since: now,
+            generation,
+            failures: 0,
+            steps: 0,
+            place,
+            named: false,
+            error: None,
+        };
         self.entries.insert(key.clone(), entry);
+        self.look_at.get_or_insert(now + LONG_PENDING);
         self.line_up(key, now);
     }
 

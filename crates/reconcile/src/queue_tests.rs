@@ -244,3 +244,38 @@ fn what_happens_is_counted_and_timed() {
     assert_eq!(queue.start(at(60_000)).map(|run| run.key), Some("a"));
     assert_eq!(queue.take_tally(), Tally { adds: 1, retries: 0 });
 }
+
+#[test]
+fn a_key_that_is_pending_for_long_is_named_once() {
+    let base = Instant::now();
+    let at = |secs| base + Duration::from_secs(secs);
+    let mut queue = Queue::new(1, BACKOFF);
+    assert_eq!(queue.look_at(), None);
+    for (key, secs) in [("a", 0), ("b", 1), ("c", 200)] {
+        queue.wake(key, at(secs));
+    }
+    assert_eq!(queue.look_at(), Some(at(300)));
+    assert_eq!(queue.start(at(200)).map(|run| run.key), Some("a"));
+    queue.finish("a", Outcome::Retry, at(201));
+    queue.note_error(&"a", Some("refused".into()));
+    assert!(queue.long_pending(at(299)).is_empty());
+    let named = |queue: &mut Queue<&'static str>, secs| {
+        let found = queue.long_pending(at(secs)).into_iter();
+        found.map(|it| (it.key, it.age.as_secs(), it.failures, it.error)).collect::<Vec<_>>()
+    };
+    assert_eq!(named(&mut queue, 300), [("a", 300, 1, Some("refused".into()))]);
+    // Looks are some time apart.
+    assert_eq!(queue.look_at(), Some(at(310)));
+    assert_eq!(named(&mut queue, 310), [("b", 309, 0, None)]);
+    assert_eq!(queue.look_at(), Some(at(500)));
+    queue.forget(&"c");
+    assert_eq!(named(&mut queue, 500), []);
+    assert_eq!(queue.look_at(), None, "all that are pending were named");
+    // Another question is another age.
+    queue.renew("a", at(600));
+    assert_eq!(queue.look_at(), Some(at(900)));
+    for key in ["a", "b"] {
+        queue.forget(&key);
+    }
+    assert_eq!(queue.look_at(), None, "nothing is pending");
+}

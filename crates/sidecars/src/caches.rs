@@ -236,6 +236,17 @@ impl Caches {
         self.want(&[kind]);
     }
 
+    /// Whether a kind is watched.
+    pub(crate) fn is_wanted(&self, kind: Watched) -> bool {
+        self.wanted.borrow().contains(&kind)
+    }
+
+    /// Waits until a kind is watched.
+    pub(crate) async fn wanted(&self, kind: Watched) {
+        // The sender is held by `self`.
+        let _ = self.wanted.subscribe().wait_for(|wanted| wanted.contains(&kind)).await;
+    }
+
     /// Has everything listed again, unless what there is was asked for within the time that counts as `new`. Whoever begins to
     /// lead has to know what the leader before has done.
     pub fn renew(&self, new: Duration) {

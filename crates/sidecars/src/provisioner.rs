@@ -10,7 +10,7 @@
 //! - `claim`: the operation for one claim. `plan` looks up what its call needs, `make` calls the driver, `outcome` writes
 //!   down what came of it, and `ledger` is what is remembered until the next attempt.
 //! - `unsettled`: the mark on a claim whose CreateVolume had no final answer, which outlasts this process; `note` is what it
-//!   says.
+//!   says. `standby` removes the mark of bound claims while another process leads.
 //! - `volume`: the operation for one PersistentVolume.
 //! - `protection`: sources of volumes do not go while they are used; `sweep` finds those that were held too long.
 //! - `capacity`: what the driver can still make, for the scheduler.
@@ -38,6 +38,7 @@ mod reasons;
 mod request;
 mod secrets;
 mod source;
+mod standby;
 mod state;
 mod sweep;
 mod topology;
@@ -78,9 +79,14 @@ pub use self::{
     metrics::ProvisionerMetrics,
     name::VolumeNames,
     options::ProvisionerOptions,
+    standby::StandbyProvisioner,
     topology::TopologyOptions,
 };
-pub(crate) use self::{note::Note, unsettled::remove_mark};
+pub(crate) use self::{
+    decide::{is_volume_of, selected_node},
+    note::Note,
+    unsettled::remove_mark,
+};
 use crate::{Caches, caches::Watched};
 
 /// Between two questions to a driver that does not say what it can do.

@@ -11,7 +11,7 @@ use wharf_cluster::{
 };
 use wharf_facts::{annotation, finalizer, validation::is_subdomain};
 
-use crate::provisioner::{Note, remove_mark};
+use crate::provisioner::{Note, is_volume_of, remove_mark, selected_node};
 
 /// A claim with the mark.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct UnsettledClaim {
     pub driver: String,
     /// The name that the volume was asked for under.
     pub volume: String,
+    /// The node that it was asked for, whose driver may have it where each node has its own.
+    pub node: Option<String>,
     /// The StorageClass that it was asked for with.
     pub class: String,
     /// The parameters that the driver was told.
@@ -100,15 +102,18 @@ async fn describe(
     let volume = volume_name(&claim);
     let volumes: Objects<PersistentVolume> = Objects::new(client.clone(), Store::new(|_| false));
     let of = Meta { name: volume.clone(), ..Meta::default() };
+    let driver = driver_of(&claim).to_owned();
+    // The name comes from the note, which anybody may have written.
     let known = match volumes.get(&of).await {
-        Ok(_) => true,
+        Ok(found) => is_volume_of(&found, &claim, &driver),
         Err(ApiFailure::NotFound { .. }) => claim.spec.volume_name.as_ref() == Some(&volume),
         Err(failure) => return Err(failure),
     };
-    let Note { class, parameters, secret, .. } = Note::on(&claim).unwrap_or_default();
-    let driver = driver_of(&claim).to_owned();
+    let note = Note::on(&claim).unwrap_or_default();
+    let node = note.node().or(selected_node(&claim)).map(str::to_owned);
+    let Note { class, parameters, secret, .. } = note;
     let metadata = claim.metadata;
-    Ok(UnsettledClaim { metadata, driver, volume, class, parameters, secret, known })
+    Ok(UnsettledClaim { metadata, driver, volume, node, class, parameters, secret, known })
 }
 
 fn driver_of(claim: &PersistentVolumeClaim) -> &str {

@@ -12,6 +12,7 @@
 //! - [`koord`]: koordinator's runtime proxy and hook server
 //! - [`hook_server`]: a hook server that records what it is asked, and answers by script
 //! - [`runtime`]: a container runtime that records what it gets, byte for byte
+//! - [`relay`]: a way to the API server that can be cut
 //! - [`rig`]: a cluster with wharf deployed on its node
 //! - [`sanity`]: csi-sanity, run against a driver
 //! - [`skip`]: tests that could not run here, counted as such
@@ -28,6 +29,7 @@ pub mod koord;
 pub mod peers;
 pub mod plugin;
 pub mod process;
+pub mod relay;
 pub mod rig;
 pub mod runtime;
 pub mod sanity;

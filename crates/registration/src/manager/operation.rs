@@ -11,7 +11,7 @@ use tokio::{
 use tonic::{Code, Status};
 use tracing::{info, warn};
 use wharf_proto::pluginregistration::PluginInfo;
-use wharf_reconcile::{Attempt, Operation, Outcome};
+use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
     Conversation, Dial, Handlers, ManagerMetrics, Plugin, Refusal,
@@ -181,6 +181,7 @@ impl Operator {
             Ok(None) => Outcome::Done,
             Err(error) => {
                 let error = readable(&error);
+                note_error(&error);
                 warn!(socket = %socket.display(), err = %error, "plugin not registered, will be tried again");
                 self.metrics.failed();
                 self.world.failed(socket, &error);

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use wharf_cluster::{ApiFailure, Key, Part, Patch, PersistentVolume, VolumeAttachment};
 use wharf_proto::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
-use wharf_reconcile::{Attempt, Operation, Outcome};
+use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
     Shared,
@@ -65,6 +65,7 @@ impl Shared {
         match self.perform(step, attachment, abilities, turn, superseded).await {
             Ok(()) => Outcome::Done,
             Err(failure) => {
+                note_error(&failure);
                 self.tell(step, attachment, &failure).await;
                 Outcome::Retry
             }

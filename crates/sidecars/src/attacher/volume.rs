@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{ApiFailure, Key, Part, Patch, PersistentVolume, VolumeAttachment};
-use wharf_reconcile::{Attempt, Operation, Outcome};
+use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{Shared, decide::releases};
 
@@ -33,6 +33,7 @@ impl Shared {
         match self.volumes.edit(&volume, Part::Main, plan).await {
             Ok(_) | Err(ApiFailure::NotFound { .. }) => Outcome::Done,
             Err(error) => {
+                note_error(&error);
                 tracing::warn!(
                     volume = &**key,
                     %error,

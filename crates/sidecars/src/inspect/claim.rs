@@ -52,8 +52,8 @@ fn unsettled(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
     let volume = unsettled::volume_name(claim);
     if world.volume(&volume).is_some() || claim.spec.volume_name.as_deref() == Some(&*volume) {
         let what = format!(
-            "its finalizer {} has to be removed: PersistentVolume {volume} is there. wharf's provisioner does it once it \
-             leads; with another provisioner run wharf sidecars settle",
+            "its finalizer {} has to be removed: PersistentVolume {volume} is there. wharf's provisioner does it, of a bound \
+             claim also while it stands by; without it run wharf sidecars settle",
             finalizer::UNSETTLED_VOLUME
         );
         return Wait::new("provisioner", what);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{EventType, Key, Kind, PersistentVolumeClaim};
-use wharf_reconcile::{Attempt, Operation, Outcome};
+use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
     Shared,
-    decide::{Asked, ClaimNeed, MarkNeed, claim_need, is_marked, mark_need},
+    decide::{Asked, ClaimNeed, MarkNeed, claim_need, is_bound_to, is_marked, mark_need},
     failure::Refusal,
     ledger::{Begun, Stage},
     note::Note,
@@ -52,6 +52,14 @@ impl Shared {
             && let Some(outcome) = self.serve_marked(claim).await
         {
             return outcome;
+        }
+        // A standby may have removed the mark of a claim that is bound to this volume, before the volume is in the cache.
+        let name = self.options.names.of(&key.uid);
+        let is_bound_to_it =
+            |it: &Arc<PersistentVolumeClaim>| name.is_ok_and(|name| is_bound_to(it, &name));
+        if is_begun && known.as_ref().is_some_and(is_bound_to_it) {
+            self.ledger.forget(&key.uid);
+            return Outcome::Done;
         }
         // One that was bound elsewhere meanwhile has done with this volume as one that is gone has: once the volume is
         // known to the API, it is released and deleted.
@@ -132,7 +140,10 @@ impl Shared {
                 None
             }
             MarkNeed::Nothing => Some(Outcome::Done),
-            MarkNeed::Wait => Some(Outcome::Retry),
+            MarkNeed::Wait => {
+                note_error("the provisioner of another node has to settle the volume first");
+                Some(Outcome::Retry)
+            }
             MarkNeed::Removal => {
                 self.ledger.forget(&claim.metadata.uid);
                 Some(self.unmark(claim).await)
@@ -151,6 +162,7 @@ impl Shared {
     }
 
     fn refuse(&self, claim: &Arc<PersistentVolumeClaim>, refusal: &Refusal) -> Outcome {
+        note_error(refusal);
         self.options.metrics.provisioned(claim, None);
         tracing::warn!(claim = claim.title(), error = %refusal, "no volume is made for the claim");
         match refusal {

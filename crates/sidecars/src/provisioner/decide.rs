@@ -73,6 +73,21 @@ pub(super) fn mark_need(
     }
 }
 
+/// Whether a marked claim is bound to the volume that the driver was asked for under this name.
+pub(super) fn is_bound_to(claim: &PersistentVolumeClaim, name: &str) -> bool {
+    claim.spec.volume_name.as_deref() == Some(name)
+}
+
+/// Whether a PersistentVolume is of this driver and belongs to this claim.
+pub(crate) fn is_volume_of(
+    volume: &PersistentVolume,
+    claim: &PersistentVolumeClaim,
+    driver: &str,
+) -> bool {
+    let owner = volume.spec.claim_ref.as_ref();
+    volume.is_of(driver) && owner.is_some_and(|it| it.uid == claim.metadata.uid)
+}
+
 /// What a claim needs. `node` tells that only claims of this node are served.
 pub(super) fn claim_need(
     claim: &PersistentVolumeClaim,
@@ -100,7 +115,7 @@ pub(super) fn claim_need(
 }
 
 /// The node that the scheduler picked.
-pub(super) fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
+pub(crate) fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.metadata.annotations.get(annotation::SELECTED_NODE).filter(|node| !node.is_empty())
 }
 

@@ -191,3 +191,18 @@ fn a_mark_of_our_own_is_no_other_question() {
     assert_eq!(reaction(Some(&bound), Some(&late), DRIVER), Reaction::Renew);
     assert_eq!(reaction(None, Some(&late), DRIVER), Reaction::Renew);
 }
+
+#[test]
+fn a_volume_belongs_to_a_claim_by_driver_and_uid() {
+    let mut claim = claim(&json!({}), "pvc-1");
+    claim.metadata.uid = "1".to_owned();
+    let volume = |driver: &str, uid: &str| -> PersistentVolume {
+        let spec = json!({ "csi": { "driver": driver }, "claimRef": { "uid": uid } });
+        serde_json::from_value(json!({ "spec": spec })).unwrap()
+    };
+    assert!(is_volume_of(&volume(DRIVER, "1"), &claim, DRIVER));
+    assert!(!is_volume_of(&volume("other", "1"), &claim, DRIVER));
+    assert!(!is_volume_of(&volume(DRIVER, "2"), &claim, DRIVER));
+    assert!(!is_volume_of(&PersistentVolume::default(), &claim, DRIVER));
+    assert!(is_bound_to(&claim, "pvc-1") && !is_bound_to(&claim, "pvc-2"));
+}

@@ -64,6 +64,11 @@ impl Note {
         serde_json::from_str(claim.metadata.annotations.get(annotation::UNSETTLED_VOLUME)?).ok()
     }
 
+    /// The node that the volume was asked for.
+    pub(crate) fn node(&self) -> Option<&str> {
+        self.topology.node.as_deref()
+    }
+
     /// As it is written to the claim. Places of a large cluster are left out: those that there are then will do.
     pub(super) fn text(&self) -> String {
         let text = |note: &Self| serde_json::to_string(note).expect("texts and maps of texts");

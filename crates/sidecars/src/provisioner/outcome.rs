@@ -9,7 +9,7 @@ use wharf_cluster::{
     ApiFailure, EventType, Kind, NodeAffinity, PersistentVolumeClaim, StorageClass,
 };
 use wharf_facts::annotation::SELECTED_NODE;
-use wharf_reconcile::Outcome;
+use wharf_reconcile::{Outcome, note_error};
 
 use super::{
     Shared,
@@ -33,6 +33,7 @@ impl Shared {
             // One of this name stands for the same volume.
             Ok(_) | Err(ApiFailure::Conflict { .. }) => {}
             Err(error) => {
+                note_error(&error);
                 tracing::warn!(
                     claim = claim.title(),
                     volume = name,
@@ -64,6 +65,7 @@ impl Shared {
         class: &StorageClass,
         failure: &Failure,
     ) -> Outcome {
+        note_error(failure);
         let uid = &claim.metadata.uid;
         let movable = selected_node(claim).is_some() && self.has_places().await;
         let state = failure.state(movable);
@@ -143,6 +145,7 @@ impl Shared {
                 Outcome::Done
             }
             Err(error) => {
+                note_error(&error);
                 tracing::warn!(claim = claim.title(), %error, "the scheduler could not be told to pick another node");
                 Outcome::Retry
             }

@@ -14,7 +14,7 @@ use wharf_facts::{
     annotation::STORAGE_PROVISIONER,
     finalizer::{CLONING_PROTECTION, SNAPSHOT_RESTORE_PROTECTION},
 };
-use wharf_reconcile::{Attempt, Operation, Outcome};
+use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
     Shared,
@@ -156,6 +156,7 @@ impl Shared {
         match self.claims.update(&claim.metadata, release).await {
             Ok(_) | Err(ApiFailure::NotFound { .. }) => Outcome::Done,
             Err(error) => {
+                note_error(&error);
                 tracing::warn!(claim = claim.title(), %error, "the claim was cloned, and could not be let go yet");
                 Outcome::Retry
             }
@@ -197,6 +198,7 @@ impl Shared {
                 Outcome::Done
             }
             Err(error) => {
+                note_error(&error);
                 tracing::warn!(snapshot = of.key(), %error, "the snapshot could not be let go yet");
                 Outcome::Retry
             }

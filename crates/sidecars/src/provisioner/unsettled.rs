@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use wharf_cluster::{ApiFailure, EventType, Kind, PersistentVolume, PersistentVolumeClaim};
 use wharf_facts::{annotation, finalizer::UNSETTLED_VOLUME};
 use wharf_proto::csi::DeleteVolumeRequest;
-use wharf_reconcile::Outcome;
+use wharf_reconcile::{Outcome, note_error};
 
 use super::{
     Shared,
@@ -73,6 +73,7 @@ impl Shared {
         match self.claims.update(&claim.metadata, unmark).await {
             Ok(_) | Err(ApiFailure::NotFound { .. }) => Outcome::Done,
             Err(error) => {
+                note_error(&error);
                 tracing::warn!(claim = claim.title(), %error, "failed to remove mark, retrying");
                 Outcome::Retry
             }
@@ -115,6 +116,7 @@ impl Shared {
                 }
             }
             Err(failure) => {
+                note_error(&failure);
                 tracing::warn!(claim = claim.title(), error = %failure, "failed to settle volume of claim, retrying");
                 let message = format!("The driver may still have a volume for it: {failure}");
                 self.events.tell(&**claim, EventType::Warning, "ProvisioningFailed", message);
@@ -139,10 +141,11 @@ impl Shared {
             return Err(Failure::Mismatch { mismatch: Mismatch::Nameless, name, cleanup: None });
         }
         let volumes = self.volumes.store();
-        // Whatever a driver gives under this name, a volume that the API knows is not deleted here.
-        if self.is_known(claim)
-            || volumes.is_indexed(PersistentVolume::BY_HANDLE, &volume.volume_id)
-        {
+        // Whatever a driver gives under this name, a volume that the API knows is not deleted here. The cache may have
+        // volumes of other drivers, which may have the same handles.
+        let same = volumes.indexed(PersistentVolume::BY_HANDLE, &volume.volume_id);
+        let is_own = |same: &Arc<PersistentVolume>| same.is_of(&self.options.driver);
+        if self.is_known(claim) || same.iter().any(is_own) {
             return Ok(None);
         }
         let secrets = plan.call.secrets.clone();

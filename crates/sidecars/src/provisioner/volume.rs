@@ -11,7 +11,7 @@ use wharf_cluster::{
 };
 use wharf_facts::{annotation, finalizer};
 use wharf_proto::csi::DeleteVolumeRequest;
-use wharf_reconcile::{Attempt, Operation, Outcome};
+use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
     Shared,
@@ -50,6 +50,7 @@ impl Shared {
         match written {
             Ok(_) | Err(ApiFailure::NotFound { .. }) => Outcome::Done,
             Err(error) => {
+                note_error(&error);
                 tracing::warn!(volume = &**key, ?need, %error, "the finalizer of the PersistentVolume could not be written");
                 Outcome::Retry
             }
@@ -103,6 +104,7 @@ impl Shared {
                 Outcome::Done
             }
             Err(failure) => {
+                note_error(&failure);
                 self.options.metrics.deleted(volume, None);
                 tracing::warn!(volume = name, error = %failure, "the volume could not be deleted and is tried again");
                 if !matches!(failure, Failure::DeleteObject(_)) {

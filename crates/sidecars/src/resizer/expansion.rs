@@ -16,7 +16,7 @@ use wharf_cluster::{
 use wharf_csi::ErrorClass;
 use wharf_facts::annotation;
 use wharf_proto::csi::{CapacityRange, ControllerExpandVolumeRequest};
-use wharf_reconcile::{Attempt, Operation, Outcome, Reconciler};
+use wharf_reconcile::{Attempt, Operation, Outcome, Reconciler, note_error};
 
 use self::{
     failure::{Failure, Refusal},
@@ -114,12 +114,14 @@ impl Shared {
                 Err(Failure::Begin { source: ApiFailure::Conflict { .. }, .. }) => {
                     // What was decided may be wrong by now.
                     if let Err(error) = self.claims.get(&claim.metadata).await {
+                        note_error(&error);
                         tracing::warn!(claim = &**key, %error, "claim could not be read");
                         return Outcome::Retry;
                     }
                 }
                 Err(failure) if failure.is_gone() => return Outcome::Done,
                 Err(failure) => {
+                    note_error(&failure);
                     tracing::warn!(claim = &**key, volume = volume.metadata.name, error = %failure, "volume did not grow, and is tried again");
                     if failure.is_told() {
                         let text = failure.to_string();

@@ -18,7 +18,7 @@ use wharf_cluster::{
 use wharf_csi::{ErrorClass, class};
 use wharf_facts::{annotation, context};
 use wharf_proto::csi::ControllerModifyVolumeRequest;
-use wharf_reconcile::{Attempt, Operation, Outcome, Reconciler};
+use wharf_reconcile::{Attempt, Operation, Outcome, Reconciler, note_error};
 
 use self::{
     decide::{Step, is_same_wish, next},
@@ -87,6 +87,7 @@ impl Shared {
                 Err(Failure::Mark { source: ApiFailure::Conflict { .. }, .. }) => {
                     // What was decided may be wrong by now.
                     if let Err(error) = self.claims.get(&claim.metadata).await {
+                        note_error(&error);
                         tracing::warn!(claim = &**key, %error, "claim could not be read");
                         return Outcome::Retry;
                     }
@@ -95,6 +96,7 @@ impl Shared {
                     return Outcome::Done;
                 }
                 Err(failure) => {
+                    note_error(&failure);
                     tracing::warn!(claim = &**key, volume = volume.metadata.name, error = %failure, "volume was not modified, and is tried again");
                     if failure.is_told() {
                         let text = failure.to_string();

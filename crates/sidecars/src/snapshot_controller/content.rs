@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{ApiFailure, EventType, Key, Part};
-use wharf_reconcile::{Attempt, Operation, Outcome};
+use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{Shared, document};
 
@@ -35,6 +35,7 @@ impl Shared {
         match self.contents.edit(&content, Part::Main, document::protect).await {
             Ok(_) | Err(ApiFailure::NotFound { .. }) => Outcome::Done,
             Err(error) => {
+                note_error(&error);
                 tracing::warn!(
                     content = &**key,
                     %error,

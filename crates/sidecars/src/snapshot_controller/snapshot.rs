@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{EventType, Key, Part, VolumeSnapshot, VolumeSnapshotContent};
-use wharf_reconcile::{Attempt, Operation, Outcome};
+use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
     Shared,
@@ -37,6 +37,7 @@ impl Shared {
         let released = self.release_claim(&snapshot, false).await;
         let released = released.map_err(Failure::ReleaseClaim);
         if let Err(failure) = &released {
+            note_error(failure);
             self.tell(&snapshot, failure).await;
         }
         let done = match snapshot.metadata.deleting {
@@ -47,6 +48,7 @@ impl Shared {
             Ok(()) if released.is_err() => Outcome::Retry,
             Ok(()) => Outcome::Done,
             Err(failure) => {
+                note_error(&failure);
                 self.tell(&snapshot, &failure).await;
                 if failure.may_pass() { Outcome::Retry } else { Outcome::Done }
             }

@@ -8,7 +8,7 @@ use tonic::Status;
 use wharf_cluster::{ApiFailure, EventType, Key, Part, VolumeSnapshotContent};
 use wharf_csi::ErrorClass;
 use wharf_proto::csi::controller_service_capability::rpc;
-use wharf_reconcile::{Attempt, Operation, Outcome};
+use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
     Shared,
@@ -54,6 +54,7 @@ impl Shared {
             Ok(Progress::Finished) => Outcome::Done,
             Ok(Progress::UnderWay) => Outcome::Retry,
             Err(failure) => {
+                note_error(&failure);
                 self.tell(step, &content, &failure).await;
                 Outcome::Retry
             }

@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use kube::Client;
@@ -23,6 +23,12 @@ pub(super) trait Controller<For = Connected>: Send + Sync {
         stop: CancellationToken,
     ) -> anyhow::Result<()>;
 
+    /// Its work while another replica leads, which ends when it is told to stop; `None` if there is none. The driver need
+    /// not be there.
+    fn stand_by(&self, _: Cluster, _: For, _: CancellationToken) -> Option<StandbyWork> {
+        None
+    }
+
     /// Which objects it has to see.
     fn scope(&self) -> Scope {
         Scope::Driver
@@ -38,6 +44,9 @@ pub(super) trait Controller<For = Connected>: Send + Sync {
         Vec::new()
     }
 }
+
+/// Work of a replica that does not lead.
+pub(super) type StandbyWork = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The cluster as a controller sees it. The caches are those of the process, and filled for as long as it works.
 #[derive(Clone)]
@@ -207,6 +216,15 @@ impl Controller for Timed {
     ) -> anyhow::Result<()> {
         driver.driver = driver.driver.with_timeout(self.timeout);
         self.controller.run(cluster, driver, stop).await
+    }
+
+    fn stand_by(
+        &self,
+        cluster: Cluster,
+        driver: Connected,
+        stop: CancellationToken,
+    ) -> Option<StandbyWork> {
+        self.controller.stand_by(cluster, driver, stop)
     }
 
     fn scope(&self) -> Scope {

@@ -13,6 +13,7 @@ mod eyes;
 mod flags;
 mod groups;
 mod joint;
+mod leading;
 mod node;
 mod provisioner;
 mod resizer;

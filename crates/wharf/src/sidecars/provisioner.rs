@@ -13,7 +13,8 @@ use wharf_facts::lease;
 use wharf_sidecars::{
     not_served::Gap,
     provisioner::{
-        Provisioner, ProvisionerMetrics, ProvisionerOptions, TopologyOptions, VolumeNames,
+        Provisioner, ProvisionerMetrics, ProvisionerOptions, StandbyProvisioner, TopologyOptions,
+        VolumeNames,
     },
 };
 
@@ -22,7 +23,7 @@ use self::{
     node::NodeFlags,
 };
 use super::{
-    controller::{Cluster, Controller, MakeController},
+    controller::{Cluster, Controller, MakeController, StandbyWork},
     driver::{Connected, DriverSource},
     flags::{
         Common, CommonFlags, DriverFlags, MasterFlag, RELEASE_ON_EXIT, Retired, RetryFlags, retire,
@@ -262,5 +263,19 @@ impl Controller for Volumes {
             Some(_) => vec![Gap::InTreeVolumes, Gap::ImmediateClaims],
             None => vec![Gap::InTreeVolumes],
         }
+    }
+
+    fn stand_by(
+        &self,
+        Cluster { client, caches, .. }: Cluster,
+        driver: Connected,
+        stop: CancellationToken,
+    ) -> Option<StandbyWork> {
+        // A claim of another node is left to the provisioner there.
+        if self.options.node.is_some() {
+            return None;
+        }
+        let options = ProvisionerOptions { driver: driver.name, ..self.options.clone() };
+        Some(Box::pin(StandbyProvisioner::new(options, client, caches).run(stop)))
     }
 }

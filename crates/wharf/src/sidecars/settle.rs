@@ -81,6 +81,9 @@ fn description(claim: &UnsettledClaim) -> String {
         return text;
     }
     line(format!("driver {driver} may have volume {volume}, and no PersistentVolume tells of it"));
+    if let Some(node) = &claim.node {
+        line(format!("asked for on node {}", plain(node)));
+    }
     if !claim.class.is_empty() {
         line(format!("asked for with StorageClass {}", plain(&claim.class)));
     }
@@ -132,6 +135,7 @@ mod tests {
             },
             driver: "d.example.com".to_owned(),
             volume: "pvc-1".to_owned(),
+            node: Some("n1".to_owned()),
             class: "gold".to_owned(),
             parameters: BTreeMap::from([("tier".to_owned(), "fast\n".to_owned())]),
             secret: Some("vault/login".to_owned()),
@@ -139,6 +143,7 @@ mod tests {
         };
         let expected = "claim n/data, which is being deleted\n  \
             driver d.example.com may have volume pvc-1, and no PersistentVolume tells of it\n  \
+            asked for on node n1\n  \
             asked for with StorageClass gold\n  \
             parameters tier=fast\\n\n  \
             secret vault/login\n";

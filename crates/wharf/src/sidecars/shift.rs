@@ -17,6 +17,7 @@ use super::{
     controller::{Cluster, Controller, Scope, Served, Source},
     election::ElectionPlan,
     eyes::Eyes,
+    leading::Leading,
     shell::Lease,
 };
 
@@ -137,6 +138,23 @@ impl<For: Served> Post<For> {
         let Some(candidacy) = &self.candidacy else {
             return self.supervise(caches, found, stop.clone(), alone).await;
         };
+        let leading = Leading::default();
+        tokio::select! {
+            outcome = self.stand(candidacy, caches, found, stop, alone, &leading) => outcome,
+            never = self.stand_by(candidacy, caches, found, stop, &leading) => never,
+        }
+    }
+
+    /// Stands for election, and works whenever it leads.
+    async fn stand(
+        &self,
+        candidacy: &Candidacy<For>,
+        caches: &Caches,
+        found: &For,
+        stop: &CancellationToken,
+        alone: bool,
+        leading: &Leading,
+    ) -> anyhow::Result<()> {
         let election = candidacy.election(found);
         let patience = candidacy.plan.lease_duration();
         let needs_driver = self.controller.needs_driver();
@@ -148,6 +166,7 @@ impl<For: Served> Post<For> {
                 return Ok(());
             }
             let work = |Term { stop, resumed }| async move {
+                let _leading = leading.begin();
                 match (resumed, first) {
                     (true, _) => caches.renew_unless_alive(NEW),
                     (false, true) => caches.renew(NEW),
@@ -167,9 +186,52 @@ impl<For: Served> Post<For> {
                 Ok(Some(None)) => {
                     warn!(absent_for = ?patience, "gave the Lease back: the CSI driver is gone, and another replica may have one");
                 }
-                Err(lost) => error!(err = %lost, "stopped leading"),
+                Err(lost) => error!(error = %lost, "stopped leading"),
             }
             first = false;
+        }
+    }
+
+    /// Does the work of a standby whenever this replica has not led for a lease duration: by then another leads, or none.
+    async fn stand_by(
+        &self,
+        candidacy: &Candidacy<For>,
+        caches: &Caches,
+        found: &For,
+        stop: &CancellationToken,
+        leading: &Leading,
+    ) -> anyhow::Result<()> {
+        while !stop.is_cancelled() {
+            let begin = || {
+                let told = stop.clone();
+                let work =
+                    self.controller.stand_by(self.cluster(caches), found.clone(), told.clone());
+                async move {
+                    match work {
+                        Some(work) => work.await,
+                        None => told.cancelled().await,
+                    }
+                    Ok(())
+                }
+            };
+            let work = async {
+                sleep(candidacy.plan.lease_duration()).await;
+                supervise(self.name, &self.eyes, stop, false, begin).await
+            };
+            tokio::select! {
+                outcome = work => outcome?,
+                () = leading.is(true) => leading.is(false).await,
+            }
+        }
+        // Whoever stands for election says how that ended.
+        std::future::pending().await
+    }
+
+    fn cluster(&self, caches: &Caches) -> Cluster {
+        Cluster {
+            client: self.client.clone(),
+            caches: caches.clone(),
+            permissions: self.eyes.permissions.clone(),
         }
     }
 
@@ -220,13 +282,8 @@ impl<For: Served> Post<For> {
         alone: bool,
     ) -> anyhow::Result<()> {
         let begin = || {
-            let cluster = Cluster {
-                client: self.client.clone(),
-                caches: caches.clone(),
-                permissions: self.eyes.permissions.clone(),
-            };
-            let (controller, found, told) =
-                (Arc::clone(&self.controller), found.clone(), stop.clone());
+            let (cluster, controller) = (self.cluster(caches), Arc::clone(&self.controller));
+            let (found, told) = (found.clone(), stop.clone());
             let guard = Guard::new(
                 self.name,
                 found.driver_name(),

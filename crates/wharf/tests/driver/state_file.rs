@@ -49,7 +49,7 @@ async fn volumes_are_found_by_their_marks_when_a_state_file_was_not_finished() {
     for (what, damage) in UNFINISHED {
         damage(&bench.images().join("state.redb"));
         let driver = bench.start().await;
-        assert_eq!(driver.list().await.unwrap(), [a.id.clone()], "{what}");
+        assert_eq!(driver.list().await.unwrap(), [&*a.id], "{what}");
         driver.bring_up(&a).await.unwrap();
         assert_eq!(checksum_of(&a.file("data"), MIB), checksum(&data), "{what}");
         driver.take_down(&a).await.unwrap();

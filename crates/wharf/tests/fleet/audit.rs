@@ -1,12 +1,13 @@
 //! Who wrote what, as the API server tells it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::role::{EVENTLESS, OLDER, RIGHTLESS};
+use crate::rights::named;
+use crate::role::{EVENTLESS, OLDER, READER, RIGHTLESS};
 use crate::site::Site;
 
 const FORBIDDEN: u16 = 403;
@@ -41,12 +42,28 @@ pub(crate) fn listed(site: &Site, from: Ipv4Addr, since: Timestamp) -> BTreeMap<
 pub(crate) fn assert_allowed(site: &Site) {
     let mut told = told(site, &FORBIDDEN.to_string());
     let lacks = |event: &Value| {
-        [EVENTLESS, OLDER, RIGHTLESS]
+        [EVENTLESS, OLDER, READER, RIGHTLESS]
             .iter()
             .any(|user| event["impersonatedUser"]["username"] == **user)
     };
     told.retain(|it| it["responseStatus"]["code"] == FORBIDDEN && !lacks(it));
     assert!(told.is_empty(), "refused: {told:#?}");
+}
+
+/// What a user has asked for and was not refused: verbs, with what they were done to.
+pub(crate) fn rights(site: &Site, user: &str) -> BTreeSet<(String, String)> {
+    let mut told = told(site, &format!("\"username\":\"{user}\""));
+    told.retain(|it| {
+        it["impersonatedUser"]["username"] == user && it["responseStatus"]["code"] != FORBIDDEN
+    });
+    let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
+    let right = |event: &Value| {
+        let object = &event["objectRef"];
+        let part = object["subresource"].as_str().map(|it| format!("/{it}")).unwrap_or_default();
+        let resource = format!("{}{part}", text(&object["resource"]));
+        (text(&event["verb"]), named(&resource, &text(&object["apiGroup"])))
+    };
+    told.iter().map(right).collect()
 }
 
 /// What the log has in lines with this text.

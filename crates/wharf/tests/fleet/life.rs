@@ -26,11 +26,9 @@ impl<'a> Life<'a> {
 
     /// The same for a pod that the scheduler has put on a node.
     pub(crate) async fn begin_on(site: &'a Site, name: &str, node: &str) -> Self {
-        let pick = |claim: &mut Value| {
-            let annotations = &mut claim["metadata"]["annotations"];
-            annotations["volume.kubernetes.io/selected-node"] = json!(node);
-        };
-        Self::claimed(site, name, pick).await.moved_to(node)
+        let life = Self::ask_on(site, name, node).await;
+        life.bind().await;
+        life
     }
 
     /// Begins, and takes the step that the controller has a part in.
@@ -204,6 +202,15 @@ impl<'a> Life<'a> {
     /// Claims a volume, and does not wait for it.
     pub(crate) async fn ask(site: &'a Site, name: &str) -> Self {
         Self::asked(site, name, |_| {}).await
+    }
+
+    /// The same for a pod that the scheduler has put on a node.
+    pub(crate) async fn ask_on(site: &'a Site, name: &str, node: &str) -> Self {
+        let pick = |claim: &mut Value| {
+            let annotations = &mut claim["metadata"]["annotations"];
+            annotations["volume.kubernetes.io/selected-node"] = json!(node);
+        };
+        Self::asked(site, name, pick).await.moved_to(node)
     }
 
     async fn claimed(site: &'a Site, name: &str, change: impl FnOnce(&mut Value)) -> Self {

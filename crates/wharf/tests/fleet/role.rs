@@ -15,10 +15,12 @@ pub(crate) const RIGHTLESS: &str = "granted-late";
 /// A user with the roles that Go's attacher has, which grant no events.
 pub(crate) const EVENTLESS: &str = "attacher-without-events";
 
+/// A user with the roles of a provisioner that may not write to claims.
+pub(crate) const READER: &str = "reading-provisioner";
+
 /// Grants each controller's user the roles of its file, and the joint user those of all files.
 pub(crate) async fn grant(cluster: &Cluster) {
-    let mut roles = older();
-    roles.extend(eventless());
+    let mut roles = [older(), eventless(), of_reader()].concat();
     for user in CONTROLLERS {
         let subjects = [Subject::User(user), Subject::User(JOINT)];
         roles.extend(deploy::roles(user, "default", &subjects).unwrap());
@@ -28,18 +30,37 @@ pub(crate) async fn grant(cluster: &Cluster) {
 
 /// The roles of a provisioner, without what has been added since.
 fn older() -> Vec<Value> {
-    let mut roles = deploy::roles("provisioner", "default", &[Subject::User(OLDER)]).unwrap();
-    for role in &mut roles {
-        role["metadata"]["name"] = json!(OLDER);
-        if let Some(named) = role.get_mut("roleRef") {
-            named["name"] = json!(OLDER);
-        }
-        let Some(rules) = role.get_mut("rules").and_then(Value::as_array_mut) else { continue };
+    changed(OLDER, |rules| {
         rules.retain(|rule| rule["resources"] != json!(["volumeattributesclasses"]));
         for rule in rules {
             if rule["resources"] == json!(["volumesnapshots"]) {
                 rule["verbs"] = json!(["get", "list"]);
             }
+        }
+    })
+}
+
+/// The roles of a provisioner that may not write to claims.
+fn of_reader() -> Vec<Value> {
+    changed(READER, |rules| {
+        for rule in rules {
+            if rule["resources"] == json!(["persistentvolumeclaims"]) {
+                rule["verbs"] = json!(["get", "list", "watch"]);
+            }
+        }
+    })
+}
+
+/// The roles of a provisioner, with other rules, for a user.
+fn changed(user: &'static str, change: impl Fn(&mut Vec<Value>)) -> Vec<Value> {
+    let mut roles = deploy::roles("provisioner", "default", &[Subject::User(user)]).unwrap();
+    for role in &mut roles {
+        role["metadata"]["name"] = json!(user);
+        if let Some(named) = role.get_mut("roleRef") {
+            named["name"] = json!(user);
+        }
+        if let Some(rules) = role.get_mut("rules").and_then(Value::as_array_mut) {
+            change(rules);
         }
     }
     roles
@@ -70,7 +91,7 @@ fn roles_grant_nothing_by_habit() {
                 let of = |name: &str| rule["resources"].as_array().unwrap().contains(&json!(name));
                 for (resource, unused) in [
                     ("secrets", &["list", "watch", "create", "update", "patch", "delete"][..]),
-                    ("events", &["get", "list", "watch", "delete"]),
+                    ("events", &["get", "list", "watch", "update", "delete"]),
                     ("leases", &["list", "delete", "patch"]),
                     ("volumesnapshots", &["create", "delete"]),
                     ("persistentvolumeclaims", &["create", "delete"]),

@@ -48,7 +48,7 @@ fn password(of: &str) -> String {
 }
 
 /// Secrets, and classes that name them.
-async fn declare(site: &Site) {
+pub(crate) async fn declare(site: &Site) {
     for (of, _) in USES {
         let secret =
             json!({ "metadata": { "name": of }, "stringData": { PASSWORD: password(of) } });

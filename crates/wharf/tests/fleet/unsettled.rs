@@ -5,31 +5,31 @@ use std::process::Command;
 
 use serde_json::Value;
 use wharf_testkit::process;
+use wharf_testkit::relay::Relay;
 
 use crate::api::PATIENCE;
 use crate::audit;
 use crate::life::{Life, VOLUMES};
 use crate::program::{Kind, Make, Program};
-use crate::relay::Relay;
 use crate::sidecar::{Order, Sidecar};
 use crate::site::Site;
 
 /// The finalizer.
-const MARK: &str = "wharf.dev/unsettled-volume";
+pub(crate) const MARK: &str = "wharf.dev/unsettled-volume";
 /// Calls end soon.
-const TIMEOUT: &[&str] = &["--timeout=1s"];
-const PROVISIONER: Program = Program::One(Kind::Provisioner, Make::Ours);
+pub(crate) const TIMEOUT: &[&str] = &["--timeout=1s"];
+pub(crate) const PROVISIONER: Program = Program::One(Kind::Provisioner, Make::Ours);
 
-fn is_marked(claim: &Value) -> bool {
+pub(crate) fn is_marked(claim: &Value) -> bool {
     let finalizers = claim["metadata"]["finalizers"].as_array();
     finalizers.is_some_and(|finalizers| finalizers.iter().any(|it| it == MARK))
 }
 
-fn start(site: &Site, host: Option<&str>) -> Sidecar {
+pub(crate) fn start(site: &Site, host: Option<&str>) -> Sidecar {
     Order { more: TIMEOUT, ..site.order(PROVISIONER, host) }.start().unwrap()
 }
 
-async fn marked(site: &Site, life: &Life<'_>) {
+pub(crate) async fn marked(site: &Site, life: &Life<'_>) {
     site.api.wait(&life.claim(), is_marked).await;
 }
 
@@ -65,7 +65,7 @@ async fn a_leader_that_is_killed_leaves_no_volume_of_a_deleted_claim() {
 async fn a_leader_that_loses_its_lease_leaves_no_volume_of_a_deleted_claim() {
     let Some(site) = Site::new("unsettled-lost").await else { return };
     site.ledger.hold("CreateVolume");
-    let relay = Relay::open(site.cluster.server(), Ipv4Addr::LOCALHOST).await;
+    let relay = Relay::open(site.cluster.server(), Ipv4Addr::LOCALHOST).await.unwrap();
     let order = Order { more: TIMEOUT, ..site.order(PROVISIONER, Some("first")) };
     let mut first = Order { server: Some(relay.address()), ..order }.start().unwrap();
     let life = Life::ask(&site, "data").await;
@@ -100,7 +100,7 @@ async fn a_claim_that_is_deleted_while_no_provisioner_runs_leaves_no_volume() {
 #[tokio::test]
 async fn a_claim_is_served_whenever_its_provisioner_is_killed() {
     let Some(site) = Site::new("unsettled-served").await else { return };
-    let relay = Relay::open(site.cluster.server(), Ipv4Addr::LOCALHOST).await;
+    let relay = Relay::open(site.cluster.server(), Ipv4Addr::LOCALHOST).await.unwrap();
     let order = Order { more: TIMEOUT, ..site.order(PROVISIONER, None) };
     let mut provisioner = Order { server: Some(relay.address()), ..order }.start().unwrap();
     let mut lives = Vec::new();
@@ -227,13 +227,13 @@ async fn an_operator_removes_marks_on_the_way_back_to_go() {
     assert_eq!(site.ledger.volumes(), 1);
 }
 
-fn command(site: &Site, arguments: &[&str]) -> Command {
+pub(crate) fn command(site: &Site, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wharf"));
     command.args(arguments).arg("--kubeconfig").arg(site.cluster.kubeconfig());
     command
 }
 
-async fn wharf(site: &Site, arguments: &[&str]) -> String {
+pub(crate) async fn wharf(site: &Site, arguments: &[&str]) -> String {
     process::run(&command(site, arguments), PATIENCE).await.unwrap()
 }
 

@@ -8,7 +8,7 @@ use tonic::Status;
 use wharf_cluster::{ApiFailure, CsiStorageCapacity, Part, Patch, Size, StorageClass};
 use wharf_facts::label;
 use wharf_proto::csi::{GetCapacityRequest, Topology};
-use wharf_reconcile::{Attempt, Operation, Outcome};
+use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 use wharf_uds::code_name;
 
 use super::{Capacities, Item};
@@ -39,6 +39,7 @@ impl Operation<Item> for CapacityOperation {
             match capacities.bring(&item).await {
                 Ok(()) => Outcome::Done,
                 Err(error) => {
+                    note_error(&error);
                     tracing::warn!(class = item.class, place = ?item.segment, %error, "the capacity could not be told and is tried again");
                     Outcome::Retry
                 }

@@ -5,12 +5,12 @@ use std::net::Ipv4Addr;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use wharf_testkit::relay::Relay;
 
 use crate::audit;
 use crate::ledger::Door;
 use crate::life::Life;
 use crate::program::{Kind, Make, Program};
-use crate::relay::Relay;
 use crate::sidecar::{Order, Sidecar};
 use crate::site::{Site, Term};
 
@@ -115,7 +115,7 @@ impl Replica {
         address: Ipv4Addr,
         program: Program,
     ) -> Option<Self> {
-        let relay = Relay::open(site.cluster.server(), address).await;
+        let relay = Relay::open(site.cluster.server(), address).await.unwrap();
         let (door, socket) = site.open(&format!("{host}.sock"));
         let server = Some(relay.address());
         let order = Order { socket, server, ..site.order(program, Some(host)) };

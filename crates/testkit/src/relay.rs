@@ -8,8 +8,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// It is there until it is dropped.
-pub(crate) struct Relay {
+/// A way to the API server, which is there until it is dropped.
+pub struct Relay {
     address: SocketAddr,
     there: watch::Sender<bool>,
     back: watch::Sender<bool>,
@@ -18,34 +18,38 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// A way to `server`, which takes `source` for the address that it comes from.
-    pub(crate) async fn open(server: SocketAddr, source: Ipv4Addr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
+    ///
+    /// # Errors
+    /// When there is no port to listen on.
+    pub async fn open(server: SocketAddr, source: Ipv4Addr) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
         let [there, back] = [true; 2].map(watch::Sender::new);
         let ways = [there.subscribe(), back.subscribe()];
         let mut carrying = JoinSet::new();
         carrying.spawn(serve(listener, server, source, ways));
-        Self { address, there, back, _carrying: carrying }
+        Ok(Self { address, there, back, _carrying: carrying })
     }
 
     /// Where it begins.
-    pub(crate) fn address(&self) -> SocketAddr {
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// What is sent waits from now on, in both directions.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.there.send_replace(false);
         self.cut_back();
     }
 
     /// Requests arrive, and answers wait from now on.
-    pub(crate) fn cut_back(&self) {
+    pub fn cut_back(&self) {
         self.back.send_replace(false);
     }
 
     /// Everything goes on, beginning with what has waited: so does TCP when a network is back.
-    pub(crate) fn mend(&self) {
+    pub fn mend(&self) {
         self.there.send_replace(true);
         self.back.send_replace(true);
     }
@@ -58,8 +62,8 @@ async fn serve(
     [there, back]: [watch::Receiver<bool>; 2],
 ) {
     let mut connections = JoinSet::new();
-    loop {
-        let (client, _) = listener.accept().await.unwrap();
+    // A client that cannot be accepted tries again.
+    while let Ok((client, _)) = listener.accept().await {
         let (there, back) = (there.clone(), back.clone());
         connections.spawn(async move {
             // Whoever cannot be carried sees its connection end, as it would without a relay.
