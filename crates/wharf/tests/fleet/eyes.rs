@@ -136,8 +136,12 @@ async fn a_controller_that_fails_is_seen_and_old_objects_are() {
         |name| format!("wharf_sidecars_controller_restarts_total{{controller=\"{name}\"}}");
     assert_shows(&metrics, &[&format!("{} 1", restarts("resizer"))]);
     assert_shows(&metrics, &[&format!("{} 0", restarts("snapshot-controller"))]);
-    let is_old = |line: &str| line.starts_with("wharf_oldest_pending_seconds{name=");
-    assert!(metrics.lines().any(is_old), "{metrics}");
+    // A queue is shown once its controller works, which the others may have done later than the resizer failed.
+    let shows_age = async || {
+        let is_age = |line: &str| line.starts_with("wharf_oldest_pending_seconds{name=");
+        shown.get("/metrics").1.lines().any(is_age).then_some(())
+    };
+    wait_for(PATIENCE, "the age of the oldest object", shows_age).await.unwrap();
     sidecar.stop().await;
 }
 

@@ -27,9 +27,11 @@ type Right = (String, String);
 /// Rights that this test has no use for, and why a role has them all the same.
 const ELSEWHERE: &[(&str, &[&str], &str, &str)] = &[
     ("attacher", &["watch"], LEASES, STANDBY),
+    ("attacher", &["create"], "events", "only for volumes that are not served"),
     ("resizer", &["watch"], LEASES, STANDBY),
     ("snapshotter", &["watch"], LEASES, STANDBY),
     ("snapshot-controller", &["watch"], LEASES, STANDBY),
+    ("snapshot-controller", &["create"], LEASES, "another test may have created its one Lease"),
     ("provisioner", &["get"], "pods", "the owner of capacity objects is found by its pod"),
     ("provisioner", &["get"], "replicasets.apps", "the owner of capacity objects may be above it"),
     (
