@@ -28,6 +28,7 @@ type Right = (String, String);
 const ELSEWHERE: &[(&str, &[&str], &str, &str)] = &[
     ("attacher", &["watch"], LEASES, STANDBY),
     ("attacher", &["create"], "events", "only for volumes that are not served"),
+    ("provisioner", &["watch"], LEASES, STANDBY),
     ("resizer", &["watch"], LEASES, STANDBY),
     ("snapshotter", &["watch"], LEASES, STANDBY),
     ("snapshot-controller", &["watch"], LEASES, STANDBY),
@@ -49,6 +50,8 @@ const ELSEWHERE: &[(&str, &[&str], &str, &str)] = &[
     ("provisioner", &["list"], CONTENTS, UPSTREAM),
     ("provisioner", &["watch"], "volumesnapshots.snapshot.storage.k8s.io", UPSTREAM),
     ("snapshotter", &["patch"], "events", "only for events that are repeated"),
+    ("snapshotter", &["list", "watch"], GROUP_CONTENTS, SERVED),
+    ("snapshot-controller", &["list", "watch"], GROUPS, SERVED),
     ("snapshotter", &["update"], CONTENTS, UPSTREAM),
     ("snapshot-controller", &["patch"], "events", "only for events that are repeated"),
     ("snapshot-controller", &["update"], CONTENTS, UPSTREAM),
@@ -59,6 +62,9 @@ const ELSEWHERE: &[(&str, &[&str], &str, &str)] = &[
         UPSTREAM,
     ),
 ];
+const GROUP_CONTENTS: &str = "volumegroupsnapshotcontents.groupsnapshot.storage.k8s.io";
+const GROUPS: &str = "volumegroupsnapshots.groupsnapshot.storage.k8s.io";
+const SERVED: &str = "only where the API serves group snapshots";
 const LEASES: &str = "leases.coordination.k8s.io";
 const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
 const STANDBY: &str = "replicas that stand by watch the Lease";
