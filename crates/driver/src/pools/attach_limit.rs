@@ -56,7 +56,7 @@ impl Pools {
             });
             there.count() as u64
         };
-        let count: u64 = self.served().iter().map(|it| it.pool.store().read(&others)).sum();
+        let count: u64 = self.served().iter().map(|it| it.pool.store().read(others)).sum();
         if count >= most {
             return Err(Error::Exhausted(format!(
                 "node {node} has {count} volumes and takes no more (--attach-limit)"

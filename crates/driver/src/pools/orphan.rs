@@ -4,7 +4,11 @@
 //! ([`crate::state_dir::AttachedImages`]) tell for which volume. An image of a pool that is served is never touched here. When
 //! the missing pool is served again, its start finds that the volume is no longer mounted.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc},
+    thread,
+};
 
 use wharf_mount::{
     loopdev::{self, HeldLoop, Loop},
@@ -13,7 +17,7 @@ use wharf_mount::{
     mountinfo, paths,
 };
 
-use super::{PoolState, Pools};
+use super::{PoolState, Pools, opening::ANSWER};
 use crate::{
     devices::shown_here,
     error::Error,
@@ -37,8 +41,9 @@ impl Pools {
     /// Unmounts a volume from a target, and removes the target.
     ///
     /// # Errors
-    /// When something else is mounted there.
+    /// When something else is mounted there, or the volume's pool is being opened.
     pub fn unpublish_orphan(&self, volume: &str, target: &Path) -> Result<(), Error> {
+        self.refuse_opening(volume)?;
         self.unmount_orphan(volume, target)?;
         remove_target(target)
     }
@@ -46,8 +51,9 @@ impl Pools {
     /// Unmounts a volume from a staging path.
     ///
     /// # Errors
-    /// When something else is mounted there.
+    /// When something else is mounted there, or the volume's pool is being opened.
     pub fn unstage_orphan(&self, volume: &str, path: &Path) -> Result<(), Error> {
+        self.refuse_opening(volume)?;
         self.unmount_orphan(volume, path)
     }
 
@@ -64,11 +70,28 @@ impl Pools {
         Ok(found.map(|orphan| orphan.device.into_loop()))
     }
 
+    /// Thaws orphans, and waits no longer than a disk may take to answer.
+    pub(super) fn thaw_orphans_in_time(self: &Arc<Self>) {
+        let (pools, (ended, end)) = (self.clone(), mpsc::channel::<()>());
+        let thaw = move || {
+            pools.thaw_orphans();
+            drop((pools, ended));
+        };
+        match thread::Builder::new().name("thaw".to_owned()).spawn(thaw) {
+            // Nobody sends anything: this ends with the thread, or after that time.
+            Ok(_) => drop(end.recv_timeout(ANSWER)),
+            Err(error) => tracing::warn!(%error, "failed to start a thread that thaws volumes"),
+        }
+    }
+
     /// Lets writers go on whose filesystem a kill left frozen, and whose pool is not served now. Nobody else freezes it at a
-    /// start.
-    pub(super) fn thaw_orphans(&self) {
+    /// start. A pool that is being opened thaws its volumes itself.
+    fn thaw_orphans(&self) {
         match self.orphans() {
-            Ok(orphans) => orphans.iter().for_each(|orphan| thaw_or_warn(&orphan.device)),
+            Ok(orphans) => {
+                let missing = orphans.iter().filter(|orphan| !self.is_opening(&orphan.device));
+                missing.for_each(|orphan| thaw_or_warn(&orphan.device));
+            }
             Err(error) => {
                 tracing::warn!(%error, "failed to look for frozen volumes of pools that are not served");
             }
@@ -100,9 +123,10 @@ impl Pools {
     fn take_down(&self, orphan: Orphan, volume: &str, path: Option<&Path>) -> Result<(), Error> {
         let Orphan { device, note, .. } = orphan;
         let lock = self.image_locks.lock_orphan(&device)?;
-        // Its pool may be served since this call looked: then the record says whether it is in use.
-        if self.is_served(&device) {
-            let text = format!("the pool of volume {volume} is served now: call again");
+        // Its pool may be served since this call looked, or be compared with the kernel now: then the record says whether it
+        // is in use. A pool is asked for both in this order, since it is served before it is no longer being opened.
+        if self.is_opening(&device) || self.is_served(&device) {
+            let text = format!("the pool of volume {volume} is served now or soon: call again");
             return Err(Error::Pending(text));
         }
         if let Some(path) = path {
@@ -207,7 +231,7 @@ fn not_shown(volume: &str, path: &Path) -> Error {
 }
 
 /// Where the kernel sees images of the pool in a folder.
-fn image_folders(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn image_folders(folder: &Path) -> Vec<PathBuf> {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let inside = pool_image::mount_point(&folder);
     vec![Layout::new(folder).volumes(), Layout::new(inside).volumes()]

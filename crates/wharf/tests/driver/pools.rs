@@ -5,6 +5,7 @@ mod copies;
 mod dead;
 mod hung;
 mod notes;
+mod opening;
 mod orphans;
 
 use std::fs;
