@@ -7,6 +7,7 @@
 mod attach_limit;
 mod change;
 mod close;
+mod foreign;
 mod open;
 mod opening;
 mod orphan;

@@ -3,6 +3,7 @@
 mod configured;
 mod copies;
 mod dead;
+mod foreign;
 mod hung;
 mod notes;
 mod opening;
