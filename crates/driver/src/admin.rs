@@ -153,9 +153,6 @@ pub async fn serve(listener: UnixListener, pools: Arc<Pools>, stop: Cancellation
         }
     }
     callers.shutdown().await;
-    for served in pools.served() {
-        let _ = std::fs::remove_file(served.pool.layout().admin_socket());
-    }
     let _ = std::fs::remove_file(pools.state_dir().own_admin_socket());
 }
 
@@ -181,12 +178,12 @@ async fn answer(mut stream: UnixStream, pools: Arc<Pools>) -> io::Result<()> {
 }
 
 impl Pools {
-    fn answer(&self, request: &Request) -> Answer {
+    fn answer(self: &Arc<Self>, request: &Request) -> Answer {
         let answered = self.try_answer(request);
         answered.unwrap_or_else(|error| Answer::Failed(error.to_string()))
     }
 
-    fn try_answer(&self, request: &Request) -> Result<Answer, Error> {
+    fn try_answer(self: &Arc<Self>, request: &Request) -> Result<Answer, Error> {
         let meant = self.meant(request.pool.as_deref());
         Ok(match &request.question {
             Question::List => {

@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_disk_that_hangs_costs_its_figures_and_no_more_than_one_thread() {
         let folder = tempfile::tempdir().expect("a folder");
-        let metrics = PoolMetrics::new(Arc::new(pools(folder.path())));
+        let metrics = PoolMetrics::new(pools(folder.path()));
         let hanging = metrics.turn(Duration::ZERO).expect("nobody asks");
         assert!(metrics.turn(Duration::ZERO).is_none());
         drop(hanging);

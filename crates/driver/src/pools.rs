@@ -6,7 +6,10 @@
 
 mod attach_limit;
 mod change;
+mod close;
+mod foreign;
 mod open;
+mod opening;
 mod orphan;
 mod status;
 mod supervise;
@@ -22,6 +25,7 @@ use tokio::sync::{Notify, Semaphore};
 use wharf_csi_sdk::fault::FaultPlan;
 
 use attach_limit::Attaching;
+use opening::Opening;
 pub use status::{PoolState, PoolStatus};
 
 use crate::{
@@ -83,6 +87,8 @@ pub(crate) struct Permits {
     pub(crate) looks: Arc<Semaphore>,
     /// For questions whether the pool can be used.
     pub(crate) health: Arc<Semaphore>,
+    /// For the recording of what was undone while the disk took no writes.
+    undone: Arc<Semaphore>,
 }
 
 impl Permits {
@@ -92,9 +98,9 @@ impl Permits {
 
 impl Default for Permits {
     fn default() -> Self {
-        let [changes, looks, health] =
-            [Self::PARALLEL, Self::PARALLEL, 1].map(|count| Arc::new(Semaphore::new(count)));
-        Self { changes, looks, health }
+        let [changes, looks, health, undone] =
+            [Self::PARALLEL, Self::PARALLEL, 1, 1].map(|count| Arc::new(Semaphore::new(count)));
+        Self { changes, looks, health, undone }
     }
 }
 
@@ -104,6 +110,8 @@ pub struct Pools {
     options: PoolsOptions,
     state_dir: StateDir,
     slots: RwLock<BTreeMap<String, Slot>>,
+    /// Pools that threads open, also those that are no longer configured.
+    openings: Mutex<Vec<Arc<Opening>>>,
     inline_calls: Arc<InlineCalls>,
     image_locks: ImageLocks,
     attaching: Attaching,
@@ -332,7 +340,7 @@ pub(crate) mod fixtures {
     use super::*;
 
     /// The pool `default` in a folder.
-    pub(crate) fn pools(folder: &Path) -> Pools {
+    pub(crate) fn pools(folder: &Path) -> Arc<Pools> {
         let mut config = PoolConfig::in_folder(folder.join("pool"));
         config.settings.floor = Some(0);
         let state_dir = StateDir::open(&folder.join("state"), "test").expect("a new folder");

@@ -59,7 +59,7 @@ pub struct StateDir {
     folder: PathBuf,
     notes: Mutex<Notes>,
     attached: Arc<AttachedImages>,
-    _lock: File,
+    lock: File,
 }
 
 impl StateDir {
@@ -77,13 +77,14 @@ impl StateDir {
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
             Error::Precondition(format!(
                 "{} is in use by another process: one driver called {driver} runs with a --state-dir; stop it, or give this \
-                 one another --driver-name or --state-dir",
+                 one another --driver-name or --state-dir. A driver that was killed while a disk hung keeps it until that \
+                 disk answers",
                 folder.display()
             ))
         })?;
         let notes = Mutex::new(read_notes(&folder)?);
         let attached = Arc::new(AttachedImages::open(folder.join("attached"))?);
-        Ok(Self { folder, notes, attached, _lock: file })
+        Ok(Self { folder, notes, attached, lock: file })
     }
 
     /// The notes of a driver, without owning its folder; none if there is no such folder.
@@ -102,6 +103,14 @@ impl StateDir {
     /// This driver's own admin socket.
     pub fn own_admin_socket(&self) -> PathBuf {
         self.folder.join("admin.sock")
+    }
+
+    /// Lets another driver have the folder, at the end of this one: the process may outlive its end while a disk hangs.
+    pub fn release(&self) {
+        if let Err(error) = flock(&self.lock, FlockOperation::Unlock) {
+            let folder = self.folder.display();
+            tracing::warn!(%folder, %error, "failed to unlock the driver's folder");
+        }
     }
 
     /// The notes of images that are attached.

@@ -16,7 +16,18 @@ impl NodeVolumes {
         }
     }
 
-    /// Removes the note of a volume that has no device any more.
+    /// Deletes a volume, and the notes of its image: it has no device any more, also if others closed that last.
+    ///
+    /// # Errors
+    /// When it is in use, or the disk fails.
+    pub fn delete_volume(&self, id: &str) -> Result<(), Error> {
+        self.pool.delete_volume(id)?;
+        let pool = self.pool.id();
+        self.attached.remove_where(|note| note.volume == id && note.pool == pool);
+        Ok(())
+    }
+
+    /// Removes the notes of a volume that has no device any more.
     pub(super) fn forget_attached(&self, volume: &Volume) -> Result<(), Error> {
         if self.pool.devices().find(&self.pool.image(volume))?.is_empty() {
             self.attached.remove(&volume.image);
@@ -55,13 +66,18 @@ impl NodeVolumes {
     pub fn compare_attached(&self) -> Result<(), Error> {
         let all: Vec<_> = self.pool.store().read(|state| state.volumes.iter().cloned().collect());
         for volume in &all {
-            match self.pool.devices().find(&self.pool.image(volume))?.first() {
+            for device in self.pool.devices().find(&self.pool.image(volume))? {
                 // The kernel does not say which file of a dead disk it was.
-                Some(device) if device.identity() == (0, 0) => {}
-                Some(device) => self.keep_note(volume, device.identity())?,
-                None => self.attached.remove(&volume.image),
+                if device.identity() != (0, 0) {
+                    self.keep_note(volume, device.identity())?;
+                }
             }
         }
+        let devices = loopdev::list()?.into_iter().map(|status| status.loopdev);
+        let attached: Vec<_> =
+            devices.filter_map(|device| self.attached.of_device(&device)).collect();
+        let pool = self.pool.id();
+        self.attached.remove_where(|note| note.pool == pool && !attached.contains(note));
         Ok(())
     }
 

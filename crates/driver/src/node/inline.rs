@@ -171,7 +171,7 @@ impl NodeVolumes {
         if let Some(device) = self.pool.devices().find(&self.pool.image(volume))?.first() {
             return Err(devices::in_use("volume", device, "deleted"));
         }
-        self.pool.delete_volume(&volume.id)
+        self.delete_volume(&volume.id)
     }
 
     /// An ephemeral volume is never staged by the orchestrator: it gets a place on the pool.

@@ -29,6 +29,10 @@ impl NodeVolumes {
         if used.is_empty() {
             return Ok(0);
         }
+        // A teardown that began before the pool was opened has the image locked, and no other begins while it is opened.
+        for volume in &used {
+            drop(self.pool.lock_image(volume)?);
+        }
         let kernel = Kernel::look()?;
         let (mut forgotten, mut unsettled) = (0, Vec::new());
         for volume in used {

@@ -2,29 +2,29 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, PoisonError, Weak},
-    time::{Duration, Instant},
+    sync::{Arc, PoisonError},
+    time::Duration,
 };
 
-use super::{Leaving, Pools, ServedPool, Slot, SlotState};
+use super::{Leaving, Pools, Slot, SlotState, opening::Opening};
 use crate::{
     config::{self, ConfigError, PoolConfig},
     error::Error,
-    pool::{Layout, Pool, identity, identity::Found},
-    pool_image,
     state_dir::Note,
 };
 
-/// How long the tasks of a pool may take to end. A pool that is held for longer is opened by a later attempt.
-const CLOSE: Duration = Duration::from_secs(5);
+/// How long `adopt` waits until the pool is open: a little less than who asked for it.
+const ADOPT: Duration = Duration::from_secs(590);
+/// The same for `forget`.
+const FORGET: Duration = Duration::from_secs(25);
 
 impl Pools {
     /// Serves these pools from now on: opens new ones, changes settings, and closes those that are gone once none of their
-    /// volumes is in use. Blocks.
+    /// volumes is in use. Blocks, and waits for no disk for more than a few seconds.
     ///
     /// # Errors
     /// When they cannot be served beside each other; then nothing changes.
-    pub fn apply(&self, configs: Vec<PoolConfig>) -> Result<(), ConfigError> {
+    pub fn apply(self: &Arc<Self>, configs: Vec<PoolConfig>) -> Result<(), ConfigError> {
         config::check(&configs)?;
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let names: BTreeSet<_> = configs.iter().map(|config| config.name.clone()).collect();
@@ -39,32 +39,25 @@ impl Pools {
             };
         }
         self.close_leaving();
-        for config in configs {
-            self.configure(config);
-        }
+        let missing = configs.into_iter().filter_map(|config| self.configure(config)).collect();
+        self.open_all(missing);
         self.forget_old_names();
         self.changed.notify_one();
         Ok(())
     }
 
     /// Tries again to open pools that are not served, and to close those that are no longer configured. Blocks.
-    pub fn retry(&self) {
+    pub fn retry(self: &Arc<Self>) {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        // A pool leaves once its records say that nothing is in use.
-        self.served().iter().for_each(|served| served.node.record_undone_before());
-        for config in self.close_leaving() {
-            self.configure(config);
+        let mut missing: Vec<_> =
+            self.close_leaving().into_iter().filter_map(|config| self.configure(config)).collect();
+        let absent = |slot: &&Slot| slot.served().is_none() && slot.leaving.is_none();
+        for slot in self.slots().values().filter(absent) {
+            if !missing.iter().any(|config| config.name == slot.config.name) {
+                missing.push(slot.config.clone());
+            }
         }
-        let absent: Vec<_> = self
-            .slots()
-            .values()
-            .filter(|slot| slot.served().is_none() && slot.leaving.is_none())
-            .map(|slot| slot.config.clone())
-            .collect();
-        for config in absent {
-            let opened = self.open_noted(&config);
-            self.fill_slot(config, opened);
-        }
+        self.open_all(missing);
         self.forget_old_names();
     }
 
@@ -73,30 +66,43 @@ impl Pools {
     ///
     /// # Errors
     /// When no such pool is configured, it is served, or its folder cannot be used.
-    pub fn adopt(&self, name: &str) -> Result<String, Error> {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.open_without_note(self.absent_config(name)?)
+    pub fn adopt(self: &Arc<Self>, name: &str) -> Result<String, Error> {
+        let opening = {
+            let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            self.open_without_note(self.absent_config(name)?)?
+        };
+        self.await_adopted(&opening, ADOPT)
     }
 
-    /// Opens a pool as if it had never been served. Its note is replaced once it is open.
-    fn open_without_note(&self, config: PoolConfig) -> Result<String, Error> {
+    /// Begins to open a pool as if it had never been served. Its note is replaced once it is open.
+    fn open_without_note(self: &Arc<Self>, config: PoolConfig) -> Result<Arc<Opening>, Error> {
         let name = config.name.clone();
-        let folder = pool_image::folder(&config.folder);
-        let found = identity::look(&Layout::new(&folder));
-        let opened = self.open_pool(&config, None);
-        self.fill_slot(config, opened);
-        let slots = self.slots();
-        match slots.get(&name).map(|slot| &slot.state) {
-            Some(SlotState::Served(served)) => {
-                let id = served.pool.id();
-                let what = match found {
-                    Ok(Found::Nothing) => "an empty pool",
-                    _ => "the pool that was there",
+        match self.start_opening(config, None) {
+            Some(opening) => Ok(opening),
+            None => Err(self.refuse_absent(&name)),
+        }
+    }
+
+    fn await_adopted(&self, opening: &Opening, patience: Duration) -> Result<String, Error> {
+        opening.wait_for(patience, Duration::ZERO);
+        let name = &opening.config.name;
+        match self.slots().get(name).and_then(Slot::served) {
+            Some(served) => {
+                let what = match opening.was_empty() {
+                    true => "an empty pool",
+                    false => "the pool that was there",
                 };
-                Ok(format!("pool {name} is now {what}, {id}"))
+                Ok(format!("pool {name} is now {what}, {}", served.pool.id()))
             }
-            Some(SlotState::Absent(absence)) => Err(absence.error(&name)),
-            None => Err(Error::NoPool(name.clone())),
+            None => Err(self.refuse_absent(name)),
+        }
+    }
+
+    /// Why a pool is not served.
+    fn refuse_absent(&self, name: &str) -> Error {
+        match self.slots().get(name).map(|slot| &slot.state) {
+            Some(SlotState::Absent(absence)) => absence.error(name),
+            _ => Error::NoPool(name.to_owned()),
         }
     }
 
@@ -105,12 +111,17 @@ impl Pools {
     ///
     /// # Errors
     /// When the pool is served, or not known.
-    pub fn forget(&self, name: &str) -> Result<String, Error> {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn forget(self: &Arc<Self>, name: &str) -> Result<String, Error> {
+        let alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.slots().contains_key(name) {
             let config = self.absent_config(name)?;
+            if self.is_opened_in(&config.folder) {
+                return Err(self.refuse_absent(name));
+            }
             self.state_dir.remove(name)?;
-            return self.open_without_note(config);
+            let opening = self.open_without_note(config)?;
+            drop(alone);
+            return self.await_adopted(&opening, FORGET);
         }
         let note = self.state_dir.note(name);
         if note.is_none() && !self.state_dir.damaged().contains_key(name) {
@@ -158,15 +169,15 @@ impl Pools {
         })
     }
 
-    /// Brings one slot to its configuration.
-    fn configure(&self, config: PoolConfig) {
+    /// Brings one slot to its configuration, and returns that if the pool has to be opened.
+    fn configure(&self, config: PoolConfig) -> Option<PoolConfig> {
         if let Some(slot) = self.slots_mut().get_mut(&config.name) {
             if slot.leaving.is_some() {
                 tracing::warn!(
                     pool = config.name,
                     "volumes in use, pool moves when they are unstaged"
                 );
-                return;
+                return None;
             }
             if let SlotState::Served(served) = &slot.state {
                 let noted = self.state_dir.note(&config.name).is_some_and(|note| note.drain);
@@ -177,49 +188,11 @@ impl Pools {
                 }
                 served.pool.change_settings(|current| *current = settings);
                 slot.config = config;
-                return;
+                return None;
             }
         }
-        let opened = self.open_noted(&config);
-        self.fill_slot(config, opened);
-    }
-
-    /// Closes pools that are to be closed and that nobody uses. Returns what is to be opened in their place.
-    fn close_leaving(&self) -> Vec<PoolConfig> {
-        let (mut moved, mut closed, mut folders) = (Vec::new(), Vec::new(), Vec::new());
-        self.slots_mut().retain(|name, slot| {
-            let Some(leaving) = &slot.leaving else { return true };
-            let stays = match &slot.state {
-                SlotState::Absent(_) => false,
-                SlotState::Served(served) if is_idle(served) => {
-                    let _ = std::fs::remove_file(served.pool.layout().admin_socket());
-                    tracing::info!(pool = name, "pool closed, no longer configured");
-                    closed.push(Arc::downgrade(&served.pool));
-                    false
-                }
-                SlotState::Served(served) => {
-                    served.pool.change_settings(|settings| settings.drain = true);
-                    true
-                }
-            };
-            if !stays {
-                folders.push((name.clone(), slot.config.folder.clone()));
-                if let Leaving::Moving(config) = leaving {
-                    moved.push(PoolConfig::clone(config));
-                }
-            }
-            stays
-        });
-        if !closed.is_empty() {
-            self.changed.notify_one();
-            await_dropped(&closed);
-        }
-        for (name, folder) in folders {
-            if let Err(error) = pool_image::close(&folder) {
-                tracing::warn!(pool = name, %error, "failed to unmount the image of a closed pool, unmount it by hand");
-            }
-        }
-        moved
+        self.ensure_slot(&config);
+        Some(config)
     }
 
     fn absent_config(&self, name: &str) -> Result<PoolConfig, Error> {
@@ -231,18 +204,4 @@ impl Pools {
             Some(slot) => Ok(slot.config.clone()),
         }
     }
-}
-
-/// Waits until the tasks of closed pools have ended: until then the driver itself holds the lock of the pool.
-fn await_dropped(closed: &[Weak<Pool>]) {
-    let deadline = Instant::now() + CLOSE;
-    while closed.iter().any(|pool| pool.strong_count() > 0) && Instant::now() < deadline {
-        std::thread::park_timeout(Duration::from_millis(10));
-    }
-}
-
-/// Whether no call works on a pool, and none of its volumes is in use. Asked under the lock of the slots, without which
-/// nobody gets at the pool.
-fn is_idle(served: &Arc<ServedPool>) -> bool {
-    Arc::strong_count(served) == 1 && !served.in_use()
 }

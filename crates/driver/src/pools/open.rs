@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{
-    Absence, Attaching, Permits, Pools, PoolsOptions, ServedPool, Slot, SlotState, damaged_note,
+    Absence, Attaching, Permits, Pools, PoolsOptions, ServedPool, damaged_note, opening::Opening,
 };
 use crate::{
     config::PoolConfig,
@@ -40,7 +40,7 @@ impl From<Error> for Refusal {
 }
 
 impl Pools {
-    /// Opens the configured pools. Pools that are not there are tried again later.
+    /// Opens the configured pools. Pools that are not there, or whose disk hangs, are served later.
     ///
     /// # Errors
     /// When the only pool cannot be opened, other than for want of its disk.
@@ -48,31 +48,27 @@ impl Pools {
         configs: Vec<PoolConfig>,
         state_dir: StateDir,
         options: PoolsOptions,
-    ) -> Result<Self, Error> {
-        let pools = Self {
+    ) -> Result<Arc<Self>, Error> {
+        let pools = Arc::new(Self {
             options,
             state_dir,
             slots: RwLock::new(BTreeMap::new()),
+            openings: Mutex::default(),
             inline_calls: Arc::default(),
             image_locks: ImageLocks::default(),
             attaching: Attaching::default(),
             names: RwLock::new(configs.iter().map(|config| config.name.clone()).collect()),
             changing: Mutex::new(()),
             changed: Notify::new(),
-        };
+        });
         let alone = configs.len() == 1;
-        for config in configs {
-            match pools.open_noted(&config) {
-                Err(Refusal::Failed(error)) if alone => {
-                    pools.thaw_orphans();
-                    return Err(error);
-                }
-                opened => pools.fill_slot(config, opened),
-            }
+        configs.iter().for_each(|config| pools.ensure_slot(config));
+        let opened = pools.open_all(configs);
+        pools.thaw_orphans_in_time();
+        match opened.first().filter(|_| alone).and_then(|opening| opening.take_failure()) {
+            Some(error) => Err(error),
+            None => Ok(pools),
         }
-        pools.thaw_orphans();
-        pools.forget_old_names();
-        Ok(pools)
     }
 
     /// Removes notes of pools that are served under another name now.
@@ -99,48 +95,18 @@ impl Pools {
         &self.state_dir
     }
 
-    /// Puts a pool, or the reason why it is not served, into its slot.
-    pub(super) fn fill_slot(&self, config: PoolConfig, opened: Result<Arc<ServedPool>, Refusal>) {
-        let name = config.name.clone();
-        let state = match opened {
-            Ok(served) => SlotState::Served(served),
-            Err(refusal) => {
-                let absence = match refusal {
-                    Refusal::Missing(absence) => absence,
-                    Refusal::Failed(error) => Absence { reason: error.to_string() },
-                };
-                let known = matches!(
-                    self.slots().get(&name).map(|slot| &slot.state),
-                    Some(SlotState::Absent(old)) if old.reason == absence.reason
-                );
-                if !known {
-                    tracing::error!(pool = name, reason = absence.reason, "pool is not served");
-                }
-                SlotState::Absent(absence)
-            }
-        };
-        self.slots_mut().insert(name, Slot { config, state, leaving: None });
-        self.changed.notify_one();
-    }
-
-    /// Opens a pool whose identity agrees with its note, if there is one.
-    pub(super) fn open_noted(&self, config: &PoolConfig) -> Result<Arc<ServedPool>, Refusal> {
-        if let Some(reason) = self.state_dir.damaged().get(&config.name) {
-            return Err(Refusal::Missing(damaged_note(&config.name, reason)));
-        }
-        self.open_pool(config, self.state_dir.note(&config.name))
+    /// Why a pool with a damaged note is not served.
+    pub(super) fn damaged(&self, name: &str) -> Option<Absence> {
+        self.state_dir.damaged().get(name).map(|reason| damaged_note(name, reason))
     }
 
     /// Opens a pool whose identity agrees with a note, and brings its volumes to a state from which every call can go on.
-    pub(super) fn open_pool(
-        &self,
-        config: &PoolConfig,
-        note: Option<Note>,
-    ) -> Result<Arc<ServedPool>, Refusal> {
+    pub(super) fn open_pool(&self, opening: &Opening) -> Result<Arc<ServedPool>, Refusal> {
+        let (config, note) = (&opening.config, opening.note.clone());
         let folder = self.find_folder(config, note.as_ref())?;
         let layout = Layout::new(&folder);
         let found = identity::look(&layout)?;
-        self.compare(config, &folder, note.as_ref(), found)?;
+        self.compare(opening, &folder, found)?;
         self.refuse_same_ids(&layout)?;
         let drained = note.is_some_and(|note| note.drain) || self.was_drained(found);
         let mut settings = config.settings;
@@ -154,7 +120,8 @@ impl Pools {
         let (pool, recovery) = open_patiently(|| Pool::open(&folder, options.clone()))?;
         let (id, folder, older) = (pool.id(), config.folder.clone(), older_ids(&pool));
         let kept = Note { pool: id, folder, drain: drained, older };
-        self.state_dir.keep(&config.name, kept)?;
+        opening.if_wanted(|| self.state_dir.keep(&config.name, kept))?;
+        opening.answered();
         tell(&config.name, &pool, &recovery);
         pool.register_node(&self.options.node_id)?;
         let pool = Arc::new(pool);
@@ -208,13 +175,8 @@ impl Pools {
     }
 
     /// Refuses a folder that does not hold the pool that was served before, or that holds another pool of this driver.
-    fn compare(
-        &self,
-        config: &PoolConfig,
-        folder: &Path,
-        note: Option<&Note>,
-        found: Found,
-    ) -> Result<(), Refusal> {
+    fn compare(&self, opening: &Opening, folder: &Path, found: Found) -> Result<(), Refusal> {
+        let (config, note) = (&opening.config, opening.note.as_ref());
         if let Some(note) = note.filter(|note| found != Found::Pool(note.pool)) {
             let there = match found {
                 Found::Pool(other) => format!("{} holds pool {other}", folder.display()),
@@ -223,8 +185,14 @@ impl Pools {
             };
             return Err(missing(config, note.pool, &there));
         }
-        let Found::Pool(id) = found else { return Ok(()) };
-        match self.other_name_of(id, &config.name) {
+        let Found::Pool(id) = found else {
+            if found == Found::Nothing {
+                opening.found_nothing();
+            }
+            return Ok(());
+        };
+        let other = self.claim(opening, id).or_else(|| self.other_name_of(id, &config.name));
+        match other {
             None => Ok(()),
             Some((name, other)) if same_folder(&other, folder) => {
                 Err(Refusal::Failed(Error::Precondition(format!(
@@ -251,22 +219,8 @@ impl Pools {
             let store = Store::open(&layout.state(), &layout.ballast())?;
             Ok(store.read(|state| state.ids().map(str::to_owned).collect()))
         })?;
-        for other in served {
-            let same = other.pool.store().read(|state| {
-                let mut same = state.ids().filter(|id| ids.contains(*id));
-                same.next().map(str::to_owned)
-            });
-            if let Some(id) = same {
-                return Err(Error::Precondition(format!(
-                    "{} and pool {} in {} both hold {id}: one is a copy of the other, and cannot be served beside it; remove one \
-                     of them from the configuration",
-                    layout.root().display(),
-                    other.name,
-                    other.pool.layout().root().display()
-                )));
-            }
-        }
-        Ok(())
+        let same = served.iter().find_map(|other| same_ids(layout.root(), &ids, other));
+        same.map_or(Ok(()), Err)
     }
 
     /// Another configured pool with this identity, and its folder.
@@ -316,6 +270,29 @@ fn older_ids(pool: &Pool) -> BTreeSet<String> {
         let shorts = volumes.chain(snapshots).chain(groups).filter_map(identity::short_of);
         shorts.filter(|short| *short != own).map(str::to_owned).collect()
     })
+}
+
+/// Says so if a pool is a copy of another one, whatever its identity.
+pub(super) fn same_objects(pool: &Pool, other: &Arc<ServedPool>) -> Option<Error> {
+    let ids = pool.store().read(|state| state.ids().map(str::to_owned).collect());
+    same_ids(pool.layout().root(), &ids, other)
+}
+
+fn same_ids(folder: &Path, ids: &HashSet<String>, other: &ServedPool) -> Option<Error> {
+    let same = other.pool.store().read(|state| {
+        let mut same = state.ids().filter(|id| ids.contains(*id));
+        same.next().map(str::to_owned)
+    });
+    let text = |id| {
+        format!(
+            "{} and pool {} in {} both hold {id}: one is a copy of the other, and cannot be served beside it; remove one of \
+             them from the configuration",
+            folder.display(),
+            other.name,
+            other.pool.layout().root().display()
+        )
+    };
+    same.map(|id| Error::Precondition(text(id)))
 }
 
 fn same_folder(one: &Path, other: &Path) -> bool {

@@ -1,10 +1,14 @@
 //! Teardown of volumes that no served pool knows: their pool is missing, or they are gone.
 //!
 //! A pod must not wait for a disk that may never come back. The kernel knows what is mounted, and the notes of attached images
-//! ([`crate::state_dir::AttachedImages`]) tell for which volume. An image of a pool that is served is never touched here. When
-//! the missing pool is served again, its start finds that the volume is no longer mounted.
+//! ([`crate::state_dir::AttachedImages`]) tell for which volume. An image of a pool that is served, by this driver or by another
+//! one, is never touched here. When the missing pool is served again, its start finds that the volume is no longer mounted.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc},
+    thread,
+};
 
 use wharf_mount::{
     loopdev::{self, HeldLoop, Loop},
@@ -13,12 +17,12 @@ use wharf_mount::{
     mountinfo, paths,
 };
 
-use super::{PoolState, Pools};
+use super::{Pools, opening::ANSWER};
 use crate::{
     devices::shown_here,
     error::Error,
     node::remove_target,
-    pool::{Layout, Pool},
+    pool::{Layout, Pool, identity::short_of},
     pool_image,
     state_dir::{AttachedImage, Note, image_of},
     store::State,
@@ -29,16 +33,24 @@ struct Orphan {
     device: HeldLoop,
     /// For which volume it was attached; `None` if an older release did that.
     note: Option<AttachedImage>,
-    /// Whether its path is below the folder of a pool that is not served.
-    below_folder: bool,
+    /// The pool that is not served and whose folder it is below.
+    below: Option<Unserved>,
+}
+
+/// A pool that is not served.
+#[derive(Clone)]
+struct Unserved {
+    folder: PathBuf,
+    note: Option<Note>,
 }
 
 impl Pools {
     /// Unmounts a volume from a target, and removes the target.
     ///
     /// # Errors
-    /// When something else is mounted there.
+    /// When something else is mounted there, or the volume's pool is being opened.
     pub fn unpublish_orphan(&self, volume: &str, target: &Path) -> Result<(), Error> {
+        self.refuse_opening(volume)?;
         self.unmount_orphan(volume, target)?;
         remove_target(target)
     }
@@ -46,8 +58,9 @@ impl Pools {
     /// Unmounts a volume from a staging path.
     ///
     /// # Errors
-    /// When something else is mounted there.
+    /// When something else is mounted there, or the volume's pool is being opened.
     pub fn unstage_orphan(&self, volume: &str, path: &Path) -> Result<(), Error> {
+        self.refuse_opening(volume)?;
         self.unmount_orphan(volume, path)
     }
 
@@ -60,15 +73,36 @@ impl Pools {
             (Some(note), None) => noted.values().all(|other| other.pool != note.pool),
             (None, _) => folders.iter().any(|it| orphan.device.backing.starts_with(it)),
         };
-        let found = self.orphans()?.into_iter().find(of_pool);
+        let mut orphans = self.orphans()?.into_iter().filter(of_pool);
+        let found = orphans.find(|it| !self.is_foreign(&it.device, it.note.as_ref()));
         Ok(found.map(|orphan| orphan.device.into_loop()))
     }
 
+    /// Thaws orphans, and waits no longer than a disk may take to answer.
+    pub(super) fn thaw_orphans_in_time(self: &Arc<Self>) {
+        let (pools, (ended, end)) = (self.clone(), mpsc::channel::<()>());
+        let thaw = move || {
+            pools.thaw_orphans();
+            drop((pools, ended));
+        };
+        match thread::Builder::new().name("thaw".to_owned()).spawn(thaw) {
+            // Nobody sends anything: this ends with the thread, or after that time.
+            Ok(_) => drop(end.recv_timeout(ANSWER)),
+            Err(error) => tracing::warn!(%error, "failed to start a thread that thaws volumes"),
+        }
+    }
+
     /// Lets writers go on whose filesystem a kill left frozen, and whose pool is not served now. Nobody else freezes it at a
-    /// start.
-    pub(super) fn thaw_orphans(&self) {
+    /// start. A pool that is being opened thaws its volumes itself.
+    fn thaw_orphans(&self) {
         match self.orphans() {
-            Ok(orphans) => orphans.iter().for_each(|orphan| thaw_or_warn(&orphan.device)),
+            Ok(orphans) => {
+                let missing = orphans.iter().filter(|orphan| {
+                    let (device, note) = (&orphan.device, orphan.note.as_ref());
+                    !self.is_opening(device) && !self.is_foreign(device, note)
+                });
+                missing.for_each(|orphan| thaw_or_warn(&orphan.device));
+            }
             Err(error) => {
                 tracing::warn!(%error, "failed to look for frozen volumes of pools that are not served");
             }
@@ -89,7 +123,7 @@ impl Pools {
         }
         // A block volume that is staged is mounted nowhere.
         for orphan in self.orphans_of(volume)? {
-            if orphan.note.is_some() {
+            if orphan.note.is_some() && !self.is_foreign(&orphan.device, orphan.note.as_ref()) {
                 self.take_down(orphan, volume, None)?;
             }
         }
@@ -100,11 +134,15 @@ impl Pools {
     fn take_down(&self, orphan: Orphan, volume: &str, path: Option<&Path>) -> Result<(), Error> {
         let Orphan { device, note, .. } = orphan;
         let lock = self.image_locks.lock_orphan(&device)?;
-        // Its pool may be served since this call looked: then the record says whether it is in use.
-        if self.is_served(&device) {
-            let text = format!("the pool of volume {volume} is served now: call again");
+        // Its pool may be served since this call looked, or be compared with the kernel now: then the record says whether it
+        // is in use. A pool is asked for both in this order, since it is served before it is no longer being opened.
+        if self.is_opening(&device) || self.is_served(&device) {
+            let text = format!("the pool of volume {volume} is served now or soon: call again");
             return Err(Error::Pending(text));
         }
+        let Some(_unserved) = self.hold_unserved(&device, note.as_ref()) else {
+            return Err(served_elsewhere(volume, path));
+        };
         if let Some(path) = path {
             let number = device.device_number()?;
             if !mountinfo::root_at(path)?.is_some_and(|root| root.shows(number)) {
@@ -127,33 +165,51 @@ impl Pools {
     /// The devices that may show a volume which no served pool knows.
     fn orphans_of(&self, volume: &str) -> Result<Vec<Orphan>, Error> {
         let mut orphans = self.orphans()?;
-        orphans.retain(|orphan| match &orphan.note {
-            Some(note) => note.volume == volume,
-            None => orphan.below_folder,
+        orphans.retain(|orphan| match (&orphan.note, &orphan.below) {
+            (Some(note), _) => note.volume == volume,
+            (None, Some(Unserved { note: Some(pool), .. })) => {
+                short_of(volume).is_none_or(|short| pool.may_hold(short))
+            }
+            (None, below) => below.is_some(),
         });
         Ok(orphans)
     }
 
-    /// The attached images of this driver that belong to no pool that is served.
+    /// The attached images of this driver that belong to no pool that it serves.
     fn orphans(&self) -> Result<Vec<Orphan>, Error> {
-        let unserved = self
-            .status()
-            .into_iter()
-            .filter(|pool| matches!(pool.state, PoolState::Absent(_) | PoolState::Unconfigured));
-        let folders: Vec<_> = unserved.flat_map(|pool| image_folders(&pool.folder)).collect();
+        let unserved = self.unserved();
+        let folders: Vec<_> =
+            unserved.iter().map(|pool| (image_folders(&pool.folder), pool)).collect();
         let mut found = Vec::new();
         for device in loopdev::list()?.into_iter().map(|status| status.loopdev) {
             let note = self.state_dir.attached().of_device(&device);
-            let below_folder = folders.iter().any(|it| device.backing.starts_with(it));
-            if (note.is_none() && !below_folder) || self.is_served(&device) {
+            let is_below =
+                |folders: &[PathBuf]| folders.iter().any(|it| device.backing.starts_with(it));
+            let below = folders.iter().find(|(folders, _)| is_below(folders));
+            let below = below.map(|(_, pool)| Unserved::clone(pool));
+            if (note.is_none() && below.is_none()) || self.is_served(&device) {
                 continue;
             }
             let backing = Some(device.backing.as_path());
             if let Some(device) = HeldLoop::open(device.number, device.identity(), backing)? {
-                found.push(Orphan { device, note, below_folder });
+                found.push(Orphan { device, note, below });
             }
         }
         Ok(found)
+    }
+
+    /// The pools that are configured or noted, and that are not served.
+    fn unserved(&self) -> Vec<Unserved> {
+        let notes = self.state_dir.notes();
+        let slots = self.slots();
+        let absent = slots.values().filter(|slot| slot.served().is_none()).map(|slot| Unserved {
+            folder: slot.config.folder.clone(),
+            note: notes.get(&slot.config.name).cloned(),
+        });
+        let unconfigured = notes.iter().filter(|(name, _)| !slots.contains_key(*name));
+        let unconfigured = unconfigured
+            .map(|(_, note)| Unserved { folder: note.folder.clone(), note: Some(note.clone()) });
+        absent.chain(unconfigured).collect()
     }
 
     /// Whether a device shows an image of a pool that is served.
@@ -206,8 +262,16 @@ fn not_shown(volume: &str, path: &Path) -> Error {
     ))
 }
 
+fn served_elsewhere(volume: &str, path: Option<&Path>) -> Error {
+    let place = path.map_or_else(|| "a device".to_owned(), |path| path.display().to_string());
+    Error::Precondition(format!(
+        "{place} shows an image of a pool that another process serves, and volume {volume} is not on a pool of this driver: \
+         call the driver that serves the pool"
+    ))
+}
+
 /// Where the kernel sees images of the pool in a folder.
-fn image_folders(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn image_folders(folder: &Path) -> Vec<PathBuf> {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let inside = pool_image::mount_point(&folder);
     vec![Layout::new(folder).volumes(), Layout::new(inside).volumes()]

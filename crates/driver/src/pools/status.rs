@@ -1,10 +1,10 @@
 //! The pools as an operator sees them.
 
-use std::{fmt, path::PathBuf};
+use std::{collections::BTreeSet, fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Pools, SlotState, damaged_note};
+use super::{Pools, Slot, SlotState, damaged_note};
 
 /// A pool that is configured or noted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,38 +67,45 @@ impl fmt::Display for PoolStatus {
 impl Pools {
     /// All pools that are configured or noted, by name.
     pub fn status(&self) -> Vec<PoolStatus> {
-        let slots = self.slots();
         let notes = self.state_dir.notes();
-        let mut all: Vec<_> = slots
-            .values()
-            .map(|slot| {
-                let name = slot.config.name.clone();
-                let note = notes.get(&name);
-                let (uuid, state) = match &slot.state {
-                    SlotState::Absent(absence) => {
-                        (note.map(|note| note.pool), PoolState::Absent(absence.reason.clone()))
-                    }
-                    SlotState::Served(served) => {
-                        let draining = served.pool.settings().drain;
-                        let state = match (served.pool.ensure_present(), slot.leaving.is_some()) {
-                            (Err(error), _) => PoolState::Absent(error.to_string()),
-                            (Ok(()), true) => PoolState::Leaving,
-                            (Ok(()), false) if draining => PoolState::Draining,
-                            (Ok(()), false) => PoolState::Served,
-                        };
-                        (Some(served.pool.id()), state)
-                    }
-                };
-                PoolStatus {
-                    name,
-                    folder: slot.config.folder.clone(),
-                    uuid: uuid.map(|id| id.to_string()),
-                    kinds: slot.config.settings.kinds.to_string(),
-                    state,
+        let mut names = BTreeSet::new();
+        let mut all = Vec::new();
+        // A disk that hangs must not be asked under the lock of the slots.
+        let look = |(name, slot): (&String, &Slot)| {
+            names.insert(name.clone());
+            let is_leaving = slot.leaving.is_some();
+            let known = match &slot.state {
+                SlotState::Served(served) => Ok((served.clone(), is_leaving)),
+                SlotState::Absent(absence) => Err(absence.reason.clone()),
+            };
+            (slot.config.clone(), known)
+        };
+        let slots: Vec<_> = self.slots().iter().map(look).collect();
+        for (config, known) in slots {
+            let (uuid, state) = match known {
+                Err(reason) => {
+                    (notes.get(&config.name).map(|note| note.pool), PoolState::Absent(reason))
                 }
-            })
-            .collect();
-        let unconfigured = notes.into_iter().filter(|(name, _)| !slots.contains_key(name));
+                Ok((served, is_leaving)) => {
+                    let draining = served.pool.settings().drain;
+                    let state = match (served.pool.ensure_present(), is_leaving) {
+                        (Err(error), _) => PoolState::Absent(error.to_string()),
+                        (Ok(()), true) => PoolState::Leaving,
+                        (Ok(()), false) if draining => PoolState::Draining,
+                        (Ok(()), false) => PoolState::Served,
+                    };
+                    (Some(served.pool.id()), state)
+                }
+            };
+            all.push(PoolStatus {
+                name: config.name,
+                folder: config.folder,
+                uuid: uuid.map(|id| id.to_string()),
+                kinds: config.settings.kinds.to_string(),
+                state,
+            });
+        }
+        let unconfigured = notes.into_iter().filter(|(name, _)| !names.contains(name));
         all.extend(unconfigured.map(|(name, note)| PoolStatus {
             name,
             folder: note.folder,
@@ -107,7 +114,7 @@ impl Pools {
             state: PoolState::Unconfigured,
         }));
         let damaged = self.state_dir.damaged().into_iter();
-        let damaged = damaged.filter(|(name, _)| !slots.contains_key(name));
+        let damaged = damaged.filter(|(name, _)| !names.contains(name));
         all.extend(damaged.map(|(name, reason)| PoolStatus {
             state: PoolState::Absent(damaged_note(&name, &reason).reason),
             name,

@@ -2,10 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use tokio::task::JoinSet;
+use tokio::{
+    task::{JoinSet, spawn_blocking},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
-use super::{Pools, ServedPool};
+use super::{Pools, ServedPool, close::CLOSE};
 use crate::{node::keep_limits, unsharing::keep_unshared};
 
 /// How often a pool that is not served is tried again, and a pool that leaves.
@@ -38,14 +41,35 @@ impl Pools {
                 // A panic shows in the log; the next attempt goes on.
                 Some(_) = attempts.join_next() => {}
                 () = tokio::time::sleep(RETRY), if again => {
+                    self.record_undone();
                     let pools = self.clone();
                     attempts.spawn_blocking(move || pools.retry());
                 }
             }
         }
         keepers.clear();
-        tasks.join_all().await;
-        while attempts.join_next().await.is_some() {}
+        let end = async {
+            while tasks.join_next().await.is_some() {}
+            while attempts.join_next().await.is_some() {}
+        };
+        // A task may be at a disk that hangs.
+        if timeout(CLOSE, end).await.is_err() {
+            tracing::warn!("tasks of pools do not end, stopping without them");
+        }
+    }
+
+    /// Records what was undone of pools while their disk took no writes: a pool leaves once its records say that nothing is
+    /// in use. One thread of each pool may wait for its disk.
+    fn record_undone(&self) {
+        for served in self.served() {
+            if let Ok(permit) = served.permits.undone.clone().try_acquire_owned() {
+                // Nobody waits for it, and the next attempt goes on if it panics.
+                drop(spawn_blocking(move || {
+                    let _permit = permit;
+                    served.node.record_undone_before();
+                }));
+            }
+        }
     }
 
     fn needs_retry(&self) -> bool {

@@ -103,7 +103,7 @@ impl Volumes for Driver {
             Err(Error::NotFound { .. }) => return Ok(()),
             served => served?,
         };
-        Ok(self.blocking(&served, move |pool, _| pool.delete_volume(&request.volume)).await?)
+        Ok(self.blocking(&served, move |_, node| node.delete_volume(&request.volume)).await?)
     }
 
     async fn validate(

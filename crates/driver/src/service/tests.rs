@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn driver(folder: &std::path::Path) -> Driver {
     let identity = Identity { name: "test".into(), node: "node".into(), attach_limit: 1 };
-    Driver::new(identity, Arc::new(pools(folder)))
+    Driver::new(identity, pools(folder))
 }
 
 /// Waits for a call that must not wait for others, whatever it answers.

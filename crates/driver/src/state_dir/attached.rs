@@ -2,10 +2,10 @@
 //!
 //! The kernel does not say whose a loop device is: its image's path depends on who asks, and is cut short once the pool's mount
 //! is gone. So the driver notes the device number, inode and random file name of an image before it attaches it. A note holds
-//! until the next boot: no loop device survives that, and other disks get the same device numbers.
+//! until the next boot: no loop device survives that, and other disks get the same device numbers. An image whose disk came
+//! back under another device number has a note for each file: the old one may still be attached.
 
 use std::{
-    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -42,7 +42,7 @@ pub struct AttachedImage {
 pub struct AttachedImages {
     folder: PathBuf,
     boot: String,
-    notes: Mutex<BTreeMap<String, AttachedImage>>,
+    notes: Mutex<Vec<AttachedImage>>,
 }
 
 /// A note as it is written.
@@ -54,7 +54,7 @@ struct NoteFile {
 }
 
 impl AttachedImages {
-    /// Reads the notes in a folder. Those of an earlier boot are removed, as are damaged ones.
+    /// Reads the notes in a folder. Those of an earlier boot are removed, as are damaged ones and whatever else is there.
     ///
     /// # Errors
     /// When the folder cannot be used.
@@ -65,68 +65,94 @@ impl AttachedImages {
 
     fn of_boot(folder: PathBuf, boot: &str) -> Result<Self, Error> {
         private::create_folder(&folder)?;
-        let mut notes = BTreeMap::new();
+        let mut notes = Vec::new();
         for entry in fs::read_dir(&folder).map_err(Error::file("list", &folder))? {
             let path = entry.map_err(Error::file("list", &folder))?.path();
             // To read a named pipe would wait for its writer.
             let read = path.is_file().then(|| fs::read(&path).ok()).flatten();
             let read = read.and_then(|bytes| serde_json::from_slice::<NoteFile>(&bytes).ok());
-            match read.filter(|file| file.boot == boot) {
-                Some(NoteFile { note, .. }) => drop(notes.insert(note.image.clone(), note)),
+            match read.filter(|file| file.boot == boot && is_stem(&file.note.image)) {
+                Some(NoteFile { note, .. }) => {
+                    let own = file_of(&folder, &note);
+                    if own != path {
+                        fs::rename(&path, own).map_err(Error::file("rename", path))?;
+                    }
+                    notes.push(note);
+                }
                 // A write that was cut short leaves its temporary file.
-                None => drop(fs::remove_file(&path)),
+                None => clear_away(&path),
             }
         }
         Ok(Self { folder, boot: boot.to_owned(), notes: Mutex::new(notes) })
     }
 
-    /// Keeps a note, durably, in place of an older one of the same image. One that is kept already costs nothing.
+    /// Keeps a note, durably. One that is kept already costs nothing.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn keep(&self, note: AttachedImage) -> Result<(), Error> {
-        if self.lock().get(&note.image) == Some(&note) {
+        if self.lock().contains(&note) {
             return Ok(());
         }
-        let path = self.file(&note.image);
+        let path = file_of(&self.folder, &note);
         let file = NoteFile { boot: self.boot.clone(), note };
         private::write(&path, &serde_json::to_vec(&file).unwrap_or_default())?;
         sync::folder(&self.folder)?;
-        self.lock().insert(file.note.image.clone(), file.note);
+        self.lock().push(file.note);
         Ok(())
     }
 
-    /// Removes the note of an image that is detached. One that a crash brings back says nothing: no device has the image.
+    /// Removes the notes of an image that is detached. One that a crash brings back says nothing: no device has the image.
     pub fn remove(&self, image: &str) {
-        if self.lock().remove(image).is_some()
-            && let Err(error) = fs::remove_file(self.file(image))
-        {
-            tracing::warn!(image, %error, "failed to remove the note of an attached image");
+        self.remove_where(|note| note.image == image);
+    }
+
+    /// Removes the notes of which this holds.
+    pub fn remove_where(&self, is_old: impl Fn(&AttachedImage) -> bool) {
+        let mut notes = self.lock();
+        for note in notes.iter().filter(|note| is_old(note)) {
+            if let Err(error) = fs::remove_file(file_of(&self.folder, note)) {
+                tracing::warn!(image = note.image, %error, "failed to remove the note of an attached image");
+            }
         }
+        notes.retain(|note| !is_old(note));
     }
 
     /// The note of the image that a device shows.
     pub fn of_device(&self, device: &Loop) -> Option<AttachedImage> {
         let image = image_of(&device.backing)?;
         let notes = self.lock();
-        let note = notes.get(&image)?;
+        let mut of_image = notes.iter().filter(|note| note.image == image);
         // A disk that does not answer does not say which file it was.
-        let same =
-            matches!(device.identity(), (0, 0)) || device.identity() == (note.device, note.inode);
-        same.then(|| note.clone())
+        let is_unknown = matches!(device.identity(), (0, 0));
+        of_image.find(|note| is_unknown || device.identity() == (note.device, note.inode)).cloned()
     }
 
     /// The notes of a pool's images.
     pub fn of_pool(&self, pool: PoolId) -> Vec<AttachedImage> {
-        self.lock().values().filter(|note| note.pool == pool).cloned().collect()
+        self.lock().iter().filter(|note| note.pool == pool).cloned().collect()
     }
 
-    fn file(&self, image: &str) -> PathBuf {
-        self.folder.join(format!("{image}.json"))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, AttachedImage>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<AttachedImage>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn file_of(folder: &Path, note: &AttachedImage) -> PathBuf {
+    folder.join(format!("{}-{:x}-{:x}.json", note.image, note.device, note.inode))
+}
+
+/// Whether a text may be the stem of an image's name, and so of a note's.
+fn is_stem(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// Removes what is no note. A folder with something in it stays.
+fn clear_away(path: &Path) {
+    let is_folder = fs::symlink_metadata(path).is_ok_and(|there| there.is_dir());
+    let removed = if is_folder { fs::remove_dir(path) } else { fs::remove_file(path) };
+    if let Err(error) = removed {
+        tracing::warn!(path = %path.display(), %error, "failed to remove a file that is no note of an image");
     }
 }
 
@@ -171,9 +197,35 @@ mod tests {
         notes.keep(note("b")).expect("kept");
         notes.remove("b");
         fs::write(folder.path().join("cut.json.new"), "{").expect("written");
+        fs::create_dir(folder.path().join("folder.json")).expect("made");
         assert_eq!(open("one").of_pool(note("a").pool), [note("a")]);
         assert_eq!(open("two").of_pool(note("a").pool), []);
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn an_image_has_a_note_for_each_file_and_none_leads_out_of_the_folder() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (inside, outside) = (folder.path().join("attached"), folder.path().join("a.json"));
+        let open = || AttachedImages::of_boot(inside.clone(), "one").expect("opened");
+        let notes = open();
+        let (old, new) = (note("a"), AttachedImage { device: 8, ..note("a") });
+        notes.keep(old.clone()).expect("kept");
+        notes.keep(new.clone()).expect("kept");
+        let text = fs::read_to_string(file_of(&inside, &old)).expect("a note");
+        fs::write(&outside, "").expect("written");
+        fs::write(inside.join("evil.json"), text.replace("\"a\"", "\"../a\"")).expect("written");
+        // As an older release called it.
+        fs::rename(file_of(&inside, &old), inside.join("a.json")).expect("renamed");
+        let notes = open();
+        assert_eq!(notes.of_pool(old.pool).len(), 2);
+        for expected in [old, new] {
+            let identity = (expected.device, expected.inode);
+            assert_eq!(notes.of_device(&device("/volumes/a.img", identity)), Some(expected));
+        }
+        notes.remove("a");
+        assert_eq!(fs::read_dir(&inside).expect("a folder").count(), 0);
+        assert!(outside.exists());
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(crate) async fn local_driver(folder: &Path, name: &str, node: &str) -> Arc<D
         Pools::open(vec![config], state_dir, options).unwrap()
     });
     let identity = Identity { name: name.to_owned(), node: node.to_owned(), attach_limit: 16 };
-    Arc::new(Driver::new(identity, Arc::new(pools.await.unwrap())))
+    Arc::new(Driver::new(identity, pools.await.unwrap()))
 }
 
 /// What a provisioner would do.

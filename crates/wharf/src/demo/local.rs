@@ -102,7 +102,7 @@ async fn open(folder: &Path) -> anyhow::Result<Arc<Pools>> {
     let state = folder.join("state");
     tokio::task::spawn_blocking(move || {
         let state_dir = StateDir::open(&state, NAME)?;
-        anyhow::Ok(Arc::new(Pools::open(vec![config], state_dir, options)?))
+        anyhow::Ok(Pools::open(vec![config], state_dir, options)?)
     })
     .await?
     .context("the demo's pool")

@@ -58,17 +58,18 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Vec<PoolConfig>> {
 /// Puts each good version of the file in force, until `stop`.
 pub(super) async fn watch(file: PathBuf, pools: Arc<Pools>, stop: CancellationToken) {
     let load = || {
-        let (file, pools) = (file.clone(), pools.clone());
+        let (file, pools, stop) = (file.clone(), pools.clone(), stop.clone());
         async move {
+            let applied = tokio::task::spawn_blocking(move || load(&file, &pools));
             // A panic shows in the log; the next change of the file is looked at again.
-            let _ = tokio::task::spawn_blocking(move || load(&file, &pools)).await;
+            let _ = stop.run_until_cancelled(applied).await;
         }
     };
-    follow(&file, stop, load).await;
+    follow(&file, stop.clone(), load).await;
 }
 
 /// To apply a version again changes nothing.
-fn load(file: &Path, pools: &Pools) {
+fn load(file: &Path, pools: &Arc<Pools>) {
     let applied = read(file).and_then(|configs| Ok(pools.apply(configs)?));
     match applied {
         Ok(()) => info!(file = %file.display(), "configuration in force"),

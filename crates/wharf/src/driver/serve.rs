@@ -152,7 +152,7 @@ impl Serve {
         serving.spawn(admin::serve(questions, pools.clone(), stop.clone()));
         serving.spawn(pools.clone().supervise(stop.clone()));
         if let Some(file) = self.place.config.clone() {
-            serving.spawn(config::watch(file, pools, stop.clone()));
+            serving.spawn(config::watch(file, pools.clone(), stop.clone()));
         }
         if let Some(address) = &self.http_endpoint {
             let bound = health(driver, registry).bind(address).await.context("admin endpoint")?;
@@ -162,6 +162,7 @@ impl Serve {
         readiness.set_ready();
         server.run(stop).await?;
         serving.join_all().await;
+        tokio::task::spawn_blocking(move || pools.close()).await?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -189,8 +190,7 @@ impl Serve {
         };
         tokio::task::spawn_blocking(move || {
             let state_dir = StateDir::open(&state_dir, &driver).context("--state-dir")?;
-            let pools = Pools::open(configs, state_dir, options).context(named)?;
-            Ok(Arc::new(pools))
+            Pools::open(configs, state_dir, options).context(named)
         })
         .await?
     }

@@ -3,8 +3,10 @@
 mod configured;
 mod copies;
 mod dead;
+mod foreign;
 mod hung;
 mod notes;
+mod opening;
 mod orphans;
 
 use std::fs;

@@ -43,6 +43,11 @@ impl Running {
         assert!(status.success(), "{status}");
     }
 
+    /// Asks it to end, and does not wait for that.
+    pub(crate) fn terminate(&self) {
+        self.process.signal(Signal::TERM).unwrap();
+    }
+
     /// Kills it as by `kill -9`.
     pub(crate) async fn kill(mut self) {
         self.process.signal(Signal::KILL).unwrap();

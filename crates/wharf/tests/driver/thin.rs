@@ -284,7 +284,7 @@ async fn metrics_show_what_is_promised_thin_and_left_to_unshare() {
     driver.killed().await.unwrap();
 
     // Opened by hand, where nobody goes on with the unsharing.
-    let pools = Arc::new(opened(&bench));
+    let pools = opened(&bench);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(PoolMetrics::new(pools.clone())));
     let pool = &pools.served()[0].pool;
@@ -305,7 +305,7 @@ async fn metrics_show_what_is_promised_thin_and_left_to_unshare() {
 }
 
 /// The pools of a bench whose driver does not run.
-fn opened(bench: &Bench) -> Pools {
+fn opened(bench: &Bench) -> Arc<Pools> {
     let config = PoolConfig::in_folder(bench.pool());
     let options = PoolsOptions::on_node(NODE, bench.path(""));
     let state_dir = StateDir::open(&bench.path("state"), "local.csi.wharf").unwrap();

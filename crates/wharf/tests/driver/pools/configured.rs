@@ -25,7 +25,7 @@ pub(super) fn configure(file: &Path, pools: &[(&str, PathBuf, &str)]) {
 }
 
 /// Waits until a volume can, or cannot, be made on a pool.
-async fn becomes(bench: &Bench, driver: &Running, pool: &str, expected: Code) {
+pub(super) async fn becomes(bench: &Bench, driver: &Running, pool: &str, expected: Code) {
     wait_for(PATIENCE, &format!("{expected:?} on pool {pool}"), async || {
         let code = match made_on(bench, driver, pool, "probe").await {
             Ok(probe) => {

@@ -6,6 +6,7 @@ use tonic::Code;
 use wharf_mount::{loopdev, mount, mountinfo};
 use wharf_testkit::process;
 
+use super::orphans::{image_names, loops_of};
 use super::{SIZE, fill, made_on, two_pools};
 use crate::bench::{Bench, MIB, PoolKind, loops_below, needs};
 use crate::client::{Usage, block, mounted, volume};
@@ -266,5 +267,34 @@ async fn what_was_undone_on_a_dead_disk_is_undone_once_it_is_mounted_again() {
     driver.take_down(&used[0]).await.unwrap();
     driver.delete(&used[0].id).await.unwrap();
     assert_eq!(driver.list().await.unwrap(), Vec::<String>::new());
+    driver.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_stage_does_not_forget_the_device_of_the_old_disk() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    mount_pool(&bench);
+    let driver = bench.start().await;
+    let made = driver.create(volume("a", SIZE, mounted(""))).await.unwrap();
+    let usage = Usage::new(&bench, "a", &made.volume_id, mounted(""));
+    driver.bring_up(&usage).await.unwrap();
+    let names = image_names(&bench.pool());
+    driver.stop().await;
+    run("sync -f", &[&bench.pool()]);
+    mount::lazy_unmount(&bench.pool()).unwrap();
+    run("cp --sparse=always", &[&bench.path("disk.img"), &bench.path("copy.img")]);
+    run("mount -o loop", &[&bench.path("copy.img"), &bench.pool()]);
+
+    let driver = bench.start().await;
+    let text = refused("stage", driver.stage(&usage).await, Code::FailedPrecondition);
+    assert!(text.contains("was replaced"), "{text}");
+    driver.kill().await;
+    let driver = bench.start().await;
+    driver.take_down(&usage).await.unwrap();
+    assert_eq!(mountinfo::root_at(&usage.staging).unwrap(), None);
+    assert_eq!(loops_of(&names), Vec::<std::path::PathBuf>::new(), "a loop device is left");
+    driver.bring_up(&usage).await.unwrap();
+    driver.take_down(&usage).await.unwrap();
+    driver.delete(&usage.id).await.unwrap();
     driver.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Notes in the state folder that are damaged: only their own pools are not served.
+//! Notes in the state folder: damaged ones keep only their own pools from being served, and old ones are removed.
 
 use std::fs;
 use std::process::Output;
@@ -8,6 +8,7 @@ use tonic::Code;
 use super::{fill, made_on, readyz, two_pools};
 use crate::bench::{Bench, PoolKind};
 use crate::codes::refused;
+use crate::devices::Stranger;
 
 fn said(output: &Output) -> String {
     let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
@@ -74,4 +75,33 @@ async fn a_damaged_note_of_a_pool_that_is_not_configured_is_forgotten_by_a_perso
     assert!(listed.status.success(), "{listed:?}");
     let listed = bench.driver_command("ls", &[]);
     assert!(!listed.status.success() && said(&listed).contains("lost.json"), "{listed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_note_of_a_volume_that_others_held_is_removed_with_the_volume() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let notes = bench.path("state").join("local.csi.wharf").join("attached");
+    let all = || -> Vec<_> {
+        let entries = fs::read_dir(&notes).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let driver = bench.start().await;
+    let a = made_on(&bench, &driver, "default", "a").await.unwrap();
+    driver.bring_up(&a).await.unwrap();
+    let stranger = Stranger::start(&bench).await;
+    driver.take_down(&a).await.unwrap();
+    let kept = all();
+    assert_eq!(kept.len(), 1, "others still hold the device: {kept:?}");
+    let text = fs::read(&kept[0]).unwrap();
+    stranger.end().await;
+    driver.delete(&a.id).await.unwrap();
+    assert_eq!(all(), Vec::<std::path::PathBuf>::new());
+    driver.kill().await;
+
+    // As a release left it that did not remove it, beside what is no note.
+    fs::write(&kept[0], text).unwrap();
+    fs::create_dir(notes.join("folder.json")).unwrap();
+    let driver = bench.start().await;
+    assert_eq!(all(), Vec::<std::path::PathBuf>::new());
+    driver.stop().await;
 }

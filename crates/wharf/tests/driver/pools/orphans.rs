@@ -17,7 +17,7 @@ use crate::running::Running;
 
 const SIZE: u64 = super::SIZE;
 
-fn is_mounted(path: &Path) -> bool {
+pub(super) fn is_mounted(path: &Path) -> bool {
     mountinfo::root_at(path).unwrap().is_some()
 }
 
@@ -91,12 +91,12 @@ async fn what_is_not_a_volume_is_not_unmounted_for_an_unknown_one() {
 }
 
 /// The numbers of loop devices whose image has a name that ends so, wherever the kernel sees it.
-fn loops_of(names: &[std::ffi::OsString]) -> Vec<PathBuf> {
+pub(super) fn loops_of(names: &[std::ffi::OsString]) -> Vec<PathBuf> {
     let all = loopdev::list().unwrap().into_iter().map(|status| status.loopdev.backing);
     all.filter(|backing| names.iter().any(|name| backing.ends_with(name))).collect()
 }
 
-fn image_names(folder: &Path) -> Vec<std::ffi::OsString> {
+pub(super) fn image_names(folder: &Path) -> Vec<std::ffi::OsString> {
     let entries = fs::read_dir(folder.join("volumes")).unwrap();
     entries.map(|entry| entry.unwrap().file_name()).collect()
 }

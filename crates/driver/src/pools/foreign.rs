@@ -1,0 +1,78 @@
+//! Pools that another process serves: what is attached of them is not this driver's to thaw, unmount or detach.
+
+use std::{
+    fs,
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    path::PathBuf,
+};
+
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags, flock, open},
+    io::Errno,
+};
+use wharf_mount::loopdev::Loop;
+
+use super::Pools;
+use crate::{
+    pool::{Layout, identity, identity::Found},
+    pool_image,
+    state_dir::AttachedImage,
+};
+
+/// The folders of a device's pool, which no other process begins to serve until this is dropped.
+#[derive(Debug)]
+#[must_use = "others may serve the pool once this is dropped"]
+pub(super) struct UnservedPool {
+    _folders: Vec<OwnedFd>,
+}
+
+impl Pools {
+    /// Keeps other processes from serving the pool of a device; `None` if one does. Reads from the pool's disk.
+    pub(super) fn hold_unserved(
+        &self,
+        device: &Loop,
+        note: Option<&AttachedImage>,
+    ) -> Option<UnservedPool> {
+        let mut held = Vec::new();
+        for folder in self.folders_of(device, note) {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            // A folder that is not there is served by nobody.
+            let Ok(folder) = open(&folder, flags, Mode::empty()) else { continue };
+            // Whoever serves a pool has its folder locked. Teardowns may work at the same time.
+            match flock(&folder, FlockOperation::NonBlockingLockShared) {
+                Err(Errno::WOULDBLOCK) => return None,
+                _ => held.push(folder),
+            }
+        }
+        Some(UnservedPool { _folders: held })
+    }
+
+    /// Whether another process serves the pool of a device.
+    pub(super) fn is_foreign(&self, device: &Loop, note: Option<&AttachedImage>) -> bool {
+        self.hold_unserved(device, note).is_none()
+    }
+
+    /// Where the pool of a device is: where its image is, and where a note says, if the pool is there. Folders that this driver
+    /// serves are not among them: their lock is its own.
+    fn folders_of(&self, device: &Loop, note: Option<&AttachedImage>) -> Vec<PathBuf> {
+        let image = fs::metadata(&device.backing);
+        let is_there = image.is_ok_and(|file| (file.dev(), file.ino()) == device.identity());
+        let beside = device.backing.parent().and_then(|volumes| volumes.parent());
+        let mut folders: Vec<PathBuf> =
+            beside.filter(|_| is_there).map(Into::into).into_iter().collect();
+        if let Some(image) = note {
+            let notes = self.state_dir.notes().into_values();
+            let noted = notes.filter(|note| note.pool == image.pool);
+            let noted = noted.map(|note| pool_image::folder(&note.folder));
+            folders.extend(noted.filter(|folder| {
+                let found = identity::look(&Layout::new(folder));
+                found.is_ok_and(|found| found == Found::Pool(image.pool))
+            }));
+        }
+        let served = self.served();
+        let own: Vec<_> =
+            served.iter().filter_map(|it| it.pool.layout().root().canonicalize().ok()).collect();
+        folders.retain(|folder| !folder.canonicalize().is_ok_and(|it| own.contains(&it)));
+        folders
+    }
+}

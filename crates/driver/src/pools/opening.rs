@@ -1,0 +1,371 @@
+//! Pools that are being opened, each by a thread of its own: a disk that hangs keeps that thread, and nobody else.
+//!
+//! A folder has at most one such thread. When it ends, the pool is put into its slot, if it is still configured. Until then
+//! the pool is not served, and no volume of it is taken down past its records: they are being compared with the kernel.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use wharf_mount::loopdev::Loop;
+
+use super::{
+    Absence, Pools, ServedPool, Slot, SlotState,
+    open::{Refusal, same_objects},
+    orphan::image_folders,
+};
+use crate::{
+    config::PoolConfig,
+    error::Error,
+    pool::{PoolId, identity::short_of},
+    pool_image,
+    state_dir::Note,
+};
+
+/// How long a disk may take to answer, before its pool counts as not served for that reason.
+pub(super) const ANSWER: Duration = Duration::from_secs(5);
+/// How much longer it may take to settle the volumes of the pool.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// A pool that a thread opens.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) config: PoolConfig,
+    /// The pool that is expected in the folder.
+    pub(super) note: Option<Note>,
+    begun: Instant,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// The pool that is in the folder.
+    found: Option<PoolId>,
+    /// There was no pool in the folder.
+    was_empty: bool,
+    /// The disk has answered, and volumes are settled.
+    answered: bool,
+    /// Nobody wants the pool any more.
+    abandoned: bool,
+    ended: bool,
+    /// Why it could not be opened, other than for want of its disk.
+    failure: Option<Error>,
+}
+
+impl Opening {
+    fn new(config: PoolConfig, note: Option<Note>) -> Self {
+        let (progress, changed, thread) = Default::default();
+        Self { config, note, begun: Instant::now(), progress, changed, thread }
+    }
+
+    /// Says that the disk has answered.
+    pub(super) fn answered(&self) {
+        self.progress().answered = true;
+        self.changed.notify_all();
+    }
+
+    /// Does something in the name of the pool, unless nobody wants the pool any more.
+    pub(super) fn if_wanted(&self, act: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let progress = self.progress();
+        if progress.abandoned {
+            let text = format!("pool {} is no longer configured so", self.config.name);
+            return Err(Error::Pending(text));
+        }
+        act()
+    }
+
+    /// Waits for the end as long as a start does; false if it takes longer.
+    fn wait(&self) -> bool {
+        self.wait_for(ANSWER, SETTLE)
+    }
+
+    /// Waits for the end; false if the disk, or the volumes after that, take longer.
+    pub(super) fn wait_for(&self, answer: Duration, settle: Duration) -> bool {
+        let mut progress = self.progress();
+        while !progress.ended {
+            let limit = if progress.answered { answer + settle } else { answer };
+            let left = limit.saturating_sub(self.begun.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(progress, left);
+            progress = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(progress);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // It is past its last step. A panic was caught before.
+        thread.map(JoinHandle::join);
+        true
+    }
+
+    /// Says that the folder holds no pool, and that one is made there.
+    pub(super) fn found_nothing(&self) {
+        self.progress().was_empty = true;
+    }
+
+    /// Whether the folder held no pool before.
+    pub(super) fn was_empty(&self) -> bool {
+        self.progress().was_empty
+    }
+
+    /// Why the pool could not be opened, other than for want of its disk. Answered once.
+    pub(super) fn take_failure(&self) -> Option<Error> {
+        self.progress().failure.take()
+    }
+
+    fn may_hold(&self, pool: PoolId) -> bool {
+        let noted = self.note.as_ref().map(|note| note.pool);
+        noted == Some(pool) || self.progress().found == Some(pool)
+    }
+
+    fn may_hold_id(&self, short: &str) -> bool {
+        let noted = self.note.as_ref().is_some_and(|note| note.may_hold(short));
+        noted || self.progress().found.is_some_and(|found| found.short() == short)
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pools {
+    /// Opens pools in this order, one after another until one takes too long, and the rest of them side by side. Each has a
+    /// slot. Returns while disks that do not answer are still asked.
+    pub(super) fn open_all(self: &Arc<Self>, configs: Vec<PoolConfig>) -> Vec<Arc<Opening>> {
+        let (mut all, mut is_late) = (Vec::new(), false);
+        for config in configs {
+            if let Some(absence) = self.damaged(&config.name) {
+                self.set_absent(&config, absence);
+                continue;
+            }
+            let note = self.state_dir.note(&config.name);
+            match self.start_opening(config.clone(), note) {
+                Some(opening) => {
+                    is_late = is_late || !opening.wait();
+                    all.push(opening);
+                }
+                None => self.set_absent(&config, late(&config)),
+            }
+        }
+        for opening in &all {
+            if !opening.wait() {
+                self.set_absent(&opening.config, late(&opening.config));
+            }
+        }
+        all
+    }
+
+    /// Starts the thread that opens a pool; `None` if one is at work in its folder.
+    pub(super) fn start_opening(
+        self: &Arc<Self>,
+        config: PoolConfig,
+        note: Option<Note>,
+    ) -> Option<Arc<Opening>> {
+        let opening = {
+            let mut openings = self.lock_openings();
+            if openings.iter().any(|it| it.config.folder == config.folder) {
+                return None;
+            }
+            let opening = Arc::new(Opening::new(config, note));
+            openings.push(opening.clone());
+            opening
+        };
+        let (pools, own) = (self.clone(), opening.clone());
+        let thread = thread::Builder::new().name("open pool".to_owned()).spawn(move || {
+            // A damaged state file may panic in the library that reads it.
+            let opened = catch_unwind(AssertUnwindSafe(|| pools.open_pool(&own)));
+            pools.end_opening(&own, opened.unwrap_or_else(|_| Err(panicked())));
+        });
+        match thread {
+            Ok(thread) => {
+                let mut own = opening.thread.lock().unwrap_or_else(PoisonError::into_inner);
+                *own = Some(thread);
+            }
+            Err(error) => {
+                let error = Error::file("start a thread for", &opening.config.folder)(error);
+                self.end_opening(&opening, Err(error.into()));
+            }
+        }
+        Some(opening)
+    }
+
+    /// Puts a pool that was opened, or the reason why it is not served, into its slot, if that still wants it.
+    fn end_opening(&self, opening: &Arc<Opening>, opened: Result<Arc<ServedPool>, Refusal>) {
+        let (opened, failure) = match opened {
+            Err(Refusal::Failed(error)) => {
+                (Err(Absence { reason: error.to_string() }), Some(error))
+            }
+            Err(Refusal::Missing(absence)) => (Err(absence), None),
+            Ok(served) => (Ok(served), None),
+        };
+        let unwanted = match opened {
+            Ok(served) => self.serve(opening, served).err(),
+            Err(absence) => {
+                if self.wants(opening) {
+                    self.set_absent(&opening.config, absence);
+                }
+                None
+            }
+        };
+        if let Some(served) = unwanted {
+            let _ = std::fs::remove_file(served.pool.layout().admin_socket());
+        }
+        if opening.progress().abandoned
+            && let Err(error) = pool_image::close(&opening.config.folder)
+        {
+            tracing::warn!(pool = opening.config.name, %error, "failed to unmount the image of a closed pool, unmount it by hand");
+        }
+        self.forget_old_names();
+        // The slot is filled first: at any time the pool is being opened or served.
+        self.lock_openings().retain(|it| !Arc::ptr_eq(it, opening));
+        let mut progress = opening.progress();
+        (progress.ended, progress.failure) = (true, failure);
+        drop(progress);
+        opening.changed.notify_all();
+        self.changed.notify_one();
+    }
+
+    /// Serves a pool that was opened, or returns it if its slot does not want it, or it is a copy of a pool that is served.
+    fn serve(&self, opening: &Opening, served: Arc<ServedPool>) -> Result<(), Arc<ServedPool>> {
+        let (name, drained) =
+            (&opening.config.name, self.state_dir.note(&opening.config.name).map(|it| it.drain));
+        let mut slots = self.slots_mut();
+        let mut others = slots.values().filter_map(Slot::served);
+        let copied = others.find_map(|other| same_objects(&served.pool, other));
+        let wanted = slots.get_mut(name).filter(|slot| slot.is_of(opening));
+        let Some(slot) = wanted.filter(|_| !opening.progress().abandoned) else {
+            return Err(served);
+        };
+        if let Some(error) = copied {
+            slot.set_absent(Absence { reason: error.to_string() });
+            return Err(served);
+        }
+        let mut settings = slot.config.settings;
+        settings.drain |= drained.unwrap_or_default();
+        served.pool.change_settings(|current| *current = settings);
+        slot.state = SlotState::Served(served);
+        Ok(())
+    }
+
+    fn wants(&self, opening: &Opening) -> bool {
+        let wanted = self.slots().get(&opening.config.name).is_some_and(|slot| slot.is_of(opening));
+        wanted && !opening.progress().abandoned
+    }
+
+    /// Makes sure that a pool has a slot, with this configuration.
+    pub(super) fn ensure_slot(&self, config: &PoolConfig) {
+        let mut slots = self.slots_mut();
+        let reason = "it is being opened".to_owned();
+        let slot = slots.entry(config.name.clone()).or_insert_with(|| Slot {
+            config: config.clone(),
+            state: SlotState::Absent(Absence { reason }),
+            leaving: None,
+        });
+        slot.config = config.clone();
+    }
+
+    /// Says why a pool is not served, unless it is.
+    fn set_absent(&self, config: &PoolConfig, absence: Absence) {
+        if let Some(slot) = self.slots_mut().get_mut(&config.name)
+            && slot.served().is_none()
+        {
+            slot.set_absent(absence);
+        }
+    }
+
+    /// Lets the thread that opens the pool in a folder throw away what it opens; false if there is none.
+    pub(super) fn abandon_opening(&self, config: &PoolConfig) -> bool {
+        let openings = self.openings();
+        let own = openings.iter().find(|it| it.config.folder == config.folder);
+        if let Some(opening) = own {
+            opening.progress().abandoned = true;
+        }
+        own.is_some()
+    }
+
+    /// Whether a thread opens the pool in a folder.
+    pub(super) fn is_opened_in(&self, folder: &Path) -> bool {
+        self.lock_openings().iter().any(|it| it.config.folder == folder)
+    }
+
+    /// Notes which pool a thread found, or answers where else that pool is being opened.
+    pub(super) fn claim(&self, opening: &Opening, id: PoolId) -> Option<(String, PathBuf)> {
+        let openings = self.lock_openings();
+        let mut others = openings.iter().filter(|it| it.config.folder != opening.config.folder);
+        if let Some(other) = others.find(|it| it.progress().found == Some(id)) {
+            return Some((other.config.name.clone(), other.config.folder.clone()));
+        }
+        opening.progress().found = Some(id);
+        None
+    }
+
+    /// Refuses to undo anything of a volume past the records of its pool while that is being opened.
+    pub(super) fn refuse_opening(&self, volume: &str) -> Result<(), Error> {
+        let Some(short) = short_of(volume) else { return Ok(()) };
+        match self.openings().iter().find(|it| it.may_hold_id(short)) {
+            Some(opening) => Err(self.absence_of(opening).error(&opening.config.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a device may show an image of a pool that is being opened.
+    pub(super) fn is_opening(&self, device: &Loop) -> bool {
+        let note = self.state_dir.attached().of_device(device);
+        self.openings().iter().any(|opening| {
+            let folders = || image_folders(&opening.config.folder);
+            note.as_ref().is_some_and(|note| opening.may_hold(note.pool))
+                || folders().iter().any(|it| device.backing.starts_with(it))
+        })
+    }
+
+    fn absence_of(&self, opening: &Opening) -> Absence {
+        match self.slots().get(&opening.config.name).map(|slot| &slot.state) {
+            Some(SlotState::Absent(absence)) => absence.clone(),
+            _ => Absence { reason: "it is being opened or closed: call again".to_owned() },
+        }
+    }
+
+    fn openings(&self) -> Vec<Arc<Opening>> {
+        self.lock_openings().clone()
+    }
+
+    fn lock_openings(&self) -> MutexGuard<'_, Vec<Arc<Opening>>> {
+        self.openings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    /// Whether a pool that is opened so is what the slot is for.
+    fn is_of(&self, opening: &Opening) -> bool {
+        self.served().is_none() && self.config.folder == opening.config.folder
+    }
+
+    fn set_absent(&mut self, absence: Absence) {
+        let is_known =
+            matches!(&self.state, SlotState::Absent(old) if old.reason == absence.reason);
+        if !is_known {
+            let pool = &self.config.name;
+            tracing::error!(pool, reason = absence.reason, "pool is not served");
+        }
+        self.state = SlotState::Absent(absence);
+    }
+}
+
+fn late(config: &PoolConfig) -> Absence {
+    let reason = format!(
+        "its disk at {} gave no answer in {ANSWER:?}, or its volumes take long to settle: it is served once it is open",
+        config.folder.display()
+    );
+    Absence { reason }
+}
+
+fn panicked() -> Refusal {
+    let text = "to open it panicked, which is a bug in the driver or damage of the state file; see the log";
+    Refusal::Failed(Error::Precondition(text.to_owned()))
+}
