@@ -135,8 +135,9 @@ impl Shared {
         let asked = Asked { known: self.is_known(claim), node: topology.node.as_deref() };
         match mark_need(claim, asked, node) {
             MarkNeed::Volume => {
-                // The driver is to see the same request again.
-                self.ledger.recall(&claim.metadata.uid, topology);
+                // The driver is to see the same request again. A pod will use this volume: it is made at no place that
+                // only the note knows.
+                self.ledger.recall(&claim.metadata.uid, self.places().known_part(topology));
                 None
             }
             MarkNeed::Nothing => Some(Outcome::Done),

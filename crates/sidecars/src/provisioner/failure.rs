@@ -46,6 +46,13 @@ pub(super) enum Failure {
          back as it was, or give the volume up with wharf sidecars settle"
     )]
     ClassChanged(String),
+    /// A volume that may have been made cannot be asked for with the source that the note names.
+    #[error(
+        "the source of the claim is not the one that the note on the claim names, so that the volume cannot be found: remove \
+         the annotation {} if the claim's own source is right, or give the volume up with wharf sidecars settle",
+        wharf_facts::annotation::UNSETTLED_VOLUME
+    )]
+    SourceChanged,
     /// A volume is not deleted while it is attached.
     #[error("persistentvolume {volume} is still attached to node {node}")]
     Attached { volume: String, node: String },

@@ -17,6 +17,7 @@ use super::{
     plan::Plan,
     request::is_for_readers,
 };
+use crate::secret;
 
 /// How often a volume that is not what was asked for is tried to be deleted at once.
 const CLEANUPS: usize = 5;
@@ -36,12 +37,24 @@ impl Shared {
             (Err(_), Some(asked)) => asked,
             (Err(failure), None) => return Err(failure),
         };
-        let is_repeated = self.ledger.asked(&claim.metadata.uid).is_some();
+        let before = self.ledger.asked(&claim.metadata.uid);
+        let is_repeated = before.is_some();
+        // An answer to another request would not tell how the volume stands that was asked for first.
+        let (plan, class) = match before {
+            Some(Asked { class, plan: first }) if !first.is_same_class(&plan) => {
+                let mut first = (*first).clone();
+                // They may have changed; if they are gone, those from before will do.
+                let secrets = secret::read(&self.client, first.secrets.provisioner.as_ref()).await;
+                first.call.secrets = secrets.unwrap_or(first.call.secrets);
+                (Arc::new(first), class)
+            }
+            _ => (plan, Arc::clone(class)),
+        };
         if !is_repeated && !self.is_current(claim) {
             return Ok(None);
         }
         // Whatever fails, the driver may be at it from here on, until it says that it is not.
-        let asked = Asked { class: Arc::clone(class), plan: Arc::clone(&plan) };
+        let asked = Asked { class: Arc::clone(&class), plan: Arc::clone(&plan) };
         self.ledger.begin(Begun { claim: Arc::clone(claim), stage: Stage::Asked(asked) });
         if is_repeated {
             // Should have been done before, and may have failed.
@@ -55,7 +68,7 @@ impl Shared {
             driver: &self.options.driver,
             identity: &self.identity,
             claim,
-            class,
+            class: &class,
             fs_type: &plan.fs_type,
             secrets: &plan.secrets,
             read_only: self.options.read_only_for_readers && is_for_readers(&plan.call),

@@ -1,8 +1,8 @@
 //! What a driver was asked for, as it is noted on the claim for the next leader.
 //!
-//! Whoever may edit a claim may edit the note as well. So nothing of it reaches a call that decides whose volume is found and
-//! deleted: the volume's name follows from the claim's UID, and parameters and secrets come from the StorageClass, with which
-//! the note is only compared. Secrets are noted by name.
+//! Whoever may edit a claim may edit the note as well. So nothing of it reaches a call but places that nodes of the cluster
+//! have. The volume's name follows from the claim's UID, the source from the claim's own dataSource, and parameters and
+//! secrets come from the StorageClass; the note is only compared with them. Secrets are noted by name.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use wharf_cluster::{PersistentVolumeClaim, SecretReference, StorageClass};
 use wharf_facts::{annotation, context};
 use wharf_proto::csi::{
     VolumeContentSource,
+    volume_capability::AccessType,
     volume_content_source::{SnapshotSource, Type, VolumeSource},
 };
 
@@ -32,10 +33,21 @@ pub(crate) struct Note {
     /// `namespace/name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
+    /// Filesystem and mount options; `None` on notes that older releases wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mount: Option<Mount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<Source>,
     /// What the request says about places follows from this and the StorageClass.
     pub(super) topology: Memory,
+}
+
+/// How the volume was to be mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Mount {
+    fs_type: String,
+    options: Vec<String>,
 }
 
 /// What the volume was to be made of, in the driver's words.
@@ -54,6 +66,7 @@ impl Note {
             class: class.metadata.name.clone(),
             parameters: parameters(plan),
             secret: secret(plan),
+            mount: Some(Mount::of(plan)),
             source: plan.call.volume_content_source.as_ref().and_then(Source::of),
             topology: topology.condensed(),
         }
@@ -81,7 +94,8 @@ impl Note {
 
     /// Whether a plan of now asks for what was asked for, as far as StorageClasses say it.
     pub(super) fn is_of(&self, plan: &Plan) -> bool {
-        self.parameters == parameters(plan) && self.secret == secret(plan)
+        let is_mounted_so = self.mount.as_ref().is_none_or(|mount| *mount == Mount::of(plan));
+        self.parameters == parameters(plan) && self.secret == secret(plan) && is_mounted_so
     }
 
     pub(super) fn content_source(&self) -> Option<VolumeContentSource> {
@@ -90,6 +104,19 @@ impl Note {
             Source::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
         };
         Some(VolumeContentSource { r#type: Some(source) })
+    }
+}
+
+impl Mount {
+    fn of(plan: &Plan) -> Self {
+        let mut types =
+            plan.call.volume_capabilities.iter().filter_map(|it| it.access_type.as_ref());
+        match types.next() {
+            Some(AccessType::Mount(mount)) => {
+                Self { fs_type: mount.fs_type.clone(), options: mount.mount_flags.clone() }
+            }
+            Some(AccessType::Block(_)) | None => Self::default(),
+        }
     }
 }
 
@@ -119,7 +146,7 @@ fn secret(plan: &Plan) -> Option<String> {
 mod tests {
     use serde_json::json;
     use wharf_cluster::Attributes;
-    use wharf_proto::csi::CreateVolumeRequest;
+    use wharf_proto::csi::{CreateVolumeRequest, VolumeCapability, volume_capability::MountVolume};
 
     use super::*;
     use crate::provisioner::request::Secrets;
@@ -179,6 +206,14 @@ mod tests {
         let mut other = plan();
         other.secrets.provisioner = None;
         assert!(!note.is_of(&other));
+        let mut other = plan();
+        let mount = MountVolume { fs_type: "xfs".to_owned(), ..MountVolume::default() };
+        let access_type = Some(AccessType::Mount(mount));
+        other.call.volume_capabilities =
+            vec![VolumeCapability { access_type, ..Default::default() }];
+        assert!(!note.is_of(&other));
+        let older = Note { mount: None, ..note.clone() };
+        assert!(older.is_of(&other));
         // By a flag of the process that made the call.
         let mut flagged = plan();
         flagged.call.parameters.remove(context::PVC_NAME);

@@ -40,6 +40,8 @@ impl Shared {
                     %error,
                     "the volume is made, and its PersistentVolume is not yet: trying again"
                 );
+                // Only a note of what was asked for leads the next leader to it.
+                self.mark(claim).await;
                 let stage = Stage::Made { object: Arc::clone(object), began };
                 self.ledger.begin(Begun { claim: Arc::clone(claim), stage });
                 return Outcome::Retry;

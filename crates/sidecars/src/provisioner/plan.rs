@@ -19,7 +19,7 @@ use super::{
     parameters,
     request::{self, Secrets},
     secrets::{Subject, wants_annotations},
-    source::{self, CLAIM, SNAPSHOT, Source, SourceRefusal},
+    source::{self, CLAIM, SNAPSHOT, Source, SourceRefusal, Use},
     topology::{self, Wish},
 };
 use crate::{attributes_api, secret};
@@ -38,9 +38,18 @@ pub(super) struct Plan {
     pub(super) attributes_class: Option<String>,
 }
 
+impl Plan {
+    /// Whether another plan asks for the same, as far as the StorageClass says it.
+    pub(super) fn is_same_class(&self, other: &Self) -> bool {
+        self.call.parameters == other.call.parameters
+            && self.call.volume_capabilities == other.call.volume_capabilities
+            && self.secrets == other.secrets
+    }
+}
+
 impl Shared {
     /// Checks all that can be checked, and marks the source as in use last. A request that is repeated to find out about its
-    /// volume was `noted`: it has the place and the source of then.
+    /// volume was `noted`: it has the place of then, and is refused if the claim's source is not the one of then.
     pub(super) async fn plan(
         &self,
         claim: &PersistentVolumeClaim,
@@ -81,7 +90,7 @@ impl Shared {
         };
         call.secrets = secret::read(&self.client, secrets.provisioner.as_ref()).await?;
         call.volume_content_source = match noted {
-            Some(note) => note.content_source(),
+            Some(note) => self.noted_source(claim, source, note).await?,
             None => self.content_source(claim, source).await?,
         };
         let attributes_class = attributes_class.map(|(class, attributes)| {
@@ -159,27 +168,57 @@ impl Shared {
         if let Some(before) = self.ledger.asked(&claim.metadata.uid) {
             return Ok(before.plan.call.volume_content_source.clone());
         }
+        let found = self.find_source(claim, source, Use::New).await?;
+        match source {
+            Some(Source::Snapshot(name)) => self.protect_snapshot(claim, name).await,
+            Some(Source::Claim(name)) => self.protect_claim(claim, name).await,
+            Some(Source::Populator(_)) | None => Ok(()),
+        }
+        .map_err(Failure::Protect)?;
+        Ok(found)
+    }
+
+    /// The source of a request that is repeated. It is that of the claim, under the rules of its namespace: whoever may edit
+    /// the claim may have written the note, which is only compared.
+    async fn noted_source(
+        &self,
+        claim: &PersistentVolumeClaim,
+        source: Option<Source<'_>>,
+        note: &Note,
+    ) -> Result<Option<VolumeContentSource>, Failure> {
+        let found = self.find_source(claim, source, Use::Begun).await?;
+        match found == note.content_source() {
+            true => Ok(found),
+            false => Err(Failure::SourceChanged),
+        }
+    }
+
+    /// The source of a claim in the driver's words.
+    async fn find_source(
+        &self,
+        claim: &PersistentVolumeClaim,
+        source: Option<Source<'_>>,
+        needed: Use,
+    ) -> Result<Option<VolumeContentSource>, Failure> {
         let refused = |kind: &str, name: &str, refusal| Failure::Source {
             kind: kind.to_owned(),
             name: name.to_owned(),
             refusal: Box::new(refusal),
         };
-        let source = match source {
+        let found = match source {
             Some(Source::Snapshot(name)) => {
                 let snapshot_id = self.snapshot(claim, name).await;
                 let snapshot_id = snapshot_id.map_err(|it| refused(SNAPSHOT, name, it))?;
-                self.protect_snapshot(claim, name).await.map_err(Failure::Protect)?;
                 volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id })
             }
             Some(Source::Claim(name)) => {
-                let volume_id = self.cloned(claim, name).await;
+                let volume_id = self.cloned(claim, name, needed).await;
                 let volume_id = volume_id.map_err(|it| refused(CLAIM, name, it))?;
-                self.protect_claim(claim, name).await.map_err(Failure::Protect)?;
                 volume_content_source::Type::Volume(VolumeSource { volume_id })
             }
             Some(Source::Populator(_)) | None => return Ok(None),
         };
-        Ok(Some(VolumeContentSource { r#type: Some(source) }))
+        Ok(Some(VolumeContentSource { r#type: Some(found) }))
     }
 
     async fn snapshot(
@@ -206,6 +245,7 @@ impl Shared {
         &self,
         claim: &PersistentVolumeClaim,
         name: &str,
+        needed: Use,
     ) -> Result<String, SourceRefusal> {
         let of = beside(claim, name);
         // A claim of another driver is in no cache, and still to be told apart from none.
@@ -216,7 +256,7 @@ impl Shared {
                     SourceRefusal::UnknownClaim(name.to_owned(), error.to_string())
                 })?,
             };
-        let volume = self.volumes.store().get(source::volume_of(claim, &source)?);
+        let volume = self.volumes.store().get(source::volume_of(claim, &source, needed)?);
         source::clone_handle(claim, &self.options.driver, &source, volume.as_deref())
     }
 }

@@ -21,6 +21,15 @@ pub(super) enum Source<'a> {
     Populator(&'a str),
 }
 
+/// What a source is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// A volume that the driver was not asked for before.
+    New,
+    /// A volume that the driver may be making. Its source is protected, and may be being deleted since.
+    Begun,
+}
+
 /// A source that cannot be used, at least not now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SourceRefusal {
@@ -183,13 +192,14 @@ fn check_mode_change(
 pub(super) fn volume_of<'a>(
     claim: &PersistentVolumeClaim,
     source: &'a PersistentVolumeClaim,
+    needed: Use,
 ) -> Result<&'a str, SourceRefusal> {
     let name = || source.metadata.name.clone();
     if source.status.phase != "Bound" {
         let phase = source.status.phase.clone();
         return Err(SourceRefusal::ClaimUnbound { name: name(), phase: phase.into() });
     }
-    if source.metadata.deleting {
+    if source.metadata.deleting && needed == Use::New {
         return Err(SourceRefusal::ClaimDeleting(name()));
     }
     if source.spec.storage_class_name.is_none() {

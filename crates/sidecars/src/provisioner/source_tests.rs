@@ -180,7 +180,7 @@ mod cloning {
     fn a_claim_is_cloned_while_it_is_bound() {
         let checked = |claim: &PersistentVolumeClaim, change: fn(&mut Value)| {
             let source = source(change);
-            volume_of(claim, &source).map(str::to_owned).map_err(|it| it.to_string())
+            volume_of(claim, &source, Use::New).map(str::to_owned).map_err(|it| it.to_string())
         };
         assert_eq!(checked(&plain(), |_| {}), Ok("v".to_owned()));
         let refused = |change: fn(&mut Value)| checked(&plain(), change).unwrap_err();
@@ -189,6 +189,9 @@ mod cloning {
         let deleted =
             refused(|it| it["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
         assert_eq!(deleted, "the PVC DataSource old is currently being deleted");
+        let deleted =
+            source(|it| it["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
+        assert_eq!(volume_of(&plain(), &deleted, Use::Begun), Ok("v"));
         let classless = refused(|it| it["spec"]["storageClassName"] = json!(null));
         assert_eq!(classless, "the source PVC (old) storageclass cannot be empty");
         let larger = refused(|it| it["spec"]["resources"]["requests"]["storage"] = json!("3Gi"));

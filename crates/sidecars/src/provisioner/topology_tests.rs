@@ -155,3 +155,26 @@ fn a_driver_on_each_node_knows_its_own_place_only() {
     assert_eq!(asked.requisite, [Topology { segments: segment.clone() }]);
     assert_eq!(asked.preferred, asked.requisite);
 }
+
+#[test]
+fn places_that_only_a_note_knows_are_not_believed() {
+    let world = World::new(&[("n1", "a", "1"), ("n2", "b", "2")]);
+    let places =
+        Places::Cluster { driver: DRIVER, csi_nodes: &world.csi_nodes, nodes: &world.nodes };
+    let noted = |memory: serde_json::Value| -> Memory { serde_json::from_value(memory).unwrap() };
+    let place = |zone: &str, rack: &str| json!({ "zone": zone, "rack": rack });
+    let keys = json!(["zone", "rack"]);
+    let own = json!({ "node": "n1", "keys": keys, "selected": place("a", "1"), "all": [place("b", "2")] });
+    assert_eq!(places.known_part(noted(own.clone())), noted(own.clone()));
+    for (field, forged) in [
+        ("keys", json!(["evil"])),
+        ("selected", place("a", "9")),
+        ("all", json!([place("b", "2"), { "evil": "zone" }])),
+        ("node", json!("n9")),
+    ] {
+        let mut memory = own.clone();
+        memory[field] = forged;
+        let known = places.known_part(noted(memory.clone()));
+        assert_eq!(known, noted(json!({ "node": memory["node"] })), "{field}");
+    }
+}

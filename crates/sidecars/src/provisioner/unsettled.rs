@@ -37,14 +37,33 @@ impl Shared {
     /// Marks a claim that the driver was asked for a volume for. A claim that is being deleted takes no mark any more: then
     /// what this process remembers is all there is.
     pub(super) async fn mark(&self, claim: &PersistentVolumeClaim) {
-        let Some(text) = self.note(claim).map(|note| note.text()) else { return };
+        let text = self.note(claim).map(|note| note.text());
         let Some(now) = self.claims.store().get(&claim.metadata.key()) else { return };
-        let is_noted = now.metadata.annotations.get(annotation::UNSETTLED_VOLUME) == Some(&text);
+        let noted = now.metadata.annotations.get(annotation::UNSETTLED_VOLUME);
+        let is_noted = text.is_none() || noted == text.as_deref();
         if now.metadata.uid != claim.metadata.uid
             || is_noted && now.metadata.has_finalizer(UNSETTLED_VOLUME)
         {
             return;
         }
+        let marked = match self.write_mark(claim, text.as_deref()).await {
+            // A claim whose annotations are full takes no note. Its own source and its class say the same, unless they change.
+            Err(ApiFailure::Invalid { .. }) if text.is_some() => self.write_mark(claim, None).await,
+            marked => marked,
+        };
+        match marked {
+            Ok(()) | Err(ApiFailure::NotFound { .. }) => {}
+            Err(error) => {
+                tracing::warn!(claim = claim.title(), %error, "failed to mark claim, retrying");
+            }
+        }
+    }
+
+    async fn write_mark(
+        &self,
+        claim: &PersistentVolumeClaim,
+        note: Option<&str>,
+    ) -> Result<(), ApiFailure> {
         let mark = |document: &mut Value| {
             let metadata = &document["metadata"];
             let finalizers = metadata["finalizers"].as_array();
@@ -52,15 +71,12 @@ impl Shared {
             let takes_mark = has_mark || metadata["deletionTimestamp"].is_null();
             if takes_mark && metadata["uid"] == claim.metadata.uid.as_str() {
                 hold(document, UNSETTLED_VOLUME);
-                document["metadata"]["annotations"][annotation::UNSETTLED_VOLUME] = json!(text);
+                if let Some(note) = note {
+                    document["metadata"]["annotations"][annotation::UNSETTLED_VOLUME] = json!(note);
+                }
             }
         };
-        match self.claims.update(&claim.metadata, mark).await {
-            Ok(_) | Err(ApiFailure::NotFound { .. }) => {}
-            Err(error) => {
-                tracing::warn!(claim = claim.title(), %error, "failed to mark claim, retrying");
-            }
-        }
+        self.claims.update(&claim.metadata, mark).await.map(drop)
     }
 
     /// Removes the mark of a claim.

@@ -49,6 +49,22 @@ impl Memory {
 }
 
 impl Places<'_> {
+    /// The part of a memory that can be believed whoever wrote it: the node, and places that nodes have. A note on a claim is
+    /// in the hands of whoever may edit the claim.
+    pub(in super::super) fn known_part(&self, memory: Memory) -> Memory {
+        let keys = match &memory.node {
+            Some(node) => self.keys_of_node(node).unwrap_or_default(),
+            None => self.keys_of_any(),
+        };
+        let places = self.with_keys(&keys);
+        let mut noted = memory.selected.iter().chain(&memory.all);
+        let is_known = keys == memory.keys && noted.all(|segment| places.contains(segment));
+        match is_known {
+            true => memory,
+            false => Memory { node: memory.node, ..Memory::default() },
+        }
+    }
+
     /// The place of a node.
     pub(super) fn of_node(
         &self,

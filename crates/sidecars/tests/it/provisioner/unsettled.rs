@@ -315,3 +315,95 @@ async fn no_volume_is_made_for_a_claim_that_is_being_deleted() {
     bench.journal.expect([other, other_post, create, post]).await;
     bench.stop().await;
 }
+
+/// A note names a volume of somebody else as the source. The claim itself has none.
+#[tokio::test]
+async fn a_note_cannot_have_a_volume_of_others_cloned() {
+    let name = "mark-stolen";
+    let Some(mut bench) = Bench::new(name, &[rpc::Type::CloneVolume]).await else { return };
+    bench.start_driver();
+    bench.class(|_| {}).await;
+    let volume = bench.interrupted(|_| {}).await;
+    let claim = bench.get(CLAIMS).await.unwrap();
+    let note = claim["metadata"]["annotations"][MARK].as_str().unwrap();
+    let mut forged: Value = serde_json::from_str(note).unwrap();
+    forged["source"] = json!({ "volume": "victim" });
+    let annotations = json!({ "metadata": { "annotations": { MARK: forged.to_string() } } });
+    bench.patch(CLAIMS, annotations).await;
+    bench.release_claim().await;
+    bench.restart();
+    let event = "Warning ProvisioningFailed The driver may still have a volume for it: the source of \
+        the claim is not the one that the note on the claim names";
+    bench.journal.event(event).await;
+    assert_eq!(bench.journal.lines(), [""; 0], "the driver was asked");
+    // Without the note the claim says what it is made of.
+    bench.patch(CLAIMS, json!({ "metadata": { "annotations": { MARK: null } } })).await;
+    bench.expect_settled(&volume).await;
+    assert_eq!(bench.driver.volumes().last_asked().volume_content_source, None);
+    bench.stop().await;
+}
+
+/// An error about another request does not tell how the volume stands that was asked for first.
+#[tokio::test]
+async fn a_class_that_is_replaced_does_not_settle_what_was_asked_for_before() {
+    let Some(mut bench) = Bench::new("mark-replaced", &[]).await else { return };
+    bench.driver.answer(away());
+    bench.class(|it| it["parameters"] = json!({ "tier": "fast" })).await;
+    let name = bench.claim(|_| {}).await;
+    let (create, held) = (made(&name)[0].clone(), CancellationToken::new());
+    bench.journal.hold(Method::PUT, "mark-replaced", held.clone());
+    bench.start();
+    bench.journal.held().await;
+    bench.delete(CLASSES).await;
+    bench.class(|it| it["parameters"] = json!({ "tier": "bogus" })).await;
+    held.cancel();
+    bench.journal.line(&made(&name)[1]).await;
+    let tiers: Vec<_> = bench.driver.volumes().all_asked().into_iter().collect();
+    assert!(tiers.len() >= 2, "{create} was not repeated");
+    assert!(tiers.iter().all(|it| it.parameters["tier"] == "fast"), "{tiers:?}");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_without_its_object_is_found_by_the_next_leader() {
+    let Some(mut bench) = Bench::new("mark-unsaved", &[]).await else { return };
+    let backoff = bench.options.backoff;
+    bench.options.backoff.first = Duration::from_mins(5);
+    bench.journal.fail_once(Method::POST, "persistentvolumes", 500);
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    bench.journal.line(&marked(bench.name)[1]).await;
+    assert!(is_marked(&bench.get(CLAIMS).await.unwrap()));
+    bench.stop_controller().await;
+    bench.options.backoff = backoff;
+    bench.journal.clear();
+    bench.release_claim().await;
+    bench.restart();
+    bench.expect_settled(&name).await;
+    bench.stop().await;
+}
+
+/// Annotations of an object have 256 KiB, all together.
+#[tokio::test]
+async fn a_claim_without_room_for_a_note_is_marked() {
+    let Some(mut bench) = Bench::new("mark-full", &[]).await else { return };
+    bench.start_driver();
+    bench.class(|_| {}).await;
+    let full = "x".repeat((256 << 10) - 64);
+    let backoff = bench.options.backoff;
+    bench.options.backoff.first = Duration::from_mins(5);
+    bench.driver.answer(away());
+    let name = bench.claim(|it| it["metadata"]["annotations"]["full"] = json!(full)).await;
+    bench.restart();
+    bench.journal.line(&marked(bench.name)[1]).await;
+    let claim = bench.get(CLAIMS).await.unwrap();
+    assert!(is_marked(&claim) && claim["metadata"]["annotations"].get(MARK).is_none());
+    bench.stop_controller().await;
+    bench.options.backoff = backoff;
+    bench.journal.clear();
+    bench.release_claim().await;
+    bench.restart();
+    bench.expect_settled(&name).await;
+    bench.stop().await;
+}
