@@ -309,7 +309,12 @@ impl Pools {
     pub(super) fn refuse_opening(&self, volume: &str) -> Result<(), Error> {
         let Some(short) = short_of(volume) else { return Ok(()) };
         match self.openings().iter().find(|it| it.may_hold_id(short)) {
-            Some(opening) => Err(self.absence_of(opening).error(&opening.config.name)),
+            Some(opening) => Err(Error::Unavailable(format!(
+                "pool {} is being opened, and its records are compared with what is mounted: call again; if that lasts, its disk \
+                 at {} gave no answer",
+                opening.config.name,
+                opening.config.folder.display()
+            ))),
             None => Ok(()),
         }
     }
@@ -322,13 +327,6 @@ impl Pools {
             note.as_ref().is_some_and(|note| opening.may_hold(note.pool))
                 || folders().iter().any(|it| device.backing.starts_with(it))
         })
-    }
-
-    fn absence_of(&self, opening: &Opening) -> Absence {
-        match self.slots().get(&opening.config.name).map(|slot| &slot.state) {
-            Some(SlotState::Absent(absence)) => absence.clone(),
-            _ => Absence { reason: "it is being opened or closed: call again".to_owned() },
-        }
     }
 
     fn openings(&self) -> Vec<Arc<Opening>> {
