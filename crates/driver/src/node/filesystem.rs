@@ -67,7 +67,8 @@ impl NodeVolumes {
             return Ok(());
         }
         let path = self.pool.image(volume);
-        let Signature::Ext4(state) = probe::probe(&open(&path, false)?)? else { return Ok(()) };
+        let file = files::open(&path).map_err(Error::file("open image", &path))?;
+        let Signature::Ext4(state) = probe::probe(&file)? else { return Ok(()) };
         let unclean = state.errors || !(state.clean || state.needs_recovery);
         let fits = grow::fits(Filesystem::Ext4, &path)?;
         let Some(work) = OfflineWork::needed(unclean, fits, grow::ext4_grows_mounted()) else {
