@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: rules of the house that no compiler knows.
 
+mod files;
 mod levels;
 mod links;
 mod text;
@@ -28,6 +29,7 @@ pub(crate) fn run() -> Result<()> {
     let mut breaches = levels::check(&metadata.packages);
     breaches.extend(links::check(&sources, |path| peers::repository().join(path).exists()));
     breaches.extend(text::check(&sources));
+    breaches.extend(files::check(&sources));
     for (lines, path) in text::long(&sources) {
         println!("long: {path} has {lines} lines; would two names be clearer?");
     }

@@ -75,7 +75,8 @@ pub fn parse(text: &str) -> Result<Vec<PoolConfig>, ConfigError> {
     Ok(pools)
 }
 
-/// Refuses pools that cannot be served beside each other.
+/// Refuses pools that cannot be served together, by the names of their folders: no disk is accessed. The thread that
+/// opens a pool finds out where symlinks lead.
 ///
 /// # Errors
 /// When there is none, two have one name or one folder, or one is inside of another one's images.
@@ -83,14 +84,13 @@ pub fn check(pools: &[PoolConfig]) -> Result<(), ConfigError> {
     if pools.is_empty() {
         return Err(ConfigError("pools: expected at least one pool".to_owned()));
     }
-    let resolved: Vec<_> = pools.iter().map(|pool| resolved(&pool.folder)).collect();
+    let absolute: Vec<_> = pools.iter().map(|pool| absolute(&pool.folder)).collect();
     let mut kept = BTreeMap::new();
-    for (pool, folder) in pools.iter().zip(&resolved) {
-        let own = Layout::new(folder).folders().into_iter();
-        kept.extend(own.chain([pool_image::mount_point(folder)]).map(|own| (own, &pool.name)));
+    for (pool, folder) in pools.iter().zip(&absolute) {
+        kept.extend(kept_folders(folder).into_iter().map(|own| (own, &pool.name)));
     }
     let (mut names, mut folders) = (BTreeSet::new(), BTreeSet::new());
-    for (pool, folder) in pools.iter().zip(&resolved) {
+    for (pool, folder) in pools.iter().zip(&absolute) {
         if !names.insert(&pool.name) {
             return Err(ConfigError(format!("pool {}: the name is given twice", pool.name)));
         }
@@ -112,9 +112,15 @@ pub fn check(pools: &[PoolConfig]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// A folder without links, as far as it exists.
-fn resolved(folder: &Path) -> PathBuf {
-    folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
+/// The folders in which the pool in `folder` keeps images.
+pub(crate) fn kept_folders(folder: &Path) -> Vec<PathBuf> {
+    let own = Layout::new(folder).folders().into_iter();
+    own.chain([pool_image::mount_point(folder)]).collect()
+}
+
+/// The whole path of a folder. Unlike `canonicalize` this asks no disk, which may hang.
+fn absolute(folder: &Path) -> PathBuf {
+    std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
 }
 
 impl FromStr for PoolFlag {
@@ -287,6 +293,7 @@ pools:
             ("pools: [{name: a, folder: /a, kind: thin}]", "kind"),
             ("pools: [{name: a, folder: /a}, {name: a, folder: /b}]", "pool a: the name is given"),
             ("pools: [{name: a, folder: /a}, {name: b, folder: /a}]", "pool b: its folder /a"),
+            ("pools: [{name: a, folder: /a}, {name: b, folder: //a/./}]", "is another pool's, too"),
             (
                 "pools: [{name: a, folder: /a}, {name: b, folder: /a/volumes/b}]",
                 "is inside of pool a",

@@ -1,43 +1,107 @@
-//! The files of a pool, opened as what they have to be: regular files.
+//! The files of a pool and of the state folder, opened as what they have to be: regular files of the driver alone.
 //!
-//! Anybody with access to the disk may leave a symlink or a named pipe under the name of an image. A symlink leads to a file
-//! of somebody else, and a pipe keeps its reader waiting.
+//! Anybody with access to the disk may leave a symlink, a hard link or a named pipe under the name of a file. A link leads
+//! to a file of somebody else, and a pipe keeps its reader waiting. So these functions are the only ones that open and make
+//! such files: they follow no symlink, wait for nobody, write to no file that has a second name, and make a file only where
+//! nothing has its name. `cargo xtask tidy` checks that nobody passes them by.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    fs::{self, File},
+    io::{self, ErrorKind, Read, Write},
+    os::{fd::AsFd, unix::fs::MetadataExt},
     path::Path,
 };
 
-use rustix::{fs::OFlags, io::Errno};
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat},
+    io::Errno,
+};
 
-/// Opens a regular file to read it. Follows no symlink, and waits for nobody.
+use crate::{error::Error, private};
+
+/// Opens a regular file to read it.
 ///
 /// # Errors
 /// When it is something else, or cannot be opened.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    open_with(File::options().read(true), path)
+    open_at(CWD, path, OFlags::RDONLY)
 }
 
-/// Opens a regular file to read and write it. Follows no symlink, and waits for nobody.
+/// Opens a regular file to read and write it.
 ///
 /// # Errors
-/// When it is something else, or cannot be opened.
+/// When it is something else, has a second name, or cannot be opened.
 pub(crate) fn open_to_write(path: &Path) -> io::Result<File> {
-    open_with(File::options().read(true).write(true), path)
+    open_to_write_in(CWD, path)
 }
 
-fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let file =
-        options.custom_flags(flags).open(path).map_err(|error| {
-            match Errno::from_io_error(&error) {
-                Some(Errno::LOOP | Errno::NXIO) => not_regular(),
-                _ => error,
-            }
-        })?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
+/// The same for a file in a folder.
+pub(crate) fn open_to_write_in(folder: impl AsFd, name: impl AsRef<Path>) -> io::Result<File> {
+    open_at(folder, name, OFlags::RDWR)
+}
+
+/// Opens a regular file to read and write it; one that is not there is made, for root only.
+///
+/// # Errors
+/// When something else has its name, it has a second name, or it cannot be opened or made.
+pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
+    open_or_create_in(CWD, path)
+}
+
+/// The same for a file in a folder.
+pub(crate) fn open_or_create_in(folder: impl AsFd, name: impl AsRef<Path>) -> io::Result<File> {
+    open_at(folder, name, OFlags::RDWR | OFlags::CREATE)
+}
+
+/// Makes a file for root only, to read and write it.
+///
+/// # Errors
+/// When anything has its name, or it cannot be made.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    create_in(CWD, path)
+}
+
+fn create_in(folder: impl AsFd, name: impl AsRef<Path>) -> io::Result<File> {
+    open_at(folder, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+}
+
+/// Makes a file in place of what has its name, such as what a crash left. A link is removed, not what it leads to.
+///
+/// # Errors
+/// When a folder has its name, or it cannot be made.
+pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
+    create_anew_in(CWD, path)
+}
+
+/// The same for a file in a folder.
+pub(crate) fn create_anew_in(folder: impl AsFd, name: impl AsRef<Path>) -> io::Result<File> {
+    let (folder, name) = (folder.as_fd(), name.as_ref());
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => create_in(folder, name),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open_at(folder: impl AsFd, name: impl AsRef<Path>, flags: OFlags) -> io::Result<File> {
+    // A pipe without a reader or writer would be waited for.
+    let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(private::FILE);
+    let opened = openat(folder, name.as_ref(), flags | safe, mode);
+    let file = File::from(opened.map_err(|error| match error {
+        Errno::LOOP | Errno::NXIO | Errno::ISDIR => not_regular(),
+        error => error.into(),
+    })?);
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(not_regular());
+    }
+    if flags.contains(OFlags::RDWR) && found.nlink() > 1 {
+        return Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            "it has a second name (a hard link), so that it may be the file of somebody else: move it away",
+        ));
+    }
+    Ok(file)
 }
 
 /// Reads a small regular file.
@@ -50,56 +114,95 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Writes a file so that it appears whole or not at all; that its name lasts takes a flush of its folder.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let fresh = Path::new(&name);
+    let written = create_anew(fresh).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written.map_err(Error::file("write", fresh))?;
+    fs::rename(fresh, path).map_err(Error::file("rename", fresh))
+}
+
 /// Removes a file whose space is to be free at once: a filesystem may take its time with the blocks of an unlinked file. A
 /// symlink is removed, not what it leads to; a file with a second name keeps its bytes. One that is gone is removed.
 ///
 /// # Errors
 /// When it cannot be removed.
 pub(crate) fn free(path: &Path) -> io::Result<()> {
-    if let Ok(file) = open_to_write(path)
-        && file.metadata().is_ok_and(|it| it.nlink() == 1)
-    {
+    if let Ok(file) = open_to_write(path) {
         // Where a full filesystem refuses this, the unlink below may still work.
         let _ = file.set_len(0);
     }
     match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         done => done,
     }
 }
 
 fn not_regular() -> io::Error {
     io::Error::new(
-        io::ErrorKind::InvalidInput,
-        "it is a symlink, a named pipe or a device; expected a regular file: move it away",
+        ErrorKind::InvalidInput,
+        "it is a symlink, a named pipe, a folder or a device; expected a regular file: move it away",
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use rustix::fs::{FileType, mknodat};
 
     use super::*;
 
     #[test]
-    fn only_regular_files_are_opened_and_nothing_else_is_emptied() {
+    fn only_regular_files_of_the_driver_are_opened_and_nothing_else_is_emptied() {
         let folder = tempfile::tempdir().expect("folder");
         let path = |name: &str| folder.path().join(name);
         fs::write(path("target"), "precious").expect("written");
         std::os::unix::fs::symlink(path("target"), path("link")).expect("linked");
         mknodat(CWD, path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("made");
         for name in ["link", "pipe"] {
-            for opened in [open(&path(name)), open_to_write(&path(name))] {
+            let path = path(name);
+            for opened in [open(&path), open_to_write(&path), open_or_create(&path)] {
                 let refused = opened.expect_err(name).to_string();
                 assert!(refused.contains("expected a regular file"), "{refused}");
             }
-            free(&path(name)).expect("removed");
-            assert!(fs::symlink_metadata(path(name)).is_err(), "{name} is left");
+            create(&path).expect_err(name);
+            free(&path).expect("removed");
+            assert!(fs::symlink_metadata(&path).is_err(), "{name} is left");
         }
         fs::hard_link(path("target"), path("second")).expect("linked");
+        for opened in [open_to_write(&path("second")), open_or_create(&path("second"))] {
+            let refused = opened.expect_err("two names").to_string();
+            assert!(refused.contains("second name"), "{refused}");
+        }
         free(&path("second")).expect("removed");
         assert_eq!(read(&path("target")).expect("read"), b"precious");
         free(&path("target")).expect("removed");
         free(&path("target")).expect("gone already");
+    }
+
+    #[test]
+    fn a_file_is_made_in_place_of_links_and_pipes_and_what_they_lead_to_stays() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (file, fresh) = (folder.path().join("file"), folder.path().join("file.new"));
+        let target = folder.path().join("target");
+        fs::write(&target, "precious").expect("written");
+        let put: [&dyn Fn(); 3] = [
+            &|| std::os::unix::fs::symlink(&target, &fresh).expect("linked"),
+            &|| fs::hard_link(&target, &fresh).expect("linked"),
+            &|| mknodat(CWD, &fresh, FileType::Fifo, Mode::RWXU, 0).expect("made"),
+        ];
+        for put in put {
+            put();
+            write(&file, b"own").expect("written");
+            assert_eq!(read(&file).expect("read"), b"own");
+            assert_eq!(read(&target).expect("read"), b"precious");
+        }
     }
 }

@@ -13,7 +13,7 @@ use wharf_mount::probe::{self, Signature};
 use wharf_mount::{Filesystem, mountinfo, space, sync};
 
 use crate::error::Error;
-use crate::private;
+use crate::{files, private};
 
 const IMAGE: &str = "pool.img";
 const MOUNT_POINT: &str = "pool";
@@ -30,7 +30,7 @@ pub fn mount_point(root: &Path) -> PathBuf {
 
 /// Whether a pool's folder holds an image with the pool.
 pub fn exists(root: &Path) -> bool {
-    root.join(IMAGE).exists()
+    is_there(&root.join(IMAGE))
 }
 
 /// Mounts the image in `root`, if the pool is in one, and returns the folder that the pool's files are in. Where there is no
@@ -41,13 +41,13 @@ pub fn exists(root: &Path) -> bool {
 pub fn open(root: &Path, size: Option<u64>, limit: Duration) -> Result<PathBuf, Error> {
     let (image, point) = (root.join(IMAGE), mount_point(root));
     match size {
-        None if !image.exists() => return Ok(root.to_owned()),
-        Some(size) if !image.exists() => make(root, &image, size, limit)?,
+        None if !is_there(&image) => return Ok(root.to_owned()),
+        Some(size) if !is_there(&image) => make(root, &image, size, limit)?,
         _ => {}
     }
     private::create_folder(&point)?;
     private::mend_root(root)?;
-    let file = File::options().read(true).write(true).open(&image);
+    let file = files::open_to_write(&image);
     let file = file.map_err(Error::file("open pool image", &image))?;
     let attached = attached(&file, &image)?;
     if let Some(mounted) = mountinfo::root_at(&point)? {
@@ -85,7 +85,7 @@ pub fn open(root: &Path, size: Option<u64>, limit: Duration) -> Result<PathBuf, 
 /// When somebody uses the filesystem or the image, or the kernel cannot be asked.
 pub fn close(root: &Path) -> Result<(), Error> {
     let (image, point) = (root.join(IMAGE), mount_point(root));
-    let file = match File::open(&image) {
+    let file = match files::open(&image) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         file => file.map_err(Error::file("open pool image", &image))?,
     };
@@ -103,7 +103,7 @@ pub fn close(root: &Path) -> Result<(), Error> {
 /// An image appears whole or not at all: it is formatted under another name.
 fn make(root: &Path, image: &Path, size: u64, limit: Duration) -> Result<(), Error> {
     let partial = root.join(format!(".{IMAGE}.partial"));
-    let file = private::options().create(true).truncate(true).read(true).write(true).open(&partial);
+    let file = files::create_anew(&partial);
     let file = file.map_err(Error::file("create pool image", &partial))?;
     space::allocate(&file, size, true)?;
     let options = FormatOptions { label: Some("wharf".to_owned()), ..FormatOptions::default() };
@@ -111,6 +111,11 @@ fn make(root: &Path, image: &Path, size: u64, limit: Duration) -> Result<(), Err
     file.sync_all().map_err(Error::file("flush pool image", &partial))?;
     fs::rename(&partial, image).map_err(Error::file("rename", &partial))?;
     Ok(sync::folder(root)?)
+}
+
+/// Whether anything has the name of the image, also a symlink that leads nowhere.
+fn is_there(image: &Path) -> bool {
+    fs::symlink_metadata(image).is_ok()
 }
 
 fn attached(file: &File, image: &Path) -> Result<Option<HeldLoop>, Error> {

@@ -7,6 +7,7 @@
 mod attach_limit;
 mod change;
 mod close;
+mod folders;
 mod foreign;
 mod open;
 mod opening;
@@ -25,6 +26,7 @@ use tokio::sync::{Notify, Semaphore};
 use wharf_csi_sdk::fault::FaultPlan;
 
 use attach_limit::Attaching;
+use folders::ResolvedFolders;
 use opening::Opening;
 pub use status::{PoolState, PoolStatus};
 
@@ -112,6 +114,7 @@ pub struct Pools {
     slots: RwLock<BTreeMap<String, Slot>>,
     /// Pools that threads open, also those that are no longer configured.
     openings: Mutex<Vec<Arc<Opening>>>,
+    folders: ResolvedFolders,
     inline_calls: Arc<InlineCalls>,
     image_locks: ImageLocks,
     attaching: Attaching,

@@ -3,9 +3,9 @@
 //! What is made has its mode from the first moment, so that there is none in which somebody else can open it. What a
 //! driver of an older version made is mended when its pool is opened.
 
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use crate::error::Error;
@@ -44,30 +44,6 @@ pub fn create_folder(folder: &Path) -> Result<(), Error> {
     made.map_err(Error::file("create folder", folder))
 }
 
-/// How files are opened that may have to be made.
-pub(crate) fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(FILE);
-    options
-}
-
-/// Writes a file so that it appears whole or not at all; that its name lasts takes a flush of its folder.
-///
-/// # Errors
-/// When it cannot be written.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let fresh = Path::new(&name);
-    let file = options().create(true).truncate(true).write(true).open(fresh);
-    let written = file.and_then(|mut file| {
-        io::Write::write_all(&mut file, bytes)?;
-        file.sync_all()
-    });
-    written.map_err(Error::file("write", fresh))?;
-    fs::rename(fresh, path).map_err(Error::file("rename", fresh))
-}
-
 /// Gives a folder of images its mode, and the files in it theirs.
 pub(crate) fn mend_folder(folder: &Path) -> Result<(), Error> {
     set(folder, FOLDER)?;
@@ -95,10 +71,11 @@ fn is_own(entry: &fs::DirEntry) -> bool {
         || name == ".pool.img.partial"
 }
 
+/// A file with a second name may be the file of somebody else.
 fn mend_file(entry: &fs::DirEntry) -> Result<(), Error> {
     let path = entry.path();
-    match entry.file_type() {
-        Ok(kind) if kind.is_file() => set(&path, FILE),
+    match entry.metadata() {
+        Ok(file) if file.is_file() && file.nlink() == 1 => set(&path, FILE),
         Ok(_) => Ok(()),
         Err(error) => Err(Error::file("look at", path)(error)),
     }

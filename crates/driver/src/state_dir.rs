@@ -20,7 +20,7 @@ use wharf_mount::sync;
 pub(crate) use attached::image_of;
 pub use attached::{AttachedImage, AttachedImages};
 
-use crate::{error::Error, pool::PoolId, private};
+use crate::{error::Error, files, pool::PoolId, private};
 
 /// What the driver remembers of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ impl StateDir {
         let folder = root.join(driver);
         private::create_folder(&notes_folder(&folder))?;
         let lock = folder.join("lock");
-        let file = private::options().write(true).create(true).truncate(false).open(&lock);
+        let file = files::open_or_create(&lock);
         let file = file.map_err(Error::file("open", &lock))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
             Error::Precondition(format!(
@@ -143,7 +143,7 @@ impl StateDir {
             return Ok(());
         }
         let path = note_file(&self.folder, name);
-        private::write(&path, &serde_json::to_vec(&note).unwrap_or_default())?;
+        files::write(&path, &serde_json::to_vec(&note).unwrap_or_default())?;
         sync::folder(&notes_folder(&self.folder))?;
         notes.known.insert(name.to_owned(), note);
         notes.damaged.remove(name);
@@ -211,11 +211,7 @@ fn read_notes(folder: &Path) -> Result<Notes, Error> {
 
 /// Reads a note, or says why it cannot be read.
 fn read_note(path: &Path) -> Result<Note, String> {
-    // To read a named pipe would wait for its writer.
-    if !path.is_file() {
-        return Err("it is not a file".to_owned());
-    }
-    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    let bytes = files::read(path).map_err(|error| error.to_string())?;
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }
 

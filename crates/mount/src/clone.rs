@@ -11,7 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::path_of;
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 
 /// Bytes between two questions whether to go on.
 const STEP: u64 = 8 << 20;
@@ -34,7 +34,8 @@ pub fn reflink(src: &File, dst: &File) -> Result<()> {
     }
 }
 
-/// Whether files in the folder `dir` can share blocks, found out by trying; leaves nothing behind.
+/// Whether files in the folder `dir` can share blocks, found out by trying; leaves nothing behind. On a full filesystem
+/// this fails: [`shares_blocks`] needs no room.
 pub fn reflink_supported(dir: &Path) -> Result<bool> {
     let nameless = || {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -51,6 +52,16 @@ pub fn reflink_supported(dir: &Path) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(Error::Unsupported { .. }) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+/// Whether `file`, open for reading and writing, can share blocks with others, found out without room on its filesystem:
+/// the nothing behind its end is cloned to the same place.
+pub fn shares_blocks(file: &File) -> Result<bool> {
+    match sys::clone::clone_range(file, file, length_of(file)?, 0) {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY) => Ok(false),
+        Err(errno) => Err(Error::file("clone into", file)(errno)),
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
     io::{ErrorKind, Read},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     time::Duration,
 };
@@ -85,7 +86,9 @@ pub fn roll_back(image: &Path, undo: &Path, deadline: Duration) -> Result<bool> 
 /// A program begins the file before it changes anything. One that is killed then, or has no room, leaves a part of the
 /// header, which e2undo refuses.
 fn holds_data(undo: &Path) -> Result<Option<bool>> {
-    let file = match File::open(undo) {
+    // Somebody may have put a symlink or a named pipe in its place: neither is followed or waited for.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = match File::options().read(true).custom_flags(flags).open(undo) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         file => file.map_err(Error::io("read", undo))?,
     };

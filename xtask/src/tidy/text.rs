@@ -24,7 +24,7 @@ const LOCAL: &[(&str, &str)] = &[
 pub(super) fn check(sources: &[Source]) -> Vec<String> {
     sources
         .iter()
-        .flat_map(|source| [lints(source), unsafe_code(source), local(source)])
+        .flat_map(|source| [lints(source), unsafe_code(source), local(source), log_field(source)])
         .flatten()
         .collect()
 }
@@ -77,6 +77,16 @@ fn local(source: &Source) -> Option<String> {
     Some(format!("{}:{line}: {word} is of one machine or one network", source.path))
 }
 
+/// Errors have one name in the log, so that one search finds them.
+fn log_field(source: &Source) -> Option<String> {
+    let old = [" ", "("].map(|before| format!("{before}err{}", " = "));
+    let old = old.iter().flat_map(|old| ["%", "?"].map(|sigil| format!("{old}{sigil}")));
+    let old: Vec<String> = old.collect();
+    let is_old = |line: &str| old.iter().any(|old| line.contains(old.as_str()));
+    let line = source.text.lines().position(is_old).filter(|_| is_code(&source.path))?;
+    Some(format!("{}:{}: expected error as the field of a log line", source.path, line + 1))
+}
+
 fn is_code(path: &str) -> bool {
     path.ends_with(".rs")
 }
@@ -110,6 +120,14 @@ mod tests {
         let text = format!("a\nget it from {}{}\n", "proxy.", "golang.org");
         assert!(local(&source("docs/a.md", &text)).unwrap().contains("docs/a.md:2"));
         assert_eq!(local(&source("docs/a.md", "golang.org/x/sys")), None);
+    }
+
+    #[test]
+    fn errors_have_one_name_in_the_log() {
+        let old = format!("warn!(socket, err{}%error, \"failed\");\n", " = ");
+        assert_eq!(check(&[source("crates/a/src/lib.rs", &old)]).len(), 1);
+        let new = "warn!(socket, %error, \"failed\");\n";
+        assert!(check(&[source("crates/a/src/lib.rs", new)]).is_empty());
     }
 
     #[test]

@@ -9,7 +9,6 @@ use wharf_mount::{clone, extents, space};
 use super::{Backend, BackendKind, Footprint, Shape};
 use crate::error::Error;
 use crate::files;
-use crate::private;
 
 /// Images on a filesystem. The two kinds differ only in how an image is copied.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +69,7 @@ impl Backend for Images {
 impl Images {
     /// Makes an empty image. A thick one that is not to share blocks is overwritten in place.
     fn create(self, image: &Path, shape: Shape) -> Result<File, Error> {
-        let file = private::options().read(true).write(true).create_new(true).open(image);
-        let file = file.map_err(Error::file("create image", image))?;
+        let file = files::create(image).map_err(Error::file("create image", image))?;
         let in_place = self.0 == BackendKind::ImageCopy && !shape.thin;
         if in_place && clone::is_copy_on_write(image)? {
             clone::overwrite_in_place(&file)?;

@@ -13,6 +13,7 @@ use super::NodeVolumes;
 use super::stage::mounted_from;
 use crate::devices;
 use crate::error::{Error, chain};
+use crate::pool;
 use crate::record::{Access, Stage, Volume};
 
 /// Images in more pieces than this are slow to copy: about 25 microseconds for each.
@@ -107,11 +108,19 @@ impl NodeVolumes {
 
     fn examine(&self, volume: &Volume) -> Result<Vec<Ailment>, Error> {
         let image = self.pool.image(volume);
-        if let Err(error) = fs::metadata(&image) {
-            let message = format!("{}: {error}", image.display());
-            return Ok(vec![ailment(Severity::DataLoss, "ImageMissing", message)]);
-        }
+        let length = match fs::metadata(&image) {
+            Ok(metadata) => metadata.len(),
+            Err(error) => {
+                let message = format!("{}: {error}", image.display());
+                return Ok(vec![ailment(Severity::DataLoss, "ImageMissing", message)]);
+            }
+        };
         let mut found: Vec<_> = self.examine_space(volume).into_iter().collect();
+        if length < volume.capacity {
+            let of = format!("volume {}", volume.id);
+            let message = pool::truncated(&image, length, volume.capacity, &of);
+            found.push(ailment(Severity::DataLoss, "ImageTruncated", message));
+        }
         let footprint = self.pool.backend(volume.backend).footprint(&image);
         if let Ok(footprint) = footprint
             && footprint.extents > MANY_EXTENTS

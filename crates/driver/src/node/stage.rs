@@ -62,6 +62,7 @@ impl NodeVolumes {
         let image = self.pool.lock_image(volume)?;
         self.clear_path(volume, &request.path, read_only)?;
         self.pool.roll_back(&image, volume)?;
+        self.pool.ensure_whole(volume)?;
         match &request.usage.access {
             Access::Block => {}
             Access::Mount { .. } if read_only => self.replay_journal(&image, volume, request)?,

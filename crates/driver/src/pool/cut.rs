@@ -55,6 +55,7 @@ impl Pool {
     pub(super) fn lock_copy(&self, volume: &Volume) -> Result<CopyLock<'_>, Error> {
         loop {
             self.restore_image(volume)?;
+            self.ensure_whole(volume)?;
             let lock = self.devices.lock_copy(&self.image(volume))?;
             // While nobody changes the image, an undo file is of a change that was cut short.
             if !self.is_half_changed(volume) {
@@ -67,6 +68,7 @@ impl Pool {
     pub(super) fn lock_copies(&self, volumes: &[&Volume]) -> Result<Vec<CopyLock<'_>>, Error> {
         loop {
             volumes.iter().try_for_each(|volume| self.restore_image(volume))?;
+            volumes.iter().try_for_each(|volume| self.ensure_whole(volume))?;
             let lock = |volume: &&Volume| self.devices.lock_copy(&self.image(volume));
             let locks = volumes.iter().map(lock).collect::<Result<Vec<_>, _>>()?;
             if !volumes.iter().any(|volume| self.is_half_changed(volume)) {

@@ -17,7 +17,9 @@ impl Pool {
     /// When the pool is full or its disk fails; then the volume keeps its size.
     pub fn expand_volume(&self, id: &str, to: u64) -> Result<Arc<Volume>, Error> {
         // Before the larger size is promised: a call that is refused leaves no promise.
-        self.restore_image(&*self.whole_volume(id)?)?;
+        let volume = self.whole_volume(id)?;
+        self.restore_image(&volume)?;
+        self.ensure_whole(&volume)?;
         let (key, rules) = (id.to_owned(), self.rules());
         let volume = self.store.update(move |draft| {
             let volume = draft.volumes.get(&key).filter(|volume| volume.is_whole()).cloned();
@@ -71,6 +73,7 @@ impl Pool {
     pub(super) fn finish_expand(&self, volume: &Volume, to: u64) -> Result<Arc<Volume>, Error> {
         let lock = self.lock_image(volume)?;
         self.roll_back(&lock, volume)?;
+        self.ensure_whole(volume)?;
         let _change = lock.change()?;
         let image = self.image(volume);
         let shape = Shape { size: to, thin: volume.thin };

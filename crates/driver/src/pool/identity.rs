@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use wharf_mount::sync;
 
 use super::{Layout, has_images};
-use crate::{error::Error, files, private, random, store::Store};
+use crate::{error::Error, files, random, store::Store};
 
 /// The format that this release writes. A pool of another format is refused by its number.
 pub const FORMAT: u32 = 1;
@@ -114,7 +114,7 @@ pub(super) fn ensure(layout: &Layout) -> Result<PoolId, Error> {
     }
     let uuid = PoolId::new()?;
     let file = IdentityFile { format: FORMAT, uuid };
-    private::write(&layout.identity(), &serde_json::to_vec(&file).unwrap_or_default())?;
+    files::write(&layout.identity(), &serde_json::to_vec(&file).unwrap_or_default())?;
     sync::folder(layout.root())?;
     Ok(uuid)
 }

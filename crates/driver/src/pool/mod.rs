@@ -19,6 +19,7 @@ mod repair;
 mod reserve;
 mod rework;
 mod rules;
+mod salvage;
 mod settings;
 mod sharing;
 mod snapshots;
@@ -54,6 +55,7 @@ use crate::backend::{Backend, BackendKind, Images};
 pub use crate::devices::ImageLocks;
 use crate::devices::{Devices, ImageLock, Place};
 use crate::error::Error;
+use crate::files;
 use crate::points::Point;
 use crate::private;
 use crate::random;
@@ -119,7 +121,7 @@ impl Pool {
         let id = identity::ensure(&layout)?;
         let folder = identity_of(root)?;
         sync::folder(root)?;
-        let reflink = clone::reflink_supported(&layout.partial())?;
+        let reflink = can_share_blocks(&layout)?;
         let copy_on_write = clone::is_copy_on_write(root)?;
         let own_filesystem = sharing::is_own_filesystem(&layout)?;
         let devices = Devices::new(options.image_locks.clone());
@@ -152,6 +154,11 @@ impl Pool {
     /// Its identity.
     pub fn id(&self) -> PoolId {
         self.id
+    }
+
+    /// The device number and inode of its folder when it was opened.
+    pub(crate) fn folder_identity(&self) -> (u64, u64) {
+        self.folder
     }
 
     /// Refuses to go on when the pool's folder is another one than when the pool was opened.
@@ -247,6 +254,14 @@ impl Pool {
         self.devices.lock(&self.image(volume), !volume.thin)
     }
 
+    /// Refuses to use a volume whose image lost its end: what is filled up with zeroes hides the loss.
+    ///
+    /// # Errors
+    /// When the image is shorter than recorded.
+    pub(crate) fn ensure_whole(&self, volume: &Volume) -> Result<(), Error> {
+        ensure_length(&self.image(volume), volume.capacity, &format!("volume {}", volume.id))
+    }
+
     /// How many detaches were left to others that hold the device.
     pub fn detaches_left_to_others(&self) -> u64 {
         self.devices.left_to_others()
@@ -309,6 +324,18 @@ fn open_store(layout: &Layout) -> Result<Store, Error> {
     Ok(open()?)
 }
 
+/// Whether files of the pool can share blocks. A full disk takes no new file, and is asked with one that is there.
+fn can_share_blocks(layout: &Layout) -> Result<bool, Error> {
+    match clone::reflink_supported(&layout.partial()) {
+        Err(error) if error.is_full() => {
+            let path = layout.identity();
+            let file = files::open_to_write(&path).map_err(Error::file("open", &path))?;
+            Ok(clone::shares_blocks(&file)?)
+        }
+        known => Ok(known?),
+    }
+}
+
 fn identity_of(folder: &Path) -> Result<(u64, u64), Error> {
     let metadata = fs::metadata(folder).map_err(Error::file("look at", folder))?;
     Ok((metadata.dev(), metadata.ino()))
@@ -349,4 +376,24 @@ fn remove(path: &Path) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses an image that is shorter than recorded.
+fn ensure_length(image: &Path, recorded: u64, of: &str) -> Result<(), Error> {
+    match fs::symlink_metadata(image) {
+        Ok(there) if there.is_file() && there.len() < recorded => {
+            Err(Error::Precondition(truncated(image, there.len(), recorded, of)))
+        }
+        // Whoever opens it says what is wrong with anything else.
+        _ => Ok(()),
+    }
+}
+
+/// Says that an image lost its end.
+pub(crate) fn truncated(image: &Path, length: u64, recorded: u64, of: &str) -> String {
+    format!(
+        "image {} of {of} has {length} bytes, and {recorded} are recorded: its end is lost. Put the image back from a \
+         backup, or delete {of}; what is left can be read from the image itself",
+        image.display()
+    )
 }

@@ -17,7 +17,9 @@ use crate::record::{Blocks, Group, Phase, Snapshot, Source, Volume};
 pub struct Recovery {
     /// Operations that were finished or undone.
     pub settled: usize,
-    /// Images that no record knows; they are in quarantine now.
+    /// Volumes, snapshots and groups whose images were whole and whose records did not say so.
+    pub kept: Vec<String>,
+    /// Images that no record and no mark of their own knows; they are in quarantine now.
     pub quarantined: Vec<PathBuf>,
     /// Volumes and snapshots whose image is gone.
     pub missing: Vec<String>,
@@ -41,13 +43,15 @@ impl Pool {
         for file in entries(&self.layout.partial())? {
             self.clear_away(&file);
         }
+        let perhaps_frozen = self.frozen_perhaps(&self.unsettled());
+        recovery.kept = self.keep_whole_images()?;
         let unsettled = self.unsettled();
         let mut settle = |id: &str, result: Result<(), Error>| match result {
             Ok(()) => recovery.settled += 1,
             Err(error) => recovery.open.push(format!("{id}: {error}")),
         };
         // First of all let everybody write again.
-        for volume in self.frozen_perhaps(&unsettled) {
+        for volume in perhaps_frozen {
             settle(&volume.id, self.thaw_after_crash(&volume));
         }
         self.roll_back_all(&mut settle)?;

@@ -9,7 +9,7 @@ use std::{fs::File, io::ErrorKind, path::Path};
 use wharf_mount::{space, sync, unshare};
 
 use super::{Pool, recover::entries};
-use crate::{error::Error, files, points::Point, private, record::Blocks};
+use crate::{error::Error, files, points::Point, record::Blocks};
 
 impl Pool {
     /// Allocates all that a copy of `size` bytes can share with its source, before the copy is made.
@@ -105,10 +105,7 @@ impl Pool {
         fill: impl FnOnce(&File) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.remove_reserve(image)?;
-        let create = |path: &Path| {
-            let file = private::options().read(true).write(true).create_new(true).open(path);
-            file.map_err(Error::file("create reserve", path))
-        };
+        let create = |path: &Path| files::create(path).map_err(Error::file("create reserve", path));
         // The pin, too, is made now: a full disk takes no new file.
         let made = create(&self.layout.pin(image))
             .and_then(|_| create(&self.layout.reserve(image)))

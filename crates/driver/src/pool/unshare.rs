@@ -25,7 +25,6 @@ use crate::{
     error::Error,
     files,
     points::Point,
-    private,
     record::{Blocks, Phase, Snapshot, Volume},
 };
 
@@ -239,7 +238,7 @@ impl Pool {
         stretch: Range<u64>,
     ) -> Result<u64, Error> {
         let path = self.layout.pin(&copy.image);
-        let pin = private::options().create(true).truncate(false).write(true).open(&path);
+        let pin = files::open_or_create(&path);
         let pin = pin.map_err(Error::file("open pin", &path))?;
         if space::size(&pin)? > 0 {
             // After a crash: its blocks may be overwritten once the image's new ones are on disk.

@@ -8,7 +8,7 @@ use wharf_mount::{Filesystem, sync};
 use super::cut::too_slow;
 use super::rules::Wanted;
 use super::sharing::Origin;
-use super::{Mark, Pool, fresh_id, remove};
+use super::{Mark, Pool, ensure_length, fresh_id, remove};
 use crate::backend::{Backend, BackendKind, Shape};
 use crate::error::Error;
 use crate::limits::Limits;
@@ -285,7 +285,9 @@ impl Pool {
         match &volume.source {
             None => backend.provision(&partial, shape),
             Some(Source::Snapshot(id)) => {
-                let source = origin.layout.snapshot(&origin.snapshot(id)?.image);
+                let snapshot = origin.snapshot(id)?;
+                let source = origin.layout.snapshot(&snapshot.image);
+                ensure_length(&source, snapshot.size, &format!("snapshot {id}"))?;
                 backend.copy(&source, &partial, shape, None)
             }
             Some(Source::Volume(id)) => {

@@ -56,7 +56,8 @@ impl Pools {
             });
             there.count() as u64
         };
-        let count: u64 = self.served().iter().map(|it| it.pool.store().read(others)).sum();
+        let served: u64 = self.served().iter().map(|it| it.pool.store().read(others)).sum();
+        let count = served + self.staged_elsewhere(volume, node);
         if count >= most {
             return Err(Error::Exhausted(format!(
                 "node {node} has {count} volumes and takes no more (--attach-limit)"
@@ -65,5 +66,20 @@ impl Pools {
         let pair = (volume.to_owned(), node.to_owned());
         attaching.insert(pair.clone());
         Ok(AttachRoom { attaching: self.attaching.clone(), pair })
+    }
+
+    /// The staged volumes, other than this one, of pools that are not served. Their attachments are on the pools' disks, but
+    /// the driver notes on its own node which images it attaches.
+    fn staged_elsewhere(&self, volume: &str, node: &str) -> u64 {
+        if node != self.options.node_id {
+            return 0;
+        }
+        let served = self.served();
+        let is_known = |id: &str| {
+            let is_there = |state: &State| state.volumes.get(id).is_some();
+            served.iter().any(|it| it.pool.store().read(is_there))
+        };
+        let noted = self.state_dir.attached().volumes();
+        noted.iter().filter(|id| *id != volume && !is_known(id)).count() as u64
     }
 }

@@ -112,8 +112,16 @@ impl Pools {
     /// # Errors
     /// When the pool is served, or not known.
     pub fn forget(self: &Arc<Self>, name: &str) -> Result<String, Error> {
+        let is_configured = || self.slots().contains_key(name);
+        let (note, was_configured) = (self.state_dir.note(name), is_configured());
+        let is_noted = note.is_some() || self.state_dir.damaged().contains_key(name);
+        // Nobody may wait for a disk who keeps others from changing pools.
+        let attached = match is_noted && !was_configured {
+            true => self.attached_of_in_time(note.clone())?,
+            false => None,
+        };
         let alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.slots().contains_key(name) {
+        if is_configured() {
             let config = self.absent_config(name)?;
             if self.is_opened_in(&config.folder) {
                 return Err(self.refuse_absent(name));
@@ -123,11 +131,14 @@ impl Pools {
             drop(alone);
             return self.await_adopted(&opening, FORGET);
         }
-        let note = self.state_dir.note(name);
+        if was_configured || self.state_dir.note(name) != note {
+            let text = format!("pool {name} was opened or closed meanwhile: call again");
+            return Err(Error::Pending(text));
+        }
         if note.is_none() && !self.state_dir.damaged().contains_key(name) {
             return Err(Error::NoPool(name.to_owned()));
         }
-        if let Some(device) = self.attached_of(note.as_ref())? {
+        if let Some(device) = attached {
             return Err(Error::Precondition(format!(
                 "a volume of pool {name} is in use on {}: delete the pods that use its volumes first",
                 device.path.display()

@@ -1,8 +1,8 @@
 //! Pools that another process serves: what is attached of them is not this driver's to thaw, unmount or detach.
 
 use std::{
-    fs,
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    fs::{self, File},
+    os::unix::fs::MetadataExt,
     path::PathBuf,
 };
 
@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug)]
 #[must_use = "others may serve the pool once this is dropped"]
 pub(super) struct UnservedPool {
-    _folders: Vec<OwnedFd>,
+    _folders: Vec<File>,
 }
 
 impl Pools {
@@ -38,6 +38,10 @@ impl Pools {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             // A folder that is not there is served by nobody.
             let Ok(folder) = open(&folder, flags, Mode::empty()) else { continue };
+            let folder = File::from(folder);
+            if self.serves_folder(&folder) {
+                continue;
+            }
             // Whoever serves a pool has its folder locked. Teardowns may work at the same time.
             match flock(&folder, FlockOperation::NonBlockingLockShared) {
                 Err(Errno::WOULDBLOCK) => return None,
@@ -52,8 +56,7 @@ impl Pools {
         self.hold_unserved(device, note).is_none()
     }
 
-    /// Where the pool of a device is: where its image is, and where a note says, if the pool is there. Folders that this driver
-    /// serves are not among them: their lock is its own.
+    /// Where the pool of a device is: where its image is, and where a note says, if the pool is there.
     fn folders_of(&self, device: &Loop, note: Option<&AttachedImage>) -> Vec<PathBuf> {
         let image = fs::metadata(&device.backing);
         let is_there = image.is_ok_and(|file| (file.dev(), file.ino()) == device.identity());
@@ -69,10 +72,13 @@ impl Pools {
                 found.is_ok_and(|found| found == Found::Pool(image.pool))
             }));
         }
-        let served = self.served();
-        let own: Vec<_> =
-            served.iter().filter_map(|it| it.pool.layout().root().canonicalize().ok()).collect();
-        folders.retain(|folder| !folder.canonicalize().is_ok_and(|it| own.contains(&it)));
         folders
+    }
+
+    /// Whether this driver serves the pool in a folder: its lock is the driver's own then.
+    fn serves_folder(&self, folder: &File) -> bool {
+        let Ok(found) = folder.metadata() else { return false };
+        let identity = (found.dev(), found.ino());
+        self.served().iter().any(|it| it.pool.folder_identity() == identity)
     }
 }

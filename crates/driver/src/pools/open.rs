@@ -10,7 +10,8 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{
-    Absence, Attaching, Permits, Pools, PoolsOptions, ServedPool, damaged_note, opening::Opening,
+    Absence, Attaching, Permits, Pools, PoolsOptions, ResolvedFolders, ServedPool, damaged_note,
+    opening::Opening,
 };
 use crate::{
     config::PoolConfig,
@@ -54,6 +55,7 @@ impl Pools {
             state_dir,
             slots: RwLock::new(BTreeMap::new()),
             openings: Mutex::default(),
+            folders: ResolvedFolders::default(),
             inline_calls: Arc::default(),
             image_locks: ImageLocks::default(),
             attaching: Attaching::default(),
@@ -103,6 +105,7 @@ impl Pools {
     /// Opens a pool whose identity agrees with a note, and brings its volumes to a state from which every call can go on.
     pub(super) fn open_pool(&self, opening: &Opening) -> Result<Arc<ServedPool>, Refusal> {
         let (config, note) = (&opening.config, opening.note.clone());
+        self.resolve_folder(config)?;
         let folder = self.find_folder(config, note.as_ref())?;
         let layout = Layout::new(&folder);
         let found = identity::look(&layout)?;
@@ -194,7 +197,7 @@ impl Pools {
         let other = self.claim(opening, id).or_else(|| self.other_name_of(id, &config.name));
         match other {
             None => Ok(()),
-            Some((name, other)) if same_folder(&other, folder) => {
+            Some((name, other)) if self.is_same_folder(&other, folder) => {
                 Err(Refusal::Failed(Error::Precondition(format!(
                     "{} is served as pool {name} until the volumes of that pool are unstaged",
                     folder.display()
@@ -234,6 +237,21 @@ impl Pools {
             let mut others = notes.filter(|(it, note)| it != name && note.pool == id);
             others.find(|(it, _)| names.contains(it)).map(|(it, note)| (it, note.folder))
         })
+    }
+
+    /// Whether two folders of pools' files are one. The other one's disk may hang.
+    fn is_same_folder(&self, one: &Path, other: &Path) -> bool {
+        let resolved = |path: &Path| {
+            let known = self.resolved_folder(path);
+            match path.parent() {
+                // The files of a pool image are in a folder below the pool's.
+                Some(root) if known == path && pool_image::mount_point(root) == path => {
+                    pool_image::mount_point(&self.resolved_folder(root))
+                }
+                _ => known,
+            }
+        };
+        resolved(one) == resolved(other)
     }
 
     /// Lets `wharf driver pool --pool DIR` find the driver. A pool without the link is served all the same.
@@ -295,11 +313,6 @@ fn same_ids(folder: &Path, ids: &HashSet<String>, other: &ServedPool) -> Option<
     same.map(|id| Error::Precondition(text(id)))
 }
 
-fn same_folder(one: &Path, other: &Path) -> bool {
-    let folder = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    folder(one) == folder(other)
-}
-
 fn missing(config: &PoolConfig, pool: PoolId, there: &str) -> Refusal {
     let name = &config.name;
     Refusal::Missing(Absence {
@@ -315,6 +328,13 @@ fn tell(name: &str, pool: &Pool, recovery: &Recovery) {
     let (volumes, snapshots) =
         pool.store().read(|state| (state.volumes.len(), state.snapshots.len()));
     tracing::info!(pool = name, folder = %pool.layout().root().display(), uuid = %pool.id(), backend = %pool.default_backend(), volumes, snapshots, settled = recovery.settled, "pool opened");
+    for id in &recovery.kept {
+        tracing::warn!(
+            pool = name,
+            id,
+            "its image is whole and its record said otherwise: it is kept as the image's mark says"
+        );
+    }
     for image in &recovery.quarantined {
         tracing::warn!(pool = name, image = %image.display(), "no record knows this image: it is in quarantine");
     }

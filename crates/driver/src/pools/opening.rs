@@ -16,7 +16,6 @@ use wharf_mount::loopdev::Loop;
 use super::{
     Absence, Pools, ServedPool, Slot, SlotState,
     open::{Refusal, same_objects},
-    orphan::image_folders,
 };
 use crate::{
     config::PoolConfig,
@@ -323,7 +322,7 @@ impl Pools {
     pub(super) fn is_opening(&self, device: &Loop) -> bool {
         let note = self.state_dir.attached().of_device(device);
         self.openings().iter().any(|opening| {
-            let folders = || image_folders(&opening.config.folder);
+            let folders = || self.image_folders(&opening.config.folder);
             note.as_ref().is_some_and(|note| opening.may_hold(note.pool))
                 || folders().iter().any(|it| device.backing.starts_with(it))
         })

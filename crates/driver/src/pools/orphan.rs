@@ -23,7 +23,6 @@ use crate::{
     error::Error,
     node::remove_target,
     pool::{Layout, Pool, identity::short_of},
-    pool_image,
     state_dir::{AttachedImage, Note, image_of},
     store::State,
 };
@@ -33,8 +32,6 @@ struct Orphan {
     device: HeldLoop,
     /// For which volume it was attached; `None` if an older release did that.
     note: Option<AttachedImage>,
-    /// The pool that is not served and whose folder it is below.
-    below: Option<Unserved>,
 }
 
 /// A pool that is not served.
@@ -65,17 +62,44 @@ impl Pools {
     }
 
     /// A device that shows an image of a pool that is not served; without the pool's note, of any pool that has none.
-    pub(super) fn attached_of(&self, pool: Option<&Note>) -> Result<Option<Loop>, Error> {
-        let folders = pool.map(|pool| image_folders(&pool.folder)).unwrap_or_default();
+    fn attached_of(&self, pool: Option<&Note>) -> Result<Option<Loop>, Error> {
+        let folders = pool.map(|pool| self.image_folders(&pool.folder)).unwrap_or_default();
         let noted = self.state_dir.notes();
         let of_pool = |orphan: &Orphan| match (&orphan.note, pool) {
             (Some(note), Some(pool)) => note.pool == pool.pool,
             (Some(note), None) => noted.values().all(|other| other.pool != note.pool),
             (None, _) => folders.iter().any(|it| orphan.device.backing.starts_with(it)),
         };
-        let mut orphans = self.orphans()?.into_iter().filter(of_pool);
+        let mut orphans = self.orphans(|_, _| true)?.into_iter().filter(of_pool);
         let found = orphans.find(|it| !self.is_foreign(&it.device, it.note.as_ref()));
         Ok(found.map(|orphan| orphan.device.into_loop()))
+    }
+
+    /// The same, within the time that a disk has to answer.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked, or a disk hangs.
+    pub(super) fn attached_of_in_time(
+        self: &Arc<Self>,
+        pool: Option<Note>,
+    ) -> Result<Option<Loop>, Error> {
+        let (pools, (answer, answers)) = (self.clone(), mpsc::channel());
+        let folder = pool.as_ref().map(|pool| pool.folder.clone()).unwrap_or_default();
+        let look = move || {
+            let found = pools.attached_of(pool.as_ref());
+            drop(pools);
+            // Whoever asked may have lost patience.
+            let _ = answer.send(found);
+        };
+        let thread = thread::Builder::new().name("look for volumes".to_owned()).spawn(look);
+        thread.map_err(Error::file("start a thread for", &folder))?;
+        answers.recv_timeout(ANSWER).unwrap_or_else(|_| {
+            Err(Error::Unavailable(format!(
+                "whether volumes of the pool are in use cannot be found out: a disk, perhaps that at {}, gave no answer in \
+                 {ANSWER:?}; call again once it answers or is unmounted",
+                folder.display()
+            )))
+        })
     }
 
     /// Thaws orphans, and waits no longer than a disk may take to answer.
@@ -95,7 +119,7 @@ impl Pools {
     /// Lets writers go on whose filesystem a kill left frozen, and whose pool is not served now. Nobody else freezes it at a
     /// start. A pool that is being opened thaws its volumes itself.
     fn thaw_orphans(&self) {
-        match self.orphans() {
+        match self.orphans(|_, _| true) {
             Ok(orphans) => {
                 let missing = orphans.iter().filter(|orphan| {
                     let (device, note) = (&orphan.device, orphan.note.as_ref());
@@ -132,7 +156,7 @@ impl Pools {
 
     /// Unmounts an image from a path, and detaches it if nothing shows it any more.
     fn take_down(&self, orphan: Orphan, volume: &str, path: Option<&Path>) -> Result<(), Error> {
-        let Orphan { device, note, .. } = orphan;
+        let Orphan { device, note } = orphan;
         let lock = self.image_locks.lock_orphan(&device)?;
         // Its pool may be served since this call looked, or be compared with the kernel now: then the record says whether it
         // is in use. A pool is asked for both in this order, since it is served before it is no longer being opened.
@@ -164,22 +188,24 @@ impl Pools {
 
     /// The devices that may show a volume which no served pool knows.
     fn orphans_of(&self, volume: &str) -> Result<Vec<Orphan>, Error> {
-        let mut orphans = self.orphans()?;
-        orphans.retain(|orphan| match (&orphan.note, &orphan.below) {
+        self.orphans(|note, below| match (note, below) {
             (Some(note), _) => note.volume == volume,
             (None, Some(Unserved { note: Some(pool), .. })) => {
                 short_of(volume).is_none_or(|short| pool.may_hold(short))
             }
             (None, below) => below.is_some(),
-        });
-        Ok(orphans)
+        })
     }
 
-    /// The attached images of this driver that belong to no pool that it serves.
-    fn orphans(&self) -> Result<Vec<Orphan>, Error> {
+    /// The attached images of this driver that belong to no pool that it serves and whose note, or whose pool, `concerns` the
+    /// caller. All images of the pools that are served are compared with each of them, so that others are left out first.
+    fn orphans(
+        &self,
+        concerns: impl Fn(Option<&AttachedImage>, Option<&Unserved>) -> bool,
+    ) -> Result<Vec<Orphan>, Error> {
         let unserved = self.unserved();
         let folders: Vec<_> =
-            unserved.iter().map(|pool| (image_folders(&pool.folder), pool)).collect();
+            unserved.iter().map(|pool| (self.image_folders(&pool.folder), pool)).collect();
         let mut found = Vec::new();
         for device in loopdev::list()?.into_iter().map(|status| status.loopdev) {
             let note = self.state_dir.attached().of_device(&device);
@@ -187,12 +213,13 @@ impl Pools {
                 |folders: &[PathBuf]| folders.iter().any(|it| device.backing.starts_with(it));
             let below = folders.iter().find(|(folders, _)| is_below(folders));
             let below = below.map(|(_, pool)| Unserved::clone(pool));
-            if (note.is_none() && below.is_none()) || self.is_served(&device) {
+            let is_ours = note.is_some() || below.is_some();
+            if !is_ours || !concerns(note.as_ref(), below.as_ref()) || self.is_served(&device) {
                 continue;
             }
             let backing = Some(device.backing.as_path());
             if let Some(device) = HeldLoop::open(device.number, device.identity(), backing)? {
-                found.push(Orphan { device, note, below });
+                found.push(Orphan { device, note });
             }
         }
         Ok(found)
@@ -268,13 +295,6 @@ fn served_elsewhere(volume: &str, path: Option<&Path>) -> Error {
         "{place} shows an image of a pool that another process serves, and volume {volume} is not on a pool of this driver: \
          call the driver that serves the pool"
     ))
-}
-
-/// Where the kernel sees images of the pool in a folder.
-pub(super) fn image_folders(folder: &Path) -> Vec<PathBuf> {
-    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    let inside = pool_image::mount_point(&folder);
-    vec![Layout::new(folder).volumes(), Layout::new(inside).volumes()]
 }
 
 /// Unmounts an inline volume from its pool's own staging folder, if it is mounted nowhere else: nobody else unstages it.

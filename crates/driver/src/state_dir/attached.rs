@@ -6,6 +6,7 @@
 //! back under another device number has a note for each file: the old one may still be attached.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -16,6 +17,7 @@ use wharf_mount::{loopdev::Loop, sync};
 
 use crate::{
     error::Error,
+    files,
     pool::{Layout, PoolId},
     private,
 };
@@ -59,8 +61,8 @@ impl AttachedImages {
     /// # Errors
     /// When the folder cannot be used.
     pub(super) fn open(folder: PathBuf) -> Result<Self, Error> {
-        let boot = fs::read_to_string(BOOT).map_err(Error::file("read", BOOT))?;
-        Self::of_boot(folder, boot.trim())
+        let boot = files::read(Path::new(BOOT)).map_err(Error::file("read", BOOT))?;
+        Self::of_boot(folder, String::from_utf8_lossy(&boot).trim())
     }
 
     fn of_boot(folder: PathBuf, boot: &str) -> Result<Self, Error> {
@@ -68,8 +70,7 @@ impl AttachedImages {
         let mut notes = Vec::new();
         for entry in fs::read_dir(&folder).map_err(Error::file("list", &folder))? {
             let path = entry.map_err(Error::file("list", &folder))?.path();
-            // To read a named pipe would wait for its writer.
-            let read = path.is_file().then(|| fs::read(&path).ok()).flatten();
+            let read = files::read(&path).ok();
             let read = read.and_then(|bytes| serde_json::from_slice::<NoteFile>(&bytes).ok());
             match read.filter(|file| file.boot == boot && is_stem(&file.note.image)) {
                 Some(NoteFile { note, .. }) => {
@@ -96,7 +97,7 @@ impl AttachedImages {
         }
         let path = file_of(&self.folder, &note);
         let file = NoteFile { boot: self.boot.clone(), note };
-        private::write(&path, &serde_json::to_vec(&file).unwrap_or_default())?;
+        files::write(&path, &serde_json::to_vec(&file).unwrap_or_default())?;
         sync::folder(&self.folder)?;
         self.lock().push(file.note);
         Ok(())
@@ -131,6 +132,11 @@ impl AttachedImages {
     /// The notes of a pool's images.
     pub fn of_pool(&self, pool: PoolId) -> Vec<AttachedImage> {
         self.lock().iter().filter(|note| note.pool == pool).cloned().collect()
+    }
+
+    /// The volumes whose images are attached.
+    pub fn volumes(&self) -> BTreeSet<String> {
+        self.lock().iter().map(|note| note.volume.clone()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<AttachedImage>> {

@@ -12,11 +12,12 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, open, openat, renameat, syncfs, unlinkat},
+    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, open, renameat, syncfs, unlinkat},
     io::Errno,
 };
 
 use super::StoreError;
+use crate::files;
 
 /// A folder that this process owns.
 #[derive(Debug)]
@@ -44,17 +45,12 @@ impl Folder {
 
     /// Opens a file for reading and writing.
     pub(super) fn open(&self, name: &OsString) -> io::Result<File> {
-        self.open_with(name, OFlags::empty())
+        files::open_to_write_in(&self.0, name)
     }
 
-    /// Opens a file for reading and writing; one that is not there is created, for root only.
+    /// Makes a file for reading and writing, in place of what has its name.
     pub(super) fn create(&self, name: &OsString) -> io::Result<File> {
-        self.open_with(name, OFlags::CREATE)
-    }
-
-    fn open_with(&self, name: &OsString, more: OFlags) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | more;
-        Ok(openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+        files::create_anew_in(&self.0, name)
     }
 
     pub(super) fn remove(&self, name: &OsString) -> io::Result<()> {

@@ -47,6 +47,17 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The file cannot be opened or made for want of space.
+    #[error(
+        "{path}: the disk is full: {reason}; delete files there that are not the driver's, or make the filesystem larger: the pool \
+         is served once there is room"
+    )]
+    Full {
+        /// The state file.
+        path: PathBuf,
+        /// The disk's word.
+        reason: String,
+    },
     /// A commit failed and was taken back.
     #[error("{path}: the state cannot be written: {reason}")]
     Commit {
@@ -77,12 +88,16 @@ pub struct Store {
 
 impl Store {
     /// Makes a state file with these records, in place of one that is there. It has its name once it is whole and on disk: a
-    /// crash leaves what was there before.
+    /// crash leaves what was there before. On a full disk the ballast makes room for it.
     ///
     /// # Errors
     /// When the folder is held by another process, or the disk fails.
-    pub fn create(file: &Path, fill: impl FnOnce(&mut Draft<'_>)) -> Result<(), StoreError> {
-        writer::create(file, fill)
+    pub fn create(
+        file: &Path,
+        ballast: &Path,
+        fill: impl FnOnce(&mut Draft<'_>),
+    ) -> Result<(), StoreError> {
+        writer::create(file, ballast, fill)
     }
 
     /// Whether there is no state file, or an empty one, as an interrupted copy or a full disk leaves it.

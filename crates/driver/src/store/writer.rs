@@ -13,7 +13,7 @@ use std::time::Duration;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableError};
 use wharf_mount::heap;
 
-use super::ballast::Ballast;
+use super::ballast::{Ballast, is_full};
 use super::draft::Draft;
 use super::folder::Folder;
 use super::state::{Record, State};
@@ -47,20 +47,27 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn open(path: &Path, ballast: &Path) -> Result<Self, StoreError> {
         let (folder, name) = Folder::of(path)?;
+        let mut ballast = ballast_in(&folder, ballast);
         if Store::is_lost(path) {
-            create_in(&folder, &name, path, |_| {})?;
+            create_in(&folder, &name, &mut ballast, |_| {}).map_err(not_made(path))?;
         }
         let unreadable = |error: redb::Error| match error {
             redb::Error::DatabaseAlreadyOpen => StoreError::Busy { path: path.to_owned() },
+            error if is_full(&error) => full(path, &error),
             error => StoreError::Unreadable { path: path.to_owned(), reason: error.to_string() },
         };
-        let opened = caught(|| {
-            let database = database(folder.open(&name))?;
-            let state = load(&database)?;
-            Ok((database, state))
-        });
-        let (database, state) = opened.map_err(unreadable)?;
-        let ballast = Ballast::new(&folder, ballast.file_name().unwrap_or_default().to_owned());
+        let open = || {
+            caught(|| {
+                let mut database = database(folder.open(&name))?;
+                if !database.check_integrity()? {
+                    tracing::warn!(file = %path.display(), "the state file was damaged: its last change was taken back");
+                }
+                let state = load(&database)?;
+                Ok((database, state))
+            })
+        };
+        let (database, state) = ballast.make_room(&folder, open).map_err(unreadable)?;
+        ballast.renew(&folder);
         let (path, failures) = (path.to_owned(), Arc::default());
         Ok(Self { path, name, folder, database: Some(database), ballast, state, failures })
     }
@@ -139,29 +146,52 @@ impl Writer {
 }
 
 /// Makes a state file with these records, and gives it its name when it is on disk.
-pub(super) fn create(path: &Path, fill: impl FnOnce(&mut Draft<'_>)) -> Result<(), StoreError> {
+pub(super) fn create(
+    path: &Path,
+    ballast: &Path,
+    fill: impl FnOnce(&mut Draft<'_>),
+) -> Result<(), StoreError> {
     let (folder, name) = Folder::of(path)?;
-    create_in(&folder, &name, path, fill)
+    let mut ballast = ballast_in(&folder, ballast);
+    create_in(&folder, &name, &mut ballast, fill).map_err(not_made(path))
+}
+
+fn ballast_in(folder: &Folder, ballast: &Path) -> Ballast {
+    Ballast::find(folder, ballast.file_name().unwrap_or_default().to_owned())
+}
+
+fn full(path: &Path, error: &redb::Error) -> StoreError {
+    StoreError::Full { path: path.to_owned(), reason: error.to_string() }
+}
+
+/// Why a state file could not be made.
+fn not_made(path: &Path) -> impl FnOnce(redb::Error) -> StoreError {
+    move |error| match is_full(&error) {
+        true => full(path, &error),
+        false => StoreError::Commit { path: path.to_owned(), reason: error.to_string() },
+    }
 }
 
 fn create_in(
     folder: &Folder,
     name: &OsString,
-    path: &Path,
+    ballast: &mut Ballast,
     fill: impl FnOnce(&mut Draft<'_>),
-) -> Result<(), StoreError> {
+) -> Result<(), redb::Error> {
     let mut fresh = name.clone();
     fresh.push(".new");
     let mut state = State::default();
     let mut draft = Draft::new(&mut state);
     fill(&mut draft);
-    let made = caught(|| {
-        // A crash may have left one.
-        let _ = folder.remove(&fresh);
-        commit(&database(folder.create(&fresh))?, &draft)?;
-        Ok(folder.rename(&fresh, name).and_then(|()| folder.sync())?)
-    });
-    made.map_err(|error| StoreError::Commit { path: path.to_owned(), reason: error.to_string() })
+    let make = || {
+        let made = caught(|| {
+            commit(&database(folder.create(&fresh))?, &draft)?;
+            Ok(folder.rename(&fresh, name).and_then(|()| folder.sync())?)
+        });
+        // The beginning of a file takes space that others need.
+        made.inspect_err(|_| drop(folder.remove(&fresh)))
+    };
+    ballast.make_room(folder, make)
 }
 
 fn commit(database: &Database, draft: &Draft<'_>) -> Result<(), redb::Error> {
@@ -202,6 +232,10 @@ fn load_table<R: Record>(database: &Database, state: &mut State) -> Result<(), r
         let row: R = serde_json::from_slice(bytes.value()).map_err(|error| {
             StorageError::Corrupted(format!("record {:?} cannot be read: {error}", id.value()))
         })?;
+        if row.id() != id.value() {
+            let reason = format!("the record of {:?} is that of {:?}", id.value(), row.id());
+            return Err(StorageError::Corrupted(reason).into());
+        }
         state.set(id.value(), Some(Arc::new(row)));
     }
     Ok(())

@@ -1,4 +1,5 @@
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 use wharf_mount::{Error, Filesystem, clone, extents, space, sync, unshare};
@@ -10,6 +11,10 @@ fn files_on_xfs_share_their_blocks() {
     let Some(bench) = bench(&["mkfs.xfs"]) else { return };
     let (_, pool) = bench.mounted("pool", Filesystem::Xfs, 300 * MIB);
     assert!(clone::reflink_supported(&pool).unwrap());
+    let mut file = tempfile::tempfile_in(&pool).unwrap();
+    file.write_all(b"five!").unwrap();
+    assert!(clone::shares_blocks(&file).unwrap());
+    assert_eq!(file.metadata().unwrap().len(), 5);
     assert_eq!(pool.read_dir().unwrap().count(), 0, "nothing is left behind");
 
     let open = |name: &str| {
@@ -39,6 +44,7 @@ fn ext4_says_that_it_cannot() {
     let (_, pool) = bench.mounted("pool", Filesystem::Ext4, 32 * MIB);
     assert!(!clone::reflink_supported(&pool).unwrap());
     let src = tempfile::tempfile_in(&pool).unwrap();
+    assert!(!clone::shares_blocks(&src).unwrap());
     let dst = tempfile::tempfile_in(&pool).unwrap();
     let error = clone::reflink(&src, &dst).unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");

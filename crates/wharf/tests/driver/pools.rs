@@ -1,10 +1,12 @@
 //! Several pools on a node, and pools whose disk is not there.
 
+mod attach_limit;
 mod configured;
 mod copies;
 mod dead;
 mod foreign;
 mod hung;
+mod hung_mount;
 mod notes;
 mod opening;
 mod orphans;
@@ -19,6 +21,8 @@ use tonic::{Code, Status};
 use wharf_mount::{loopdev, mount};
 use wharf_proto::csi;
 use wharf_testkit::process::wait_for;
+
+pub(crate) use configured::configure;
 
 use crate::bench::{Bench, MIB, PoolKind};
 use crate::bytes::{bytes, checksum, checksum_of, write};

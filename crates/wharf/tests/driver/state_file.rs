@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tonic::Code;
@@ -79,15 +79,7 @@ const DAMAGED: [(&str, Damage); 3] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_state_file_keeps_no_other_pool_from_being_served() {
-    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
-    let fast = bench.path("fast");
-    let bench = bench.flag("--pool", format!("fast={}", text(&fast)));
-    let driver = bench.start().await;
-    let request = volume("b", SIZE, mounted(""));
-    let request =
-        wharf_proto::csi::CreateVolumeRequest { parameters: map(&[("pool", "fast")]), ..request };
-    let b = driver.create(request).await.unwrap().volume_id;
-    driver.stop().await;
+    let Some((bench, fast, b)) = with_volume_on_second_pool().await else { return };
     for (what, damage) in DAMAGED {
         damage(&fast.join("state.redb"));
         let driver = bench.start().await;
@@ -104,6 +96,19 @@ async fn a_damaged_state_file_keeps_no_other_pool_from_being_served() {
     }
 }
 
+/// A bench with the pools `default` and `fast`, the folder of `fast`, and the id of a volume on it. The driver is stopped.
+pub(crate) async fn with_volume_on_second_pool() -> Option<(Bench, PathBuf, String)> {
+    let bench = Bench::new(PoolKind::Copy)?;
+    let fast = bench.path("fast");
+    let bench = bench.flag("--pool", format!("fast={}", text(&fast)));
+    let driver = bench.start().await;
+    let mut request = volume("b", SIZE, mounted(""));
+    request.parameters = map(&[("pool", "fast")]);
+    let id = driver.create(request).await.unwrap().volume_id;
+    driver.stop().await;
+    Some((bench, fast, id))
+}
+
 /// Waits until a volume is listed.
 async fn has(driver: &Running, id: &str) {
     wait_for(PATIENCE, "the volume to be listed", async || {
@@ -111,6 +116,41 @@ async fn has(driver: &Running, id: &str) {
     })
     .await
     .unwrap();
+}
+
+/// Puts a link to a foreign file, or a pipe, in the place of a file.
+fn put(kind: &str, foreign: &Path, file: &Path) {
+    match kind {
+        "link" => std::os::unix::fs::symlink(foreign, file).unwrap(),
+        _ => mknodat(CWD, file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
+    }
+}
+
+/// The same for the files of a pool: its pool is not served until they are back, and others are.
+#[tokio::test(flavor = "multi_thread")]
+async fn links_and_pipes_in_place_of_a_pool_s_files_are_neither_followed_nor_waited_for() {
+    let Some((bench, fast, b)) = with_volume_on_second_pool().await else { return };
+    let foreign = bench.path("foreign");
+    fs::write(&foreign, "precious").unwrap();
+    for name in ["pool.json", "state.redb"] {
+        for kind in ["link", "pipe"] {
+            let (file, kept) = (fast.join(name), bench.path("kept"));
+            fs::rename(&file, &kept).unwrap();
+            put(kind, &foreign, &file);
+            let driver = bench.start().await;
+            let other = driver.create(volume("a", SIZE, mounted(""))).await.unwrap().volume_id;
+            driver.delete(&other).await.unwrap();
+            let what = format!("{kind} as {name}");
+            let said = refused(&what, driver.delete(&b).await, Code::Unavailable);
+            assert!(said.contains(name), "{what}: {said}");
+            fs::rename(&kept, &file).unwrap();
+            driver.stop().await;
+            let driver = bench.start().await;
+            has(&driver, &b).await;
+            driver.stop().await;
+        }
+    }
+    assert_eq!(fs::read(&foreign).unwrap(), b"precious");
 }
 
 /// Files that somebody put in the place of an image: what they lead to stays as it is, and no call waits for them.
@@ -124,10 +164,7 @@ async fn links_and_pipes_in_place_of_an_image_are_neither_followed_nor_waited_fo
         let id = driver.create(volume(name, SIZE, mounted(""))).await.unwrap().volume_id;
         let image = bench.rows().into_iter().find(|row| row.id == id).unwrap().image;
         fs::remove_file(&image).unwrap();
-        match name {
-            "link" => std::os::unix::fs::symlink(&foreign, &image).unwrap(),
-            _ => mknodat(CWD, &image, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
-        }
+        put(name, &foreign, &image);
         let usage = Usage::new(&bench, name, &id, mounted(""));
         driver.attach(&usage).await.unwrap();
         driver.stage(&usage).await.expect_err("not an image");

@@ -7,14 +7,15 @@ use wharf_driver::{
 };
 
 use super::human;
+use crate::text;
 
 pub(super) fn json(answer: &Answer) -> anyhow::Result<String> {
     Ok(match answer {
-        Answer::List(rows) => serde_json::to_string_pretty(rows)?,
-        Answer::Usage(pools) => serde_json::to_string_pretty(pools)?,
-        Answer::Check(findings) => serde_json::to_string_pretty(findings)?,
-        Answer::Repair(done) => serde_json::to_string_pretty(done)?,
-        Answer::Done(text) | Answer::Failed(text) => serde_json::to_string_pretty(text)?,
+        Answer::List(rows) => text::json(rows)?,
+        Answer::Usage(pools) => text::json(pools)?,
+        Answer::Check(findings) => text::json(findings)?,
+        Answer::Repair(done) => text::json(done)?,
+        Answer::Done(text) | Answer::Failed(text) => text::json(text)?,
     })
 }
 

@@ -14,7 +14,7 @@ use crate::codes::refused;
 use crate::running::{PATIENCE, Running};
 
 /// Writes the file anew, as an editor does: under another name first.
-pub(super) fn configure(file: &Path, pools: &[(&str, PathBuf, &str)]) {
+pub(crate) fn configure(file: &Path, pools: &[(&str, PathBuf, &str)]) {
     let entry = |(name, folder, more): &(&str, PathBuf, &str)| {
         format!("- {{name: {name}, folder: {}{more}}}\n", text(folder))
     };

@@ -1,0 +1,154 @@
+//! Images that are whole although the state file does not say so.
+//!
+//! An image gets its mark and its place in the last step before the state file records it as ready. If its record is missing or
+//! says that it is being created, the driver was killed in between, or the state file lost its last commit. In the second case
+//! a caller was told of the image. So images with a complete mark are recorded, and never deleted or put into quarantine.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use wharf_mount::Filesystem;
+use wharf_mount::probe::{self, Signature};
+
+use super::recover::entries;
+use super::{Layout, Mark, Pool, identity::short_of};
+use crate::error::Error;
+use crate::files;
+use crate::record::{Content, Group, Phase, Snapshot, Volume};
+use crate::store::Draft;
+
+/// The records of images, as their marks have them.
+#[derive(Default)]
+pub(super) struct Marked {
+    pub(super) volumes: Vec<Volume>,
+    pub(super) snapshots: Vec<Snapshot>,
+    /// With those of their snapshots that were found.
+    pub(super) groups: BTreeMap<String, Group>,
+    /// Images without a mark of their own.
+    pub(super) unmarked: Vec<PathBuf>,
+}
+
+impl Marked {
+    /// Reads the marks of the images in `layout` that `concerns`.
+    pub(super) fn read(layout: &Layout, concerns: impl Fn(&Path) -> bool) -> Result<Self, Error> {
+        let mut marked = Self::default();
+        let images = [entries(&layout.volumes())?, entries(&layout.snapshots())?].concat();
+        for image in images.into_iter().filter(|image| concerns(image)) {
+            // Folders, symlinks and pipes are nobody's image, and a pipe would be waited for.
+            let is_file = fs::symlink_metadata(&image).is_ok_and(|there| there.is_file());
+            let mark = if is_file { Mark::read(&image)? } else { None };
+            match mark {
+                Some(Mark::Volume(volume)) if layout.volume(&volume.image) == image => {
+                    let content = content(&image, volume.content)?;
+                    marked.volumes.push(Volume { content, phase: Phase::Ready, ..*volume });
+                }
+                Some(Mark::Snapshot { snapshot, group })
+                    if layout.snapshot(&snapshot.image) == image =>
+                {
+                    if let Some(group) = group {
+                        let group = marked.groups.entry(group.id.clone()).or_insert(*group);
+                        group.snapshots.push(snapshot.id.clone());
+                    }
+                    marked.snapshots.push(Snapshot { phase: Phase::Ready, ..*snapshot });
+                }
+                _ => marked.unmarked.push(image),
+            }
+        }
+        Ok(marked)
+    }
+}
+
+impl Pool {
+    /// Records whole images as their marks say, and returns the ids of these volumes, snapshots and groups. An image without a
+    /// record is recorded only if its id names this pool: another pool's image was copied here by a person.
+    pub(super) fn keep_whole_images(&self) -> Result<Vec<String>, Error> {
+        let recorded: HashSet<PathBuf> = self.store.read(|state| {
+            let is_made = |phase: Phase| phase != Phase::Creating;
+            let volumes = state.volumes.iter().filter(|it| is_made(it.phase));
+            let snapshots = state.snapshots.iter().filter(|it| is_made(it.phase));
+            let volumes = volumes.map(|it| self.image(it));
+            volumes.chain(snapshots.map(|it| self.layout.snapshot(&it.image))).collect()
+        });
+        let mut marked = Marked::read(&self.layout, |image| !recorded.contains(image))?;
+        self.store.read(|state| {
+            let own = self.id.short();
+            let shorts: HashSet<&str> = state.ids().filter_map(short_of).chain([&*own]).collect();
+            let is_own = |id: &str| short_of(id).is_none_or(|short| shorts.contains(short));
+            marked.volumes.retain(|it| is_own(&it.id));
+            marked.snapshots.retain(|it| is_own(&it.id));
+            marked.groups.retain(|id, _| is_own(id));
+        });
+        let Marked { volumes, snapshots, groups, .. } = marked;
+        if volumes.is_empty() && snapshots.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.store.update(move |draft| {
+            let mut kept = Vec::new();
+            for volume in volumes {
+                let known = draft.volumes.get(&volume.id);
+                let named = draft.volumes.named(&volume.name);
+                if known.is_none_or(|it| it.image == volume.image)
+                    && named.is_none_or(|it| it.id == volume.id)
+                {
+                    kept.push(volume.id.clone());
+                    draft.put(volume);
+                }
+            }
+            let broken = keep_groups(draft, groups, &mut kept);
+            for snapshot in snapshots {
+                let known = draft.snapshots.get(&snapshot.id);
+                let named = draft.snapshots.named(&snapshot.name);
+                let of_broken = snapshot.group.as_ref().is_some_and(|it| broken.contains(it));
+                if !of_broken
+                    && known.is_none_or(|it| it.image == snapshot.image)
+                    && named.is_none_or(|it| it.id == snapshot.id)
+                {
+                    kept.push(snapshot.id.clone());
+                    draft.put(snapshot);
+                }
+            }
+            Ok(kept)
+        })
+    }
+}
+
+/// Records groups all of whose snapshots were found, and gives the ids of those that a kill left without some of them.
+fn keep_groups(
+    draft: &mut Draft<'_>,
+    groups: BTreeMap<String, Group>,
+    kept: &mut Vec<String>,
+) -> HashSet<String> {
+    let mut broken = HashSet::new();
+    for (id, mut found) in groups {
+        let Some(known) = draft.groups.get(&id) else {
+            kept.push(id);
+            draft.put(found);
+            continue;
+        };
+        let is_whole = known.snapshots.iter().all(|it| found.snapshots.contains(it));
+        match known.phase {
+            Phase::Creating if is_whole => {
+                found.snapshots.clone_from(&known.snapshots);
+                kept.push(id);
+                draft.put(Group { phase: Phase::Ready, ..found });
+            }
+            _ => drop(broken.insert(id)),
+        }
+    }
+    broken
+}
+
+/// The content of an image now: it may have been formatted after it was marked.
+fn content(image: &Path, marked: Content) -> Result<Content, Error> {
+    let file = files::open(image).map_err(Error::file("open image", image))?;
+    Ok(match (marked, probe::probe(&file)?) {
+        (Content::Blank | Content::Formatting(_), Signature::Ext4(_)) => {
+            Content::Filesystem(Filesystem::Ext4)
+        }
+        (Content::Blank | Content::Formatting(_), Signature::Xfs(_)) => {
+            Content::Filesystem(Filesystem::Xfs)
+        }
+        (marked, _) => marked,
+    })
+}
