@@ -25,7 +25,7 @@ const LENGTH: Duration = Duration::from_secs(20);
 const CAUGHT_UP: f64 = 5.0;
 const PEAK: f64 = 1.5;
 const DEADLINE: Duration = Duration::from_mins(2);
-/// What follows upon the return of the API is over after this long.
+/// Time after which the sidecars have listed all that they list after the return of the API.
 const SETTLED: Duration = Duration::from_secs(30);
 /// The address that the sidecars come from, in the audit log.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -94,7 +94,8 @@ pub(super) async fn measure(programs: &Programs, count: usize, report: &mut Repo
     let peak = megabytes(Usage::peak(id)?);
     report.show("resident memory, peak", peak, "MB");
     report.at_most(MEMORY, peak / before, PEAK, "x");
-    drop((sidecars, relay));
+    // kube-apiserver does not stop while watches are open.
+    drop((sidecars, relay, volumes, attachments));
     rig.stop().await
 }
 

@@ -9,7 +9,7 @@ use crate::{ApiFailure, Kind, bounded, permissions::Optional};
 /// Finds where the API serves a kind: the path of its group and version, such as
 /// `/apis/groupsnapshot.storage.k8s.io/v1beta1`. The version that the API server prefers is tried first.
 ///
-/// `None` if no version of the group has the kind, or if the account may not list it, which is no failure of the account.
+/// `None` if no version of the group has the kind, or if the account may not list it. The account need not have that right.
 ///
 /// # Errors
 /// When the API does not answer.

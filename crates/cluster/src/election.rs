@@ -25,7 +25,10 @@ use std::{
 use futures_util::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -100,6 +103,9 @@ pub struct Term {
     pub stop: CancellationToken,
     /// Whether this replica led before, and no other has led since.
     pub resumed: bool,
+    /// Until when no other replica can have the Lease; each renewal moves it. A replica that was frozen sees here that it must not
+    /// act, before its timers have told it.
+    pub held_until: watch::Receiver<Instant>,
 }
 
 impl Election {
@@ -175,16 +181,21 @@ impl<A: LeaseApi> Election<A> {
     {
         let token = stop.child_token();
         let _cancelled_at_the_end = token.clone().drop_guard();
-        let term = Term { stop: token.clone(), resumed: self.resumes(&held) };
+        let (until, held_until) = watch::channel(self.held_until(&held));
+        let term = Term { stop: token.clone(), resumed: self.resumes(&held), held_until };
         let work = pin!(work(term));
         tokio::select! {
             biased;
-            reason = self.keep(held) => {
+            reason = self.keep(held, &until) => {
                 token.cancel();
                 Err(LeaseLost { lease: self.options.name.clone(), reason })
             }
             outcome = work => Ok(outcome),
         }
+    }
+
+    fn held_until(&self, held: &Held) -> Instant {
+        held.renewed + self.options.timing.held()
     }
 
     /// Whether no other replica has led since this one did.
@@ -205,7 +216,7 @@ impl<A: LeaseApi> Election<A> {
                 Ok(Some(held)) => return held,
                 Ok(None) => {}
                 Err(error) => {
-                    warn!(lease = %self.options.name, err = %error, "the Lease cannot be had now");
+                    warn!(lease = %self.options.name, %error, "the Lease cannot be had now");
                     sleep(self.between_attempts()).await;
                     continue;
                 }
@@ -254,7 +265,7 @@ impl<A: LeaseApi> Election<A> {
                 Some(Ok(Some(lease))) => rival.observe(lease),
                 Some(Ok(None)) => return true,
                 Some(Err(error)) => {
-                    debug!(lease = %self.options.name, err = %error, "the Lease cannot be watched");
+                    debug!(lease = %self.options.name, %error, "the Lease cannot be watched");
                     let look = Instant::now() + self.between_attempts();
                     sleep_until(look.min(rival.expiry())).await;
                     return error.may_pass();
@@ -269,11 +280,12 @@ impl<A: LeaseApi> Election<A> {
     }
 
     /// Renews the Lease until that fails for good, and says why it did.
-    async fn keep(&self, mut held: Held) -> String {
+    async fn keep(&self, mut held: Held, until: &watch::Sender<Instant>) -> String {
         let timing = self.options.timing;
         let term = self.watchdog.term();
         loop {
             term.renewed(held.renewed);
+            until.send_replace(self.held_until(&held));
             sleep_until(held.renewed + timing.between_renewals()).await;
             let give_up = Instant::now() + timing.patience(held.renewed.elapsed());
             let renewing = timeout_at(give_up, async {
@@ -281,7 +293,7 @@ impl<A: LeaseApi> Election<A> {
                     match self.within_attempt(self.renew(&held)).await {
                         Ok(outcome) => break outcome,
                         Err(error) => {
-                            warn!(lease = %self.options.name, err = %error, "the Lease was not renewed, trying on");
+                            warn!(lease = %self.options.name, %error, "the Lease was not renewed, trying on");
                             sleep(timing.after_failure()).await;
                         }
                     }
@@ -305,7 +317,7 @@ impl<A: LeaseApi> Election<A> {
         match self.write(&held.lease).await {
             Ok(held) => return Ok(Renewal::Renewed(held)),
             Err(error @ (ApiFailure::Conflict { .. } | ApiFailure::NotFound { .. })) => {
-                debug!(lease = %self.options.name, err = %error, "reading the Lease again");
+                debug!(lease = %self.options.name, %error, "reading the Lease again");
             }
             Err(error) => return Err(error),
         }
@@ -347,7 +359,7 @@ impl<A: LeaseApi> Election<A> {
             }
         };
         if let Err(error) = self.within_attempt(releasing).await {
-            warn!(lease = %self.options.name, err = %error, "the Lease was not given back: it expires by itself");
+            warn!(lease = %self.options.name, %error, "the Lease was not given back: it expires by itself");
         }
     }
 

@@ -4,7 +4,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::watch, time::Instant};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::{TaskTracker, task_tracker::TaskTrackerToken},
@@ -16,9 +16,17 @@ use tokio_util::{
 pub struct Calls {
     under_way: TaskTracker,
     cut: CancellationToken,
+    /// Calls are sent before this moment only.
+    pub(crate) until: Option<watch::Receiver<Instant>>,
 }
 
 impl Calls {
+    /// Calls that are sent before `until` only; later calls wait until it is moved. A frozen leader that runs again must not call
+    /// the driver once another replica may lead: its calls would run before its timers.
+    pub fn only_until(until: watch::Receiver<Instant>) -> Self {
+        Self { until: Some(until), ..Self::default() }
+    }
+
     /// Waits until no call is under way.
     pub async fn finished(&self) {
         self.under_way.close();
@@ -66,7 +74,7 @@ impl<T: Send + 'static> Future for Outliving<T> {
 impl<T: Send + 'static> Drop for Outliving<T> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
-        let Calls { under_way, cut } = &self.calls;
+        let Calls { under_way, cut, .. } = &self.calls;
         // Without a runtime the process is at its end, and so is the connection.
         if let (false, Ok(runtime)) = (cut.is_cancelled(), Handle::try_current()) {
             under_way.spawn_on(cut.clone().run_until_cancelled_owned(call), &runtime);

@@ -120,9 +120,12 @@ impl Driver {
         self
     }
 
-    /// The same driver on the same connection, whose calls go on when their callers are gone.
+    /// The same driver on the same connection, whose calls go on when their callers are gone and are sent when `calls` allows it.
     #[must_use]
     pub fn with_calls(mut self, calls: Calls) -> Self {
+        if let Some(until) = &calls.until {
+            self.channel = self.channel.only_until(until.clone());
+        }
         self.calls = Some(calls);
         self
     }

@@ -8,7 +8,7 @@ use wharf_uds::code_name;
 /// The target of these lines, which a log shows from `-v=5` on.
 pub const PAYLOADS: &str = "wharf_csi::payloads";
 
-/// What a line shows of a message at the most, in bytes, unless another limit is set: a list of volumes may be large.
+/// The most bytes of a message in a log line, unless another limit is set: a list of volumes may be large.
 pub(crate) const MOST: usize = 8 << 10;
 
 pub(crate) fn call<Q: Debug>(rpc: &str, request: &Q) {

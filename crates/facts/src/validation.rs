@@ -7,8 +7,13 @@ pub enum DriverNameError {
     #[error("CSI driver name is empty: expected a domain-like name such as csi.example.com")]
     Empty,
     /// More than [`MAX_DRIVER_NAME`] bytes.
-    #[error("CSI driver name {0:?} has {length} bytes: expected at most {MAX_DRIVER_NAME}", length = .0.len())]
-    TooLong(String),
+    #[error("CSI driver name {start:?}... has {length} bytes: expected at most {MAX_DRIVER_NAME}")]
+    TooLong {
+        /// Its first [`MAX_DRIVER_NAME`] bytes.
+        start: String,
+        /// All of its bytes.
+        length: usize,
+    },
     /// Not domain-like.
     #[error(
         "CSI driver name {0:?} is not domain-like: expected letters, digits, '-' and '.', \
@@ -31,7 +36,8 @@ pub fn check_driver_name(name: &str) -> Result<(), DriverNameError> {
         return Err(DriverNameError::Empty);
     }
     if name.len() > MAX_DRIVER_NAME {
-        return Err(DriverNameError::TooLong(name.to_owned()));
+        let start = name[..name.floor_char_boundary(MAX_DRIVER_NAME)].to_owned();
+        return Err(DriverNameError::TooLong { start, length: name.len() });
     }
     // Upper case is allowed here, unlike in object names.
     if !is_subdomain(&name.to_ascii_lowercase()) {
@@ -89,7 +95,7 @@ mod tests {
         assert_eq!(check_driver_name(""), Err(DriverNameError::Empty));
         assert_eq!(
             check_driver_name(&"x".repeat(64)),
-            Err(DriverNameError::TooLong("x".repeat(64)))
+            Err(DriverNameError::TooLong { start: "x".repeat(63), length: 64 })
         );
         for name in [".a", "a.", "a..b", "-a", "a-", "a-.b", "a_b", "a/b", "é", "a b", "a\n"] {
             assert_eq!(

@@ -364,11 +364,11 @@ impl Caches {
         }
     }
 
-    /// A watch of group snapshots, in the version that the API has.
+    /// A watch of group snapshots, in the version that the API has. Their CustomResourceDefinitions may be removed at any time.
     fn in_served_version<K: Kind>(&self, watch: Watch<K>) -> Watch<K> {
         match self.group_snapshots_at.get() {
-            Some(at) => watch.at(at),
-            None => watch,
+            Some(at) => watch.at(at).optional(),
+            None => watch.optional(),
         }
     }
 }

@@ -7,8 +7,10 @@
 //! - `decide`: what a content needs next, and what a change of it means, as pure functions.
 //! - `request`: from objects to the driver's calls, pure as well.
 //! - `content`: the operation for one VolumeSnapshotContent; `status` holds what it writes, `calls` what it asks.
+//! - `asked`: parameters of CreateSnapshot calls without a final answer.
 //! - `reasons`: what makes a content be looked at.
 
+mod asked;
 mod calls;
 mod content;
 mod decide;
@@ -28,8 +30,8 @@ use wharf_csi::Driver;
 use wharf_facts::label;
 use wharf_reconcile::{Backoff, Config, Reconciler, WorkqueueMetrics};
 
-use self::content::ContentOperation;
 pub use self::request::SnapshotNames;
+use self::{asked::Asked, content::ContentOperation};
 use crate::{Caches, Watched};
 
 /// How a [`Snapshotter`] works; the defaults are upstream's.
@@ -82,6 +84,7 @@ struct Shared {
     driver: Driver,
     contents: Objects<VolumeSnapshotContent>,
     classes: Arc<Store<VolumeSnapshotClass>>,
+    asked: Asked,
     events: Events,
 }
 
@@ -100,6 +103,7 @@ impl Snapshotter {
         let shared = Shared {
             contents: Objects::new(client.clone(), caches.contents),
             classes: caches.snapshot_classes,
+            asked: Asked::default(),
             client,
             driver,
             events,

@@ -12,6 +12,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::client::conn::http2::SendRequest;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -46,7 +47,16 @@ impl Default for ChannelOptions {
 pub struct Channel {
     shared: Arc<Shared>,
     metrics: Option<RpcMetrics>,
+    limits: Limits,
+}
+
+/// When a call may be sent.
+#[derive(Clone, Default)]
+struct Limits {
+    /// Only on the connection of this generation.
     known: Option<watch::Receiver<u64>>,
+    /// Only before this moment.
+    until: Option<watch::Receiver<Instant>>,
 }
 
 impl Channel {
@@ -57,7 +67,11 @@ impl Channel {
         let holder = options
             .hold
             .then(|| AbortOnDropHandle::new(TaskTracker::new().spawn(link.clone().hold())));
-        Channel { shared: Arc::new(Shared { link, _holder: holder }), metrics: None, known: None }
+        Channel {
+            shared: Arc::new(Shared { link, _holder: holder }),
+            metrics: None,
+            limits: Limits::default(),
+        }
     }
 
     /// The same channel, which counts each call that is made through it.
@@ -70,7 +84,14 @@ impl Channel {
     /// may be another server. Calls wait, for as long as they may, until the connection that there is is known.
     #[must_use]
     pub fn only_on(self, known: watch::Receiver<u64>) -> Channel {
-        Channel { known: Some(known), ..self }
+        Channel { limits: Limits { known: Some(known), ..self.limits }, ..self }
+    }
+
+    /// The same channel, whose calls are sent before this moment only. Later ones wait, for as long as they may, until the
+    /// moment is moved; they fail with UNAVAILABLE once nobody can move it any more.
+    #[must_use]
+    pub fn only_until(self, until: watch::Receiver<Instant>) -> Channel {
+        Channel { limits: Limits { until: Some(until), ..self.limits }, ..self }
     }
 
     /// The socket.
@@ -106,7 +127,7 @@ impl Channel {
         let timeout = deadline::header_timeout(request.headers());
         let record = CallRecord::start("client", &method, timeout, self.metrics);
         complete(&mut request);
-        match deadline::within_header(timeout, &method, exchange(self.shared, self.known, request))
+        match deadline::within_header(timeout, &method, exchange(self.shared, self.limits, request))
             .await
         {
             Ok(response) => Ok(record.follow(response).map(Body::new)),
@@ -155,13 +176,13 @@ impl Drop for Shared {
 /// Sends a request on a connection that takes it, and waits for the head of the response.
 async fn exchange(
     shared: Arc<Shared>,
-    mut known: Option<watch::Receiver<u64>>,
+    mut limits: Limits,
     mut request: Request<Body>,
 ) -> Result<Response<impl http_body::Body<Data = bytes::Bytes, Error = Status> + Unpin>, Status> {
     let mut resends = 0;
     loop {
         let connection = shared.link.connection().await.map_err(unreachable)?;
-        if let Some(known) = &mut known
+        if let Some(known) = &mut limits.known
             && *known.borrow_and_update() != connection.generation
         {
             let lost = async {
@@ -173,6 +194,13 @@ async fn exchange(
                 said = known.changed() => said.map_err(|_| unknown(&shared.link.path))?,
                 _ = lost => {}
             }
+            continue;
+        }
+        // Last, since all waits above take time.
+        if let Some(until) = &mut limits.until
+            && *until.borrow_and_update() <= Instant::now()
+        {
+            until.changed().await.map_err(|_| too_late(&shared.link.path))?;
             continue;
         }
         let sent = connection.sender.clone().try_send_request(request).await;
@@ -210,6 +238,13 @@ fn unreachable(error: DialError) -> Status {
 
 fn unknown(path: &Path) -> Status {
     Status::unavailable(format!("who serves {} since it came back is not known", path.display()))
+}
+
+fn too_late(path: &Path) -> Status {
+    Status::unavailable(format!(
+        "call over {} was not sent: the time in which this process may call is over",
+        path.display()
+    ))
 }
 
 /// The status of a call that ended without one. Everything that is not the server's word on this

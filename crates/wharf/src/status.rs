@@ -4,12 +4,12 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use wharf_sidecars::inspect::{Finding, Subject, World};
+use wharf_sidecars::inspect::{Finding, Subject, SubjectKind, World};
 
 use crate::{
     access::KubectlArgs,
     running::{Threads, run},
-    text::plain,
+    text::{json, plain},
 };
 
 /// Shows claims, volumes, attachments and snapshots, and who has to act
@@ -71,7 +71,7 @@ impl Status {
             findings.retain(|finding| self.all || finding.who.is_some());
             let mut out = std::io::stdout().lock();
             match self.output {
-                Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&findings)?)?,
+                Output::Json => writeln!(out, "{}", json(&findings)?)?,
                 Output::Table if findings.is_empty() => {
                     writeln!(out, "Nothing waits: {seen} objects are as they should be.")?;
                 }
@@ -88,16 +88,21 @@ impl Why {
             let Self { subject: subject @ Subject { kind, name }, namespace, .. } = &self;
             // What an object of the cluster depends on may be in any namespace.
             let within = Some(namespace.as_str()).filter(|_| kind.is_namespaced());
-            let findings = read(&self.cluster, within).await?.findings_of(subject, namespace);
+            let world = read(&self.cluster, within).await?;
+            let findings = world.findings_of(subject, namespace);
             if findings.is_empty() {
+                let is_of_snapshots = matches!(kind, SubjectKind::Snapshot | SubjectKind::Content);
                 match within {
+                    _ if is_of_snapshots && world.lacks_snapshots => bail!(
+                        "there is no {kind} {name}: this cluster has no such kind. wharf crds install adds it"
+                    ),
                     Some(_) => bail!("there is no {kind} {name} in namespace {namespace}"),
                     None => bail!("there is no {kind} {name}"),
                 }
             }
             let mut out = std::io::stdout().lock();
             match self.output {
-                Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&findings)?)?,
+                Output::Json => writeln!(out, "{}", json(&findings)?)?,
                 Output::Table => findings.iter().try_for_each(|it| write!(out, "{}", told(it)))?,
             }
             Ok(ExitCode::SUCCESS)

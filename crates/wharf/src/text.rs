@@ -1,27 +1,29 @@
+use serde::Serialize;
+use wharf_facts::text::is_plain;
+
 /// The longest text that is shown to a person; a driver may send a megabyte.
 const LONGEST: usize = 4096;
 
-/// Somebody else's text for a terminal: bounded, and with control characters written out, so that it can neither move the
-/// cursor nor show letters in another order than they are in.
+/// Somebody else's text for a terminal.
 pub(crate) fn plain(text: &str) -> String {
-    let mut shown = String::new();
-    for (index, char) in text.chars().enumerate() {
-        if index == LONGEST {
-            shown.push_str("...");
-            break;
-        }
-        match char {
-            '\n' => shown.push_str("\\n"),
-            char if char.is_control() || turns_text(char) => shown.extend(char.escape_default()),
-            char => shown.push(char),
-        }
-    }
-    shown
+    wharf_facts::text::plain(text, LONGEST)
 }
 
-/// Whether a character changes the direction of the text around it.
-fn turns_text(char: char) -> bool {
-    matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// JSON for people and programs. Characters that JSON lets stand and that cannot be seen are escaped as well: it may end on
+/// a terminal.
+pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
+    let text = serde_json::to_string_pretty(value)?;
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        if char == '\n' || is_plain(char) {
+            shown.push(char);
+            continue;
+        }
+        for unit in char.encode_utf16(&mut [0; 2]) {
+            shown.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    Ok(shown)
 }
 
 #[cfg(test)]
@@ -29,9 +31,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_reaches_the_terminal_but_letters() {
-        assert_eq!(plain("a\x1b[2Jb\nc ä"), "a\\u{1b}[2Jb\\nc ä");
-        assert_eq!(plain("a\u{202e}b\u{2066}c"), "a\\u{202e}b\\u{2066}c");
-        assert_eq!(plain(&"x".repeat(5000)).len(), LONGEST + 3);
+    fn json_has_letters_only_and_means_the_same() {
+        let text = "a\u{9b}2Jb\u{7f}\u{202e}c\n\u{1b} ä \u{e0001}";
+        let shown = json(&[text]).unwrap();
+        let expected = "[\n  \"a\\u009b2Jb\\u007f\\u202ec\\n\\u001b ä \\udb40\\udc01\"\n]";
+        assert_eq!(shown, expected);
+        assert_eq!(serde_json::from_str::<[String; 1]>(&shown).unwrap(), [text]);
     }
 }

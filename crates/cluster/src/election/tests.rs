@@ -333,6 +333,33 @@ async fn a_suspended_leader_finds_out_before_it_writes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_leader_knows_until_when_no_other_can_lead() {
+    let api = FakeLease::new();
+    let election = election(&api, "a", false);
+    let stop = CancellationToken::new();
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let work = async |term: Term| {
+        tell.send(term.held_until).unwrap();
+        term.stop.cancelled().await;
+        Ended::Done(())
+    };
+    let follow = async {
+        let mut until = told.await.unwrap();
+        for _ in 0..3 {
+            let left = until.borrow_and_update().duration_since(Instant::now());
+            assert!(left > SECOND * 13 && left <= SECOND * 14, "{left:?}");
+            until.changed().await.unwrap();
+        }
+        api.silence(true);
+        let last = *until.borrow_and_update();
+        assert!(until.changed().await.is_err(), "renewed without an answer");
+        assert!(Instant::now() <= last, "still at work when another may lead");
+    };
+    let (lost, ()) = tokio::join!(election.run(&stop, work), follow);
+    assert!(lost.is_err(), "{lost:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_replica_knows_whether_another_led_since() {
     let api = FakeLease::new();
     let (stop, election) = (CancellationToken::new(), election(&api, "a", false));

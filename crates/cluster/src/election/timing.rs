@@ -100,9 +100,13 @@ impl ElectionTiming {
 
     /// How long a leader whose renewal is due now, and who last renewed `ago`, tries before it gives up.
     pub(super) fn patience(&self, ago: Duration) -> Duration {
+        self.renew.min(self.held().saturating_sub(ago))
+    }
+
+    /// How long after a renewal a leader may act: what it begins by then has a margin before another can lead.
+    pub(super) fn held(&self) -> Duration {
         let written = Duration::from_secs(self.lease.as_secs());
-        let margin = MARGIN.min(written / 10);
-        self.renew.min(written.saturating_sub(margin).saturating_sub(ago))
+        written - MARGIN.min(written / 10)
     }
 
     /// How old a leader's last renewal may be before it counts as stuck.

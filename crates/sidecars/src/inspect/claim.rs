@@ -5,7 +5,7 @@ use wharf_cluster::{PersistentVolumeClaim, StorageClass, VolumeSnapshot};
 use wharf_facts::{annotation, finalizer};
 
 use super::{Finding, Listed, Wait, World, held_by, pod::scheduler_message, volume};
-use crate::unsettled;
+use crate::{provisioner::Note, unsettled};
 
 /// Who finds a claim its volume.
 const BINDER: &str = "kube-controller-manager";
@@ -63,6 +63,17 @@ fn unsettled(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
         let what = format!(
             "CreateVolume has no final answer, and StorageClass {class} is gone: driver {driver} may have volume {volume}. \
              Bring the class back, or give the volume up with wharf sidecars settle"
+        );
+        return Wait::new("a person", what);
+    }
+    let has_changed = |class: &Listed<StorageClass>| {
+        Note::on(claim).is_some_and(|note| !note.has_parameters_of(&class.object))
+    };
+    if world.storage_class(class).is_some_and(has_changed) {
+        let what = format!(
+            "CreateVolume has no final answer, and StorageClass {class} has other parameters than it had then: driver \
+             {driver} may have volume {volume}. Bring the class back as it was, or give the volume up with wharf sidecars \
+             settle"
         );
         return Wait::new("a person", what);
     }

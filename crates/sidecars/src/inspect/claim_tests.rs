@@ -187,6 +187,9 @@ fn a_claim_whose_volume_is_unsettled_waits_for_the_provisioner() {
         world(&whole)
     };
     let deleted = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+    let note = json!({ "storageClass": "now", "parameters": { "tier": "fast" } }).to_string();
+    let mut changed = deleted.clone();
+    changed["metadata"]["annotations"] = json!({ annotation::UNSETTLED_VOLUME: note });
     let no_class = json!({ "spec": { "storageClassName": "gone" } });
     let mut orphaned = deleted.clone();
     merge(&mut orphaned, &no_class);
@@ -195,6 +198,7 @@ fn a_claim_whose_volume_is_unsettled_waits_for_the_provisioner() {
     for (claim, stage, who, what) in [
         (json!({}), "Pending", "provisioner", asked),
         (deleted, "Terminating", "provisioner", "is asked again, and then to delete it"),
+        (changed, "Terminating", "a person", "StorageClass now has other parameters"),
         (orphaned, "Terminating", "a person", "StorageClass gone is gone"),
         (bound, "Bound", "provisioner", "wharf sidecars settle"),
     ] {

@@ -6,7 +6,7 @@ use wharf_facts::{annotation, finalizer};
 use super::{Finding, Listed, Wait, World, held_by};
 use crate::not_served::volume_message;
 
-/// Who deletes volumes of in-tree plugins that were not migrated.
+/// The component that deletes volumes of in-tree plugins that were not migrated.
 const PV_CONTROLLER: &str = "kube-controller-manager";
 
 pub(super) fn finding(world: &World, volume: &Listed<PersistentVolume>) -> Finding {

@@ -24,6 +24,8 @@ pub struct World {
     pub attachments: Vec<Listed<VolumeAttachment>>,
     /// The snapshots that were asked for.
     pub snapshots: Vec<Listed<VolumeSnapshot>>,
+    /// Whether the API has no such kind.
+    pub lacks_snapshots: bool,
     /// All contents of snapshots.
     pub contents: Vec<Listed<VolumeSnapshotContent>>,
     /// All classes of volumes.
@@ -87,10 +89,11 @@ impl World {
             claims,
             volumes,
             attachments,
-            snapshots,
-            contents,
+            lacks_snapshots: snapshots.is_none(),
+            snapshots: snapshots.unwrap_or_default(),
+            contents: contents.unwrap_or_default(),
             storage_classes,
-            snapshot_classes,
+            snapshot_classes: snapshot_classes.unwrap_or_default(),
             group_snapshots,
             csi_nodes,
             pods,
@@ -226,14 +229,14 @@ async fn objects<K: Kind>(
     Ok(items.into_iter().filter_map(Listed::of).collect())
 }
 
-/// Objects of a kind that may not be installed.
+/// Objects of a kind that may not be installed; `None` if it is not.
 async fn optional<K: Kind>(
     client: &Client,
     namespace: Option<&str>,
-) -> Result<Vec<Listed<K>>, ApiFailure> {
+) -> Result<Option<Vec<Listed<K>>>, ApiFailure> {
     match objects(client, namespace).await {
-        Err(ApiFailure::NotFound { .. }) => Ok(Vec::new()),
-        answer => answer,
+        Err(ApiFailure::NotFound { .. }) => Ok(None),
+        answer => answer.map(Some),
     }
 }
 
@@ -285,4 +288,34 @@ async fn list(
         items.extend(page);
     }
     Ok(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Reads the world of a cluster that serves snapshots or does not, and has no objects.
+    async fn read(serves_snapshots: bool) -> World {
+        let api = tower::service_fn(move |request: http::Request<Body>| async move {
+            let path = request.uri().path();
+            let has_kind = serves_snapshots || !path.contains("/snapshot.");
+            let is_found = has_kind && !path.contains("/groupsnapshot.");
+            let code = if is_found { 200 } else { 404 };
+            let answer = json!({ "code": code, "metadata": {}, "items": [] });
+            let answer = Body::from(answer.to_string().into_bytes());
+            let answer = Response::builder().status(code).body(answer).unwrap();
+            Ok::<_, std::convert::Infallible>(answer)
+        });
+        World::read(&Client::new(api, "default"), None).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_cluster_without_snapshots_is_told_apart_from_one_that_has_none() {
+        assert!(read(false).await.lacks_snapshots);
+        assert!(!read(true).await.lacks_snapshots);
+    }
 }

@@ -16,6 +16,9 @@ use crate::{Caches, Watched};
 const COMPONENT: &str = "wharf-sidecars";
 /// Between two questions to an API that does not answer.
 const PAUSE: Duration = Duration::from_secs(5);
+/// So many events are written at once, and then one per [`PACE`]: they must not take the controllers' share of the API.
+const BURST: usize = 25;
+const PACE: Duration = Duration::from_secs(1);
 
 /// Says which objects a controller does not serve: one event and one line in the log each, and a count.
 ///
@@ -92,8 +95,13 @@ impl Guard {
         let _counted = self.shared.count(&self.gaps);
         let _changes = self.subscribe().await;
         let recorder = EventRecorder::new(self.client.clone(), COMPONENT, "");
+        let mut written = 0;
         while let Some(Found { about, message }) = self.found.recv().await {
+            if written >= BURST {
+                sleep(PACE).await;
+            }
             write(&recorder, &about, &message).await;
+            written += 1;
         }
     }
 

@@ -108,3 +108,19 @@ async fn an_api_that_is_away_is_waited_for_and_a_refusal_is_not() {
     assert_eq!(told, ["told"]);
     assert_eq!(unserved.counts(), [("attacher", Gap::InTreeVolumes, 2)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn thousands_of_objects_are_said_at_a_pace_that_leaves_the_api_to_others() {
+    let (api, caches, unserved) = (Api::new(&[]), Caches::of(DRIVER), Unserved::default());
+    let mut guards = JoinSet::new();
+    guards.spawn(guard(&api, "attacher", &caches, &unserved).run(CancellationToken::new()));
+    let began = tokio::time::Instant::now();
+    for number in 1..=100 {
+        caches.volumes.observe(volume(&format!("v{number}"), &number.to_string(), number));
+    }
+    api.asked(25).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    api.asked(35).await;
+    assert_eq!(began.elapsed(), Duration::from_secs(10));
+    assert_eq!(unserved.counts(), [("attacher", Gap::InTreeVolumes, 100)]);
+}

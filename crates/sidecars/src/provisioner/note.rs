@@ -15,7 +15,7 @@ use wharf_proto::csi::{
     volume_content_source::{SnapshotSource, Type, VolumeSource},
 };
 
-use super::{plan::Plan, topology::Memory};
+use super::{parameters::for_driver, plan::Plan, topology::Memory};
 
 /// All annotations of an object together have 256 KiB.
 const LONGEST: usize = 64 << 10;
@@ -96,6 +96,11 @@ impl Note {
     pub(super) fn is_of(&self, plan: &Plan) -> bool {
         let is_mounted_so = self.mount.as_ref().is_none_or(|mount| *mount == Mount::of(plan));
         self.parameters == parameters(plan) && self.secret == secret(plan) && is_mounted_so
+    }
+
+    /// Whether a class tells the driver what the volume was asked for with.
+    pub(crate) fn has_parameters_of(&self, class: &StorageClass) -> bool {
+        for_driver(&class.parameters).is_ok_and(|told| told == self.parameters)
     }
 
     pub(super) fn content_source(&self) -> Option<VolumeContentSource> {

@@ -21,7 +21,7 @@ pub(super) enum Source<'a> {
     Populator(&'a str),
 }
 
-/// What a source is needed for.
+/// The use of a source: for a new volume, or for one that the driver was asked for before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     /// A volume that the driver was not asked for before.

@@ -82,9 +82,13 @@ impl Shared {
         if next(&marked) != Step::Create {
             return Ok(Progress::Finished);
         }
+        call.parameters = self.asked.first(content, call.parameters);
         match self.create_snapshot(call).await {
             Ok(snapshot) => {
                 let taken = Taken::of(snapshot, SystemTime::now());
+                if taken.ready {
+                    self.asked.settled(content);
+                }
                 let saved = self.save(&marked, &taken).await?;
                 self.unmark(&saved).await?;
                 tracing::info!(
@@ -97,6 +101,7 @@ impl Shared {
             }
             Err(status) => {
                 if wharf_csi::class(&status, true) == ErrorClass::Final {
+                    self.asked.settled(content);
                     self.unmark(&marked).await?;
                 }
                 Err(Failure::Create { volume, status: Box::new(status) })

@@ -22,10 +22,7 @@ impl Shared {
     pub(super) fn subscribe(self: &Arc<Self>, queue: &Handle<Key>) -> Subscriptions {
         Subscriptions {
             _classes: self.classes.subscribe(told(self, queue, Self::class_changed)),
-            _contents: self.contents.store().subscribe({
-                let queue = queue.clone();
-                move |change| content_changed(&change, &queue)
-            }),
+            _contents: self.contents.store().subscribe(told(self, queue, Self::content_changed)),
         }
     }
 
@@ -36,6 +33,19 @@ impl Shared {
         };
         if change.new.is_some() {
             self.renew_unfinished(queue, is_of);
+        }
+    }
+
+    fn content_changed(&self, change: &Change<'_, VolumeSnapshotContent>, queue: &Handle<Key>) {
+        let Change { key, old, new } = change;
+        match reaction(old.map(AsRef::as_ref), new.map(AsRef::as_ref)) {
+            Reaction::None => {}
+            Reaction::Wake => queue.wake(Arc::clone(key)),
+            Reaction::Renew => queue.renew(Arc::clone(key)),
+            Reaction::Forget => {
+                old.iter().for_each(|content| self.asked.settled(content));
+                queue.forget(key);
+            }
         }
     }
 
@@ -70,15 +80,5 @@ impl Shared {
                 queue.renew(content.metadata.name.as_str().into());
             }
         }
-    }
-}
-
-fn content_changed(change: &Change<'_, VolumeSnapshotContent>, queue: &Handle<Key>) {
-    let Change { key, old, new } = change;
-    match reaction(old.map(AsRef::as_ref), new.map(AsRef::as_ref)) {
-        Reaction::None => {}
-        Reaction::Wake => queue.wake(Arc::clone(key)),
-        Reaction::Renew => queue.renew(Arc::clone(key)),
-        Reaction::Forget => queue.forget(key),
     }
 }

@@ -7,6 +7,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_stream::StreamExt;
 use tonic::Code;
 use wharf_uds::{Channel, ChannelOptions, LinkState, within};
@@ -126,6 +127,33 @@ async fn a_restart_is_seen_in_order() {
     assert!(between.iter().any(|state| matches!(state, LinkState::Down { .. })), "{states:?}");
     let is_way = |state: &_| matches!(state, LinkState::Down { .. } | LinkState::Connecting);
     assert!(between.iter().all(is_way), "{states:?}");
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn a_call_after_its_time_waits_until_the_time_is_moved() {
+    let folder = Folder::new();
+    let server = Server::start(&folder.socket());
+    let (until, known) = watch::channel(Instant::now());
+    let limited = channel(&folder.socket()).only_until(known);
+    let late = async || call(&limited, "/test.Echo/Echo", Message::of("a")).await;
+    let moved = async {
+        reaches(&mut limited.link(), &LinkState::Connected { generation: 1 }).await;
+        until.send_replace(Instant::now());
+        tokio::task::yield_now().await;
+        until.send_replace(Instant::now() + DEADLINE);
+    };
+    let began = Instant::now();
+    let (reply, ()) = tokio::join!(soon(late()), moved);
+    assert_eq!(reply.unwrap().payload, b"a");
+    soon(late()).await.unwrap();
+    assert!(began.elapsed() < DEADLINE);
+
+    until.send_replace(began);
+    let (reply, ()) = tokio::join!(soon(late()), async { drop(until) });
+    let status = reply.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("was not sent"), "{status}");
     server.stopped().await;
 }
 

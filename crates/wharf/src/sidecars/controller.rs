@@ -120,7 +120,7 @@ pub(super) trait Served: Clone + Send + Sync + 'static {
     /// Waits until it could not be asked for anything for so long.
     fn absent_for(&self, time: Duration) -> impl Future<Output = ()> + Send;
 
-    /// The same, whose calls go on when their callers are gone.
+    /// The same, whose calls go on when their callers are gone and are sent when `calls` allows it.
     fn with_calls(&self, calls: Calls) -> Self;
 
     /// The driver's name, if it is one.

@@ -114,7 +114,7 @@ impl Source for DriverSource {
                     return found;
                 }
                 Err(error) => {
-                    warn!(driver = %known.name, err = %format!("{error:#}"), "CSI driver does not say what it is");
+                    warn!(driver = %known.name, error = %format!("{error:#}"), "CSI driver does not say what it is");
                     sleep(PAUSE).await;
                 }
             }
@@ -173,7 +173,7 @@ impl DriverSource {
         let mut waited = driver.connected(MENTION).await;
         for _ in 1..MENTIONS {
             if let Err(error) = waited {
-                warn!(%socket, err = %error, "still connecting to the CSI driver");
+                warn!(%socket, %error, "still connecting to the CSI driver");
                 waited = driver.connected(MENTION).await;
             }
         }

@@ -147,7 +147,7 @@ impl Controller for Claims {
                     (options.clone(), driver.driver.clone(), events.clone());
                 match Resizer::new(options, client.clone(), driver, caches.clone(), events).await {
                     Err(error) if error.may_pass() => {
-                        warn!(err = %error, "CSI driver does not say what it can do");
+                        warn!(%error, "CSI driver does not say what it can do");
                         sleep(PAUSE).await;
                     }
                     made => return made,

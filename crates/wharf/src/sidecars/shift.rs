@@ -165,9 +165,9 @@ impl<For: Served> Post<For> {
             if needs_driver && stop.run_until_cancelled(found.present()).await.is_none() {
                 return Ok(());
             }
-            let work = |Term { stop, resumed }| async move {
+            let work = |term: Term| async move {
                 let _leading = leading.begin();
-                match (resumed, first) {
+                match (term.resumed, first) {
                     (true, _) => caches.renew_unless_alive(NEW),
                     (false, true) => caches.renew(NEW),
                     (false, false) => caches.renew(Duration::ZERO),
@@ -178,7 +178,7 @@ impl<For: Served> Post<For> {
                         false => std::future::pending().await,
                     }
                 };
-                self.lead(caches, found, stop, alone, candidacy.plan.releases(), absent).await
+                self.lead(caches, found, term, alone, candidacy.plan.releases(), absent).await
             };
             match election.run(stop, work).await {
                 Ok(None) => return Ok(()),
@@ -240,12 +240,12 @@ impl<For: Served> Post<For> {
         &self,
         caches: &Caches,
         found: &For,
-        stop: CancellationToken,
+        Term { stop, held_until, .. }: Term,
         alone: bool,
         release: bool,
         absent: impl Future<Output = ()>,
     ) -> Ended<Option<anyhow::Result<()>>> {
-        let calls = Calls::default();
+        let calls = Calls::only_until(held_until);
         // Calls must not outlive the Lease: neither if it is lost, when all of this is dropped, nor if it is given back.
         let _cut = calls.cut_on_drop();
         let found = found.with_calls(calls.clone());
@@ -323,12 +323,12 @@ where
         eyes.works(name);
         let failure = match task.join_next().await {
             Some(Err(panic)) => {
-                error!(err = %panic, "the controller panicked, beginning again");
+                error!(error = %panic, "the controller panicked, beginning again");
                 panic.to_string()
             }
             Some(Ok(Err(failure))) if !alone => {
                 let failure = with_causes(failure.as_ref());
-                error!(err = %failure, again_in = ?rest, "the controller failed");
+                error!(error = %failure, again_in = ?rest, "the controller failed");
                 failure
             }
             Some(Ok(outcome)) => return outcome,

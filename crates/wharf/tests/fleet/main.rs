@@ -11,6 +11,7 @@ mod audit;
 mod drivers;
 mod eyes;
 mod flags;
+mod frozen;
 mod kills;
 mod ledger;
 mod life;

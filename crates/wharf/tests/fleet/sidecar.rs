@@ -125,6 +125,15 @@ impl Sidecar {
         assert_eq!(status.signal(), Some(9), "{} ended by itself: {status}", self.name);
     }
 
+    /// Keeps it from running until [`Sidecar::thaw`].
+    pub(crate) fn freeze(&self) {
+        self.process.as_ref().unwrap().signal(Signal::STOP).unwrap();
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.process.as_ref().unwrap().signal(Signal::CONT).unwrap();
+    }
+
     /// Asks it to end. Programs that do not listen for that are ended by the signal.
     pub(crate) async fn stop(&mut self) {
         let status = self.process.take().unwrap().stop(PATIENCE).await.unwrap();

@@ -310,6 +310,8 @@ async fn a_pod_tells_of_all_that_it_waits_for() {
 #[tokio::test]
 async fn what_cannot_be_explained_is_an_error() {
     let Some(cluster) = Cluster::shared().await.unwrap() else { return };
+    let (ok, _, error) = output(cluster, &["crds", "install"]);
+    assert!(ok, "{error}");
     for (subject, wanted) in [
         ("va/none", "there is no VolumeAttachment none\n"),
         ("pv/none", "there is no PersistentVolume none\n"),

@@ -37,6 +37,8 @@ struct Inner {
     answers: Answers<Answer>,
     /// What each snapshot was taken with, by its name.
     taken: Mutex<BTreeMap<String, csi::CreateSnapshotRequest>>,
+    /// The parameters of each CreateSnapshot, answered or not.
+    asked: Mutex<Vec<BTreeMap<String, String>>>,
     /// Handles of snapshots that were there before.
     there: Mutex<Vec<String>>,
     last_list: Mutex<Option<csi::ListSnapshotsRequest>>,
@@ -50,6 +52,7 @@ impl SnapshotDriver {
             capabilities: capabilities.to_vec(),
             answers: Answers::default(),
             taken: Mutex::default(),
+            asked: Mutex::default(),
             there: Mutex::default(),
             last_list: Mutex::default(),
             last_delete: Mutex::default(),
@@ -73,6 +76,10 @@ impl SnapshotDriver {
 
     pub(crate) fn taken(&self) -> Vec<csi::CreateSnapshotRequest> {
         self.0.taken.lock().unwrap().values().cloned().collect()
+    }
+
+    pub(crate) fn asked(&self) -> Vec<BTreeMap<String, String>> {
+        self.0.asked.lock().unwrap().clone()
     }
 
     pub(crate) fn last_list(&self) -> csi::ListSnapshotsRequest {
@@ -134,6 +141,7 @@ impl Controller for SnapshotDriver {
     ) -> Result<Response<csi::CreateSnapshotResponse>, Status> {
         let request = request.into_inner();
         let (name, volume) = (request.name.clone(), request.source_volume_id.clone());
+        self.0.asked.lock().unwrap().push(request.parameters.clone());
         self.0.taken.lock().unwrap().insert(name.clone(), request);
         let ready = match self.called(format!("CreateSnapshot {name} {volume}")).await {
             Ok(ready) => ready,

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::journal::DEADLINE;
-use crate::snapshots::{Bench, driver::Answer};
+use crate::snapshots::{Bench, CLASSES, driver::Answer};
 
 const SECRETS: &str = "/api/v1/namespaces/snap-secret/secrets";
 
@@ -87,6 +87,27 @@ async fn a_mark_stays_while_the_driver_may_be_at_work() {
         assert_eq!(lines[5], bench.unmark_line());
         bench.stop().await;
     }
+}
+
+/// The refusal of another request would not tell whether the driver has the snapshot.
+#[tokio::test]
+async fn a_request_is_repeated_as_it_was_when_its_class_has_changed() {
+    let Some(mut bench) = Bench::new("snap-changed").await else { return };
+    bench.class(|it| it["parameters"] = json!({ "a": "first" })).await;
+    bench.content(|_| {}).await;
+    bench.snapshotter.backoff.first = DEADLINE * 2;
+    bench.driver.answer(Answer::Error(Status::deadline_exceeded("no")));
+    bench.driver.answer(Answer::Error(Status::invalid_argument("no")));
+    bench.start_snapshotter();
+    bench.lines(3).await;
+    for (value, lines) in [("second", 6), ("third", 10)] {
+        bench.delete(CLASSES).await;
+        bench.class(|it| it["parameters"] = json!({ "a": value })).await;
+        bench.lines(lines).await;
+    }
+    let asked: Vec<_> = bench.driver.asked().into_iter().map(|told| told["a"].clone()).collect();
+    assert_eq!(asked, ["first", "first", "third"]);
+    bench.stop().await;
 }
 
 #[tokio::test]
