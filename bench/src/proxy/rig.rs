@@ -79,6 +79,7 @@ impl Rig {
         command.arg("proxy").arg("--listen").arg(&socket);
         command.arg("--runtime").arg(self.path("runtime.sock"));
         command.arg("--hooks-dir").arg(self.hooks());
+        command.arg("--state-dir").arg(self.path("state"));
         let process = Process::start(name, &command, self.folder.path())?;
         Ok(Served { process, socket })
     }

@@ -7,10 +7,11 @@
 
 use std::fmt;
 
+use wharf_facts::text::{cut, plain};
+
 use crate::HookPoint;
 use crate::chain::{About, Dispute};
 use crate::edit::{Edit, Field, Value};
-use crate::text::cut;
 
 /// The most changes that one event lists.
 const LISTED: usize = 64;
@@ -99,7 +100,7 @@ fn dispute(f: &mut fmt::Formatter<'_>, dispute: &Dispute) -> fmt::Result {
 
 /// Keys are what somebody wrote: without line breaks, and not at any length.
 fn field(field: &Field) -> String {
-    cut(&field.to_string(), LONGEST_FIELD).escape_debug().to_string()
+    plain(&field.to_string(), LONGEST_FIELD)
 }
 
 fn value(f: &mut fmt::Formatter<'_>, field: &Field, value: &Value) -> fmt::Result {

@@ -7,6 +7,7 @@ use wharf_proto::hooks::{
 };
 use wharf_wire::{Message, fields};
 
+use crate::config::{FailurePolicy, FileWarning};
 use crate::container::{self, Container, Creation};
 use crate::map::Map;
 use crate::pod::{self, PodSandbox};
@@ -18,10 +19,23 @@ const UNKNOWN: u32 = 100;
 /// The longest error that people read.
 const LONGEST_ERROR: usize = 512;
 
-/// Whatever is in a hook server's file, it is a server that can be asked, or a short error.
+/// Whatever is in a hook server's file, it is a server that can be asked, or a short error. Without its
+/// server the same calls fail whose hooks may not fail.
 pub fn hook_server_file(text: &[u8]) {
+    let refusing = config::refusing_points(text);
+    assert!(refusing.iter().all(|point| point.is_before()));
     match config::parse("a.json", text) {
-        Ok((server, _)) => {
+        Ok((server, warnings)) => {
+            let is_repeated = |it: &FileWarning| matches!(it, FileWarning::RepeatedKey(_));
+            // Values of unknown keys are not looked at when a file is read.
+            let is_json = serde_json::from_slice::<serde_json::Value>(text).is_ok();
+            if is_json && !warnings.iter().any(is_repeated) {
+                let must = |(point, policy): (&HookPoint, &FailurePolicy)| {
+                    let must = server.required || *policy == FailurePolicy::Fail;
+                    (must && point.is_before()).then_some(*point)
+                };
+                assert_eq!(refusing, server.hooks.iter().filter_map(must).collect());
+            }
             assert!(server.endpoint.is_absolute());
             assert!(server.timeout.is_none_or(|timeout| !timeout.is_zero()));
         }

@@ -27,6 +27,7 @@ pub struct HookMetrics {
     conflicts: Family<Contested, Counter>,
     files: Family<FileState, Gauge>,
     reloads: Counter,
+    required_missing: Gauge,
 }
 
 impl Default for HookMetrics {
@@ -39,6 +40,7 @@ impl Default for HookMetrics {
             conflicts: Family::default(),
             files: Family::default(),
             reloads: Counter::default(),
+            required_missing: Gauge::default(),
         }
     }
 }
@@ -48,7 +50,7 @@ impl HookMetrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "wharf_proxy_hook_calls",
-            "Calls of hook servers, by server, hook and outcome: ok, timeout, conflict or an error code",
+            "Calls of hook servers, by server, hook and outcome: ok, timeout, conflict, missing or an error code",
             self.calls.clone(),
         );
         registry.register(
@@ -81,6 +83,11 @@ impl HookMetrics {
             "Times that other hook servers were put in force",
             self.reloads.clone(),
         );
+        registry.register(
+            "wharf_proxy_hook_servers_missing",
+            "Required hook servers without a usable file: calls that they hook are refused",
+            self.required_missing.clone(),
+        );
     }
 
     pub(crate) fn took(&self, server: &str, point: HookPoint, duration: Duration) {
@@ -111,6 +118,10 @@ impl HookMetrics {
     pub(crate) fn config_files(&self, state: &'static str, files: usize) {
         let files = i64::try_from(files).unwrap_or(i64::MAX);
         self.files.get_or_create(&FileState { state }).set(files);
+    }
+
+    pub(crate) fn required_missing(&self, servers: usize) {
+        self.required_missing.set(i64::try_from(servers).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn config_reloaded(&self) {

@@ -19,6 +19,7 @@ mod audit;
 mod chain;
 mod config;
 mod container;
+mod control;
 mod edit;
 mod env;
 #[cfg(any(test, feature = "fuzz"))]
@@ -34,14 +35,15 @@ mod rebuild;
 mod record;
 mod resources;
 mod subject;
-mod text;
 mod vigil;
 
 pub use chain::Conflict;
 pub use config::{
-    Config, ConfigError, FailurePolicy, FileError, FileWarning, Finding, FolderError, Report,
-    Server, Servers, check, trust_file,
+    Config, ConfigError, ConfigHandle, ConfigOptions, ConfigStatus, Effect, FailurePolicy,
+    FileError, FileState, FileWarning, Finding, FolderError, Report, Server, ServerStatus, Servers,
+    check, trust_file,
 };
+pub use control::{Control, ControlAnswer, ControlQuestion};
 pub use hook_metrics::HookMetrics;
 pub use intercept::Skip;
 pub use proxy::{Proxy, ProxyOptions};

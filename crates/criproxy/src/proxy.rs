@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use wharf_cri::{Client, ClientOptions};
 use wharf_uds::{LinkState, Listener, RawCall, Relay, RelayOptions, ServeError};
 
 use crate::chain::{Chain, ChainOptions, Conflict};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, ConfigOptions};
+use crate::control::Control;
 use crate::hook_metrics::HookMetrics;
 use crate::intercept::{Interceptor, Method, Skip};
 use crate::metrics::{CallMetrics, RuntimeConnected};
@@ -33,14 +35,19 @@ pub struct ProxyOptions {
     pub runtime: PathBuf,
     /// The folder with a file for each hook server.
     pub hooks: PathBuf,
+    /// The folder that keeps the last good version of each file over restarts. Without one a file
+    /// that is bad at the start has no last good version.
+    pub state_dir: Option<PathBuf>,
+    /// Hook servers that must have a file, by the file's name without `.json`.
+    pub required: BTreeSet<String>,
     /// The most time that all hook servers of a call may take together.
     pub budget: Duration,
     /// What is done about servers that change the same field.
     pub conflict: Conflict,
     /// How answers of hook servers are read.
     pub reading: Reading,
-    /// Which pods want no hooks.
-    pub skip: Skip,
+    /// Which pods are passed on without hooks; none are without it.
+    pub skip: Option<Skip>,
     /// How long the thread stays awake for the next step of a call. It sleeps at once with a single
     /// processor, which the other side of the call needs.
     pub busy_poll: Duration,
@@ -55,10 +62,12 @@ impl ProxyOptions {
         ProxyOptions {
             runtime: runtime.into(),
             hooks: hooks.into(),
+            state_dir: None,
+            required: BTreeSet::new(),
             budget,
             conflict,
             reading,
-            skip: Skip::default(),
+            skip: Some(Skip::default()),
             busy_poll: BUSY_POLL,
             at_rest: || {},
         }
@@ -80,10 +89,12 @@ impl Proxy {
     /// # Errors
     /// When the folder of hook servers cannot be followed: calls would pass without hooks.
     pub async fn start(options: ProxyOptions) -> Result<Proxy, ConfigError> {
-        let ProxyOptions { runtime, hooks, budget, conflict, reading, skip, busy_poll, at_rest } =
+        let ProxyOptions { runtime, hooks, state_dir, required, skip, busy_poll, at_rest, .. } =
             options;
+        let ProxyOptions { budget, conflict, reading, .. } = options;
         let hook_metrics = HookMetrics::default();
-        let config = Config::start(hooks, hook_metrics.clone()).await?;
+        let files = ConfigOptions { folder: hooks, state_dir, required };
+        let config = Config::start(files, hook_metrics.clone()).await?;
         let chain_options = ChainOptions { budget, conflict, reading };
         let chain = Chain::new(config.servers(), chain_options, hook_metrics.clone());
         let interceptor = Interceptor {
@@ -111,6 +122,11 @@ impl Proxy {
     /// The state of the connection to the runtime, now and as it changes.
     pub fn link(&self) -> watch::Receiver<LinkState> {
         self.interceptor.runtime.link()
+    }
+
+    /// Answers questions about the proxy, also while it serves.
+    pub fn control(&self) -> Control {
+        Control { config: self.config.handle(), interceptor: self.interceptor.clone() }
     }
 
     /// Carries calls until `stop`. Those in flight then get `drain` to finish.

@@ -127,11 +127,9 @@ impl Pod {
     }
 
     /// Whether it wants no hooks, by the one `skip` that there is in a process.
-    pub(crate) fn is_skipped(&self, skip: &Skip) -> bool {
-        *self.skipped.get_or_init(|| {
-            let question = self.question();
-            skip.applies(&question.labels, &question.annotations)
-        })
+    pub(crate) fn is_skipped(&self, skip: Option<&Skip>) -> bool {
+        let Some(skip) = skip else { return false };
+        *self.skipped.get_or_init(|| skip.applies(&self.question()))
     }
 
     pub(crate) fn carried(&self) -> &Carried {

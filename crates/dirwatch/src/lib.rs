@@ -16,7 +16,8 @@
 //!   a kernel without watches to give: each leads to a scan, and a scan every [`Options::rescan`] is
 //!   the net below all of that.
 //!
-//! Names that start with a dot are ignored at every level. A symlink to a file counts as that file;
+//! Names that start with a dot are ignored at every level, but for `..data` of a ConfigMap volume: its
+//! files are links through it, and all of them are looked at when it is replaced. A symlink to a file counts as that file;
 //! a symlink to a folder is not followed.
 //!
 //! - `options`, `change`: what goes in and comes out.

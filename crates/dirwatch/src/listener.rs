@@ -13,6 +13,9 @@ use crate::options::is_hidden;
 use crate::subtree::remove_below;
 use crate::{Counters, Kind, Options};
 
+/// The link in a ConfigMap volume that the kubelet replaces to change all files at once.
+const CONFIG_MAP_DATA: &str = "..data";
+
 /// What an event says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
@@ -45,6 +48,7 @@ pub(crate) struct Listener {
     inotify: AsyncFd<Inotify>,
     watches: Watches,
     mask: WatchMask,
+    kind: Kind,
     root: PathBuf,
     folders: BTreeMap<PathBuf, WatchDescriptor>,
     paths: HashMap<WatchDescriptor, PathBuf>,
@@ -70,6 +74,7 @@ impl Listener {
             inotify: register(inotify)?,
             watches,
             mask,
+            kind: options.kind,
             root: options.root.clone(),
             folders: BTreeMap::new(),
             paths: HashMap::new(),
@@ -167,7 +172,9 @@ impl Listener {
             return Some(self.interpret_own(event, folder.clone()));
         };
         if is_hidden(name) {
-            return None;
+            // All files of a ConfigMap are links through this one.
+            let is_replaced = name == CONFIG_MAP_DATA && *folder == self.root;
+            return (is_replaced && self.kind == Kind::File).then_some(Sign::Root);
         }
         let path = folder.join(name);
         if event.mask.intersects(EventMask::DELETE | EventMask::MOVED_FROM) {

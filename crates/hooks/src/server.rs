@@ -114,13 +114,13 @@ impl HookServerBuilder {
         post_stop_container: PostStopContainer,
     }
 
-    /// What the proxy does when this server cannot be asked or refuses; to ignore it, unless said.
+    /// Sets what the proxy does when this server refuses or cannot be asked before a call; it ignores that unless set.
     pub fn failure_policy(mut self, policy: FailurePolicy) -> Self {
         self.terms.failure_policy = policy;
         self
     }
 
-    /// The same for one point. Koordinator's proxy does not know of this.
+    /// The same for one point, and the only way for points after a call. Koordinator's proxy does not know of this.
     pub fn failure_policy_at(mut self, point: HookPoint, policy: FailurePolicy) -> Self {
         self.terms.failure_policies.insert(point, policy);
         self

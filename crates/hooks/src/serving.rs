@@ -18,8 +18,8 @@ use crate::service::Service;
 
 /// The largest request: a proxy takes as much from kubelet.
 const LARGEST: usize = 16 << 20;
-/// Between the file's end and the socket's: our proxy has read the folder within half of it.
-const LEAVING: Duration = Duration::from_millis(200);
+/// Between the file's end and the socket's: our proxy asks the server of a deleted file for another second.
+const LEAVING: Duration = Duration::from_millis(1500);
 
 impl HookServer {
     /// Serves until the process is told to end, by SIGTERM or SIGINT: a server's whole `main`. Otherwise as

@@ -42,7 +42,7 @@ impl Registration for Service {
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = request.into_inner();
-        info!(registered = status.plugin_registered, err = %status.error, "received NotifyRegistrationStatus call");
+        info!(registered = status.plugin_registered, error = %status.error, "received NotifyRegistrationStatus call");
         let verdict = match status.plugin_registered {
             true => Verdict::Registered,
             false => Verdict::Refused(status.error),

@@ -3,10 +3,12 @@
 use std::future::Future;
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use tonic::{Request, Status};
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
+/// The largest number that a `grpc-timeout` can have.
+const MOST_DIGITS: u128 = 99_999_999;
 
 /// Waits for `call` no longer than `timeout`; then drops it, which resets its stream, and fails
 /// with DEADLINE_EXCEEDED. `what` names the call to whoever reads the error.
@@ -41,6 +43,25 @@ pub(crate) async fn within_header<T>(
     match timeout {
         Some(timeout) => within(timeout, method, call).await,
         None => call.await,
+    }
+}
+
+/// Sets the `grpc-timeout` of a request, in the finest unit that takes at most eight digits. It is never
+/// more than `timeout`.
+pub(crate) fn set_header_timeout(headers: &mut HeaderMap, timeout: Duration) {
+    const UNITS: [(u128, char); 6] = [
+        (1, 'n'),
+        (1_000, 'u'),
+        (1_000_000, 'm'),
+        (1_000_000_000, 'S'),
+        (60_000_000_000, 'M'),
+        (3_600_000_000_000, 'H'),
+    ];
+    let amounts = UNITS.map(|(nanos, unit)| (timeout.as_nanos() / nanos, unit));
+    let fitting = amounts.into_iter().find(|(amount, _)| *amount <= MOST_DIGITS);
+    let (amount, unit) = fitting.unwrap_or((MOST_DIGITS, 'H'));
+    if let Ok(value) = HeaderValue::try_from(format!("{amount}{unit}")) {
+        headers.insert(GRPC_TIMEOUT, value);
     }
 }
 
@@ -86,10 +107,29 @@ mod tests {
     }
 
     #[test]
+    fn writes_as_finely_as_eight_digits_allow() {
+        for (timeout, expected) in [
+            (Duration::ZERO, "0n"),
+            (Duration::from_nanos(99_999_999), "99999999n"),
+            (Duration::from_nanos(100_000_999), "100000u"),
+            (Duration::from_micros(29_500_000), "29500000u"),
+            (Duration::from_secs(120), "120000m"),
+            (Duration::from_secs(10_000_000), "10000000S"),
+            (Duration::MAX, "99999999H"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(GRPC_TIMEOUT, HeaderValue::from_static("1S"));
+            set_header_timeout(&mut headers, timeout);
+            assert_eq!(headers[GRPC_TIMEOUT], expected, "{timeout:?}");
+            assert_eq!(headers.len(), 1);
+        }
+    }
+
+    #[test]
     fn an_unreadable_one_is_none() {
         for value in ["", "5", "S", "+5S", "5x", "999999999S", "5ü"] {
             let mut headers = HeaderMap::new();
-            headers.insert(GRPC_TIMEOUT, http::HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            headers.insert(GRPC_TIMEOUT, HeaderValue::from_bytes(value.as_bytes()).unwrap());
             assert_eq!(header_timeout(&headers), None, "{value}");
         }
     }

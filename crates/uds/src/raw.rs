@@ -18,6 +18,7 @@ mod bulk;
 mod call;
 mod carry;
 mod loss;
+mod overflow;
 mod pump;
 mod relay;
 mod serve;

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
 
-/// A file of a ConfigMap is a symlink through a hidden folder: its change is seen by this look at the latest.
+/// How often the file is looked at, should a change have gone unheard: that of a link to a file elsewhere.
 const RESCAN: Duration = Duration::from_secs(10);
 
 /// Calls `load` for each version of the file, until `stop`. The first look finds the version that was read at the start.

@@ -100,7 +100,7 @@ impl Probe {
             async move {
                 let checked = liveness::check(&socket, timeout, Some(calls)).await;
                 checked.map_err(|text| {
-                    warn!(err = %text, "health check failed");
+                    warn!(error = %text, "health check failed");
                     CheckFailure::new(500, text)
                 })
             }

@@ -53,7 +53,7 @@ enum Command {
     /// Makes volumes for claims and deletes released ones; takes external-provisioner's flags
     #[command(disable_help_flag = true)]
     Provisioner(Upstream),
-    Proxy(proxy::Proxy),
+    Proxy(Box<proxy::Proxy>),
     /// Tells the kubelet that a CSI driver is there; takes node-driver-registrar's flags
     #[command(disable_help_flag = true)]
     Registrar(Upstream),

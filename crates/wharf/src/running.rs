@@ -110,7 +110,7 @@ where
     outcome.unwrap_or_else(|error| {
         let error = wharf_cluster::with_causes(error.as_ref());
         if tracing::dispatcher::has_been_set() {
-            error!(err = %error, "exiting");
+            error!(%error, "exiting");
         } else {
             eprintln!("wharf: {error}");
         }

@@ -8,8 +8,7 @@ use tokio::time::Instant;
 use tonic::Code;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use wharf_facts::hook::{OUTCOME_CODE, OUTCOME_DURATION, OUTCOME_MESSAGE};
-
-use crate::text::cut;
+use wharf_facts::text::cut;
 
 /// The longest message of an outcome, before it is encoded.
 const LONGEST_MESSAGE: usize = 1024;

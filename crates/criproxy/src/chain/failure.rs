@@ -3,12 +3,12 @@
 use std::fmt;
 
 use tonic::{Code, Status};
+use wharf_facts::text::plain;
 use wharf_uds::code_name;
 
 use super::ledger::Dispute;
 use crate::HookPoint;
 use crate::config::Server;
-use crate::text::cut;
 
 /// The longest message of a server that is passed on.
 const LONGEST: usize = 1024;
@@ -24,6 +24,16 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// The code that the kubelet is given. A server's own code does not reach it, since kubelets take some
+    /// codes of a runtime for success: NOT_FOUND of a stop means that the container is gone.
+    fn code_for_caller(&self) -> Code {
+        match self {
+            Failure::Call(status) if is_outage(status) => Code::Unavailable,
+            Failure::Call(_) => Code::Unknown,
+            Failure::Conflict(_) => Code::FailedPrecondition,
+        }
+    }
+
     pub(super) fn code(&self) -> Code {
         match self {
             Failure::Call(status) => status.code(),
@@ -43,26 +53,37 @@ impl Failure {
     /// What the kubelet is told where the policy is to fail. Begins as koord-runtime-proxy's does.
     pub(super) fn status(&self, server: &Server, point: HookPoint) -> Status {
         let (name, endpoint, hook) = (&server.name, server.endpoint.display(), point.name());
-        let text = format!("hook server err: {name} at {endpoint}, {hook}: {self}");
-        Status::new(self.code(), text)
+        let code = match self {
+            Failure::Call(status) if !is_outage(status) => {
+                code_name(status.code()).to_owned() + ": "
+            }
+            Failure::Call(_) | Failure::Conflict(_) => String::new(),
+        };
+        let text = format!("hook server err: {name} at {endpoint}, {hook}: {code}{self}");
+        Status::new(self.code_for_caller(), text)
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let disputes = match self {
-            Failure::Call(status) => return f.write_str(&cut(status.message(), LONGEST)),
+            Failure::Call(status) => return f.write_str(&plain(status.message(), LONGEST)),
             Failure::Conflict(disputes) => disputes,
         };
         f.write_str("it changes what was changed before:")?;
         for (number, Dispute { field, owner }) in disputes.iter().take(NAMED).enumerate() {
             let comma = if number == 0 { "" } else { "," };
             let field = field.to_string();
-            write!(f, "{comma} {} by {}", cut(&field, LONGEST / NAMED), owner.name)?;
+            write!(f, "{comma} {} by {}", plain(&field, LONGEST / NAMED), owner.name)?;
         }
         match disputes.len().saturating_sub(NAMED) {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }
     }
+}
+
+/// Whether a server could not be asked, or did not answer in time.
+fn is_outage(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
 }

@@ -93,6 +93,7 @@ mod tests {
             endpoint: PathBuf::from("/a.sock"),
             order: 0,
             timeout: None,
+            required: false,
             hooks: BTreeMap::new(),
         })
     }

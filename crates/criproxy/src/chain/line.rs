@@ -1,8 +1,8 @@
 //! Connections to the servers in force.
 
+use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -13,7 +13,7 @@ use tonic::{Extensions, Request, Status};
 use wharf_uds::{Relay, RelayOptions, within};
 
 use crate::HookPoint;
-use crate::config::{Server, Servers};
+use crate::config::{Barred, Server, Servers};
 use crate::subject::Subject;
 
 /// The biggest answer that is taken, which is what gRPC takes unless told otherwise. A container's
@@ -27,7 +27,8 @@ const CONNECT: Duration = Duration::from_secs(3);
 pub(super) struct Line {
     pub(super) server: Arc<Server>,
     pub(super) relay: Arc<Relay>,
-    failing: AtomicBool,
+    /// The last failure, until a success.
+    failure: Mutex<Option<String>>,
 }
 
 impl Line {
@@ -52,14 +53,20 @@ impl Line {
             .map_err(|error| Status::internal(format!("the answer cannot be read: {error}")))
     }
 
-    /// Whether this failure is the first after a success, or since the server is known.
-    pub(super) fn begins_to_fail(&self) -> bool {
-        !self.failing.swap(true, Ordering::Relaxed)
+    /// Notes a failure, and says whether it is the first after a success, or since the server is
+    /// known.
+    pub(super) fn begins_to_fail(&self, error: impl fmt::Display) -> bool {
+        self.failure().replace(error.to_string()).is_none()
     }
 
-    /// Whether this success is the first after a failure.
+    /// Notes a success, and says whether it is the first after a failure.
     pub(super) fn recovers(&self) -> bool {
-        self.failing.swap(false, Ordering::Relaxed)
+        self.failure().take().is_some()
+    }
+
+    /// The last failure, unless a call went well since.
+    pub(super) fn failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -107,6 +114,11 @@ impl Lines {
         current.lines.clone()
     }
 
+    /// The server whose absence refuses the calls of a hook now.
+    pub(super) fn barred(&self, point: HookPoint) -> Option<Barred> {
+        self.servers.borrow().barred(point).cloned()
+    }
+
     /// Opens and closes connections as servers change, for as long as they do.
     pub(super) async fn follow(self: Arc<Self>) {
         let mut servers = self.servers.clone();
@@ -122,7 +134,7 @@ fn connect(servers: &Servers, known: &[Line]) -> Arc<[Line]> {
     for server in servers.iter() {
         let there = lines.iter().chain(known).find(|line| line.server.endpoint == server.endpoint);
         let relay = there.map_or_else(|| hold(&server.endpoint), |line| line.relay.clone());
-        lines.push(Line { server: server.clone(), relay, failing: AtomicBool::new(false) });
+        lines.push(Line { server: server.clone(), relay, failure: Mutex::default() });
     }
     lines.into()
 }

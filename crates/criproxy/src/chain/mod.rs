@@ -29,7 +29,7 @@ mod round;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) use self::ledger::Dispute;
 use self::ledger::Ledger;
 use self::line::Lines;
 use self::round::{Round, Turn};
-use crate::config::{FailurePolicy, Server, Servers};
+use crate::config::{Barred, FailurePolicy, Server, Servers};
 use crate::edit::Edit;
 use crate::hook_metrics::HookMetrics;
 use crate::subject::{Reading, Subject};
@@ -130,29 +130,55 @@ impl Chain {
         Chain { lines, options, metrics, _follower: AbortOnDropHandle::new(follower) }
     }
 
-    /// Whether any server is asked at `point`.
+    /// Whether any server is asked at `point`, or would have to be.
     pub(crate) fn wants(&self, point: HookPoint) -> bool {
         self.lines.current().iter().any(|line| line.server.hooks.contains_key(&point))
+            || self.lines.barred(point).is_some()
     }
 
     /// Whether a server that is asked at `point` has to have been asked.
     pub(crate) fn insists(&self, point: HookPoint) -> bool {
         let must = |policy: Option<&FailurePolicy>| policy == Some(&FailurePolicy::Fail);
         self.lines.current().iter().any(|line| must(line.server.hooks.get(&point)))
+            || self.lines.barred(point).is_some()
+    }
+
+    /// The last failure of each server that has not answered since, by the name of its file.
+    pub(crate) fn failures(&self) -> BTreeMap<String, String> {
+        let lines = self.lines.current();
+        let failing = lines.iter().filter_map(|line| {
+            let failure = line.failure().clone()?;
+            Some((line.server.name.clone(), failure))
+        });
+        failing.collect()
+    }
+
+    /// Refuses a call while a server is missing that has to be asked at `point`.
+    ///
+    /// # Errors
+    ///
+    /// UNAVAILABLE, with the server and the reason.
+    pub(crate) fn refuse_without(&self, point: HookPoint, pod: &str) -> Result<(), Status> {
+        let Some(Barred { name, why, .. }) = self.lines.barred(point) else { return Ok(()) };
+        let hook = point.name();
+        self.metrics.ended(&name, point, "missing");
+        self.metrics.applied(&name, point, FailurePolicy::Fail);
+        tracing::debug!(server = name, hook, pod, error = why, "call is refused");
+        Err(Status::unavailable(format!("hook server err: {name}, {hook}: {why}")))
     }
 
     /// Asks the servers of `point` what is to be changed.
     ///
     /// # Errors
     ///
-    /// The failure of a server whose policy is to fail, with its own code. Servers after it are not
-    /// asked.
+    /// The failure of a server whose policy is to fail. Servers after it are not asked. UNAVAILABLE while a server is missing that has to be asked.
     pub(crate) async fn ask<S: Subject>(
         &self,
         point: HookPoint,
         about: &About,
         mut request: S::Request,
     ) -> Result<Asked<S>, Status> {
+        self.refuse_without(point, &about.pod)?;
         let round = self.round(point, about);
         let metadata = about.trace.metadata();
         let mut ledger = Ledger::default();

@@ -94,7 +94,7 @@ impl Turn<'_> {
     fn log(&self, failure: &Failure) {
         let Turn { round: Round { point, about, .. }, line, policy, .. } = self;
         let (server, hook, error) = (&line.server.name, point.name(), failure);
-        if !line.begins_to_fail() {
+        if !line.begins_to_fail(failure) {
             tracing::debug!(server, hook, pod = about.pod, %error, "hook server still fails");
             return;
         }

@@ -1,34 +1,37 @@
-//! What is in force, from what is and was in the folder. No I/O.
+//! The servers in force, from what is and was in the folder. No I/O.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use super::file::parse;
-use super::folder::Reading;
-use super::{FileError, FileWarning, Server, Servers};
+use tokio::time::Instant;
 
-/// The files there are, each with what it last said.
+use super::{
+    Effect, FileError, FileState, FileWarning, Server, ServerStatus, Servers,
+    entry::{Entry, GoodVersion, Presence, before_calls},
+    file::parse,
+    folder::Reading,
+    server::Barred,
+};
+
+/// How long the server of a deleted file stays in force: editors and configuration tools delete a
+/// file and write it again.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+
+/// The files of the folder, each with its last good version.
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     entries: BTreeMap<String, Entry>,
+    /// Names of servers that must have a file, whatever the file says.
+    required: BTreeSet<String>,
+    /// Names of `required` that were forgotten, until their files are back.
+    forgotten: BTreeSet<String>,
+    folder_is_gone: bool,
 }
 
-#[derive(Debug)]
-struct Entry {
-    reading: Reading,
-    state: State,
-    /// What is in force.
-    server: Option<Arc<Server>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Loaded,
-    Empty,
-    Refused,
-}
-
-/// What changed about one file.
+/// A change of one file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
     Loaded {
@@ -39,151 +42,228 @@ pub(super) enum News {
     Empty {
         name: String,
     },
-    /// `kept` tells whether what it said before stays in force.
     Refused {
         name: String,
         error: FileError,
-        kept: bool,
+        effect: Effect,
     },
     Removed {
         name: String,
     },
+    /// It is required, and was deleted.
+    Missing {
+        name: String,
+    },
+}
+
+/// The name of a hook server in flags and commands: that of its file without `.json`.
+pub(super) fn server_name(file: &str) -> &str {
+    file.strip_suffix(".json").unwrap_or(file)
 }
 
 impl Catalog {
-    /// Takes in what is there now, and tells what is different.
-    pub(super) fn update(&mut self, files: BTreeMap<String, Reading>) -> Vec<News> {
-        let mut news = Vec::new();
-        self.entries.retain(|name, _| {
-            let kept = files.contains_key(name);
-            if !kept {
-                news.push(News::Removed { name: name.clone() });
+    /// A catalog with versions that were kept from before a restart, in which `required` servers
+    /// must have a file.
+    pub(super) fn new(required: BTreeSet<String>, kept: BTreeMap<String, Vec<u8>>) -> Self {
+        let required = required.into_iter().map(|name| server_name(&name).to_owned()).collect();
+        let mut entries = BTreeMap::new();
+        for (name, text) in kept {
+            // A version that another release kept may make no sense to this one.
+            if let Ok((server, _)) = parse(&name, &text) {
+                let good = GoodVersion { server: Arc::new(server), text: text.into() };
+                entries.insert(name, Entry::kept(good));
             }
-            kept
-        });
+        }
+        Self { entries, required, ..Self::default() }
+    }
+
+    /// Takes in the files that are there `now`, and says what is different.
+    pub(super) fn update(&mut self, files: BTreeMap<String, Reading>, now: Instant) -> Vec<News> {
+        self.folder_is_gone = false;
+        let mut news = self.miss(&files, now);
         for (name, reading) in files {
-            let known = self.entries.get(&name);
-            if known.is_some_and(|entry| entry.reading == reading) {
+            self.forgotten.remove(server_name(&name));
+            let known = self.entries.get_mut(&name);
+            if let Some(entry) = known
+                && entry.reading.as_ref() == Some(&reading)
+                && !matches!(entry.presence, Presence::Gone)
+            {
+                entry.presence = Presence::There;
                 continue;
             }
-            let last = known.and_then(|entry| entry.server.clone());
-            let (state, server, told) = judge(&name, &reading, last);
-            self.entries.insert(name, Entry { reading, state, server });
-            news.push(told);
+            let good = self.entries.remove(&name).and_then(|entry| entry.good);
+            let (entry, warnings) = Entry::read(&name, reading, good);
+            news.push(entry.news(&name, self.is_flagged(&name), warnings));
+            self.entries.insert(name, entry);
         }
         news
     }
 
-    /// What is in force.
+    /// Lets the servers of deleted files go, or not, once their time is over.
+    fn miss(&mut self, files: &BTreeMap<String, Reading>, now: Instant) -> Vec<News> {
+        let mut news = Vec::new();
+        let Self { entries, required, .. } = self;
+        entries.retain(|name, entry| {
+            if files.contains_key(name) {
+                return true;
+            }
+            match entry.presence {
+                Presence::There => entry.presence = Presence::Leaving(now),
+                Presence::Leaving(since) if now.duration_since(since) >= GRACE => {
+                    let name = name.clone();
+                    if !entry.says_required() && !required.contains(server_name(&name)) {
+                        news.push(News::Removed { name });
+                        return false;
+                    }
+                    entry.presence = Presence::Gone;
+                    news.push(News::Missing { name });
+                }
+                Presence::Leaving(_) | Presence::Gone => {}
+            }
+            true
+        });
+        news
+    }
+
+    /// Notes that the folder is gone. Servers stay in force.
+    pub(super) fn lose_folder(&mut self) {
+        self.folder_is_gone = true;
+        for entry in self.entries.values_mut() {
+            if matches!(entry.presence, Presence::Leaving(_)) {
+                entry.presence = Presence::There;
+            }
+        }
+    }
+
+    /// When the next deleted file has had its time.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let leaving = self.entries.values().filter_map(|entry| match entry.presence {
+            Presence::Leaving(since) => Some(since + GRACE),
+            Presence::There | Presence::Gone => None,
+        });
+        leaving.min()
+    }
+
+    /// Stops waiting for the file of a server, by its name or that of its file.
+    ///
+    /// # Errors
+    /// When its file is there, or no such server is required.
+    pub(super) fn forget(&mut self, server: &str) -> Result<String, String> {
+        let server = server_name(server);
+        let entry = self.entries.iter().find(|(file, _)| server_name(file) == server);
+        if let Some((file, entry)) = entry {
+            if matches!(entry.presence, Presence::There) && !self.folder_is_gone {
+                return Err(format!(
+                    "the file {file} of hook server {server} is there: remove it first"
+                ));
+            }
+            let file = file.clone();
+            self.entries.remove(&file);
+        } else if !self.required.contains(server) {
+            return Err(format!(
+                "no hook server {server:?} is missing: `wharf proxy status` lists those that are"
+            ));
+        }
+        if !self.required.contains(server) {
+            return Ok(format!("hook server {server} is forgotten: pods run without it"));
+        }
+        self.forgotten.insert(server.to_owned());
+        Ok(format!(
+            "hook server {server} is forgotten: pods run without it until its file is back, or the \
+             proxy starts again with --require-server {server}"
+        ))
+    }
+
+    /// The servers in force, and those whose absence refuses calls.
     pub(super) fn servers(&self) -> Servers {
-        Servers::new(self.entries.values().filter_map(|entry| entry.server.clone()).collect())
+        let mut servers = Vec::new();
+        let mut barred = Vec::new();
+        for (file, entry) in &self.entries {
+            let flagged = self.is_flagged(file);
+            match (entry.effect(flagged), &entry.good) {
+                (Effect::Asked | Effect::AskedAsBefore, Some(good)) => {
+                    servers.push(good.server.clone());
+                }
+                (Effect::Refusing, _) => {
+                    let why = entry.fault(file).unwrap_or_default();
+                    let points = entry.refused_points(flagged);
+                    barred.push(Barred { name: file.clone(), points, why });
+                }
+                _ => {}
+            }
+        }
+        for server in self.unknown() {
+            let (name, points) = (format!("{server}.json"), before_calls().collect());
+            barred.push(Barred { name, points, why: never_seen(server) });
+        }
+        Servers::new(servers).barring(barred)
+    }
+
+    /// Each server for people.
+    pub(super) fn status(&self) -> Vec<ServerStatus> {
+        let known = self.entries.iter();
+        let mut rows: Vec<_> =
+            known.map(|(file, entry)| entry.status(file, self.is_flagged(file))).collect();
+        let absent = |server: &String, state, effect, error| ServerStatus {
+            name: server.clone(),
+            file: format!("{server}.json"),
+            state,
+            effect,
+            endpoint: None,
+            required: true,
+            hooks: BTreeMap::new(),
+            error,
+        };
+        rows.extend(self.unknown().map(|server| {
+            absent(server, FileState::Missing, Effect::Refusing, Some(never_seen(server)))
+        }));
+        rows.extend(
+            self.forgotten
+                .iter()
+                .map(|server| absent(server, FileState::Forgotten, Effect::NotAsked, None)),
+        );
+        rows.sort_by(|a, b| a.file.cmp(&b.file));
+        rows
+    }
+
+    /// The text of each last good version.
+    pub(super) fn good_versions(&self) -> BTreeMap<String, Arc<[u8]>> {
+        let good = |(name, entry): (&String, &Entry)| {
+            Some((name.clone(), entry.good.as_ref()?.text.clone()))
+        };
+        self.entries.iter().filter_map(good).collect()
     }
 
     /// How many files there are of each kind.
     pub(super) fn counts(&self) -> [(&'static str, usize); 3] {
         let count = |state| self.entries.values().filter(|entry| entry.state == state).count();
         [
-            ("loaded", count(State::Loaded)),
-            ("empty", count(State::Empty)),
-            ("refused", count(State::Refused)),
+            ("loaded", count(FileState::Loaded)),
+            ("empty", count(FileState::Empty)),
+            ("refused", count(FileState::Refused)),
         ]
+    }
+
+    /// Required servers that no file was ever seen of, and that nobody forgot.
+    fn unknown(&self) -> impl Iterator<Item = &String> {
+        let is_known = |server: &str| self.entries.keys().any(|file| server_name(file) == server);
+        self.required
+            .iter()
+            .filter(move |server| !self.forgotten.contains(*server) && !is_known(server))
+    }
+
+    /// Whether a server must have a file, whatever the file says.
+    fn is_flagged(&self, file: &str) -> bool {
+        self.required.contains(server_name(file))
     }
 }
 
-/// What a file's reading makes of it, with the server that it stood for until now.
-fn judge(
-    name: &str,
-    reading: &Reading,
-    last: Option<Arc<Server>>,
-) -> (State, Option<Arc<Server>>, News) {
-    let parsed = match reading {
-        Ok(text) if text.trim_ascii().is_empty() => {
-            return (State::Empty, last, News::Empty { name: name.to_owned() });
-        }
-        Ok(text) => parse(name, text),
-        Err(error) => Err(error.clone()),
-    };
-    match parsed {
-        Ok((server, warnings)) => {
-            let server = Arc::new(server);
-            (State::Loaded, Some(server.clone()), News::Loaded { server, warnings })
-        }
-        Err(error) => {
-            let kept = last.is_some();
-            (State::Refused, last, News::Refused { name: name.to_owned(), error, kept })
-        }
-    }
+fn never_seen(server: &str) -> String {
+    format!(
+        "--require-server names it, and there is no file {server}.json: put it there, or run `wharf \
+         proxy forget {server}`"
+    )
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &[u8] =
-        br#"{"remote-endpoint": "/run/a.sock", "runtime-hooks": ["PreCreateContainer"]}"#;
-
-    fn files<'a>(
-        files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
-    ) -> BTreeMap<String, Reading> {
-        files.into_iter().map(|(name, text)| (name.to_owned(), Ok(text.to_owned()))).collect()
-    }
-
-    fn names(catalog: &Catalog) -> Vec<String> {
-        catalog.servers().iter().map(|server| server.name.clone()).collect()
-    }
-
-    #[test]
-    fn a_bad_file_keeps_what_it_said_before() {
-        let mut catalog = Catalog::default();
-        let news = catalog.update(files([("a.json", GOOD)]));
-        assert!(matches!(&news[..], [News::Loaded { .. }]), "{news:?}");
-        let before = catalog.servers();
-        for bad in [&b"{"[..], b"[]", b"{}", b"\xff"] {
-            let news = catalog.update(files([("a.json", bad)]));
-            assert!(matches!(&news[..], [News::Refused { kept: true, .. }]), "{news:?}");
-            assert_eq!(catalog.servers(), before);
-            assert_eq!(catalog.update(files([("a.json", bad)])), [], "told once");
-        }
-        assert_eq!(catalog.counts(), [("loaded", 0), ("empty", 0), ("refused", 1)]);
-        assert_eq!(catalog.update(BTreeMap::new()), [News::Removed { name: "a.json".into() }]);
-        assert_eq!(catalog.servers(), Servers::default());
-    }
-
-    /// A file that is made and then written, as koordlet does, never stands for nothing.
-    #[test]
-    fn an_empty_file_waits_for_its_content() {
-        let mut catalog = Catalog::default();
-        assert_eq!(
-            catalog.update(files([("a.json", &b""[..])])),
-            [News::Empty { name: "a.json".into() }]
-        );
-        assert_eq!(catalog.counts(), [("loaded", 0), ("empty", 1), ("refused", 0)]);
-        catalog.update(files([("a.json", GOOD)]));
-        assert_eq!(names(&catalog), ["a.json"]);
-        catalog.update(files([("a.json", &b" \n"[..])]));
-        assert_eq!(names(&catalog), ["a.json"], "the last good one");
-    }
-
-    #[test]
-    fn a_bad_file_does_nothing_to_others() {
-        let mut catalog = Catalog::default();
-        let news = catalog.update(files([("a.json", &b"{"[..]), ("b.json", GOOD)]));
-        assert!(matches!(&news[..], [News::Refused { kept: false, .. }, News::Loaded { .. }]));
-        assert_eq!(names(&catalog), ["b.json"]);
-        assert_eq!(catalog.counts(), [("loaded", 1), ("empty", 0), ("refused", 1)]);
-    }
-
-    #[test]
-    fn order_comes_before_name() {
-        let last = br#"{"remote-endpoint": "/a", "order": 1}"#;
-        let first = br#"{"remote-endpoint": "/a", "order": -1}"#;
-        let mut catalog = Catalog::default();
-        catalog.update(files([
-            ("a.json", &last[..]),
-            ("b.json", GOOD),
-            ("c.json", GOOD),
-            ("d.json", first),
-        ]));
-        assert_eq!(names(&catalog), ["d.json", "b.json", "c.json", "a.json"]);
-    }
-}
+mod tests;

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use serde::Deserializer;
 use serde::de::{Deserialize, Error, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
 use wharf_cli::go::parse_duration;
-
-use super::problem::{FileError, FileWarning, HookNames};
+use wharf_facts::text::plain;
 use wharf_uds::socket_of;
 
+use super::problem::{FileError, FileWarning, HookNames};
 use super::{FailurePolicy, Server};
 use crate::HookPoint;
-use crate::text::cut;
 
 /// The longest name or message of a file that is repeated to people.
 const LONGEST: usize = 256;
@@ -25,13 +25,16 @@ const LONGEST: usize = 256;
 /// Reads a file's text.
 pub(crate) fn parse(name: &str, text: &[u8]) -> Result<(Server, Vec<FileWarning>), FileError> {
     let keys: Keys = serde_json::from_slice(text)
-        .map_err(|error| FileError::Invalid(cut(&error.to_string(), LONGEST).into_owned()))?;
+        .map_err(|error| FileError::Invalid(plain(&error.to_string(), LONGEST)))?;
     let mut warnings = keys.warnings;
     let policy = keys.policy.unwrap_or_default();
+    // After a call the runtime has done its part: a pod must not be unstoppable by default.
+    let default =
+        |point: &HookPoint| if point.is_before() { policy } else { FailurePolicy::Ignore };
     let hooks: BTreeMap<_, _> = keys
         .hooks
         .iter()
-        .map(|point| (*point, *keys.policies.get(point).unwrap_or(&policy)))
+        .map(|point| (*point, keys.policies.get(point).copied().unwrap_or_else(|| default(point))))
         .collect();
     let idle = keys.policies.keys().filter(|point| !keys.hooks.contains(point));
     warnings.extend(idle.map(|point| FileWarning::IdlePolicy(*point)));
@@ -43,9 +46,39 @@ pub(crate) fn parse(name: &str, text: &[u8]) -> Result<(Server, Vec<FileWarning>
         endpoint: keys.endpoint.ok_or(FileError::NoEndpoint)?,
         order: keys.order.unwrap_or_default(),
         timeout: keys.timeout,
+        required: keys.required.unwrap_or_default(),
         hooks,
     };
+    if server.required && !server.hooks.values().any(|policy| *policy == FailurePolicy::Fail) {
+        warnings.push(FileWarning::RequiredAndIgnored);
+    }
     Ok((server, warnings))
+}
+
+/// The hooks whose calls a file wants to fail rather than to go on without its server, as far as
+/// that can be told of a file that is refused.
+pub(crate) fn refusing_points(text: &[u8]) -> BTreeSet<HookPoint> {
+    let Ok(Value::Object(written)) = serde_json::from_slice(text) else { return BTreeSet::new() };
+    let value = |key: &str| {
+        let found = written.iter().rfind(|(name, _)| name.eq_ignore_ascii_case(key));
+        found.map(|(_, value)| value)
+    };
+    // A policy in the wrong case is a typing error, and no wish to go on without the server.
+    let fails = |policy: &Value| policy.as_str().is_some_and(|it| it.eq_ignore_ascii_case(FAIL));
+    let is_required = value(REQUIRED).and_then(Value::as_bool).unwrap_or_default();
+    let fails_at = |point: &HookPoint| {
+        let own = value(POLICIES).and_then(|it| it.get(point.name())).filter(|it| *it != "");
+        let policy = own.or_else(|| value(POLICY));
+        is_required || policy.is_some_and(fails)
+    };
+    let is_wanted = |point: &HookPoint| match value(HOOKS) {
+        Some(Value::Array(names)) => names.iter().any(|name| name == point.name()),
+        None | Some(Value::Null) => false,
+        // Not a list of hooks: it may have been meant to hold any of them.
+        Some(_) => true,
+    };
+    let before = HookPoint::ALL.into_iter().filter(|point| point.is_before());
+    before.filter(|point| is_wanted(point) && fails_at(point)).collect()
 }
 
 /// What the keys of a file say.
@@ -57,6 +90,7 @@ struct Keys {
     order: Option<i64>,
     timeout: Option<Duration>,
     policies: BTreeMap<HookPoint, FailurePolicy>,
+    required: Option<bool>,
     warnings: Vec<FileWarning>,
 }
 
@@ -66,6 +100,8 @@ const HOOKS: &str = "runtime-hooks";
 const ORDER: &str = "order";
 const TIMEOUT: &str = "timeout";
 const POLICIES: &str = "failure-policies";
+const REQUIRED: &str = "required";
+const FAIL: &str = "Fail";
 
 impl<'de> Deserialize<'de> for Keys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Keys, D::Error> {
@@ -86,10 +122,10 @@ impl<'de> Visitor<'de> for KeysVisitor {
         let mut keys = Keys::default();
         let mut seen = BTreeSet::new();
         while let Some(written) = map.next_key::<String>()? {
-            let known = [ENDPOINT, POLICY, HOOKS, ORDER, TIMEOUT, POLICIES];
+            let known = [ENDPOINT, POLICY, HOOKS, ORDER, TIMEOUT, POLICIES, REQUIRED];
             let Some(key) = known.into_iter().find(|key| written.eq_ignore_ascii_case(key)) else {
                 map.next_value::<IgnoredAny>()?;
-                keys.warnings.push(FileWarning::UnknownKey(cut(&written, LONGEST).into_owned()));
+                keys.warnings.push(FileWarning::UnknownKey(plain(&written, LONGEST)));
                 continue;
             };
             if !seen.insert(key) {
@@ -125,6 +161,7 @@ impl Keys {
             }
             HOOKS => self.name_hooks(given(map)?.unwrap_or_default()),
             ORDER => self.order = given(map)?,
+            REQUIRED => self.required = given(map)?,
             TIMEOUT => self.timeout = given(map)?.map(|text: String| timeout(&text)).transpose()?,
             _ => self.policies = policies(given(map)?.unwrap_or_default())?,
         }
@@ -140,7 +177,7 @@ impl Keys {
                     self.hooks.insert(point);
                 }
                 None => {
-                    let name = cut(&name, LONGEST).into_owned();
+                    let name = plain(&name, LONGEST);
                     self.warnings.push(FileWarning::UnknownHook(name));
                 }
             }
@@ -153,7 +190,7 @@ fn given<'de, A: MapAccess<'de>, T: Deserialize<'de>>(map: &mut A) -> Result<Opt
 }
 
 fn endpoint<E: Error>(text: &str) -> Result<PathBuf, E> {
-    socket_of(text).map_err(|error| E::custom(cut(&error.to_string(), LONGEST)))
+    socket_of(text).map_err(|error| E::custom(plain(&error.to_string(), LONGEST)))
 }
 
 /// An empty text is how koordinator says that there is none.
@@ -161,7 +198,7 @@ fn policy<E: Error>(text: &str) -> Result<Option<FailurePolicy>, E> {
     match FailurePolicy::named(text) {
         None if !text.is_empty() => Err(E::custom(format_args!(
             "expected \"Fail\" or \"Ignore\", got {:?}",
-            cut(text, LONGEST)
+            plain(text, LONGEST)
         ))),
         named => Ok(named),
     }
@@ -175,7 +212,7 @@ fn policies<E: Error>(
     let mut policies = BTreeMap::new();
     for (name, text) in written {
         let Some(point) = HookPoint::named(&name) else {
-            let name = cut(&name, LONGEST);
+            let name = plain(&name, LONGEST);
             return Err(E::custom(format_args!("{name:?} is not a hook; expected {HookNames}")));
         };
         if let Some(policy) =

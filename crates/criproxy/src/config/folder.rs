@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::FileError;
+use super::config_map::is_config_map;
 
 /// The biggest file that is read.
 const LIMIT: u64 = 64 << 10;
@@ -47,8 +48,14 @@ impl FolderError {
     }
 }
 
-/// A file's text, or why there is none.
-pub(super) type Reading = Result<Vec<u8>, FileError>;
+/// A file as it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// Its text, as far as it could be read; it may be untrusted.
+    pub(super) text: Vec<u8>,
+    /// Why the text does not count.
+    pub(super) fault: Option<FileError>,
+}
 
 /// What is in a folder.
 #[derive(Debug, Default)]
@@ -63,7 +70,11 @@ pub(super) struct Contents {
 pub(super) fn read(folder: &Path) -> Result<Option<Contents>, FolderError> {
     let unreadable = |source| FolderError::Unreadable { folder: folder.to_owned(), source };
     match fs::metadata(folder) {
-        Ok(metadata) => trust(&metadata)
+        Ok(metadata) => trust_owner(&metadata)
+            .and_then(|()| match trust_mode(&metadata) {
+                Err(why) if !is_config_map(folder) => Err(why),
+                _ => Ok(()),
+            })
             .map_err(|why| FolderError::Untrusted { folder: folder.to_owned(), why })?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(error)),
@@ -75,7 +86,7 @@ pub(super) fn read(folder: &Path) -> Result<Option<Contents>, FolderError> {
             continue;
         }
         let path = folder.join(&name);
-        let Some(reading) = read_file(&path).transpose() else { continue };
+        let Some(reading) = read_file(&path) else { continue };
         let shown = name.to_string_lossy().into_owned();
         if is_of_a_server(&name) {
             contents.servers.insert(shown, reading);
@@ -92,26 +103,47 @@ fn is_of_a_server(name: &OsStr) -> bool {
 }
 
 /// Reads a file; nothing, if there is none (any more), or something else in its place.
-fn read_file(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+fn read_file(path: &Path) -> Option<Reading> {
+    let mut text = Vec::new();
+    match read_text(path, &mut text) {
+        Ok(true) => Some(Reading { text, fault: None }),
+        Ok(false) => None,
+        Err(fault) => Some(Reading { text, fault: Some(fault) }),
+    }
+}
+
+/// Reads a file into `text`, also one that is not to be trusted. False if there is none.
+fn read_text(path: &Path, text: &mut Vec<u8>) -> Result<bool, FileError> {
     let unreadable = |error: io::Error| FileError::Unreadable(error.to_string());
     // Never waits for the other side of a pipe.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from) {
         Ok(file) => File::from(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(unreadable(error)),
     };
     let metadata = file.metadata().map_err(unreadable)?;
     if !metadata.is_file() {
-        return Ok(None);
+        return Ok(false);
     }
-    trust(&metadata).and_then(|()| trust_target(path)).map_err(FileError::Untrusted)?;
-    let mut text = Vec::new();
-    file.take(LIMIT + 1).read_to_end(&mut text).map_err(unreadable)?;
+    file.take(LIMIT + 1).read_to_end(text).map_err(unreadable)?;
     if text.len() as u64 > LIMIT {
+        text.clear();
         return Err(FileError::TooBig { limit: LIMIT });
     }
-    Ok(Some(text))
+    trust(&metadata).and_then(|()| trust_target(path)).map_err(FileError::Untrusted)?;
+    Ok(true)
+}
+
+/// Whether nobody but root and ourselves can put files into a folder, or another folder in its
+/// place. Blocks.
+///
+/// # Errors
+/// Who could, and what to do about it.
+pub(super) fn trust_folder(folder: &Path) -> Result<(), String> {
+    let metadata = fs::metadata(folder).map_err(|error| format!("cannot be read: {error}"))?;
+    trust(&metadata)?;
+    trust_folder_of(folder)
 }
 
 /// Whether nobody but root and ourselves can change what a file says that decides about every pod: by the file that it
@@ -148,18 +180,27 @@ fn trust_folder_of(path: &Path) -> Result<(), String> {
 
 /// Whether nobody but root and ourselves can write to it.
 fn trust(metadata: &Metadata) -> Result<(), String> {
-    let ours = rustix::process::geteuid().as_raw();
-    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
-    if owner != 0 && owner != ours {
-        return Err(format!(
-            "owned by uid {owner}, who could have hooks run on every pod: expected root as the owner"
-        ));
+    trust_owner(metadata)?;
+    trust_mode(metadata)
+}
+
+fn trust_owner(metadata: &Metadata) -> Result<(), String> {
+    let (owner, ours) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    if owner == 0 || owner == ours {
+        return Ok(());
     }
-    if mode & 0o022 != 0 {
-        return Err(format!(
-            "its mode {mode:04o} lets others write to it, who could have hooks run on every pod: \
-             take that away with chmod go-w"
-        ));
+    Err(format!(
+        "owned by uid {owner}, who could have hooks run on every pod: expected root as the owner"
+    ))
+}
+
+fn trust_mode(metadata: &Metadata) -> Result<(), String> {
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o022 == 0 {
+        return Ok(());
     }
-    Ok(())
+    Err(format!(
+        "its mode {mode:04o} lets others write to it, who could have hooks run on every pod: take \
+         that away with chmod go-w"
+    ))
 }

@@ -43,6 +43,8 @@ pub enum FileWarning {
     IdlePolicy(HookPoint),
     /// The server is never asked.
     NoHooks,
+    /// The file must be there, and yet pods run without an answer of its server.
+    RequiredAndIgnored,
 }
 
 impl fmt::Display for FileWarning {
@@ -66,6 +68,10 @@ impl fmt::Display for FileWarning {
             FileWarning::NoHooks => {
                 f.write_str("runtime-hooks names no hook: the server is never asked")
             }
+            FileWarning::RequiredAndIgnored => f.write_str(
+                "required is about the file: without \"failure-policy\": \"Fail\" pods run while \
+                 the server does not answer",
+            ),
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use tokio::time::Instant;
+
 use super::Servers;
 use super::catalog::{Catalog, News};
 use super::folder;
@@ -53,7 +55,7 @@ pub fn check(folder: &Path) -> Report {
         report.warn(&name, "left alone: its name does not end in json");
     }
     let mut catalog = Catalog::default();
-    for news in catalog.update(contents.servers) {
+    for news in catalog.update(contents.servers, Instant::now()) {
         match news {
             News::Loaded { server, warnings } => {
                 warnings.iter().for_each(|warning| report.warn(&server.name, warning));
@@ -63,7 +65,7 @@ pub fn check(folder: &Path) -> Report {
                 report.errors.push(Finding { path, text: error.to_string() });
             }
             News::Empty { name } => report.warn(&name, "empty: says nothing yet"),
-            News::Removed { .. } => {}
+            News::Removed { .. } | News::Missing { .. } => {}
         }
     }
     report.servers = catalog.servers();

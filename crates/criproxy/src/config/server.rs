@@ -1,6 +1,6 @@
 //! A hook server, and all of them in their order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ pub struct Server {
     pub order: i64,
     /// How long it may take for an answer; without, its share of the budget of a call.
     pub timeout: Option<Duration>,
+    /// Whether calls are refused once its file is gone.
+    pub required: bool,
     /// Where it is asked, and what its failure means there.
     pub hooks: BTreeMap<HookPoint, FailurePolicy>,
 }
@@ -30,6 +32,9 @@ impl fmt::Display for Server {
         write!(f, "{} at {} (order {}", self.name, self.endpoint.display(), self.order)?;
         if let Some(timeout) = self.timeout {
             write!(f, ", timeout {timeout:?}")?;
+        }
+        if self.required {
+            f.write_str(", required")?;
         }
         f.write_str("):")?;
         if self.hooks.is_empty() {
@@ -43,26 +48,51 @@ impl fmt::Display for Server {
     }
 }
 
+/// A hook server that has to be asked and cannot be: its file is missing or refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Barred {
+    /// The name of its file.
+    pub(crate) name: String,
+    /// The hooks whose calls are refused.
+    pub(crate) points: BTreeSet<HookPoint>,
+    /// The reason, and what to do about it.
+    pub(crate) why: String,
+}
+
 /// All hook servers, in the order in which they are asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Servers(Vec<Arc<Server>>);
+pub struct Servers {
+    in_force: Vec<Arc<Server>>,
+    barred: Vec<Barred>,
+}
 
 impl Servers {
     /// Puts servers into their order.
     pub fn new(mut servers: Vec<Arc<Server>>) -> Servers {
         servers.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
-        Servers(servers)
+        Servers { in_force: servers, barred: Vec::new() }
+    }
+
+    /// The same, with servers that refuse calls by their absence.
+    pub(super) fn barring(self, barred: Vec<Barred>) -> Servers {
+        Servers { barred, ..self }
     }
 
     /// The servers, first to last.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Server>> {
-        self.0.iter()
+        self.in_force.iter()
+    }
+
+    /// The server whose absence refuses the calls of a hook, if there is one.
+    pub(crate) fn barred(&self, point: HookPoint) -> Option<&Barred> {
+        self.barred.iter().find(|barred| barred.points.contains(&point))
     }
 
     /// Servers with the endpoint of another one before them, and that one.
     pub(super) fn doubles(&self) -> impl Iterator<Item = (&Server, &Server)> {
-        self.0.iter().enumerate().filter_map(|(at, server)| {
-            let first = self.0[..at].iter().find(|other| other.endpoint == server.endpoint)?;
+        self.in_force.iter().enumerate().filter_map(|(at, server)| {
+            let first =
+                self.in_force[..at].iter().find(|other| other.endpoint == server.endpoint)?;
             Some((&**server, &**first))
         })
     }

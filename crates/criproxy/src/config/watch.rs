@@ -1,35 +1,64 @@
-//! The task that keeps the catalog up to date, and [`Config`] that owns it.
+//! [`Config`]: a folder that is followed, from its start to its end.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::timeout;
 use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
 
-use super::catalog::{Catalog, News};
+use super::catalog::Catalog;
 use super::folder::{self, Contents};
-use super::{FileWarning, FolderError, Servers};
+use super::follower::Follower;
+use super::last_good::LastGood;
+use super::{ConfigStatus, FolderError, Servers};
 use crate::hook_metrics::HookMetrics;
 
-/// Changes that come together are read together.
-const DEBOUNCE: Duration = Duration::from_millis(25);
 /// How often everything is read, should a change have gone unheard.
-const RESCAN: Duration = Duration::from_secs(60);
+pub(super) const RESCAN: Duration = Duration::from_secs(60);
 /// How long the first look at the folder may take.
 const START: Duration = Duration::from_secs(10);
 /// The folder's mode, if it has to be made.
 const MODE: u32 = 0o755;
+/// Requests to forget a server that may wait for each other.
+const REQUESTS: usize = 8;
+
+/// The folder to follow, and what must be in it.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigOptions {
+    /// The folder with a file for each hook server.
+    pub folder: PathBuf,
+    /// The folder that keeps the last good version of each file over restarts. Without one a file
+    /// that is bad at the start has no last good version.
+    pub state_dir: Option<PathBuf>,
+    /// Servers that must have a file, by the file's name without `.json`: calls that they would be
+    /// asked about are refused while there is none.
+    pub required: BTreeSet<String>,
+}
 
 /// The hook servers that a folder describes, as it changes. Dropping it leaves the last ones in
 /// force.
 #[derive(Debug)]
 pub struct Config {
     servers: watch::Receiver<Arc<Servers>>,
+    handle: ConfigHandle,
     task: JoinSet<()>,
+}
+
+/// Asks the task of a [`Config`] for its state, and to change it.
+#[derive(Clone, Debug)]
+pub struct ConfigHandle {
+    status: watch::Receiver<Arc<ConfigStatus>>,
+    requests: mpsc::Sender<ForgetRequest>,
+}
+
+#[derive(Debug)]
+pub(super) struct ForgetRequest {
+    pub(super) server: String,
+    pub(super) answer: oneshot::Sender<Result<String, String>>,
 }
 
 /// Why no folder could be followed.
@@ -47,37 +76,63 @@ pub enum ConfigError {
         /// Why.
         why: String,
     },
+    /// The last good versions of files cannot be kept.
+    #[error("state folder {}: {why}", folder.display())]
+    State {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        why: String,
+    },
 }
 
 impl Config {
-    /// Starts to follow a folder, which is made if it is not there. The servers of its valid files
-    /// are in force at once.
-    pub async fn start(
-        folder: impl Into<PathBuf>,
-        metrics: HookMetrics,
-    ) -> Result<Config, ConfigError> {
-        let folder = folder.into();
+    /// Starts to follow a folder, which is made if it is not there, unless versions of its files were
+    /// kept: then they stay in force. The servers of its valid files are in force at once.
+    ///
+    /// # Errors
+    /// When the folder cannot be followed, or the state folder cannot be used.
+    pub async fn start(options: ConfigOptions, metrics: HookMetrics) -> Result<Self, ConfigError> {
+        let ConfigOptions { folder, state_dir, required } = options;
+        let last_good = match state_dir {
+            Some(state_dir) => Some(open_state(state_dir).await?),
+            None => None,
+        };
+        let kept = last_good.as_ref().map(LastGood::texts).unwrap_or_default();
         let mut changes = DirWatch::start(Options {
             root: folder.clone(),
             depth: Depth::Folder,
             kind: Kind::File,
             rescan: RESCAN,
-            create_root: Some(MODE),
+            create_root: kept.is_empty().then_some(MODE),
         });
         let watched = timeout(START, watched(&mut changes)).await;
-        let unwatched = |why| ConfigError::Unwatched { folder: folder.clone(), why };
-        watched
-            .unwrap_or_else(|_| Err("no answer from the filesystem".to_owned()))
-            .map_err(unwatched)?;
+        let watched = watched.unwrap_or_else(|_| Err("no answer from the filesystem".to_owned()));
+        // Servers stay in force although their folder was moved away.
+        let may_be_gone = !kept.is_empty() && !folder.exists();
+        if let Some(why) = watched.err().filter(|_| !may_be_gone) {
+            return Err(ConfigError::Unwatched { folder, why });
+        }
+        let contents = read(&folder).await?;
 
         let (sender, mut servers) = watch::channel(Arc::default());
-        let mut follower =
-            Follower { folder, catalog: Catalog::default(), servers: sender, metrics, fault: None };
-        follower.take(read(&follower.folder).await?);
+        let (status_sender, status) = watch::channel(Arc::default());
+        let (requests, requested) = mpsc::channel(REQUESTS);
+        let mut follower = Follower {
+            folder,
+            catalog: Catalog::new(required, kept),
+            last_good: last_good.map(|kept| Arc::new(Mutex::new(kept))),
+            servers: sender,
+            status: status_sender,
+            metrics,
+            fault: None,
+            state_fault: None,
+        };
+        follower.take(contents).await;
         servers.mark_unchanged();
         let mut task = JoinSet::new();
-        task.spawn(follower.follow(changes));
-        Ok(Config { servers, task })
+        task.spawn(follower.follow(changes, requested));
+        Ok(Self { servers, handle: ConfigHandle { status, requests }, task })
     }
 
     /// The servers in force, now and as they change.
@@ -85,10 +140,42 @@ impl Config {
         self.servers.clone()
     }
 
+    /// A handle to the state of the servers.
+    pub fn handle(&self) -> ConfigHandle {
+        self.handle.clone()
+    }
+
     /// Ends the watch, and waits for its task.
     pub async fn stop(mut self) {
         self.task.shutdown().await;
     }
+}
+
+impl ConfigHandle {
+    /// The state of each server.
+    pub fn status(&self) -> Arc<ConfigStatus> {
+        self.status.borrow().clone()
+    }
+
+    /// Stops waiting for the file of a server, and says so.
+    ///
+    /// # Errors
+    /// When its file is there, or it is not required.
+    pub async fn forget(&self, server: String) -> Result<String, String> {
+        let ended = "the hook server folder is not followed any more";
+        let (answer, answered) = oneshot::channel();
+        let request = ForgetRequest { server, answer };
+        self.requests.send(request).await.map_err(|_| ended.to_owned())?;
+        answered.await.unwrap_or_else(|_| Err(ended.to_owned()))
+    }
+}
+
+/// Reads the versions that are kept, elsewhere, since a disk may be slow.
+async fn open_state(folder: PathBuf) -> Result<LastGood, ConfigError> {
+    let path = folder.clone();
+    let opened = spawn_blocking(move || LastGood::open(&path)).await;
+    let opened = opened.unwrap_or_else(|error| Err(error.to_string()));
+    opened.map_err(|why| ConfigError::State { folder, why })
 }
 
 /// Waits until the folder is watched, or is known not to be.
@@ -105,143 +192,9 @@ async fn watched(changes: &mut DirWatch) -> Result<(), String> {
 }
 
 /// Reads the folder elsewhere, since a disk may be slow.
-async fn read(folder: &Path) -> Result<Option<Contents>, FolderError> {
+pub(super) async fn read(folder: &Path) -> Result<Option<Contents>, FolderError> {
     let path = folder.to_owned();
     spawn_blocking(move || folder::read(&path)).await.unwrap_or_else(|error| {
         Err(FolderError::Unreadable { folder: folder.to_owned(), source: error.into() })
     })
-}
-
-struct Follower {
-    folder: PathBuf,
-    catalog: Catalog,
-    servers: watch::Sender<Arc<Servers>>,
-    metrics: HookMetrics,
-    /// What is wrong with the folder, and was told.
-    fault: Option<String>,
-}
-
-impl Follower {
-    async fn follow(mut self, mut changes: DirWatch) {
-        let mut rescan = interval_at(Instant::now() + RESCAN, RESCAN);
-        rescan.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                change = changes.next() => {
-                    let Some(change) = change else { return };
-                    self.hear(change);
-                    if !self.settle(&mut changes).await {
-                        return;
-                    }
-                }
-                _ = rescan.tick() => {}
-            }
-            match read(&self.folder).await {
-                Ok(contents) => self.take(contents),
-                Err(error) => self.is_at_fault(Some(format!(
-                    "{}; what it said before stays in force",
-                    error.reason()
-                ))),
-            }
-        }
-    }
-
-    /// Lets changes come together. False once there are no more.
-    async fn settle(&self, changes: &mut DirWatch) -> bool {
-        let mut settled = pin!(sleep(DEBOUNCE));
-        loop {
-            tokio::select! {
-                () = &mut settled => return true,
-                change = changes.next() => match change {
-                    Some(change) => self.hear(change),
-                    None => return false,
-                },
-            }
-        }
-    }
-
-    /// Files are read whatever is said of them; what is said of the watch itself is for people.
-    fn hear(&self, change: Change) {
-        let folder = self.folder.display();
-        match change {
-            Change::Trouble { message } => tracing::warn!(
-                %folder,
-                message,
-                "the hook server folder cannot be watched: changes are seen within a minute"
-            ),
-            Change::Synced => tracing::info!(%folder, "the hook server folder is watched again"),
-            Change::Appeared { .. } | Change::Replaced { .. } | Change::Vanished { .. } => {}
-        }
-    }
-
-    /// Puts in force what is in the folder. A folder that is gone has no servers.
-    fn take(&mut self, contents: Option<Contents>) {
-        let gone = contents.is_none().then(|| "it is gone, and its servers with it".to_owned());
-        self.is_at_fault(gone);
-        let news = self.catalog.update(contents.unwrap_or_default().servers);
-        news.into_iter().for_each(tell);
-        for (state, files) in self.catalog.counts() {
-            self.metrics.config_files(state, files);
-        }
-        let servers = self.catalog.servers();
-        if servers == **self.servers.borrow() {
-            return;
-        }
-        for (server, first) in servers.doubles() {
-            tracing::warn!(
-                server = server.name,
-                other = first.name,
-                endpoint = %server.endpoint.display(),
-                "two hook servers with one endpoint: it is asked twice"
-            );
-        }
-        self.servers.send_replace(Arc::new(servers));
-        self.metrics.config_reloaded();
-    }
-
-    /// Tells what is wrong with the folder when that changes.
-    fn is_at_fault(&mut self, fault: Option<String>) {
-        if self.fault == fault {
-            return;
-        }
-        let folder = self.folder.display();
-        match &fault {
-            Some(fault) => tracing::warn!(%folder, fault, "the hook server folder is of no use"),
-            None => tracing::info!(%folder, "the hook server folder is of use again"),
-        }
-        self.fault = fault;
-    }
-}
-
-/// One line for each change of a file.
-fn tell(news: News) {
-    match news {
-        News::Loaded { server, warnings } => {
-            tracing::info!(file = server.name, %server, "hook server is in force");
-            for warning in warnings {
-                match warning {
-                    FileWarning::UnknownKey(_) => {
-                        tracing::debug!(file = server.name, %warning, "hook server file");
-                    }
-                    _ => tracing::warn!(file = server.name, %warning, "hook server file"),
-                }
-            }
-        }
-        News::Empty { name } => {
-            tracing::debug!(file = name, "hook server file is empty: waiting for its content");
-        }
-        News::Refused { name, error, kept: true } => tracing::warn!(
-            file = name,
-            %error,
-            "hook server file is refused: what it said before stays in force"
-        ),
-        News::Refused { name, error, kept: false } => tracing::warn!(
-            file = name,
-            %error,
-            "hook server file is refused: its server is not asked"
-        ),
-        News::Removed { name } => {
-            tracing::info!(file = name, "hook server file is gone, and its server with it");
-        }
-    }
 }

@@ -29,7 +29,7 @@ impl Interceptor {
             made(&answer).into_iter().for_each(|id| self.overlooked.note(id));
             return Ok(answer);
         };
-        let skipped = pod.is_skipped(&self.skip);
+        let skipped = pod.is_skipped(self.skip.as_ref());
         // Without a server that could have changed the pod, what its sandbox has beyond the request is what kubelet took back.
         let guessing = !skipped && self.chain.wants(HookPoint::PreRunPodSandbox);
         let Creation { question, carried } = container::creation(&message, &pod, guessing)?;
@@ -64,7 +64,7 @@ impl Interceptor {
         let question = container.question();
         let about = visit.about_container(&pod, &question);
         let turn = self.turn(visit, container.pod()).await?;
-        let skipped = pod.is_skipped(&self.skip);
+        let skipped = pod.is_skipped(self.skip.as_ref());
         let Asked { request, answered, .. } =
             self.ask::<Container>(visit, before, &about, question, skipped).await?;
         let (answer, outcome) = self.timed(visit, &message, turn).await?;
@@ -105,7 +105,7 @@ impl Interceptor {
         let question = container::update_asked(&message, &container)?;
         let about = visit.about_container(&pod, &question);
         let turn = self.turn(visit, container.pod()).await?;
-        let skipped = pod.is_skipped(&self.skip);
+        let skipped = pod.is_skipped(self.skip.as_ref());
         let Asked { request, said, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
         let message = container::updated(message, &request, said)?;
@@ -188,7 +188,7 @@ impl Interceptor {
         let known = self.records.container(id).filter(|container| !container.is_stopped());
         let Some(container) = known else { return Ok(()) };
         let pod = self.records.pod(container.pod());
-        if let Some(pod) = pod.filter(|pod| !pod.is_skipped(&self.skip)) {
+        if let Some(pod) = pod.filter(|pod| !pod.is_skipped(self.skip.as_ref())) {
             let question = container.question();
             let about = visit.about_container(&pod, &question);
             let (point, known) = (HookPoint::PostStopContainer, self.records.told(id));

@@ -85,12 +85,16 @@ impl Interceptor {
     ) -> Result<Option<T>, End> {
         let hooks = || method.points().iter().filter(|point| self.chain.wants(**point));
         match found {
-            Ok(found) => {
-                if found.is_none() && hooks().next().is_some() {
+            Ok(None) => {
+                for point in hooks().filter(|point| point.is_before()) {
+                    self.chain.refuse_without(*point, "")?;
+                }
+                if hooks().next().is_some() {
                     tracing::debug!(id, ?method, "no hook: neither we nor the runtime know it");
                 }
-                Ok(found)
+                Ok(None)
             }
+            Ok(found) => Ok(found),
             Err(status) if hooks().any(|point| point.is_before() && self.chain.insists(*point)) => {
                 Err(status.into())
             }

@@ -40,7 +40,8 @@ pub(crate) struct Interceptor {
     pub(crate) chain: Chain,
     pub(crate) records: Records,
     pub(crate) recovery: Client,
-    pub(crate) skip: Skip,
+    /// Which pods are passed on without hooks.
+    pub(crate) skip: Option<Skip>,
     /// Calls about one pod go to the runtime in the order in which they came, however long hook servers take for one of
     /// them.
     pub(crate) turns: Turns,

@@ -23,7 +23,7 @@ impl Interceptor {
         let question = pod::asked(&message)?;
         let about = visit.about_pod(&question, None);
         let turn = self.turn(visit, &about.pod).await?;
-        let skipped = self.skip.applies(&question.labels, &question.annotations);
+        let skipped = self.skip.as_ref().is_some_and(|skip| skip.applies(&question));
         let point = HookPoint::PreRunPodSandbox;
         let Asked { request, edits, by, .. } =
             self.ask::<PodSandbox>(visit, point, &about, question, skipped).await?;
@@ -107,7 +107,7 @@ impl Interceptor {
         }
         let _once = self.turns.take(&format!("stop {id}")).await;
         let Some(pod) = self.records.pod(id).filter(|pod| !pod.is_stopped()) else { return Ok(()) };
-        if !pod.is_skipped(&self.skip) {
+        if !pod.is_skipped(self.skip.as_ref()) {
             let question = pod.question();
             let about = visit.about_pod(&question, Some(id));
             let (point, known) = (HookPoint::PostStopPodSandbox, self.records.told(id));

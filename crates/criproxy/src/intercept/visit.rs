@@ -18,7 +18,6 @@ const LARGEST: usize = 32 << 20;
 /// A call under way.
 pub(super) struct Visit {
     call: RawCall,
-    arrived: Instant,
 }
 
 /// Why a call ends without the runtime's answer.
@@ -45,7 +44,7 @@ impl From<Status> for End {
 
 impl Visit {
     pub(super) fn new(call: RawCall) -> Visit {
-        Visit { call, arrived: Instant::now() }
+        Visit { call }
     }
 
     /// The message, once all of it is there.
@@ -75,7 +74,7 @@ impl Visit {
 
     /// When the caller stops waiting.
     pub(super) fn ends(&self) -> Option<Instant> {
-        self.call.timeout().and_then(|patience| self.arrived.checked_add(patience))
+        self.call.ends()
     }
 
     fn about(&self, pod: String) -> About {

@@ -10,7 +10,9 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::sync::watch;
-use wharf_criproxy::{Config, ConfigError, FolderError, HookMetrics, HookPoint, Servers, check};
+use wharf_criproxy::{
+    Config, ConfigError, ConfigOptions, FolderError, HookMetrics, HookPoint, Servers, check,
+};
 
 use crate::bench::soon;
 
@@ -31,7 +33,7 @@ impl Bench {
             write(&folder.join(name), text);
         }
         let metrics = HookMetrics::default();
-        let config = Config::start(&folder, metrics.clone()).await.unwrap();
+        let config = Config::start(of(&folder), metrics.clone()).await.unwrap();
         Bench { servers: config.servers(), config, metrics, folder, _place: place }
     }
 
@@ -65,6 +67,10 @@ impl Bench {
         })
         .await;
     }
+}
+
+fn of(folder: &Path) -> ConfigOptions {
+    ConfigOptions { folder: folder.to_owned(), ..ConfigOptions::default() }
 }
 
 fn write(path: &Path, text: &str) {
@@ -147,7 +153,7 @@ async fn what_was_not_heard_of_is_found_by_reading() {
     DirBuilder::new().mode(0o755).create(&folder).unwrap();
     write(&real, &server("/a"));
     symlink(&real, folder.join("a.json")).unwrap();
-    let config = Config::start(&folder, HookMetrics::default()).await.unwrap();
+    let config = Config::start(of(&folder), HookMetrics::default()).await.unwrap();
     let modified = fs::metadata(&real).unwrap().modified().unwrap();
     write(&real, &server("/b"));
     fs::OpenOptions::new().append(true).open(&real).unwrap().set_modified(modified).unwrap();
@@ -180,7 +186,17 @@ async fn a_bad_file_keeps_the_last_good_one() {
 async fn the_folder_may_go_and_come_back() {
     let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
     fs::remove_dir_all(&bench.folder).unwrap();
-    bench.endpoints(&[]).await;
+    let is_told = || async { bench.config.handle().status().problems().pop() };
+    let problem = soon(async {
+        loop {
+            match is_told().await {
+                Some(problem) => return problem,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    });
+    assert!(problem.await.contains("it is gone; what was in force stays"));
+    assert_eq!(bench.names(), ["a.json"]);
     DirBuilder::new().mode(0o755).create(&bench.folder).unwrap();
     bench.write("a.json", &server("/b"));
     bench.endpoints(&["/b"]).await;
@@ -235,7 +251,7 @@ fn a_link_into_a_folder_that_others_may_write_to_is_refused() {
 async fn a_folder_that_others_may_write_to_is_an_error_at_start() {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), Permissions::from_mode(0o777)).unwrap();
-    let error = Config::start(place.path(), HookMetrics::default()).await.unwrap_err();
+    let error = Config::start(of(place.path()), HookMetrics::default()).await.unwrap_err();
     assert!(matches!(error, ConfigError::Folder(FolderError::Untrusted { .. })), "{error:?}");
     let text = error.to_string();
     assert!(text.contains(place.path().to_str().unwrap()) && text.contains("chmod go-w"), "{text}");
@@ -246,7 +262,7 @@ async fn a_folder_that_cannot_be_watched_is_an_error_at_start() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("file/hookserver.d");
     fs::write(place.path().join("file"), "in the way").unwrap();
-    let error = Config::start(&folder, HookMetrics::default()).await.unwrap_err();
+    let error = Config::start(of(&folder), HookMetrics::default()).await.unwrap_err();
     assert!(matches!(error, ConfigError::Unwatched { .. }), "{error:?}");
     assert!(error.to_string().contains(folder.to_str().unwrap()), "{error}");
 }

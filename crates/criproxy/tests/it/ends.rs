@@ -65,7 +65,8 @@ impl Node {
 fn register(folder: &Path, socket: &Path) {
     std::fs::create_dir(folder).unwrap();
     let text = format!(
-        r#"{{"remote-endpoint": {socket:?}, "failure-policy": "Fail",
+        r#"{{"remote-endpoint": {socket:?},
+            "failure-policies": {{"PostStopContainer": "Fail", "PostStopPodSandbox": "Fail"}},
             "runtime-hooks": ["PostStopContainer", "PostStopPodSandbox"]}}"#
     );
     std::fs::write(folder.join("a.json"), text).unwrap();
@@ -117,7 +118,7 @@ async fn the_runtimes_own_failure_is_what_the_caller_gets() {
     node.runtime.answer(|_| failed(b"13"));
     assert_eq!(node.stop("a").await.unwrap_err().code(), Code::Internal);
     node.runtime.answer(|_| Reply::default());
-    assert_eq!(node.stop("a").await.unwrap_err().code(), Code::Aborted);
+    assert_eq!(node.stop("a").await.unwrap_err().code(), Code::Unknown);
 }
 
 /// Of no id there is no container, even where there is only one.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use wharf_dirwatch::{Depth, Kind};
 
@@ -68,4 +68,23 @@ async fn a_file_that_is_opened_for_writing_and_left_alone_is_no_change() {
     file.write_all(b"more").unwrap();
     drop(file);
     assert_eq!(bench.settle().await, ["*old.json"]);
+}
+
+/// The kubelet writes a ConfigMap's files into a new hidden folder, and renames a link to it into place.
+#[tokio::test]
+async fn a_config_map_that_is_replaced() {
+    for place in places() {
+        let mut bench = Bench::start(place, Kind::File, Depth::Folder, |_| {});
+        bench.sync().await;
+        for (version, seen) in [("..1", "+a.json"), ("..2", "*a.json"), ("..3", "*a.json")] {
+            fs::create_dir(bench.path(version)).unwrap();
+            fs::write(bench.path(version).join("a.json"), version).unwrap();
+            symlink(version, bench.path("..data_tmp")).unwrap();
+            fs::rename(bench.path("..data_tmp"), bench.path("..data")).unwrap();
+            if version == "..1" {
+                symlink("..data/a.json", bench.path("a.json")).unwrap();
+            }
+            assert_eq!(bench.settle().await, [seen], "{version}");
+        }
+    }
 }

@@ -72,7 +72,7 @@ async fn follow_objects(client: Client, periods: watch::Sender<Periods>) {
             Ok(watcher::Event::Delete(object)) => {
                 periods.send_if_modified(|known| known.remove(&object.name_any()).is_some());
             }
-            Err(error) => warn!(err = %error, "watch of CSIDriver objects broke, trying again"),
+            Err(error) => warn!(%error, "watch of CSIDriver objects broke, trying again"),
         }
     }
 }

@@ -4,7 +4,10 @@ use async_trait::async_trait;
 use tokio::{sync::watch, task::JoinSet};
 use tracing::{debug, info, warn};
 use wharf_csi::{CALL_TIMEOUT, Driver, DriverOptions};
-use wharf_facts::version::{Version, highest_supported_version};
+use wharf_facts::{
+    validation::check_driver_name,
+    version::{Version, highest_supported_version},
+};
 use wharf_uds::{LinkState, RpcMetrics, code_name};
 
 use super::{
@@ -104,6 +107,8 @@ impl PluginHandler for CsiHandler {
                 "validation failed: the CSI driver's name is empty; GetInfo must return the name that GetPluginInfo returns",
             ));
         }
+        check_driver_name(&plugin.name)
+            .map_err(|error| Refusal(format!("validation failed: {error}")))?;
         self.check_versions("ValidatePlugin", plugin).map_err(|Refusal(reason)| {
             Refusal(format!(
                 "validation failed for CSI Driver {} at endpoint {}: {reason}",
@@ -180,7 +185,7 @@ async fn follow(plugin: Plugin, driver: Driver, drivers: Drivers, record: NodeRe
         let state = link.borrow_and_update().clone();
         match state {
             LinkState::Down { error } => {
-                warn!(driver = %plugin.name, endpoint = %plugin.endpoint, err = %error,
+                warn!(driver = %plugin.name, endpoint = %plugin.endpoint, %error,
                     "CSI driver is not connected, trying again");
             }
             LinkState::Connected { generation } if generation != seen => {
@@ -206,7 +211,7 @@ pub(super) async fn refresh(name: &str, socket: &Path, drivers: &Drivers, record
             }
         }
         Err(status) => {
-            warn!(driver = %name, code = code_name(status.code()), err = %status.message(),
+            warn!(driver = %name, code = code_name(status.code()), error = %status.message(),
                 "NodeGetInfo failed, keeping what is known");
         }
     }
@@ -332,6 +337,19 @@ mod tests {
     async fn a_nameless_driver_is_refused() {
         let refusal = handler().validate(&plugin("", ENDPOINT, &["1.0.0"])).await.unwrap_err();
         assert!(refusal.0.contains("name is empty"), "{refusal}");
+    }
+
+    #[tokio::test]
+    async fn a_driver_whose_name_kubernetes_does_not_take_is_refused() {
+        for (name, shown) in [
+            ("../evil", "\"../evil\" is not domain-like"),
+            ("a\x1b[2Jb", "\"a\\u{1b}[2Jb\" is not domain-like"),
+            (&"x".repeat(1000), "has 1000 bytes: expected at most 63"),
+        ] {
+            let refusal =
+                handler().validate(&plugin(name, ENDPOINT, &["1.0.0"])).await.unwrap_err();
+            assert!(refusal.0.contains(shown) && refusal.0.len() < 300, "{refusal}");
+        }
     }
 
     #[tokio::test]

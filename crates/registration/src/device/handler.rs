@@ -116,7 +116,7 @@ impl DeviceHandler {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         let following = tasks.running.spawn(async move {
             let ended = list_and_watch(&inventory, &resource, &socket, client).await;
-            warn!(resource, socket, err = %ended, "ListAndWatch ended, the devices are unusable");
+            warn!(resource, socket, error = %ended, "ListAndWatch ended, the devices are unusable");
             if let Some(tasks) = owner.upgrade() {
                 // The plugin may have connected again meanwhile, followed by another task.
                 let this = tokio::task::id();

@@ -65,7 +65,7 @@ impl LegacyServer {
         let stopping = stop.clone();
         serving.spawn(async move {
             if let Err(error) = listener.serve(routes, DRAIN, stopping).await {
-                warn!(err = %error, "device plugin registration is no longer served");
+                warn!(%error, "device plugin registration is no longer served");
             }
         });
         Ok(Self { stop, serving })

@@ -6,9 +6,13 @@ use std::{
 
 use async_trait::async_trait;
 use serde::Serialize;
+use wharf_facts::validation::{MAX_DRIVER_NAME, is_subdomain};
 use wharf_uds::{Channel, ChannelOptions, LinkState};
 
-use crate::manager::{Plugin, PluginHandler, Refusal};
+use crate::{
+    manager::{Plugin, PluginHandler, Refusal},
+    text::readable,
+};
 
 /// Services that a plugin may name in its versions, as kubelet knows them.
 const SERVICES: [&str; 2] = [wharf_proto::dra::v1::SERVICE, wharf_proto::dra::v1beta1::SERVICE];
@@ -117,6 +121,13 @@ fn choose_service(plugin: &Plugin) -> Result<&'static str, Refusal> {
     };
     if name.is_empty() {
         return Err(Refusal::new("the DRA driver's name is empty: GetInfo must return it"));
+    }
+    if name.len() > MAX_DRIVER_NAME || !is_subdomain(name) {
+        return Err(Refusal(format!(
+            "the DRA driver's name {:?} is not domain-like: expected at most {MAX_DRIVER_NAME} lower-case letters, digits, '-' \
+             and '.', each part between dots beginning and ending with a letter or digit",
+            readable(name)
+        )));
     }
     if !Path::new(endpoint).is_absolute() {
         return Err(Refusal(format!(

@@ -117,6 +117,7 @@ async fn play(acts: Vec<Act>) {
             metrics: ManagerMetrics::default(),
             // Fewer turns than sockets, so that some have to wait.
             turns: tokio::sync::Semaphore::new(1),
+            silent: tokio::sync::Semaphore::new(1),
         },
     );
     let feed = Feed {

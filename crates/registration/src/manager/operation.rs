@@ -1,5 +1,6 @@
 use std::{
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -15,6 +16,7 @@ use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
     Conversation, Dial, Handlers, ManagerMetrics, Plugin, Refusal,
+    running::PARALLELISM,
     world::{Generation, Step, World},
 };
 use crate::text::readable;
@@ -29,8 +31,15 @@ const LAST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) const TURNS: usize = 16;
 /// How long a registration waits for its turn. Those that never end must not hold up the others.
 const TURN_PATIENCE: Duration = Duration::from_millis(20);
+/// A plugin that serves answers in this time, also in a crowd.
+const QUICK: Duration = Duration::from_millis(250);
+/// Plugins that are waited for after that, half of all operations.
+pub(crate) const SILENT: usize = PARALLELISM / 2;
 /// A handler that never returns must not hold its socket for ever. Beyond any handler's own limits.
 const HANDLER_PATIENCE: Duration = Duration::from_mins(5);
+
+/// The most bytes of one field that a plugin may say about itself: paths, the longest of them, have as many.
+const LONGEST_FIELD: usize = 4096;
 
 /// Brings one socket from actual to desired.
 pub(crate) struct Operator {
@@ -39,6 +48,8 @@ pub(crate) struct Operator {
     pub(crate) dial: Arc<dyn Dial>,
     pub(crate) metrics: ManagerMetrics,
     pub(crate) turns: Semaphore,
+    /// Places for plugins that are slow to answer.
+    pub(crate) silent: Semaphore,
 }
 
 impl Operation<PathBuf> for Operator {
@@ -80,6 +91,10 @@ impl Operator {
         let (mut conversation, info) = self.greet(socket, newly_made).await?;
         let shown = socket.display();
         let plugin = introduce(socket, info);
+        if let Some(reason) = oversized(&plugin) {
+            let reason = format!("RegisterPlugin error -- {reason} at socket {shown}");
+            return Err(refuse(conversation.as_mut(), socket, reason).await);
+        }
         self.world.introduced(socket, &plugin);
 
         let Some(handler) = self.handlers.get(&plugin.kind) else {
@@ -121,7 +136,27 @@ impl Operator {
 
     /// Connects and asks who it is. A plugin that just made its socket may not be serving yet, so it is asked again
     /// for a while; after that the back-off sets the pace.
+    ///
+    /// Sockets that say nothing must not take all places: if many wait already, this one is tried again later.
     async fn greet(
+        &self,
+        socket: &Path,
+        newly_made: bool,
+    ) -> Result<(Box<dyn Conversation>, PluginInfo), String> {
+        let mut asking = pin!(self.ask(socket, newly_made));
+        if let Ok(answer) = timeout(QUICK, &mut asking).await {
+            return answer;
+        }
+        let Ok(_place) = self.silent.try_acquire() else {
+            return Err(format!(
+                "RegisterPlugin error -- no answer within {QUICK:?} at socket {}, and {SILENT} others give none either",
+                socket.display()
+            ));
+        };
+        asking.await
+    }
+
+    async fn ask(
         &self,
         socket: &Path,
         newly_made: bool,
@@ -182,7 +217,7 @@ impl Operator {
             Err(error) => {
                 let error = readable(&error);
                 note_error(&error);
-                warn!(socket = %socket.display(), err = %error, "plugin not registered, will be tried again");
+                warn!(socket = %socket.display(), %error, "plugin not registered, will be tried again");
                 self.metrics.failed();
                 self.world.failed(socket, &error);
                 Outcome::Retry
@@ -219,6 +254,14 @@ fn introduce(socket: &Path, info: PluginInfo) -> Plugin {
         versions: info.supported_versions,
         socket: socket.to_owned(),
     }
+}
+
+/// Says which field of an answer is too long to be kept for a plugin, whatever its type.
+fn oversized(plugin: &Plugin) -> Option<String> {
+    let Plugin { kind, name, endpoint, .. } = plugin;
+    let lengths = [("type", kind.len()), ("name", name.len()), ("endpoint", endpoint.len())];
+    let (field, length) = lengths.into_iter().find(|(_, length)| *length > LONGEST_FIELD)?;
+    Some(format!("{field} of GetInfo has {length} bytes: expected at most {LONGEST_FIELD}"))
 }
 
 /// Tells the plugin why it is refused; what comes back is the error of the attempt.

@@ -13,13 +13,13 @@ use wharf_reconcile::{Backoff, Config, Handle, Reconciler};
 use super::{
     Dial, Handlers, ManagerMetrics, PluginEvent, PluginView, SocketDial,
     metrics::Totals,
-    operation::{Operator, TURNS},
+    operation::{Operator, SILENT, TURNS},
     world::World,
 };
 
 /// Operations at once. An operation is one connection and a few kilobytes; the bound keeps a thousand sockets at start
 /// within an ordinary limit of open files.
-const PARALLELISM: usize = 512;
+pub(super) const PARALLELISM: usize = 512;
 /// How long a stop waits for operations that are under way.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -74,6 +74,7 @@ impl PluginManager {
                 dial,
                 metrics: metrics.clone(),
                 turns: Semaphore::new(TURNS),
+                silent: Semaphore::new(SILENT),
             },
         );
         let stop = CancellationToken::new();
@@ -162,7 +163,7 @@ impl Feed {
                 self.synced.send_replace(true);
             }
             Change::Trouble { message } => {
-                warn!(err = %message, "the plugin folder is not watched as it should be");
+                warn!(error = %message, "the plugin folder is not watched as it should be");
                 self.synced.send_replace(false);
             }
         }

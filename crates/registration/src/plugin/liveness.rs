@@ -30,7 +30,7 @@ pub async fn driver_name(socket: &Path, metrics: Option<RpcMetrics>) -> String {
                 Err(status) => format!("{}: {}", code_name(status.code()), status.message()),
             },
         };
-        warn!(socket = %socket.display(), err = %problem, "waiting for the CSI driver");
+        warn!(socket = %socket.display(), error = %problem, "waiting for the CSI driver");
         if driver.is_connected() {
             tokio::time::sleep(PAUSE).await;
         }

@@ -9,6 +9,7 @@ use tonic::Status;
 use tracing::{info, warn};
 use wharf_csi::{Driver, DriverOptions};
 use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
+use wharf_facts::validation::{DriverNameError, check_driver_name};
 use wharf_plugin::{Verdict, serve_registration};
 use wharf_proto::{
     csi::GetPluginInfoResponse,
@@ -64,6 +65,14 @@ pub enum RegistrarError {
     /// The driver has no name.
     #[error("CSI driver at {0}: GetPluginInfo returned an empty name, the driver must have one")]
     NoName(PathBuf),
+    /// The driver's name is none that Kubernetes takes. It would be part of a path, too.
+    #[error("CSI driver at {socket}: GetPluginInfo: {error}")]
+    BadName {
+        /// The driver's socket.
+        socket: PathBuf,
+        /// The rule that the name breaks.
+        error: DriverNameError,
+    },
     /// The registration socket cannot be made.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -214,14 +223,14 @@ impl Registrar {
     ) -> Option<Ended> {
         match state {
             LinkState::Down { error } => {
-                warn!(driver = %known.name, err = %error, "lost connection to CSI driver, trying again");
+                warn!(driver = %known.name, %error, "lost connection to CSI driver, trying again");
                 None
             }
             LinkState::Connected { .. } => match self.ask(driver).await {
                 Ok(info) if info != *known => Some(Ended::DriverChanged(info)),
                 Ok(_) => None,
                 Err(error) => {
-                    warn!(err = %error, "CSI driver is back but does not say who it is");
+                    warn!(%error, "CSI driver is back but does not say who it is");
                     None
                 }
             },
@@ -238,6 +247,8 @@ impl Registrar {
         if info.name.is_empty() {
             return Err(RegistrarError::NoName(socket()));
         }
+        check_driver_name(&info.name)
+            .map_err(|error| RegistrarError::BadName { socket: socket(), error })?;
         Ok(info)
     }
 
@@ -249,7 +260,7 @@ impl Registrar {
                 match self.ask(driver).await {
                     Ok(info) => return info,
                     Err(error) => {
-                        warn!(err = %error, again_in = ?pause, "CSI driver does not answer");
+                        warn!(%error, again_in = ?pause, "CSI driver does not answer");
                     }
                 }
             }
@@ -294,7 +305,7 @@ async fn wait_for(driver: &Driver) -> Result<(), RegistrarError> {
                 return Err(RegistrarError::NoDriver(error));
             }
             Err(error) => {
-                warn!(err = %error, waited = ?started.elapsed(), "still connecting to CSI driver");
+                warn!(%error, waited = ?started.elapsed(), "still connecting to CSI driver");
             }
         }
     }

@@ -83,6 +83,14 @@ async fn a_refused_plugin_hears_the_kubelets_words() {
             "RegisterPlugin error -- plugin validation failed with err: \
              the DRA driver's name is empty: GetInfo must return it",
         ),
+        (
+            DRA_PLUGIN,
+            "../evil\x1b[2J",
+            &["v1.DRAPlugin"],
+            "RegisterPlugin error -- plugin validation failed with err: \
+             the DRA driver's name \"../evil\\\\u{1b}[2J\" is not domain-like: expected at most 63 lower-case letters, \
+             digits, '-' and '.', each part between dots beginning and ending with a letter or digit",
+        ),
     ] {
         let plugin = bench.plugin("x.sock", PluginScript::of(kind, name, versions));
         assert_eq!(plugin.wait_for_verdict(false).await, told);
@@ -95,6 +103,18 @@ async fn a_refused_plugin_hears_the_kubelets_words() {
         assert!(log.text().contains(&format!("{told:?}")), "{}", log.text());
     }
     assert!(!bench.handler.calls().iter().any(|call| call.step == Deregister));
+}
+
+#[tokio::test]
+async fn a_plugin_with_a_name_of_a_megabyte_is_refused_whatever_its_type() {
+    let mut bench = Bench::start().await;
+    let (log, _guard) = Log::start();
+    let script = PluginScript::of("CSIPlugin", &"x".repeat(1 << 20), &["1.0.0"]);
+    let plugin = bench.plugin("x.sock", script);
+    let told = plugin.wait_for_verdict(false).await;
+    assert!(told.contains("name of GetInfo has 1048576 bytes: expected at most 4096"), "{told}");
+    bench.settled(|plugins| plugins[0].state == State::Failed).await;
+    assert!(log.text().len() < 10_000, "{} bytes of log", log.text().len());
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! The lives of well-behaved plugins, as the kubelet's own tests tell them.
 
-use std::fs;
+use std::{fs, os::unix::net::UnixListener};
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use wharf_registration::manager::{Handlers, State};
+use wharf_registration::manager::{Handlers, PluginView, State};
 use wharf_testkit::plugin::{PluginScript, ScriptedPlugin};
 
 use crate::{
@@ -192,4 +192,21 @@ async fn a_stopped_manager_leaves_plugins_registered() {
     let handler = bench.handler.clone();
     soon(bench.manager.stop()).await;
     assert_eq!(handler.steps(plugin.path()), [Validate, Register]);
+}
+
+/// Sockets that accept and say nothing are each asked for 10 s. They take turns, and not all places.
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_silent_sockets_do_not_keep_a_plugin_waiting() {
+    let mut bench = Bench::start().await;
+    let silent: Vec<_> = (0..600)
+        .map(|number| UnixListener::bind(bench.path(&format!("silent-{number}.sock"))).unwrap())
+        .collect();
+    bench.settled(|plugins| plugins.len() == silent.len()).await;
+    bench.registered("good.sock", "good").await;
+    let waited_out = |view: &PluginView| {
+        view.error.as_deref().is_some_and(|error| error.contains("dial failed"))
+    };
+    let plugins = bench.manager.plugins();
+    let waited_out: Vec<_> = plugins.iter().filter(|view| waited_out(view)).collect();
+    assert!(waited_out.is_empty(), "registered after {} greetings of 10 s", waited_out.len());
 }

@@ -125,6 +125,12 @@ async fn a_driver_that_does_not_say_its_name_is_an_error() {
     let limit = Duration::from_millis(200);
     for (script, text) in [
         (DriverScript::new(""), "GetPluginInfo returned an empty name".to_owned()),
+        (DriverScript::new("../../escaped"), "\"../../escaped\" is not domain-like".to_owned()),
+        (DriverScript::new("a\u{1b}[2J"), "\"a\\u{1b}[2J\" is not domain-like".to_owned()),
+        (
+            DriverScript::new(&"x".repeat(1 << 20)),
+            format!("{:?}... has 1048576 bytes: expected at most 63", "x".repeat(63)),
+        ),
         (
             DriverScript::new(NAME).with("GetPluginInfo", refusing),
             "GetPluginInfo failed: FailedPrecondition: ask later".to_owned(),

@@ -9,6 +9,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::header::CONTENT_LENGTH;
 use http::response::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
+use tokio::time::Instant;
 use tonic::{Code, Status};
 use wharf_wire::{Frame, Frames};
 
@@ -16,6 +17,7 @@ use super::RawCall;
 use super::call::refuse;
 use super::loss::Loss;
 use crate::call::{GRPC_STATUS, complete, grpc_status, reset_status};
+use crate::deadline;
 
 /// The largest answer that is collected: CRI's limit of 16 MiB, with room for what follows it.
 const LARGEST: usize = 64 << 20;
@@ -106,7 +108,8 @@ impl RawAnswer {
     }
 }
 
-/// Asks with the headers of `call` and `message`; no answer if the caller gives up first.
+/// Asks with the headers of `call` and `message`; no answer if the caller gives up first. The server is
+/// told how much of the caller's time is left.
 pub(super) async fn ask(
     call: &mut RawCall,
     sender: &SendRequest<Bytes>,
@@ -118,6 +121,14 @@ pub(super) async fn ask(
     complete(&mut head.uri);
     // It was that of the message that came.
     head.headers.remove(CONTENT_LENGTH);
+    if let Some(ends) = call.ends() {
+        let left = ends.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let text = "the caller's time was over before the server could be asked";
+            return Some(RawAnswer(Answer::Cut(Loss::Status(Status::deadline_exceeded(text)))));
+        }
+        deadline::set_header_timeout(&mut head.headers, left);
+    }
     let Ok((response, mut request)) = send(sender, Request::from_parts(head, ()), message) else {
         return Some(RawAnswer(Answer::Cut(UNSENT)));
     };

@@ -5,6 +5,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
+use tokio::time::Instant;
 use tonic::Status;
 use wharf_wire::{FrameError, Frames};
 
@@ -17,12 +18,13 @@ pub struct RawCall {
     pub(super) head: Parts,
     pub(super) body: RecvStream,
     pub(super) reply: SendResponse<Bytes>,
+    arrived: Instant,
 }
 
 impl RawCall {
     pub(super) fn new(request: Request<RecvStream>, reply: SendResponse<Bytes>) -> RawCall {
         let (head, body) = request.into_parts();
-        RawCall { head, body, reply }
+        RawCall { head, body, reply, arrived: Instant::now() }
     }
 
     /// The method as its caller wrote it: `/runtime.v1.RuntimeService/Version`.
@@ -38,6 +40,11 @@ impl RawCall {
     /// How long its caller is going to wait, counted from when the call was made.
     pub fn timeout(&self) -> Option<Duration> {
         deadline::header_timeout(&self.head.headers)
+    }
+
+    /// When its caller stops waiting.
+    pub fn ends(&self) -> Option<Instant> {
+        self.timeout().and_then(|patience| self.arrived.checked_add(patience))
     }
 
     /// The one message of a unary call, of up to `limit` bytes, once all of it is there.

@@ -15,9 +15,10 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tonic::{Code, Status};
 
 use super::bulk::Bulk;
+use super::overflow::{Overflow, Shared};
 use super::{RawAnswer, RawCall, ask, carry};
 use crate::call::{AGENT, CallRecord, RESENDS, complete};
-use crate::connection::{Connection, Dispatch, Greeted, Sender, logged};
+use crate::connection::{Dispatch, Greeted, Sender, logged};
 use crate::link::Link;
 use crate::tasks::Tasks;
 use crate::{DialError, LinkState, deadline, limits};
@@ -36,9 +37,11 @@ impl Default for RelayOptions {
 }
 
 /// The way to the server behind a proxy: one connection that is made at once, held, and made again
-/// after each loss, with pauses of at most a second.
+/// after each loss, with pauses of at most a second. While all of its streams are taken, further connections carry new calls.
 pub struct Relay {
     link: Arc<Link<SendRequest<Bytes>>>,
+    overflow: Overflow,
+    connect_timeout: Duration,
     _holder: AbortOnDropHandle<()>,
 }
 
@@ -49,7 +52,8 @@ impl Relay {
     pub fn new(path: impl Into<PathBuf>, options: RelayOptions) -> Relay {
         let link = Arc::new(Link::new(path.into(), options.connect_timeout));
         let holder = AbortOnDropHandle::new(TaskTracker::new().spawn(link.clone().hold()));
-        Relay { link, _holder: holder }
+        let connect_timeout = options.connect_timeout;
+        Relay { link, overflow: Overflow::default(), connect_timeout, _holder: holder }
     }
 
     /// The socket.
@@ -121,7 +125,7 @@ impl Relay {
         let record = CallRecord::start("client", method.path(), timeout, None);
         let mut resends = 0;
         let answer = loop {
-            let connection = match self.link.connection().await {
+            let connection = match self.with_room().await {
                 Ok(connection) => connection,
                 Err(error) => break RawAnswer::unavailable(error.to_string()),
             };
@@ -136,14 +140,16 @@ impl Relay {
         answer
     }
 
-    /// The connection, unless the caller gives up first.
-    async fn connection(
-        &self,
-        call: &mut RawCall,
-    ) -> Option<Result<Arc<Connection<SendRequest<Bytes>>>, DialError>> {
+    async fn with_room(&self) -> Result<Shared, DialError> {
+        let held = self.link.connection().await?;
+        Ok(self.overflow.with_room(held, self.path(), self.connect_timeout).await)
+    }
+
+    /// A connection for a call, unless the caller gives up first.
+    async fn connection(&self, call: &mut RawCall) -> Option<Result<Shared, DialError>> {
         tokio::select! {
             biased;
-            connection = self.link.connection() => Some(connection),
+            connection = self.with_room() => Some(connection),
             _ = call.given_up() => None,
         }
     }

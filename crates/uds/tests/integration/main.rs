@@ -5,7 +5,9 @@
 mod authority;
 mod channel;
 mod echo;
+mod lines;
 mod listen;
 mod metrics;
+mod overflow;
 mod raw;
 mod serve;

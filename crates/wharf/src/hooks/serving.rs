@@ -23,7 +23,7 @@ pub(super) struct Serving {
     /// Place among other servers: lower ones are asked first, equal ones by name
     #[arg(long, value_name = "NUMBER", allow_hyphen_values = true)]
     order: Option<i32>,
-    /// What the proxy does when this server cannot be asked, or refuses
+    /// What the proxy does when this server cannot be asked before a call, or refuses
     #[arg(long, value_name = "POLICY", default_value = "Ignore")]
     failure_policy: Policy,
     /// How long the proxy waits for this server, within its own limit for all

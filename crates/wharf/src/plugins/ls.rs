@@ -5,7 +5,10 @@ use clap::Args;
 use wharf_registration::survey;
 
 use super::{Folder, Output, table};
-use crate::running::{Threads, run};
+use crate::{
+    running::{Threads, run},
+    text::json,
+};
 
 /// Asks every plugin who it is. Plugins are not told anything: what they are registered as stays as it is.
 #[derive(Args)]
@@ -29,7 +32,7 @@ impl Ls {
             })?;
             let mut out = std::io::stdout().lock();
             match self.output {
-                Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&lines)?)?,
+                Output::Json => writeln!(out, "{}", json(&lines)?)?,
                 Output::Table if lines.is_empty() => {
                     writeln!(out, "No plugin sockets in {}.", root.display())?;
                 }

@@ -3,6 +3,8 @@ use std::path::Path;
 use comfy_table::{Table, presets::NOTHING};
 use wharf_registration::survey::{Answer, Line};
 
+use crate::text::plain;
+
 /// Longer cells are cut: a plugin may send a megabyte of versions.
 const LONGEST: usize = 60;
 
@@ -20,7 +22,7 @@ pub(crate) fn render(root: &Path, lines: &[Line]) -> String {
             cell(line.endpoint.as_deref().unwrap_or("-")),
             cell(&line.versions.join(",")),
             state(line.state).to_owned(),
-            line.error.clone().unwrap_or_default(),
+            line.error.as_deref().map(plain).unwrap_or_default(),
         ]);
     }
     table.trim_fmt()
@@ -39,8 +41,9 @@ fn cell(text: &str) -> String {
     if text.is_empty() {
         return "-".to_owned();
     }
+    let text = plain(text);
     if text.chars().count() <= LONGEST {
-        return text.to_owned();
+        return text;
     }
     text.chars().take(LONGEST).chain("...".chars()).collect()
 }

@@ -42,9 +42,11 @@ pub(crate) async fn start(bench: &Bench, runtime: &Path) -> (Process, PathBuf) {
 }
 
 /// The same with more flags; it may not listen yet.
-fn launch(bench: &Bench, runtime: &Path, flags: &[&str]) -> Process {
+pub(crate) fn launch(bench: &Bench, runtime: &Path, flags: &[&str]) -> Process {
     let (socket, hooks) = (bench.path("proxy.sock"), hook_folder(bench));
+    let state = bench.path("state");
     let args = ["proxy", "--listen", text(&socket), "--runtime", text(runtime)];
+    let args = [&args[..], &["--state-dir", text(&state)]].concat();
     let more = ["--hooks-dir", text(&hooks), "--http-endpoint", "127.0.0.1:0"];
     bench.start("proxy", &[&args[..], &more, flags].concat())
 }
@@ -77,7 +79,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-async fn address(proxy: &mut Process) -> String {
+pub(crate) async fn address(proxy: &mut Process) -> String {
     proxy
         .line(PATIENCE, "admin address", |line| {
             let (_, rest) = line.split_once("address=\"")?;

@@ -1,5 +1,6 @@
 //! The proxy under koord-runtime-proxy's name, and what both names make of bad flags and bad files.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,8 +13,8 @@ use wharf_testkit::hook_server::{HookScript, HookServer};
 use wharf_testkit::koord;
 use wharf_testkit::process::Process;
 
-use crate::proxy::{hook_folder, recording, register};
-use crate::support::{Bench, PATIENCE, WHARF, exists, wharf};
+use crate::proxy::{address, hook_folder, recording, register};
+use crate::support::{Bench, PATIENCE, WHARF, exists, get, ok, wharf};
 
 /// The binary under the other name.
 fn koord_runtime_proxy(bench: &Bench) -> PathBuf {
@@ -42,6 +43,80 @@ fn it_has_the_flags_and_defaults_of_the_peer() {
         assert!(stated.ends_with(&format!("(default {default})")), "{flag}: {stated}");
     }
     assert!(help.contains("--remote-image-service-endpoint"), "{help}");
+}
+
+/// Names of the flags that a help text lists.
+fn flags(help: &[u8]) -> BTreeSet<String> {
+    let help = str::from_utf8(help).unwrap();
+    let lines = help.lines().map(|line| line.trim().split([' ', ',', '=']));
+    let names = lines.flat_map(|words| {
+        words.filter(|word| !word.is_empty()).map_while(|word| word.strip_prefix('-'))
+    });
+    names.map(|name| name.trim_start_matches('-').to_owned()).collect()
+}
+
+#[test]
+fn it_has_every_flag_of_our_own() {
+    let bench = Bench::new();
+    let koord = Command::new(koord_runtime_proxy(&bench)).arg("--help").output().unwrap();
+    let (koord, own) = (flags(&koord.stdout), flags(&wharf(&["proxy", "-h"]).stdout));
+    assert!(own.contains("hook-budget") && own.contains("require-server"), "{own:?}");
+    let is_missing = |flag: &&String| !["h", "help"].contains(&flag.as_str());
+    let missing: Vec<_> = own.difference(&koord).filter(is_missing).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[tokio::test]
+async fn flags_and_commands_of_our_own_work_under_its_name() {
+    let bench = Bench::new();
+    let runtime = recording(&bench);
+    let hooks = HookServer::serve(&bench.path("hooks.sock"), HookScript::default());
+    register(&bench, &hooks, &["PreRunPodSandbox"]);
+    let (binary, socket) = (koord_runtime_proxy(&bench), bench.path("proxy.sock"));
+    let mut command = Command::new(&binary);
+    for (flag, path) in [
+        ("--listen", &socket),
+        ("--runtime", &runtime.path().to_owned()),
+        ("--hooks-dir", &hook_folder(&bench)),
+        ("--state-dir", &bench.path("state")),
+    ] {
+        command.arg(flag).arg(path);
+    }
+    command.args(["--require-server=test", "--require-server=other", "--hook-budget=500ms"]);
+    command.args(["--on-conflict=last", "--zero-oom-score-adj", "--busy-poll=0s", "--drain=1s"]);
+    command.args(["--skip=alone=please", "--skip-namespace=a,b", "--skip-annotations"]);
+    command.arg("--http-endpoint=127.0.0.1:0");
+    let mut proxy = Process::start("koord", &command, bench.folder.path()).unwrap();
+    let ready = format!("http://{}/readyz", address(&mut proxy).await);
+    let client = Client::dial(&socket).await;
+    let method = "/runtime.v1.RuntimeService/RunPodSandbox";
+    let error = client.call(method, run("name", "value")).await.unwrap_err();
+    assert!(error.message().contains("other.json"), "{error}");
+    assert!(get(&ready).1.contains("other.json"), "{:?}", get(&ready));
+
+    let ask = |words: &[&str]| {
+        let control = bench.path("state/control.sock");
+        let output = Command::new(&binary).args(words).arg("--control").arg(control).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(ask(&["status"]).contains("other.json"));
+    ask(&["forget", "other"]);
+    client.call(method, run("name", "value")).await.unwrap();
+    assert_eq!(hooks.calls().len(), 1);
+    proxy.ready(PATIENCE, "readyz", || ok(ready.clone())).await.unwrap();
+    assert!(proxy.stop(PATIENCE).await.unwrap().success());
+
+    for (flag, wanted) in [
+        ("--on-conflict=fight", "refuse, first or last"),
+        ("--hook-budget=0s", "every hook would fail"),
+        ("--busy-poll=1s", "--busy-poll"),
+        ("--skip=alone", "expected KEY=VALUE"),
+        ("--control=here.sock", "--control"),
+    ] {
+        assert_said(&Command::new(&binary).arg(flag).output().unwrap(), 2, wanted);
+    }
 }
 
 #[test]
@@ -76,6 +151,8 @@ async fn it_serves_where_the_peer_would() {
     command.arg(format!("--koord-runtimeproxy-endpoint={}", socket.display()));
     command.arg(format!("--remote-runtime-service-endpoint={}", runtime.path().display()));
     command.arg("--remote-image-service-endpoint=/run/images.sock");
+    command.arg(format!("--state-dir={}", bench.path("state").display()));
+    command.arg(format!("--control={}", bench.path("control.sock").display()));
     command.args(["--runtime-hook-server-key=alone", "--runtime-hook-server-val=please"]);
     let mut proxy = Process::start("koord", &command, folder).unwrap();
     proxy.ready(PATIENCE, "its socket", || exists(&socket)).await.unwrap();
@@ -140,7 +217,9 @@ fn a_folder_that_cannot_be_followed_is_no_start() {
     for (folder, wanted) in [(file, "file"), (open, "chmod go-w")] {
         let socket = bench.path("proxy.sock");
         let args = ["proxy", "--listen", socket.to_str().unwrap(), "--runtime", "/r.sock"];
-        let output = wharf(&[&args[..], &["--hooks-dir", folder.to_str().unwrap()]].concat());
+        let (hooks, state) = (folder.to_str().unwrap(), bench.path("state"));
+        let more = ["--hooks-dir", hooks, "--state-dir", state.to_str().unwrap()];
+        let output = wharf(&[&args[..], &more].concat());
         assert_said(&output, 1, wanted);
         assert!(!socket.exists());
     }

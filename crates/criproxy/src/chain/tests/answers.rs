@@ -40,7 +40,7 @@ async fn garbage_is_a_failure() {
         bench.serve([bench.server("a", FailurePolicy::Fail)]);
         let status = bench.ask().await.unwrap_err();
         assert!(status.message().starts_with("hook server err: a at "), "{name}: {status}");
-        assert_ne!(status.code(), Code::DeadlineExceeded, "{name}: {status}");
+        assert!(!status.message().contains("did not finish"), "{name}: {status}");
     }
 }
 
@@ -67,6 +67,6 @@ async fn a_long_error_is_cut() {
     let _server = HookServer::failing(&bench.socket("a"), Code::Aborted, text);
     bench.serve([bench.server("a", FailurePolicy::Fail)]);
     let status = bench.ask().await.unwrap_err();
-    assert_eq!(status.code(), Code::Aborted);
+    assert_eq!(status.code(), Code::Unknown);
     assert!(status.message().len() < 2048, "{} bytes", status.message().len());
 }

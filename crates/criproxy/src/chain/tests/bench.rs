@@ -56,6 +56,7 @@ impl Bench {
             endpoint: self.socket(name),
             order: 0,
             timeout: None,
+            required: false,
             hooks: BTreeMap::from([(POINT, policy)]),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tonic::Code;
+use tonic::{Code, Status};
 use wharf_proto::hooks::{ContainerResourceHookRequest, ContainerResourceHookResponse};
 
 use super::bench::{Bench, POINT, about, soon};
@@ -16,19 +16,24 @@ fn short() -> ChainOptions {
     ChainOptions { budget: Duration::from_secs(1), ..ChainOptions::default() }
 }
 
-/// The peer answers Unknown, whatever happened.
+fn assert_timeout(status: &Status) {
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(status.message().contains("did not finish in"), "{status}");
+}
+
+/// A code of a server must not be taken for one of the runtime.
 #[tokio::test]
-async fn a_failure_keeps_its_code_and_names_the_server() {
+async fn a_failure_names_the_server_and_its_code() {
     let bench = Bench::new();
     let _first =
         HookServer::failing(&bench.socket("a.json"), Code::ResourceExhausted, "no CPUs left");
     let second = HookServer::idle(&bench.socket("b.json"));
     bench.serve(["a.json", "b.json"].map(|name| bench.server(name, FailurePolicy::Fail)));
     let status = bench.ask().await.unwrap_err();
-    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.code(), Code::Unknown);
     let endpoint = bench.socket("a.json");
     let expected = format!(
-        "hook server err: a.json at {}, PreCreateContainer: no CPUs left",
+        "hook server err: a.json at {}, PreCreateContainer: ResourceExhausted: no CPUs left",
         endpoint.display()
     );
     assert_eq!(status.message(), expected);
@@ -89,7 +94,7 @@ async fn a_hanging_server_does_not_take_the_time_of_others() {
     );
     bench.serve([bench.server("a", FailurePolicy::Fail)]);
     let status = bench.ask().await.unwrap_err();
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{}", status.message());
+    assert_timeout(&status);
 }
 
 /// A process that is stopped has a socket that connects and says nothing.
@@ -98,7 +103,7 @@ async fn a_server_that_does_not_accept_is_a_timeout() {
     let bench = Bench::with(short());
     let _deaf = std::os::unix::net::UnixListener::bind(bench.socket("a")).unwrap();
     bench.serve([bench.server("a", FailurePolicy::Fail)]);
-    assert_eq!(bench.ask().await.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_timeout(&bench.ask().await.unwrap_err());
 }
 
 /// The budget is far away; what ends these calls is the server's own timeout, and the caller's time.
@@ -108,12 +113,12 @@ async fn a_timeout_of_its_own_and_a_caller_in_a_hurry() {
     let _hanging = HookServer::hanging(&bench.socket("a"));
     let timeout = Some(Duration::from_millis(50));
     bench.serve([Server { timeout, ..bench.server("a", FailurePolicy::Fail) }]);
-    assert_eq!(bench.ask().await.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_timeout(&bench.ask().await.unwrap_err());
     bench.serve([bench.server("a", FailurePolicy::Fail)]);
     let about = About { ends: Some(Instant::now() + Duration::from_millis(250)), ..about() };
     let request = ContainerResourceHookRequest::default();
     let asked = soon(bench.chain.ask::<Container>(POINT, &about, request)).await;
-    assert_eq!(asked.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_timeout(&asked.unwrap_err());
 }
 
 #[tokio::test]
@@ -124,6 +129,6 @@ async fn a_server_that_panics_fails_this_call_only() {
         Ok(ContainerResourceHookResponse::default())
     });
     bench.serve([bench.server("a", FailurePolicy::Fail)]);
-    assert_eq!(bench.ask_with_parent("/bad").await.unwrap_err().code(), Code::Internal);
+    assert_eq!(bench.ask_with_parent("/bad").await.unwrap_err().code(), Code::Unknown);
     assert!(bench.ask().await.unwrap().answered);
 }

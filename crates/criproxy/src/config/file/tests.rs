@@ -36,6 +36,7 @@ fn koordlets_own_file() {
         endpoint: PathBuf::from("/var/run/koordlet/koordlet.sock"),
         order: 0,
         timeout: None,
+        required: false,
         hooks: hooks.map(|point| (point, FailurePolicy::Ignore)).into(),
     };
     assert_eq!((server, warnings), (expected, Vec::new()));
@@ -70,6 +71,57 @@ fn a_policy_for_a_hook_comes_before_that_of_the_server() {
     assert_eq!(server.hooks, hooks.into());
     assert_eq!((server.order, server.timeout), (-3, Some(Duration::from_millis(60_500))));
     assert_eq!(warnings, [FileWarning::IdlePolicy(HookPoint::PostStopContainer)]);
+}
+
+/// The runtime has done its part by then: failing the call would make pods unstoppable.
+#[test]
+fn the_policy_of_the_server_does_not_count_for_post_hooks() {
+    let (server, warnings) = read(&with(
+        r#""failure-policy": "Fail",
+           "runtime-hooks": ["PreStartContainer", "PostStartContainer", "PostStopContainer"],
+           "failure-policies": {"PostStopContainer": "Fail"}"#,
+    ));
+    let hooks = [
+        (HookPoint::PreStartContainer, FailurePolicy::Fail),
+        (HookPoint::PostStartContainer, FailurePolicy::Ignore),
+        (HookPoint::PostStopContainer, FailurePolicy::Fail),
+    ];
+    assert_eq!((server.hooks, warnings), (hooks.into(), Vec::new()));
+}
+
+#[test]
+fn a_file_can_say_that_it_must_be_there() {
+    let hooks = r#""runtime-hooks": ["PreStartContainer"]"#;
+    let (server, warnings) = read(&with(&format!(r#"{hooks}, "Required": true"#)));
+    assert_eq!((server.required, warnings), (true, vec![FileWarning::RequiredAndIgnored]));
+    let fail = format!(r#"{hooks}, "required": true, "failure-policy": "Fail""#);
+    assert_eq!(read(&with(&fail)).1, []);
+    assert!(!read(&with(hooks)).0.required);
+    assert!(refused(&with(r#""required": "yes""#)).starts_with("required: invalid type"));
+}
+
+#[test]
+fn a_refused_file_is_believed_where_it_makes_things_safer() {
+    let start = r#""runtime-hooks": ["PreStartContainer", "PostStopContainer", "Other"]"#;
+    let all: Vec<_> = HookPoint::ALL.into_iter().filter(|point| point.is_before()).collect();
+    let one = vec![HookPoint::PreStartContainer];
+    let policies = r#""failure-policies": {"PreStartContainer": "Fail"}"#;
+    let ignore = r#""failure-policies": {"PreStartContainer": "Ignore"}"#;
+    for (text, expected) in [
+        (format!(r#"{{{start}, "failure-policy": "Fail"}}"#), one.clone()),
+        (format!(r#"{{{start}, "FAILURE-policy": "fail"}}"#), one.clone()),
+        (format!(r#"{{{start}, "required": true}}"#), one.clone()),
+        (format!(r#"{{{start}, {policies}}}"#), one),
+        (format!(r#"{{{start}, "failure-policy": "Fail", {ignore}}}"#), vec![]),
+        (format!(r#"{{{start}}}"#), vec![]),
+        (r#"{"runtime-hooks": "all", "failure-policy": "Fail"}"#.to_owned(), all),
+        (r#"{"failure-policy": "Fail"}"#.to_owned(), vec![]),
+        (format!(r#"{{{start}, "failure-policy": "Fail""#), vec![]),
+        ("[]".to_owned(), vec![]),
+    ] {
+        let points: Vec<_> = refusing_points(text.as_bytes()).into_iter().collect();
+        assert_eq!(points, expected, "{text}");
+    }
 }
 
 #[test]
@@ -154,7 +206,8 @@ proptest! {
     ) {
         let mut text = with(
             r#""failure-policy": "Fail", "runtime-hooks": ["PreStartContainer"], "order": 1,
-               "timeout": "1s", "failure-policies": {"PreStartContainer": "Ignore"}"#,
+               "timeout": "1s", "failure-policies": {"PreStartContainer": "Ignore"},
+               "required": false"#,
         ).into_bytes();
         for (at, byte) in edits {
             let at = at.index(text.len());

@@ -42,9 +42,9 @@ fn faults() -> Vec<(&'static str, Serve, Option<Code>)> {
     let answering = |answer| scripted(HookScript { answer, ..HookScript::default() });
     vec![
         ("absent", Box::new(|_| Box::new(())), Some(Code::Unavailable)),
-        ("hangs", answering(Answer::Never), Some(Code::DeadlineExceeded)),
-        ("errs", answering(Answer::Error(Status::aborted("no"))), Some(Code::Aborted)),
-        ("is mute", treated(Transport::Mute), Some(Code::DeadlineExceeded)),
+        ("hangs", answering(Answer::Never), Some(Code::Unavailable)),
+        ("errs", answering(Answer::Error(Status::aborted("no"))), Some(Code::Unknown)),
+        ("is mute", treated(Transport::Mute), Some(Code::Unavailable)),
         ("speaks HTTP/1", treated(Transport::Garbage), None),
         ("hangs up", treated(Transport::HangUp), None),
         ("answers no protobuf", raw(|| Reply::of(vec![message(&[0xff; 64])])), None),
@@ -82,6 +82,12 @@ async fn a_server_that_fails_is_ignored_or_refuses_the_call() {
                 let error = created.unwrap_err();
                 assert!(error.message().starts_with("hook server err: bad.json"), "{error}");
                 assert!(code.is_none_or(|code| code == error.code()), "{name}: {error}");
+                let is_late = ["hangs", "is mute"].contains(&name);
+                assert_eq!(
+                    error.message().contains("did not finish in"),
+                    is_late,
+                    "{name}: {error}"
+                );
                 assert!(node.received("CreateContainer").is_empty(), "{name}");
             }
         }

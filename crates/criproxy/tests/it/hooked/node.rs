@@ -1,5 +1,6 @@
 //! A proxy with hook servers, a kubelet before it and a runtime behind it.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
 use std::future::Future;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -44,6 +45,13 @@ impl Plan {
         HookServer::serve(&socket, script)
     }
 
+    /// The same, with a file that names each hook in `failure-policies`.
+    pub(crate) fn strict_server(&self, name: &str, policy: &str, script: HookScript) -> HookServer {
+        let socket = self.socket(name);
+        self.file(name, &file_naming_hooks(&socket, policy));
+        HookServer::serve(&socket, script)
+    }
+
     /// The socket that the server of a file gets.
     pub(crate) fn socket(&self, name: &str) -> PathBuf {
         self.folder().join(name).with_extension("sock")
@@ -71,6 +79,15 @@ impl Plan {
 pub(crate) fn file(socket: &Path, policy: &str) -> String {
     let hooks = HookPoint::ALL.map(HookPoint::name);
     let keys = json!({"remote-endpoint": socket, "failure-policy": policy, "runtime-hooks": hooks});
+    keys.to_string()
+}
+
+/// The file of a server for all hooks, which names each of them in `failure-policies`.
+pub(crate) fn file_naming_hooks(socket: &Path, policy: &str) -> String {
+    let hooks = HookPoint::ALL.map(HookPoint::name);
+    let policies: BTreeMap<_, _> = hooks.map(|hook| (hook, policy)).into();
+    let keys =
+        json!({"remote-endpoint": socket, "failure-policies": policies, "runtime-hooks": hooks});
     keys.to_string()
 }
 

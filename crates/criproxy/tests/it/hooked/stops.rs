@@ -1,7 +1,9 @@
 //! The end of pods and containers: each is told of once, with what came of it.
 
 use tonic::{Code, Status};
+use wharf_criproxy::Skip;
 use wharf_facts::hook;
+use wharf_proto::cri::RunPodSandboxRequest;
 use wharf_testkit::hook_server::{Answer, HookCall, HookScript, HookServer};
 
 use super::node::{FAIL, IGNORE, Plan};
@@ -123,22 +125,37 @@ async fn a_start_that_failed_is_told_of_as_one() {
     assert_eq!(last.metadata["wharf-outcome-message"], "sh: 100%25 gone");
 }
 
+/// Nobody can stop a pod again and again until a hook server is back.
+#[tokio::test]
+async fn a_server_that_is_down_keeps_nothing_running() {
+    let plan = Plan::new();
+    let server = plan.server("a.json", FAIL, HookScript::echo());
+    let node = plan.start().await;
+    let (pod, container) = node.container().await;
+    node.kubelet.start(&container).await.unwrap();
+    drop(server);
+    node.kubelet.stop(&container).await.unwrap();
+    node.kubelet.stop_pod(&pod).await.unwrap();
+    let error = node.kubelet.create(&create(&pod)).await.unwrap_err();
+    assert!(error.message().starts_with("hook server err: a.json"), "{error}");
+}
+
 /// The runtime has done it; whoever asked is told that a server that must know does not, and asks again.
 #[tokio::test]
 async fn a_server_that_must_be_told_and_was_not_fails_the_call() {
     for policy in [FAIL, IGNORE] {
         let plan = Plan::new();
-        let server = plan.server("a.json", policy, HookScript::echo());
+        let server = plan.strict_server("a.json", policy, HookScript::echo());
         let node = plan.start().await;
         let (pod, container) = node.container().await;
-        let broken = Answer::Error(Status::resource_exhausted("disk full"));
+        let broken = Answer::Error(Status::not_found("no such container"));
         server.change(|script| script.answer = broken);
         let results = [node.kubelet.stop(&container).await, node.kubelet.stop_pod(&pod).await];
         for result in results {
             match policy {
                 FAIL => {
                     let error = result.unwrap_err();
-                    assert_eq!(error.code(), Code::ResourceExhausted);
+                    assert_eq!(error.code(), Code::Unknown, "NOT_FOUND is success to a kubelet");
                     assert!(error.message().starts_with("hook server err: a.json"), "{error}");
                 }
                 _ => result.unwrap(),
@@ -164,7 +181,7 @@ async fn a_server_that_must_be_told_and_was_not_fails_the_call() {
 async fn a_server_that_was_told_is_not_told_again_for_one_that_was_not() {
     let plan = Plan::new();
     let first = plan.server("a.json", IGNORE, HookScript::echo());
-    let second = plan.server("b.json", FAIL, HookScript::echo());
+    let second = plan.strict_server("b.json", FAIL, HookScript::echo());
     let node = plan.start().await;
     let (pod, container) = node.container().await;
     let breaks = || second.change(|script| script.answer = Answer::Error(Status::internal("down")));
@@ -216,32 +233,62 @@ async fn the_beginning_of_an_id_names_what_it_names_to_the_runtime() {
     assert_eq!(server.calls().len(), 2);
 }
 
+/// A pod with the label, or the annotation, that has pods passed on without hooks.
+fn skipping(as_label: bool) -> RunPodSandboxRequest {
+    let mut config = pod_config();
+    let map = if as_label { &mut config.labels } else { &mut config.annotations };
+    map.insert(hook::SKIP_LABEL.to_owned(), hook::SKIP_VALUE.to_owned());
+    RunPodSandboxRequest { config: Some(config), ..run() }
+}
+
 /// A hook server that runs as a pod must not wait for itself.
 #[tokio::test]
 async fn a_pod_that_wants_no_hooks_has_none_in_all_its_life() {
-    let skip = || [(hook::SKIP_LABEL.to_owned(), hook::SKIP_VALUE.to_owned())];
     let plan = Plan::new();
     let server = plan.server("a.json", FAIL, HookScript::echo());
     let node = plan.start().await;
-    for as_label in [true, false] {
-        let mut config = pod_config();
-        let map = if as_label { &mut config.labels } else { &mut config.annotations };
-        map.extend(skip());
-        let mut request = run();
-        request.config = Some(config);
-        let pod = node.kubelet.run(&request).await.unwrap();
-        let container = node.kubelet.create(&create(&pod)).await.unwrap();
-        node.kubelet.start(&container).await.unwrap();
-        node.kubelet.update(&super::samples::update(&container, "cpu.weight")).await.unwrap();
-        node.has_records(1, 1).await;
-        node.kubelet.stop(&container).await.unwrap();
-        node.kubelet.stop_pod(&pod).await.unwrap();
-        node.kubelet.remove(&container).await.unwrap();
-        node.kubelet.remove_pod(&pod).await.unwrap();
-        node.has_records(0, 0).await;
-    }
+    let pod = node.kubelet.run(&skipping(true)).await.unwrap();
+    let container = node.kubelet.create(&create(&pod)).await.unwrap();
+    node.kubelet.start(&container).await.unwrap();
+    node.kubelet.update(&super::samples::update(&container, "cpu.weight")).await.unwrap();
+    node.has_records(1, 1).await;
+    node.kubelet.stop(&container).await.unwrap();
+    node.kubelet.stop_pod(&pod).await.unwrap();
+    node.kubelet.remove(&container).await.unwrap();
+    node.kubelet.remove_pod(&pod).await.unwrap();
+    node.has_records(0, 0).await;
     assert_eq!(server.hooks(), [""; 0]);
-    assert_eq!(node.runtime.calls().len(), 16);
+    assert_eq!(node.runtime.calls().len(), 8);
     node.pod().await;
     assert_eq!(server.hooks(), ["PreRunPodSandbox"]);
+}
+
+/// Admission policies know labels; an annotation would go around them.
+#[tokio::test]
+async fn an_annotation_takes_no_pod_out_unless_that_is_wanted() {
+    let plan = Plan::new();
+    let server = plan.server("a.json", FAIL, HookScript::echo());
+    let node = plan.start().await;
+    node.kubelet.run(&skipping(false)).await.unwrap();
+    assert_eq!(server.hooks(), ["PreRunPodSandbox"]);
+
+    let plan = Plan::new();
+    let server = plan.server("a.json", FAIL, HookScript::echo());
+    let by_annotation = Some(Skip { by_annotation: true, ..Skip::default() });
+    let node = plan.start_with(|options| options.skip = by_annotation).await;
+    node.kubelet.run(&skipping(false)).await.unwrap();
+    assert_eq!(server.hooks(), [""; 0]);
+}
+
+#[tokio::test]
+async fn no_pod_goes_without_hooks_where_that_is_switched_off_or_in_other_namespaces() {
+    let elsewhere = Skip { namespaces: ["elsewhere".to_owned()].into(), ..Skip::default() };
+    for skip in [None, Some(elsewhere)] {
+        let plan = Plan::new();
+        let server = plan.server("a.json", FAIL, HookScript::echo());
+        let node = plan.start_with(|options| options.skip = skip).await;
+        let pod = node.kubelet.run(&skipping(true)).await.unwrap();
+        node.kubelet.create(&create(&pod)).await.unwrap();
+        assert_eq!(server.hooks(), ["PreRunPodSandbox", "PreCreateContainer"]);
+    }
 }

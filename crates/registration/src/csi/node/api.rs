@@ -69,7 +69,7 @@ impl ApiObjects {
             bounded(&what, self.nodes.patch_status(name, &PatchParams::default(), &patch)).await?;
         }
         for (driver, reason) in &plan.contradicted {
-            warn!(driver = %driver, err = %reason, "a label was changed under a driver in use, leaving both");
+            warn!(driver = %driver, error = %reason, "a label was changed under a driver in use, leaving both");
         }
         self.tell(uid, wanted, &plan.refused).await;
         self.sync_csi_node(uid, wanted, &plan.refused).await?;
@@ -166,7 +166,7 @@ impl ApiObjects {
                 .record(about, EventType::Warning, "CSITopologyCollision", &message)
                 .await
             {
-                warn!(driver = %driver, err = %error, "event not written");
+                warn!(driver = %driver, %error, "event not written");
             }
         }
     }

@@ -181,7 +181,7 @@ impl Writer {
             }
         }
         for (name, reason) in refused {
-            warn!(driver = %name, err = %reason, "driver refused");
+            warn!(driver = %name, error = %reason, "driver refused");
             self.answer(name, || {
                 Err(Refusal(format!(
                     "error updating Node object with CSI driver node info: {reason}"
@@ -223,7 +223,7 @@ impl Writer {
                 self.later(reason);
             }
             [name] => {
-                warn!(driver = %name, err = %reason, "driver refused");
+                warn!(driver = %name, error = %reason, "driver refused");
                 self.answer(name, refusal);
                 if let Some(mut entry) = self.entries.remove(name)
                     && let Some(before) = entry.written.clone()
@@ -242,7 +242,7 @@ impl Writer {
     }
 
     fn later(&mut self, reason: &str) {
-        warn!(err = %reason, again_in = ?self.pause, "CSINode and Node could not be written");
+        warn!(error = %reason, again_in = ?self.pause, "CSINode and Node could not be written");
         self.due = Some(Instant::now() + self.pause);
         self.pause = (self.pause * PAUSE_GROWTH).min(LAST_PAUSE);
     }

@@ -115,7 +115,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         "D26",
         "run plain: answer",
         "Unknown: hook server err: *",
-        "ResourceExhausted: hook server err: recorder.json at *, PreRunPodSandbox: no more",
+        "Unknown: hook server err: recorder.json at *, PreRunPodSandbox: ResourceExhausted: no more",
         "a hook server's error is Unknown to the caller",
     ),
 ];

@@ -70,9 +70,12 @@ impl Lane {
             }
             Proxy::Wharf => {
                 let socket = bench.path("wharf.sock");
-                let paths = [&socket, runtime.path(), &folder].map(|path| path.to_str().unwrap());
+                let state = bench.path("state");
+                let paths = [&socket, runtime.path(), &folder, &state];
+                let paths = paths.map(|path| path.to_str().unwrap());
                 let args =
                     ["proxy", "--listen", paths[0], "--runtime", paths[1], "--hooks-dir", paths[2]];
+                let args = [&args[..], &["--state-dir", paths[3]]].concat();
                 let mut wharf = bench.start("wharf", &args);
                 wharf.ready(PATIENCE, "its socket", || exists(&socket)).await.unwrap();
                 processes.push(wharf);

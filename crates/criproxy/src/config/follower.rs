@@ -1,0 +1,233 @@
+//! The task that follows the folder.
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
+use wharf_dirwatch::{Change, DirWatch};
+
+use super::catalog::{Catalog, News};
+use super::folder::Contents;
+use super::last_good::LastGood;
+use super::watch::{ForgetRequest, RESCAN, read};
+use super::{ConfigStatus, Effect, FileWarning, ServerStatus, Servers};
+use crate::hook_metrics::HookMetrics;
+
+/// Changes that come together are read together.
+const DEBOUNCE: Duration = Duration::from_millis(25);
+
+/// Keeps the catalog up to date, and what follows from it.
+pub(super) struct Follower {
+    pub(super) folder: PathBuf,
+    pub(super) catalog: Catalog,
+    pub(super) last_good: Option<Arc<Mutex<LastGood>>>,
+    pub(super) servers: watch::Sender<Arc<Servers>>,
+    pub(super) status: watch::Sender<Arc<ConfigStatus>>,
+    pub(super) metrics: HookMetrics,
+    /// The fault of the folder that was logged last.
+    pub(super) fault: Option<String>,
+    /// The fault of the state folder that was logged last.
+    pub(super) state_fault: Option<String>,
+}
+
+impl Follower {
+    pub(super) async fn follow(
+        mut self,
+        mut changes: DirWatch,
+        mut requests: mpsc::Receiver<ForgetRequest>,
+    ) {
+        let mut rescan = interval_at(Instant::now() + RESCAN, RESCAN);
+        rescan.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let deadline = self.catalog.next_deadline();
+            tokio::select! {
+                change = changes.next() => {
+                    let Some(change) = change else { return };
+                    self.hear(change);
+                    if !self.settle(&mut changes).await {
+                        return;
+                    }
+                }
+                Some(ForgetRequest { server, answer }) = requests.recv() => {
+                    let forgotten = self.forget(&server).await;
+                    // Whoever asked may have left.
+                    let _ = answer.send(forgotten);
+                    continue;
+                }
+                () = expired(deadline) => {}
+                _ = rescan.tick() => {}
+            }
+            match read(&self.folder).await {
+                Ok(contents) => self.take(contents).await,
+                Err(error) => {
+                    self.catalog.lose_folder();
+                    self.is_at_fault(Some(error.reason()));
+                    self.publish().await;
+                }
+            }
+        }
+    }
+
+    async fn forget(&mut self, server: &str) -> Result<String, String> {
+        let forgotten = self.catalog.forget(server);
+        if forgotten.is_ok() {
+            tracing::warn!(server, "hook server is forgotten: pods run without it");
+            self.publish().await;
+        }
+        forgotten
+    }
+
+    /// Lets changes come together. False once there are no more.
+    async fn settle(&self, changes: &mut DirWatch) -> bool {
+        let mut settled = pin!(sleep(DEBOUNCE));
+        loop {
+            tokio::select! {
+                () = &mut settled => return true,
+                change = changes.next() => match change {
+                    Some(change) => self.hear(change),
+                    None => return false,
+                },
+            }
+        }
+    }
+
+    /// Files are read whatever is said of them; what is said of the watch itself is for people.
+    fn hear(&self, change: Change) {
+        let folder = self.folder.display();
+        match change {
+            Change::Trouble { message } => tracing::warn!(
+                %folder,
+                message,
+                "the hook server folder cannot be watched: changes are seen within a minute"
+            ),
+            Change::Synced => tracing::info!(%folder, "the hook server folder is watched again"),
+            Change::Appeared { .. } | Change::Replaced { .. } | Change::Vanished { .. } => {}
+        }
+    }
+
+    /// Puts in force what is in the folder. Without a folder nothing that is in force changes.
+    pub(super) async fn take(&mut self, contents: Option<Contents>) {
+        self.is_at_fault(contents.is_none().then(|| "it is gone".to_owned()));
+        match contents {
+            Some(contents) => {
+                let news = self.catalog.update(contents.servers, Instant::now());
+                news.into_iter().for_each(tell);
+            }
+            None => self.catalog.lose_folder(),
+        }
+        self.publish().await;
+    }
+
+    /// Puts the servers of the catalog in force. Their files are kept before: what is in force now is
+    /// in force after a restart, too.
+    async fn publish(&mut self) {
+        self.keep_last_good().await;
+        for (state, files) in self.catalog.counts() {
+            self.metrics.config_files(state, files);
+        }
+        let servers = self.catalog.status();
+        let missing = |row: &&ServerStatus| row.required && row.effect == Effect::Refusing;
+        self.metrics.required_missing(servers.iter().filter(missing).count());
+        let folder_fault = self.fault.as_ref().map(|fault| {
+            format!(
+                "hook server folder {}: {fault}; what was in force stays",
+                self.folder.display()
+            )
+        });
+        let faults = folder_fault.into_iter().chain(self.state_fault.clone()).collect();
+        self.status.send_replace(Arc::new(ConfigStatus { servers, faults }));
+        let servers = self.catalog.servers();
+        if servers == **self.servers.borrow() {
+            return;
+        }
+        for (server, first) in servers.doubles() {
+            tracing::warn!(
+                server = server.name,
+                other = first.name,
+                endpoint = %server.endpoint.display(),
+                "two hook servers with one endpoint: it is asked twice"
+            );
+        }
+        self.servers.send_replace(Arc::new(servers));
+        self.metrics.config_reloaded();
+    }
+
+    async fn keep_last_good(&mut self) {
+        let Some(last_good) = self.last_good.clone() else { return };
+        let versions = self.catalog.good_versions();
+        let kept = spawn_blocking(move || {
+            last_good.lock().unwrap_or_else(PoisonError::into_inner).keep(&versions)
+        });
+        let kept = kept.await.unwrap_or_else(|error| Err(error.into()));
+        let fault = kept.err().map(|error| {
+            format!("the last good versions of hook server files cannot be kept: {error}")
+        });
+        if self.state_fault == fault {
+            return;
+        }
+        match &fault {
+            Some(error) => tracing::warn!(error, "failed to keep last good versions, retrying"),
+            None => tracing::info!("last good versions of hook server files are kept again"),
+        }
+        self.state_fault = fault;
+    }
+
+    /// Tells what is wrong with the folder when that changes.
+    fn is_at_fault(&mut self, fault: Option<String>) {
+        if self.fault == fault {
+            return;
+        }
+        let folder = self.folder.display();
+        match &fault {
+            Some(error) => tracing::warn!(
+                %folder,
+                error,
+                "failed to read the hook server folder: what was in force stays"
+            ),
+            None => tracing::info!(%folder, "the hook server folder can be read again"),
+        }
+        self.fault = fault;
+    }
+}
+
+/// One line for each change of a file.
+fn tell(news: News) {
+    match news {
+        News::Loaded { server, warnings } => {
+            tracing::info!(file = server.name, %server, "hook server is in force");
+            for warning in warnings {
+                match warning {
+                    FileWarning::UnknownKey(_) => {
+                        tracing::debug!(file = server.name, %warning, "hook server file");
+                    }
+                    _ => tracing::warn!(file = server.name, %warning, "hook server file"),
+                }
+            }
+        }
+        News::Empty { name } => {
+            tracing::debug!(file = name, "hook server file is empty: waiting for its content");
+        }
+        News::Refused { name, error, effect } => {
+            tracing::warn!(file = name, %error, %effect, "hook server file is refused");
+        }
+        News::Removed { name } => {
+            tracing::info!(file = name, "hook server file is gone, and its server with it");
+        }
+        News::Missing { name } => tracing::error!(
+            file = name,
+            "required hook server file is gone: calls are refused until it is back or forgotten"
+        ),
+    }
+}
+
+/// Waits until a time, or for ever.
+async fn expired(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

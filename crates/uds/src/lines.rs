@@ -1,0 +1,85 @@
+//! One question per connection, one line each way: how commands talk to a running process.
+
+use std::{
+    future::Future,
+    io::{self, BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream as StdStream,
+    path::Path,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Listener, ServeError, address};
+
+/// The longest question in bytes.
+const LONGEST_QUESTION: u64 = 4096;
+/// The longest answer in bytes.
+const LONGEST_ANSWER: u64 = 16 << 20;
+/// How long a caller may take to ask, and to read the answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Listener {
+    /// Answers the first line of each connection with one line, until `stop`. Calls in flight then
+    /// get `drain` to finish.
+    ///
+    /// # Errors
+    /// When the listener is broken.
+    pub async fn serve_lines<H, F>(
+        self,
+        handler: H,
+        drain: Duration,
+        stop: CancellationToken,
+    ) -> Result<(), ServeError>
+    where
+        H: Fn(String) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = String> + Send + 'static,
+    {
+        self.accept(drain, stop, |mut stream, _, _| {
+            let handler = handler.clone();
+            async move {
+                let question = timeout(PATIENCE, read_line(&mut stream)).await;
+                let Ok(Ok(question)) = question else { return };
+                let mut answer = handler(question).await;
+                answer.push('\n');
+                // A caller that left needs no answer.
+                let _ = timeout(PATIENCE, stream.write_all(answer.as_bytes())).await;
+            }
+        })
+        .await
+    }
+}
+
+async fn read_line(stream: &mut UnixStream) -> io::Result<String> {
+    let mut line = Vec::new();
+    let mut stream = stream.take(LONGEST_QUESTION);
+    while !line.ends_with(b"\n") {
+        if stream.read_buf(&mut line).await? == 0 {
+            break;
+        }
+    }
+    String::from_utf8(line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Asks the process that serves `socket`, and waits for its answer for `patience`. Blocks.
+///
+/// # Errors
+/// When nobody serves the socket, or the answer does not come.
+pub fn ask_line(socket: &Path, question: &str, patience: Duration) -> io::Result<String> {
+    let mut stream = StdStream::from(address::connect(socket)?);
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    writeln!(stream, "{question}")?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LONGEST_ANSWER)).read_line(&mut line)?;
+    if !line.ends_with('\n') {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut short"));
+    }
+    Ok(line)
+}

@@ -1,0 +1,137 @@
+//! `wharf proxy status` and `wharf proxy forget`: questions to a running proxy through its control socket.
+
+use std::{fmt::Display, io::Write, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use comfy_table::{Table, presets::NOTHING};
+use wharf_criproxy::{ConfigStatus, ControlAnswer, ControlQuestion, ServerStatus};
+use wharf_uds::{ask_line, socket_of};
+
+use super::CONTROL;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Lists the hook servers of a running proxy: their files, sockets, policies and errors
+#[derive(Args)]
+pub(super) struct Status {
+    #[command(flatten)]
+    proxy: ProxyArgs,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+}
+
+/// Lets pods run without a required hook server whose file is gone
+///
+/// For a server that is not coming back. One that --require-server names is required again when its file is back, or when
+/// the proxy is started again with that flag.
+#[derive(Args)]
+pub(super) struct Forget {
+    /// Name of the hook server: that of its file without .json
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    proxy: ProxyArgs,
+}
+
+#[derive(Args)]
+struct ProxyArgs {
+    /// The proxy's --control
+    #[arg(long, value_name = "SOCKET", default_value = CONTROL, value_parser = socket_of)]
+    control: PathBuf,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+impl Status {
+    pub(super) fn run(self) -> ExitCode {
+        exit_code(self.show())
+    }
+
+    fn show(&self) -> anyhow::Result<()> {
+        let ControlAnswer::Status(status) = self.proxy.ask(&ControlQuestion::Status)? else {
+            bail!("the proxy's answer is not understood; is it of another version?");
+        };
+        match self.output {
+            Output::Json => print(serde_json::to_string_pretty(&status)?),
+            Output::Table => print(table(&status)),
+        }
+    }
+}
+
+impl Forget {
+    pub(super) fn run(self) -> ExitCode {
+        exit_code(self.forget())
+    }
+
+    fn forget(self) -> anyhow::Result<()> {
+        match self.proxy.ask(&ControlQuestion::Forget(self.name))? {
+            ControlAnswer::Done(done) => print(done),
+            _ => bail!("the proxy's answer is not understood; is it of another version?"),
+        }
+    }
+}
+
+impl ProxyArgs {
+    fn ask(&self, question: &ControlQuestion) -> anyhow::Result<ControlAnswer> {
+        let socket = self.control.display();
+        let line = ask_line(&self.control, &serde_json::to_string(question)?, PATIENCE);
+        let line = line.with_context(|| {
+            format!("no proxy answers at {socket}: start it, or name its socket with --control")
+        })?;
+        let answer = serde_json::from_str(&line).with_context(|| {
+            format!("{socket}: the proxy's answer is not understood; is it of another version?")
+        })?;
+        match answer {
+            ControlAnswer::Failed(reason) => bail!("{reason}"),
+            answer => Ok(answer),
+        }
+    }
+}
+
+fn table(ConfigStatus { servers, faults }: &ConfigStatus) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["NAME", "FILE", "STATE", "EFFECT", "REQUIRED", "ENDPOINT", "HOOKS", "ERROR"]);
+    for server in servers {
+        table.add_row(row(server));
+    }
+    let faults = faults.iter().map(|fault| format!("\n{fault}"));
+    table.trim_fmt() + &faults.collect::<String>()
+}
+
+fn row(server: &ServerStatus) -> [String; 8] {
+    let endpoint = server.endpoint.as_ref().map(|it| it.display().to_string());
+    let hooks = server.hooks.iter().map(|(hook, policy)| format!("{hook}={policy}"));
+    [
+        server.name.escape_debug().to_string(),
+        server.file.escape_debug().to_string(),
+        server.state.to_string(),
+        server.effect.to_string(),
+        if server.required { "yes" } else { "no" }.to_owned(),
+        endpoint.unwrap_or_default().escape_debug().to_string(),
+        hooks.collect::<Vec<_>>().join(","),
+        server.error.as_deref().unwrap_or_default().escape_debug().to_string(),
+    ]
+}
+
+fn exit_code(done: anyhow::Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("wharf proxy: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Standard output may be a closed pipe: that is an error like any other.
+fn print(text: impl Display) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout().lock(), "{text}")?)
+}
