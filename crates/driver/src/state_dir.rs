@@ -11,9 +11,14 @@ use std::{
     io::ErrorKind,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
 use wharf_mount::sync;
 
@@ -21,6 +26,9 @@ pub(crate) use attached::image_of;
 pub use attached::{AttachedImage, AttachedImages};
 
 use crate::{error::Error, files, pool::PoolId, private};
+
+/// How long a start waits for the lock of the driver's folder.
+const LOCK_WAIT: Duration = Duration::from_secs(3);
 
 /// What the driver remembers of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +82,7 @@ impl StateDir {
         let lock = folder.join("lock");
         let file = files::open_or_create(&lock);
         let file = file.map_err(Error::file("open", &lock))?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        lock_patiently(&file, &folder).map_err(|_| {
             Error::Precondition(format!(
                 "{} is in use by another process: one driver called {driver} runs with a --state-dir; stop it, or give this \
                  one another --driver-name or --state-dir. A driver that was killed while a disk hung keeps it until that \
@@ -213,6 +221,27 @@ fn read_notes(folder: &Path) -> Result<Notes, Error> {
 fn read_note(path: &Path) -> Result<Note, String> {
     let bytes = files::read(path).map_err(|error| error.to_string())?;
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
+}
+
+/// Locks the driver's folder for this process.
+///
+/// A driver that was killed while it forked leaves a child that holds the lock until it calls exec, so a start that
+/// follows at once has to wait. The kernel sends no event when a lock becomes free.
+fn lock_patiently(file: &File, folder: &Path) -> Result<(), Errno> {
+    let deadline = Instant::now() + LOCK_WAIT;
+    let mut is_logged = false;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
+                if !is_logged {
+                    tracing::info!(folder = %folder.display(), "waiting for the lock of the driver's folder");
+                    is_logged = true;
+                }
+                thread::park_timeout(Duration::from_millis(10));
+            }
+            locked => return locked,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use wharf_proto::csi::volume_capability::access_mode::Mode;
 use crate::bench::{Bench, MIB, PoolKind, mounts_below};
 use crate::bytes::{bytes, checksum, checksum_of, write};
 use crate::client::{Usage, block, from_snapshot, map, mounted, mounted_as, text, volume};
+use crate::running::PATIENCE;
 
 const SIZE: u64 = 16 * MIB;
 const DATA: u64 = MIB / 4;
@@ -209,6 +210,22 @@ async fn an_image_that_nobody_knows_is_put_aside_and_never_deleted() {
     let check = bench.pool_command("check", &[]);
     assert_eq!(check.status.code(), Some(1));
     assert!(String::from_utf8(check.stdout).unwrap().contains("in quarantine"));
+}
+
+/// A child of a killed driver holds the driver's lock until it calls exec.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_waits_for_the_lock_that_a_killed_driver_leaves_for_a_moment() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    bench.start().await.kill().await;
+    let lock = std::fs::File::open(bench.path("state/local.csi.wharf/lock")).unwrap();
+    lock.lock().unwrap();
+    let unlock = wharf_testkit::process::wait_for(PATIENCE, "the driver to wait", async || {
+        let log = std::fs::read_to_string(bench.path("driver.log")).unwrap();
+        log.contains("waiting for the lock of the driver's folder").then(|| lock.unlock().unwrap())
+    });
+    let (driver, unlocked) = tokio::join!(bench.start(), unlock);
+    unlocked.unwrap();
+    driver.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

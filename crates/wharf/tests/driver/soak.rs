@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
@@ -26,6 +27,10 @@ const DATA: u64 = MIB / 2;
 const REFLINK: &str = "reflink";
 /// How long one call may be repeated: a driver under this load is back within seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Kills in a row that may leave every call unanswered. On a busy machine a stage takes longer than the time between two
+/// kills, and would never end.
+const FRUITLESS_KILLS: u32 = 5;
 
 /// Numbers that only a seed decides.
 struct Random(u64);
@@ -78,6 +83,7 @@ async fn lives_on_two_pools_survive_kills_at_random_moments() {
     let end = Instant::now() + length;
     let over = CancellationToken::new();
     let done = Arc::new(AtomicU64::new(0));
+    let answers = watch::Sender::new(());
     let mut lives = JoinSet::new();
     let driver = bench.start().await;
     for index in 0..LIVES {
@@ -88,39 +94,57 @@ async fn lives_on_two_pools_survive_kills_at_random_moments() {
             name: format!("life-{index}"),
             over: over.clone(),
             done: done.clone(),
+            answers: answers.clone(),
         };
         lives.spawn(life.repeat(end));
     }
     let mut killer = JoinSet::new();
-    killer.spawn(kill_at_random(bench.clone(), driver, Random::new(!seed), over.clone()));
+    let random = Random::new(!seed);
+    killer.spawn(kill_at_random(bench.clone(), driver, random, over.clone(), answers.subscribe()));
+    let mut failed = None;
     while let Some(life) = lives.join_next().await {
-        if let Err(failed) = life {
+        if let Err(error) = life {
             over.cancel();
-            let (driver, _) = killer.join_next().await.unwrap().unwrap();
-            panic!("seed {seed}: {failed}\n{}", driver.tail());
+            failed = failed.or(Some(error));
         }
     }
     over.cancel();
-    let (driver, kills) = killer.join_next().await.unwrap().unwrap();
+    let killed = killer.join_next().await.unwrap();
+    let (driver, kills) = killed.unwrap_or_else(|error| panic!("seed {seed}: killer: {error}"));
+    if let Some(error) = failed {
+        panic!("seed {seed}: {error}\n{}", driver.tail());
+    }
     println!("seed {seed}: {} lives, {kills} kills", done.load(Ordering::Relaxed));
     assert!(kills > 0 && done.load(Ordering::Relaxed) > 0, "seed {seed}: nothing happened");
     assert_nothing_left(&bench, &driver, seed).await;
     driver.stop().await;
 }
 
-/// Kills the driver and starts it again until all is over.
+/// Kills the driver and starts it again until all is over. `answers` changes with each call that succeeds.
 async fn kill_at_random(
     bench: Arc<Bench>,
     mut driver: Running,
     mut random: Random,
     over: CancellationToken,
+    mut answers: watch::Receiver<()>,
 ) -> (Running, u64) {
-    let mut kills = 0;
+    // A driver that does not start is the failure to report: the calls of all lives fail for it.
+    let _over = over.clone().drop_guard();
+    let (mut kills, mut fruitless) = (0, 0);
     loop {
         let moment = Duration::from_millis(20 + random.below(900));
-        if over.run_until_cancelled(tokio::time::sleep(moment)).await.is_none() {
+        let wait = async {
+            tokio::time::sleep(moment).await;
+            if fruitless == FRUITLESS_KILLS {
+                answers.changed().await.unwrap();
+            }
+        };
+        if over.run_until_cancelled(wait).await.is_none() {
             return (driver, kills);
         }
+        let is_answered = fruitless == FRUITLESS_KILLS || answers.has_changed().unwrap();
+        fruitless = if is_answered { 0 } else { fruitless + 1 };
+        answers.mark_unchanged();
         driver.kill().await;
         kills += 1;
         driver = bench.start().await;
@@ -156,6 +180,7 @@ struct Life {
     name: String,
     over: CancellationToken,
     done: Arc<AtomicU64>,
+    answers: watch::Sender<()>,
 }
 
 impl Life {
@@ -278,7 +303,10 @@ impl Life {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let status = match call().await {
-                Ok(done) => return done,
+                Ok(done) => {
+                    self.answers.send_replace(());
+                    return done;
+                }
                 Err(status) => status,
             };
             let lost = matches!(
