@@ -25,8 +25,8 @@ use std::{
 use wharf_csi_sdk::resource_locks::{OwnerLock, ReadLock, ResourceLocks};
 use wharf_mount::loopdev::{self, HeldLoop, Loop, LoopOptions};
 
-use look::{Hint, identity, is_replaced};
-pub(crate) use look::{Place, shown_here};
+use look::{Hint, is_replaced};
+pub(crate) use look::{Place, identity, shown_here};
 
 use crate::{error::Error, files};
 

@@ -19,6 +19,9 @@ use rustix::{
 
 use crate::{error::Error, private};
 
+/// Files that are read whole have some hundred bytes. A foreign one must not take the node's memory.
+const LARGEST: u64 = 1 << 20;
+
 /// Opens a regular file to read it.
 ///
 /// # Errors
@@ -107,10 +110,18 @@ fn open_at(folder: impl AsFd, name: impl AsRef<Path>, flags: OFlags) -> io::Resu
 /// Reads a small regular file.
 ///
 /// # Errors
-/// When it is something else, or cannot be read.
+/// When it is something else, larger than any that the driver writes, or cannot be read.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open(path)?.read_to_end(&mut bytes)?;
+    open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::new(
+            ErrorKind::InvalidData,
+            format!(
+                "it is larger than {LARGEST} bytes, so that the driver did not write it: move it away"
+            ),
+        ));
+    }
     Ok(bytes)
 }
 
@@ -185,6 +196,17 @@ mod tests {
         assert_eq!(read(&path("target")).expect("read"), b"precious");
         free(&path("target")).expect("removed");
         free(&path("target")).expect("gone already");
+    }
+
+    #[test]
+    fn a_file_larger_than_any_of_the_driver_is_not_read_into_memory() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("note.json");
+        fs::write(&path, vec![b' '; 100_000]).expect("written");
+        assert_eq!(read(&path).expect("read").len(), 100_000);
+        File::options().write(true).open(&path).and_then(|it| it.set_len(1 << 40)).expect("long");
+        let refused = read(&path).expect_err("too large").to_string();
+        assert!(refused.contains("larger than"), "{refused}");
     }
 
     #[test]

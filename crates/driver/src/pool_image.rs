@@ -121,7 +121,9 @@ fn is_there(image: &Path) -> bool {
 fn attached(file: &File, image: &Path) -> Result<Option<HeldLoop>, Error> {
     let metadata = file.metadata().map_err(Error::file("look at pool image", image))?;
     let identity = (metadata.dev(), metadata.ino());
-    match loopdev::find(identity.0, identity.1)?.first() {
+    let is_named = |backing: &Path| backing.file_name() == image.file_name();
+    let loops = loopdev::list_asking(is_named)?.into_iter().map(|status| status.loopdev);
+    match loops.into_iter().find(|device| device.identity() == identity) {
         Some(device) => Ok(HeldLoop::open(device.number, identity, None)?),
         None => Ok(None),
     }

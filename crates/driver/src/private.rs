@@ -71,13 +71,17 @@ fn is_own(entry: &fs::DirEntry) -> bool {
         || name == ".pool.img.partial"
 }
 
-/// A file with a second name may be the file of somebody else.
+/// A file with a second name may be the file of somebody else. One that cannot be looked at, since the disk is damaged, has no
+/// mode that lets anybody in, and keeps no other file from being used.
 fn mend_file(entry: &fs::DirEntry) -> Result<(), Error> {
     let path = entry.path();
     match entry.metadata() {
         Ok(file) if file.is_file() && file.nlink() == 1 => set(&path, FILE),
         Ok(_) => Ok(()),
-        Err(error) => Err(Error::file("look at", path)(error)),
+        Err(error) => {
+            tracing::error!(path = %path.display(), %error, "failed to look at a file of the pool");
+            Ok(())
+        }
     }
 }
 

@@ -238,6 +238,9 @@ pub struct Group {
     pub fingerprint: Fingerprint,
     /// Its snapshots, in the order of the request's volumes.
     pub snapshots: Vec<String>,
+    /// How many snapshots were asked for; 0 if an older release made it.
+    #[serde(default)]
+    pub size: usize,
     /// How far it has come.
     pub phase: Phase,
     /// When it was cut, in nanoseconds since 1970.
@@ -249,6 +252,13 @@ pub struct Group {
 pub struct Node {
     /// The id that NodeGetInfo answers.
     pub id: String,
+}
+
+impl Group {
+    /// Whether all of its snapshots are recorded. After the loss of the state file only a part of them may be found.
+    pub fn is_whole(&self) -> bool {
+        self.snapshots.len() >= self.size
+    }
 }
 
 impl Usage {

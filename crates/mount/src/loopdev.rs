@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::{Error, Result, sys};
+use crate::{Error, Result, mountinfo::RemoteMounts, sys};
 
 mod detach;
 mod held;
@@ -129,11 +129,28 @@ pub fn find(device: u64, inode: u64) -> Result<Vec<Loop>> {
 
 /// All loop devices that something is attached to.
 ///
-/// Asking means to open each of them for a moment.
+/// Asking means to open each of them for a moment, and to wait for the filesystem that its file is on.
 pub fn list() -> Result<Vec<LoopStatus>> {
+    list_asking(|_| true)
+}
+
+/// The same for a caller who must not wait for a network disk of somebody else: a device whose file is on one is asked only
+/// if the file `concerns` the caller, by its path. Of the others only the path is known, as of those on a dead disk.
+pub fn list_asking(concerns: impl Fn(&Path) -> bool) -> Result<Vec<LoopStatus>> {
+    let numbers = attached()?;
+    if numbers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let remote = RemoteMounts::look()?;
     let mut found = Vec::new();
-    for number in attached()? {
+    for number in numbers {
         let path = node::path(number);
+        let backing = node::backing(number).unwrap_or_default();
+        if remote.hold(&backing) && !concerns(&backing) {
+            let loopdev = unanswered(number, path, (0, 0));
+            found.push(LoopStatus { loopdev, size_limit: 0, offset: 0 });
+            continue;
+        }
         node::ensure(&path, number)?;
         let device = match File::open(&path) {
             // Removed since.
@@ -149,14 +166,24 @@ pub fn list() -> Result<Vec<LoopStatus>> {
             // Detached since.
             Err(Errno::NXIO) => {}
             // One dead disk must not hide the devices of all others.
-            Err(Errno::IO) => {
+            Err(_) => {
                 let loopdev = unanswered(number, path, (0, 0));
                 found.push(LoopStatus { loopdev, size_limit: 0, offset: 0 });
             }
-            Err(errno) => return Err(Error::io("ask for the status of", path)(errno)),
         }
     }
     Ok(found)
+}
+
+/// The numbers of attached devices that can be asked without waiting for a network disk.
+pub fn attached_locally() -> Result<Vec<u32>> {
+    let mut numbers = attached()?;
+    if !numbers.is_empty() {
+        let remote = RemoteMounts::look()?;
+        numbers
+            .retain(|number| !node::backing(*number).is_some_and(|backing| remote.hold(&backing)));
+    }
+    Ok(numbers)
 }
 
 /// The number of the block device at `path`, as mounts of it have it.

@@ -10,6 +10,10 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
+mod remote;
+
+pub use remote::RemoteMounts;
+
 const TABLE: &str = "/proc/self/mountinfo";
 
 /// One line of the table.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    ffi::OsStr,
     fs,
     io::ErrorKind,
     os::unix::fs::MetadataExt,
@@ -22,6 +23,10 @@ use crate::error::Error;
 /// How late a device that somebody else attached may be noticed: the kubelet asks for the health of every volume, and a look
 /// at all devices takes a millisecond with a thousand of them.
 const LATE: Duration = Duration::from_secs(5);
+
+/// How a disk answers that is dead, or that lost what it knew of a file.
+const DEAD: [Errno; 6] =
+    [Errno::IO, Errno::UCLEAN, Errno::BADMSG, Errno::STALE, Errno::NOTCONN, Errno::SHUTDOWN];
 
 /// A file's device number and inode.
 pub(crate) type Identity = (u64, u64);
@@ -61,7 +66,8 @@ pub(crate) struct Place {
 impl Devices {
     /// Looks at all loop devices once, for those of these images, and takes away free ones that an earlier start spoilt.
     pub(crate) fn scan(&self, places: &[Place]) -> Result<(), Error> {
-        let all = loopdev::list()?;
+        let names: HashSet<_> = places.iter().filter_map(|place| place.image.file_name()).collect();
+        let all = loopdev::list_asking(|backing| names.contains(file_name(backing)))?;
         let images: Vec<_> =
             places.iter().map(|place| identity(&place.image)).collect::<Result<_, _>>()?;
         let strays: Vec<_> = {
@@ -167,7 +173,7 @@ impl Devices {
             let registry = self.registry();
             registry.hints.values().flatten().map(|hint| hint.number).collect()
         };
-        let mut numbers = loopdev::attached()?;
+        let mut numbers = loopdev::attached_locally()?;
         numbers.retain(|number| !known.contains(number));
         *seen = Some((Instant::now(), numbers.clone()));
         Ok(numbers)
@@ -176,7 +182,11 @@ impl Devices {
     /// Looks at all loop devices for those of one image.
     pub(super) fn look(&self, image: &Path) -> Result<Vec<HeldLoop>, Error> {
         let known = self.registry().hints.get(image).cloned().unwrap_or_default();
-        let found = of_image(image, identity(image)?, &known, &loopdev::list()?);
+        let is_own = |backing: &Path| {
+            let was_own = || known.iter().any(|hint| hint.backing == backing);
+            image.file_name() == Some(file_name(backing)) || was_own()
+        };
+        let found = of_image(image, identity(image)?, &known, &loopdev::list_asking(is_own)?);
         self.note(image, &found);
         hold(&found.iter().map(Hint::of).collect::<Vec<_>>())
     }
@@ -188,6 +198,13 @@ impl Devices {
             found => drop(hints.insert(image.to_owned(), found.iter().map(Hint::of).collect())),
         }
     }
+}
+
+/// The name of an attached file, as it is or was.
+fn file_name(backing: &Path) -> &OsStr {
+    let name = backing.file_name().unwrap_or_default();
+    let removed = name.to_str().and_then(|name| name.strip_suffix(" (deleted)"));
+    removed.map_or(name, OsStr::new)
 }
 
 fn hold(hints: &[Hint]) -> Result<Vec<HeldLoop>, Error> {
@@ -242,13 +259,16 @@ pub(crate) fn shown_here(device: &HeldLoop) -> Result<bool, Error> {
     Ok(mounts.iter().any(|mount| mount.device == number || mount.root == node))
 }
 
-/// An image's identity; `None` if it is gone, or its disk is dead.
-pub(super) fn identity(image: &Path) -> Result<Option<Identity>, Error> {
-    match fs::metadata(image) {
+/// An image's identity; `None` if it is gone, or its disk is dead. A symlink in its place leads to the file of somebody else,
+/// and is not followed.
+pub(crate) fn identity(image: &Path) -> Result<Option<Identity>, Error> {
+    match fs::symlink_metadata(image) {
         Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         // A dead disk has no images, and what is mounted of them is unmounted all the same.
-        Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Ok(None),
+        Err(error) if DEAD.iter().any(|dead| error.raw_os_error() == Some(dead.raw_os_error())) => {
+            Ok(None)
+        }
         Err(error) => Err(Error::file("look at image", image)(error)),
     }
 }

@@ -1,11 +1,19 @@
 //! Notes of the volumes that are attached on the node, for a teardown without their pool.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use wharf_mount::loopdev;
 
 use super::NodeVolumes;
-use crate::{error::Error, record::Volume, state_dir::AttachedImage};
+use crate::{
+    error::Error,
+    record::Volume,
+    state_dir::{AttachedImage, image_of},
+};
 
 impl NodeVolumes {
     /// Notes that a volume's image is about to be attached. Called with the image locked, after the last change of its file.
@@ -48,7 +56,8 @@ impl NodeVolumes {
             let image = |volume: &Arc<Volume>| (volume.image.clone(), self.pool.image(volume));
             state.volumes.iter().map(image).collect()
         });
-        for device in loopdev::list()?.into_iter().map(|status| status.loopdev) {
+        let is_own = |backing: &Path| image_of(backing).is_some_and(|it| images.contains_key(&it));
+        for device in loopdev::list_asking(is_own)?.into_iter().map(|status| status.loopdev) {
             let note = self.attached.of_device(&device);
             if let Some(image) = note.and_then(|note| images.get(&note.image))
                 && !self.pool.devices().shows(image, &device)
@@ -73,7 +82,10 @@ impl NodeVolumes {
                 }
             }
         }
-        let devices = loopdev::list()?.into_iter().map(|status| status.loopdev);
+        let is_own = |backing: &Path| {
+            image_of(backing).is_some_and(|it| all.iter().any(|own| own.image == it))
+        };
+        let devices = loopdev::list_asking(is_own)?.into_iter().map(|status| status.loopdev);
         let attached: Vec<_> =
             devices.filter_map(|device| self.attached.of_device(&device)).collect();
         let pool = self.pool.id();

@@ -1,12 +1,11 @@
 //! What the kernel knows, looked at once for many volumes.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use wharf_mount::loopdev::{self, Loop};
 use wharf_mount::mountinfo::{self, Mount};
 
-use crate::error::Error;
+use crate::{devices::identity, error::Error};
 
 /// Loop devices and mounts at one moment.
 #[derive(Debug)]
@@ -16,15 +15,17 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    pub(super) fn look() -> Result<Self, Error> {
-        let loops = loopdev::list()?.into_iter().map(|status| status.loopdev).collect();
+    /// Looks at all loop devices. Those on network disks whose file does not `concern` the caller are not waited for.
+    pub(super) fn look(concerns: impl Fn(&Path) -> bool) -> Result<Self, Error> {
+        let loops =
+            loopdev::list_asking(concerns)?.into_iter().map(|status| status.loopdev).collect();
         Ok(Self { loops, mounts: mountinfo::table()? })
     }
 
     /// The loop devices of an image.
     pub(super) fn loops_of(&self, image: &Path) -> Vec<&Loop> {
-        let Ok(image) = std::fs::metadata(image) else { return Vec::new() };
-        let same = |device: &&Loop| (device.device, device.inode) == (image.dev(), image.ino());
+        let Ok(Some(image)) = identity(image) else { return Vec::new() };
+        let same = |device: &&Loop| device.identity() == image;
         self.loops.iter().filter(same).collect()
     }
 

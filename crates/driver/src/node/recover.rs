@@ -11,6 +11,7 @@ use super::NodeVolumes;
 use super::kernel::Kernel;
 use crate::error::Error;
 use crate::record::{Publication, Volume};
+use crate::state_dir::image_of;
 
 /// Volumes that are settled at the same time. Threads that wait for others cost little.
 const SETTLERS: usize = 64;
@@ -33,7 +34,10 @@ impl NodeVolumes {
         for volume in &used {
             drop(self.pool.lock_image(volume)?);
         }
-        let kernel = Kernel::look()?;
+        let is_own = |backing: &Path| {
+            image_of(backing).is_some_and(|image| used.iter().any(|volume| volume.image == image))
+        };
+        let kernel = Kernel::look(is_own)?;
         let (mut forgotten, mut unsettled) = (0, Vec::new());
         for volume in used {
             let attached = kernel.loops_of(&self.pool.image(&volume));

@@ -117,6 +117,7 @@ impl Pool {
                 name: new.name,
                 fingerprint: new.fingerprint.clone(),
                 snapshots: ids.iter().map(|(id, _)| id.clone()).collect(),
+                size: ids.len(),
                 phase: Phase::Creating,
                 cut: 0,
             };
@@ -259,6 +260,15 @@ fn resume(group: &Arc<Group>, new: &NewGroup) -> Result<Arc<Group>, Error> {
         return Err(Error::Pending(format!("group {} of that name is being deleted", group.id)));
     }
     match group.fingerprint.difference(&new.fingerprint) {
+        // The state file was lost while the group was cut or deleted, or images were lost since.
+        None if !group.is_whole() => Err(Error::Precondition(format!(
+            "group {id} has {} of {} snapshots, the others are lost or were never cut: delete it by `wharf csi group rm {id} \
+             --snapshot {}`, and call again",
+            group.snapshots.len(),
+            group.size,
+            group.snapshots.join(" --snapshot "),
+            id = group.id
+        ))),
         None => Ok(group.clone()),
         Some(part) => Err(Error::Exists(format!(
             "group {} has that name and was asked for with another {part}",

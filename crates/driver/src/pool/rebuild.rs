@@ -19,6 +19,8 @@ pub struct Rebuilt {
     pub groups: usize,
     /// Images without a mark that is understood; they stay where they are and are put aside at the next start.
     pub unmarked: Vec<PathBuf>,
+    /// Images that the disk does not read now; they stay where they are, and are recorded by the first start that can.
+    pub unreadable: Vec<PathBuf>,
     /// Where the old state file went.
     pub old_state: Option<PathBuf>,
 }
@@ -32,9 +34,20 @@ pub struct Rebuilt {
 /// When a driver owns the pool, or the disk fails.
 pub fn rebuild(root: &Path) -> Result<Rebuilt, Error> {
     let layout = Layout::new(root);
+    let marked = Marked::read(&layout, |_| true)?;
+    if let Some(image) = marked.unreadable.first()
+        && marked.volumes.is_empty()
+        && marked.snapshots.is_empty()
+    {
+        return Err(Error::Unavailable(format!(
+            "{}: the disk reads none of its images, such as {}: mend it, and call again; see the log",
+            root.display(),
+            image.display()
+        )));
+    }
     let mut rebuilt = Rebuilt { old_state: put_aside(&layout)?, ..Rebuilt::default() };
-    let Marked { volumes, snapshots, groups, unmarked } = Marked::read(&layout, |_| true)?;
-    rebuilt.unmarked = unmarked;
+    let Marked { volumes, snapshots, groups, unmarked, unreadable } = marked;
+    (rebuilt.unmarked, rebuilt.unreadable) = (unmarked, unreadable);
     (rebuilt.volumes, rebuilt.snapshots, rebuilt.groups) =
         (volumes.len(), snapshots.len(), groups.len());
     Store::create(&layout.state(), &layout.ballast(), |draft| {

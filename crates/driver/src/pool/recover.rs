@@ -44,8 +44,10 @@ impl Pool {
             self.clear_away(&file);
         }
         let perhaps_frozen = self.frozen_perhaps(&self.unsettled());
-        recovery.kept = self.keep_whole_images()?;
-        let unsettled = self.unsettled();
+        let kept = self.keep_whole_images()?;
+        recovery.kept = kept.ids;
+        let mut unsettled = self.unsettled();
+        self.leave_unreadable(&mut unsettled, &kept.unreadable);
         let mut settle = |id: &str, result: Result<(), Error>| match result {
             Ok(()) => recovery.settled += 1,
             Err(error) => recovery.open.push(format!("{id}: {error}")),
@@ -65,8 +67,26 @@ impl Pool {
         for volume in &unsettled.volumes {
             settle(&volume.id, self.settle_volume(volume));
         }
-        self.compare_images(&mut recovery)?;
+        self.compare_images(&mut recovery, &kept.unreadable)?;
         Ok(recovery)
+    }
+
+    /// Leaves snapshots and groups in the making as they are whose images cannot be read: they may be whole, and a caller may
+    /// have been told of them.
+    fn leave_unreadable(&self, unsettled: &mut Unsettled, unreadable: &[PathBuf]) {
+        if unreadable.is_empty() {
+            return;
+        }
+        let may_be_whole = |snapshot: &Snapshot| {
+            snapshot.phase == Phase::Creating
+                && unreadable.contains(&self.layout.snapshot(&snapshot.image))
+        };
+        unsettled.snapshots.retain(|snapshot| !may_be_whole(snapshot));
+        self.store.read(|state| {
+            let is_member =
+                |id: &String| state.snapshots.get(id).is_some_and(|it| may_be_whole(it));
+            unsettled.groups.retain(|group| !group.snapshots.iter().any(is_member));
+        });
     }
 
     /// On a filesystem that cannot share blocks, where somebody copied the pool to, all images are copies with blocks of their
@@ -164,7 +184,7 @@ impl Pool {
     }
 
     /// Puts images without a record aside and names records without an image.
-    fn compare_images(&self, recovery: &mut Recovery) -> Result<(), Error> {
+    fn compare_images(&self, recovery: &mut Recovery, unreadable: &[PathBuf]) -> Result<(), Error> {
         let mut images: HashSet<PathBuf> = entries(&self.layout.volumes())?.into_iter().collect();
         images.extend(entries(&self.layout.snapshots())?);
         self.store.read(|state| {
@@ -182,6 +202,11 @@ impl Pool {
             }
         });
         for orphan in images {
+            if unreadable.contains(&orphan) {
+                let reason = "it cannot be read now, and no record knows it";
+                recovery.open.push(format!("{}: {reason}", orphan.display()));
+                continue;
+            }
             match self.put_aside(&orphan) {
                 Ok(aside) => recovery.quarantined.push(aside),
                 Err(error) => recovery.open.push(format!("{}: {error}", orphan.display())),

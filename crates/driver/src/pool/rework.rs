@@ -52,7 +52,7 @@ impl Pool {
 
     /// Whether a change of the image is under way, or was cut short.
     pub(super) fn is_half_changed(&self, volume: &Volume) -> bool {
-        self.layout.undo(&volume.image).exists()
+        !is_gone(&self.layout.undo(&volume.image))
     }
 
     /// Takes back a change that was cut short, if there was one.
@@ -103,7 +103,7 @@ impl Pool {
         }
         // The others belong to images that are gone, or are not the driver's.
         for undo in entries(&self.layout.undo_folder())? {
-            if undo.extension().is_some_and(|end| end == "e2undo") && !self.image_of(&undo).exists()
+            if undo.extension().is_some_and(|end| end == "e2undo") && is_gone(&self.image_of(&undo))
             {
                 self.clear_away(&undo);
             }
@@ -173,4 +173,9 @@ impl Pool {
     fn image_of(&self, undo: &Path) -> PathBuf {
         self.layout.volume(&undo.file_stem().unwrap_or_default().to_string_lossy())
     }
+}
+
+/// Whether there is no such file. One that the disk cannot look at now may be there.
+fn is_gone(path: &Path) -> bool {
+    matches!(path.try_exists(), Ok(false))
 }

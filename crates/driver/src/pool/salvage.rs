@@ -27,6 +27,17 @@ pub(super) struct Marked {
     pub(super) groups: BTreeMap<String, Group>,
     /// Images without a mark of their own.
     pub(super) unmarked: Vec<PathBuf>,
+    /// Images that the disk does not read now. Nobody knows what they are: they stay as they are.
+    pub(super) unreadable: Vec<PathBuf>,
+}
+
+/// What a start found of images that are whole.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// The ids of volumes, snapshots and groups that were recorded.
+    pub(super) ids: Vec<String>,
+    /// Images that may be whole, and cannot be read now.
+    pub(super) unreadable: Vec<PathBuf>,
 }
 
 impl Marked {
@@ -35,13 +46,17 @@ impl Marked {
         let mut marked = Self::default();
         let images = [entries(&layout.volumes())?, entries(&layout.snapshots())?].concat();
         for image in images.into_iter().filter(|image| concerns(image)) {
-            // Folders, symlinks and pipes are nobody's image, and a pipe would be waited for.
-            let is_file = fs::symlink_metadata(&image).is_ok_and(|there| there.is_file());
-            let mark = if is_file { Mark::read(&image)? } else { None };
+            let mark = match read_mark(&image) {
+                Ok(mark) => mark,
+                Err(error) => {
+                    tracing::error!(image = %image.display(), %error, "failed to read the mark of an image, it stays as it is");
+                    marked.unreadable.push(image);
+                    continue;
+                }
+            };
             match mark {
                 Some(Mark::Volume(volume)) if layout.volume(&volume.image) == image => {
-                    let content = content(&image, volume.content)?;
-                    marked.volumes.push(Volume { content, phase: Phase::Ready, ..*volume });
+                    marked.volumes.push(Volume { phase: Phase::Ready, ..*volume });
                 }
                 Some(Mark::Snapshot { snapshot, group })
                     if layout.snapshot(&snapshot.image) == image =>
@@ -60,9 +75,9 @@ impl Marked {
 }
 
 impl Pool {
-    /// Records whole images as their marks say, and returns the ids of these volumes, snapshots and groups. An image without a
-    /// record is recorded only if its id names this pool: another pool's image was copied here by a person.
-    pub(super) fn keep_whole_images(&self) -> Result<Vec<String>, Error> {
+    /// Records whole images as their marks say. An image without a record is recorded only if its id names this pool: another
+    /// pool's image was copied here by a person.
+    pub(super) fn keep_whole_images(&self) -> Result<Kept, Error> {
         let recorded: HashSet<PathBuf> = self.store.read(|state| {
             let is_made = |phase: Phase| phase != Phase::Creating;
             let volumes = state.volumes.iter().filter(|it| is_made(it.phase));
@@ -79,9 +94,9 @@ impl Pool {
             marked.snapshots.retain(|it| is_own(&it.id));
             marked.groups.retain(|id, _| is_own(id));
         });
-        let Marked { volumes, snapshots, groups, .. } = marked;
+        let Marked { volumes, snapshots, groups, unreadable, .. } = marked;
         if volumes.is_empty() && snapshots.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Kept { unreadable, ..Kept::default() });
         }
         self.store.update(move |draft| {
             let mut kept = Vec::new();
@@ -108,12 +123,12 @@ impl Pool {
                     draft.put(snapshot);
                 }
             }
-            Ok(kept)
+            Ok(Kept { ids: kept, unreadable })
         })
     }
 }
 
-/// Records groups all of whose snapshots were found, and gives the ids of those that a kill left without some of them.
+/// Records groups, with those of their snapshots that were found if there is no record, and gives the ids of those that a kill left without some of them.
 fn keep_groups(
     draft: &mut Draft<'_>,
     groups: BTreeMap<String, Group>,
@@ -137,6 +152,23 @@ fn keep_groups(
         }
     }
     broken
+}
+
+/// The mark of an image, with the content that a volume has now.
+fn read_mark(image: &Path) -> Result<Option<Mark>, Error> {
+    match fs::symlink_metadata(image) {
+        Ok(there) if there.is_file() => {}
+        // Folders, symlinks and pipes are nobody's image, and a pipe would be waited for.
+        Ok(_) => return Ok(None),
+        Err(error) => return Err(Error::file("look at image", image)(error)),
+    }
+    Ok(match Mark::read(image)? {
+        Some(Mark::Volume(volume)) => {
+            let content = content(image, volume.content)?;
+            Some(Mark::Volume(Box::new(Volume { content, ..*volume })))
+        }
+        mark => mark,
+    })
 }
 
 /// The content of an image now: it may have been formatted after it was marked.

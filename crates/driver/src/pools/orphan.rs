@@ -207,7 +207,8 @@ impl Pools {
         let folders: Vec<_> =
             unserved.iter().map(|pool| (self.image_folders(&pool.folder), pool)).collect();
         let mut found = Vec::new();
-        for device in loopdev::list()?.into_iter().map(|status| status.loopdev) {
+        // What a disk does not say is asked of the devices that concern the caller.
+        for device in loopdev::list_asking(|_| false)?.into_iter().map(|status| status.loopdev) {
             let note = self.state_dir.attached().of_device(&device);
             let is_below =
                 |folders: &[PathBuf]| folders.iter().any(|it| device.backing.starts_with(it));

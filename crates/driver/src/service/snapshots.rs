@@ -116,7 +116,9 @@ impl GroupSnapshots for Driver {
     async fn existing(&self, name: &str) -> Result<Option<Existing<GroupSnapshot>>, Failure> {
         let group = self.pools.served().into_iter().find_map(|served| {
             let named = served.pool.store().read(|state| state.groups.named(name).cloned());
-            named.filter(|group| group.phase == Phase::Ready).map(|group| (served, group))
+            // The call for one that is not whole says what to do.
+            let is_made = |group: &Arc<Group>| group.phase == Phase::Ready && group.is_whole();
+            named.filter(is_made).map(|group| (served, group))
         });
         Ok(group.map(|(served, group)| Existing {
             fingerprint: group.fingerprint.clone(),

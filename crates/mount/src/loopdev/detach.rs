@@ -33,7 +33,7 @@ pub fn detach(loopdev: &Loop) -> Result<()> {
         Ok(info) if (info.device, info.inode) == (loopdev.device, loopdev.inode) => {}
         Ok(_) | Err(Errno::NXIO) => return Ok(()),
         // The image's disk does not answer. It is the same image as long as its path is.
-        Err(Errno::IO) if node::backing(loopdev.number).as_ref() == Some(&loopdev.backing) => {}
+        Err(_) if node::backing(loopdev.number).as_ref() == Some(&loopdev.backing) => {}
         Err(errno) => return Err(Error::io("ask for the status of", path)(errno)),
     }
     let backing = node::backing(loopdev.number);

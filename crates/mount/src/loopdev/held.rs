@@ -32,7 +32,8 @@ impl HeldLoop {
     }
 
     /// Holds the device with this number; `None` unless the file with this device number and inode is attached to it. Where
-    /// the file's disk does not answer, a file that was attached under this path is taken for it.
+    /// the file's disk does not answer, or did not when the device was listed (0 and 0), a file that was attached under this
+    /// path is taken for it.
     pub fn open(
         number: u32,
         (device, inode): (u64, u64),
@@ -47,13 +48,17 @@ impl HeldLoop {
             Ok(info) if (info.device, info.inode) == (device, inode) => {
                 Ok(Some(Self::new(file, describe(number, path, &info))))
             }
+            Ok(info) if (device, inode) == (0, 0) => {
+                let loopdev = describe(number, path, &info);
+                let same = backing.is_some_and(|backing| backing == loopdev.backing);
+                Ok(same.then(|| Self::new(file, loopdev)))
+            }
             Ok(_) | Err(Errno::NXIO) => Ok(None),
-            Err(Errno::IO) => {
+            Err(_) => {
                 let loopdev = unanswered(number, path, (device, inode));
                 let same = backing.is_some_and(|backing| backing == loopdev.backing);
                 Ok(same.then(|| Self::new(file, loopdev)))
             }
-            Err(errno) => Err(Error::io("ask for the status of", path)(errno)),
         }
     }
 

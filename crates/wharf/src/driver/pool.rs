@@ -157,6 +157,9 @@ impl Folder {
         for image in &rebuilt.unmarked {
             say(format_args!("{}: has no mark, and is left alone", image.display()))?;
         }
+        for image in &rebuilt.unreadable {
+            say(format_args!("{}: cannot be read now, and is left alone", image.display()))?;
+        }
         say(format_args!(
             "rebuilt: {} volumes, {} snapshots, {} groups",
             rebuilt.volumes, rebuilt.snapshots, rebuilt.groups

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use tonic::Code;
+use wharf_proto::csi;
 
 use crate::bench::{Bench, MIB, PoolKind, WHARF};
 use crate::bytes::{bytes, checksum, checksum_of, write};
@@ -68,6 +69,38 @@ async fn what_a_caller_was_told_of_outlives_the_loss_of_the_last_commit() {
         driver.take_down(&b).await.unwrap();
         driver.stop().await;
     }
+}
+
+/// The caller was never told of the group, or is told of it as a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_of_which_only_a_part_is_found_is_not_answered_as_whole() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let driver = bench.start().await;
+    let mut ids = Vec::new();
+    for name in ["a", "b"] {
+        ids.push(driver.create(volume(name, SIZE, mounted(""))).await.unwrap().volume_id);
+    }
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    driver.stop().await;
+    let mut driver = bench.start_with(&["--fault", "kill:GroupRenamedOne"]).await;
+    driver.group("g", &ids).await.unwrap_err();
+    driver.killed().await.unwrap();
+    fs::remove_file(bench.images().join("state.redb")).unwrap();
+    let driver = bench.start().await;
+    let said = refused("group", driver.group("g", &ids).await, Code::FailedPrecondition);
+    assert!(said.contains("has 1 of 2 snapshots"), "{said}");
+    // As the message says.
+    let group = said.split_whitespace().find(|word| word.starts_with("group-")).unwrap();
+    let mut left = bench.rows().into_iter().filter(|row| row.id.starts_with("snap-"));
+    let member = csi::Snapshot { snapshot_id: left.next().unwrap().id, ..Default::default() };
+    let part = csi::VolumeGroupSnapshot {
+        group_snapshot_id: group.to_owned(),
+        snapshots: vec![member],
+        ..Default::default()
+    };
+    driver.delete_group(&part).await.unwrap();
+    assert_eq!(driver.group("g", &ids).await.unwrap().snapshots.len(), 2);
+    driver.stop().await;
 }
 
 /// A person copied an image of another pool into this one: this pool does not serve it, and keeps it.

@@ -10,6 +10,7 @@ mod codes;
 mod copies;
 mod crash;
 mod damage;
+mod damaged_image;
 mod devices;
 mod fields;
 mod foreign_files;

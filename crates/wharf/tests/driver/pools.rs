@@ -10,6 +10,7 @@ mod hung_mount;
 mod notes;
 mod opening;
 mod orphans;
+mod strange_loop;
 
 use std::fs;
 use std::io::{Read, Write};
