@@ -82,13 +82,14 @@ impl StateDir {
         let lock = folder.join("lock");
         let file = files::open_or_create(&lock);
         let file = file.map_err(Error::file("open", &lock))?;
-        lock_patiently(&file, &folder).map_err(|_| {
-            Error::Precondition(format!(
+        lock_patiently(&file, &folder).map_err(|error| match error {
+            Errno::WOULDBLOCK => Error::Precondition(format!(
                 "{} is in use by another process: one driver called {driver} runs with a --state-dir; stop it, or give this \
                  one another --driver-name or --state-dir. A driver that was killed while a disk hung keeps it until that \
                  disk answers",
                 folder.display()
-            ))
+            )),
+            error => Error::file("lock", &lock)(error.into()),
         })?;
         let notes = Mutex::new(read_notes(&folder)?);
         let attached = Arc::new(AttachedImages::open(folder.join("attached"))?);
