@@ -140,5 +140,5 @@ fn connect(servers: &Servers, known: &[Line]) -> Arc<[Line]> {
 }
 
 fn hold(endpoint: &Path) -> Arc<Relay> {
-    Arc::new(Relay::new(endpoint, RelayOptions { connect_timeout: CONNECT }))
+    Arc::new(Relay::new(endpoint, RelayOptions { connect_timeout: CONNECT, ..RelayOptions::default() }))
 }
