@@ -117,6 +117,7 @@ impl Proxy {
         self.hook_metrics.register(registry);
         registry.register_collector(Box::new(RuntimeConnected(self.link())));
         registry.register_collector(Box::new(RecordCounts(self.interceptor.records.clone())));
+        registry.register_collector(Box::new(self.interceptor.chain.states()));
     }
 
     /// The state of the connection to the runtime, now and as it changes.

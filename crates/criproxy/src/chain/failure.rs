@@ -17,6 +17,8 @@ const NAMED: usize = 4;
 
 #[derive(Debug)]
 pub(super) enum Failure {
+    /// The process behind its socket is not to be trusted with questions.
+    Untrusted(Status),
     /// It could not be asked, did not answer, or with an error.
     Call(Status),
     /// It changes what others have changed.
@@ -28,6 +30,7 @@ impl Failure {
     /// codes of a runtime for success: NOT_FOUND of a stop means that the container is gone.
     fn code_for_caller(&self) -> Code {
         match self {
+            Failure::Untrusted(_) => Code::Unavailable,
             Failure::Call(status) if is_outage(status) => Code::Unavailable,
             Failure::Call(_) => Code::Unknown,
             Failure::Conflict(_) => Code::FailedPrecondition,
@@ -36,7 +39,7 @@ impl Failure {
 
     pub(super) fn code(&self) -> Code {
         match self {
-            Failure::Call(status) => status.code(),
+            Failure::Untrusted(status) | Failure::Call(status) => status.code(),
             Failure::Conflict(_) => Code::FailedPrecondition,
         }
     }
@@ -45,6 +48,7 @@ impl Failure {
     pub(super) fn outcome(&self) -> &'static str {
         match self {
             Failure::Conflict(_) => "conflict",
+            Failure::Untrusted(_) => "untrusted",
             Failure::Call(status) if status.code() == Code::DeadlineExceeded => "timeout",
             Failure::Call(status) => code_name(status.code()),
         }
@@ -57,7 +61,7 @@ impl Failure {
             Failure::Call(status) if !is_outage(status) => {
                 code_name(status.code()).to_owned() + ": "
             }
-            Failure::Call(_) | Failure::Conflict(_) => String::new(),
+            Failure::Untrusted(_) | Failure::Call(_) | Failure::Conflict(_) => String::new(),
         };
         let text = format!("hook server err: {name} at {endpoint}, {hook}: {code}{self}");
         Status::new(self.code_for_caller(), text)
@@ -67,7 +71,9 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let disputes = match self {
-            Failure::Call(status) => return f.write_str(&plain(status.message(), LONGEST)),
+            Failure::Untrusted(status) | Failure::Call(status) => {
+                return f.write_str(&plain(status.message(), LONGEST));
+            }
             Failure::Conflict(disputes) => disputes,
         };
         f.write_str("it changes what was changed before:")?;

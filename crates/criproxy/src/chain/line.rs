@@ -1,7 +1,6 @@
 //! Connections to the servers in force.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,8 +9,9 @@ use prost::Message;
 use tokio::sync::watch;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Status};
-use wharf_uds::{Relay, RelayOptions, within};
+use wharf_uds::{LinkState, Relay, RelayOptions, within};
 
+use super::peer::PeerGuard;
 use crate::HookPoint;
 use crate::config::{Barred, Server, Servers};
 use crate::subject::Subject;
@@ -26,9 +26,16 @@ const CONNECT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) server: Arc<Server>,
-    pub(super) relay: Arc<Relay>,
+    connection: Arc<Connection>,
     /// The last failure, until a success.
     failure: Mutex<Option<String>>,
+}
+
+/// The connection to a socket, shared by all servers that have the same socket and user.
+#[derive(Debug)]
+struct Connection {
+    relay: Relay,
+    peer: Arc<PeerGuard>,
 }
 
 impl Line {
@@ -46,11 +53,21 @@ impl Line {
         let metadata = request.into_parts().0.into_headers();
         let (method, message) = (method(point), joined(half, message).into());
         let answered = async {
-            self.relay.call(&method, &metadata, &message, ANSWER_LIMIT).await.into_message()
+            self.connection.relay.call(&method, &metadata, &message, ANSWER_LIMIT).await.into_message()
         };
         let answer = within(slice, "the call", answered).await?;
         S::Response::decode(answer)
             .map_err(|error| Status::internal(format!("the answer cannot be read: {error}")))
+    }
+
+    /// The state of its connection.
+    pub(super) fn link(&self) -> watch::Receiver<LinkState> {
+        self.connection.relay.link()
+    }
+
+    /// Why its socket is not trusted, if it is not.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.connection.peer.refusal()
     }
 
     /// Notes a failure, and says whether it is the first after a success, or since the server is
@@ -114,6 +131,11 @@ impl Lines {
         current.lines.clone()
     }
 
+    /// The lines as of the last call or change.
+    pub(super) fn known(&self) -> Arc<[Line]> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).lines.clone()
+    }
+
     /// The server whose absence refuses the calls of a hook now.
     pub(super) fn barred(&self, point: HookPoint) -> Option<Barred> {
         self.servers.borrow().barred(point).cloned()
@@ -132,13 +154,22 @@ impl Lines {
 fn connect(servers: &Servers, known: &[Line]) -> Arc<[Line]> {
     let mut lines: Vec<Line> = Vec::new();
     for server in servers.iter() {
-        let there = lines.iter().chain(known).find(|line| line.server.endpoint == server.endpoint);
-        let relay = there.map_or_else(|| hold(&server.endpoint), |line| line.relay.clone());
-        lines.push(Line { server: server.clone(), relay, failure: Mutex::default() });
+        let is_same = |line: &&Line| {
+            line.server.endpoint == server.endpoint && line.server.uid == server.uid
+        };
+        let there = lines.iter().chain(known).find(is_same);
+        let connection = there.map_or_else(|| hold(server), |line| line.connection.clone());
+        lines.push(Line { server: server.clone(), connection, failure: Mutex::default() });
     }
     lines.into()
 }
 
-fn hold(endpoint: &Path) -> Arc<Relay> {
-    Arc::new(Relay::new(endpoint, RelayOptions { connect_timeout: CONNECT, ..RelayOptions::default() }))
+fn hold(server: &Server) -> Arc<Connection> {
+    let peer = Arc::new(PeerGuard::new(server));
+    let guard = peer.clone();
+    let options = RelayOptions {
+        connect_timeout: CONNECT,
+        peer: Some(Arc::new(move |credentials| guard.check(credentials))),
+    };
+    Arc::new(Connection { relay: Relay::new(&server.endpoint, options), peer })
 }

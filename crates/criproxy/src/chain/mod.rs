@@ -16,6 +16,8 @@
 //! - `about`: what comes with a question, and the outcome for those asked afterwards.
 //! - `budget`: how long servers may take.
 //! - `line`: connections to the servers in force.
+//! - `peer`: whether the process behind a socket may be asked.
+//! - `states`: the state of each server, for metrics.
 //! - `ledger`: who changed what; no I/O.
 //! - `round`: one call's way through the servers, and the policy for each.
 //! - `failure`: what went wrong with one server, in all its words.
@@ -25,7 +27,9 @@ mod budget;
 mod failure;
 mod ledger;
 mod line;
+mod peer;
 mod round;
+mod states;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +51,7 @@ pub(crate) use self::ledger::Dispute;
 use self::ledger::Ledger;
 use self::line::Lines;
 use self::round::{Round, Turn};
+pub(crate) use self::states::ServerStates;
 use crate::config::{Barred, FailurePolicy, Server, Servers};
 use crate::edit::Edit;
 use crate::hook_metrics::HookMetrics;
@@ -143,11 +148,16 @@ impl Chain {
             || self.lines.barred(point).is_some()
     }
 
+    /// The states of the servers in force, for metrics.
+    pub(crate) fn states(&self) -> ServerStates {
+        ServerStates(self.lines.clone())
+    }
+
     /// The last failure of each server that has not answered since, by the name of its file.
     pub(crate) fn failures(&self) -> BTreeMap<String, String> {
         let lines = self.lines.current();
         let failing = lines.iter().filter_map(|line| {
-            let failure = line.failure().clone()?;
+            let failure = line.refusal().or_else(|| line.failure().clone())?;
             Some((line.server.name.clone(), failure))
         });
         failing.collect()

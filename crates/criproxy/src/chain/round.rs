@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tonic::Status;
+use tonic::{Code, Status};
 use tonic::metadata::MetadataMap;
 use wharf_uds::code_name;
 
@@ -64,7 +64,10 @@ impl Turn<'_> {
         let started = Instant::now();
         let answer = line.call::<S>(round.point, &round.about.half, message, metadata, slice).await;
         round.metrics.took(&line.server.name, round.point, started.elapsed());
-        answer.map_err(Failure::Call)
+        answer.map_err(|status| match line.refusal() {
+            Some(_) if status.code() == Code::Unavailable => Failure::Untrusted(status),
+            _ => Failure::Call(status),
+        })
     }
 
     /// Counts what came of it, and applies the policy to a failure: an error, or nothing.

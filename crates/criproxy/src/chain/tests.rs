@@ -7,5 +7,6 @@ mod faults;
 mod log;
 mod order;
 mod outcomes;
+mod peers;
 mod server;
 mod subject;

@@ -42,12 +42,12 @@ pub(crate) fn parse(name: &str, text: &[u8]) -> Result<(Server, Vec<FileWarning>
         warnings.push(FileWarning::NoHooks);
     }
     let server = Server {
-        name: name.to_owned(),
-        endpoint: keys.endpoint.ok_or(FileError::NoEndpoint)?,
         order: keys.order.unwrap_or_default(),
         timeout: keys.timeout,
+        uid: keys.uid,
         required: keys.required.unwrap_or_default(),
         hooks,
+        ..Server::new(name, keys.endpoint.ok_or(FileError::NoEndpoint)?)
     };
     if server.required && !server.hooks.values().any(|policy| *policy == FailurePolicy::Fail) {
         warnings.push(FileWarning::RequiredAndIgnored);
@@ -91,6 +91,7 @@ struct Keys {
     timeout: Option<Duration>,
     policies: BTreeMap<HookPoint, FailurePolicy>,
     required: Option<bool>,
+    uid: Option<u32>,
     warnings: Vec<FileWarning>,
 }
 
@@ -101,6 +102,7 @@ const ORDER: &str = "order";
 const TIMEOUT: &str = "timeout";
 const POLICIES: &str = "failure-policies";
 const REQUIRED: &str = "required";
+const UID: &str = "uid";
 const FAIL: &str = "Fail";
 
 impl<'de> Deserialize<'de> for Keys {
@@ -122,7 +124,7 @@ impl<'de> Visitor<'de> for KeysVisitor {
         let mut keys = Keys::default();
         let mut seen = BTreeSet::new();
         while let Some(written) = map.next_key::<String>()? {
-            let known = [ENDPOINT, POLICY, HOOKS, ORDER, TIMEOUT, POLICIES, REQUIRED];
+            let known = [ENDPOINT, POLICY, HOOKS, ORDER, TIMEOUT, POLICIES, REQUIRED, UID];
             let Some(key) = known.into_iter().find(|key| written.eq_ignore_ascii_case(key)) else {
                 map.next_value::<IgnoredAny>()?;
                 keys.warnings.push(FileWarning::UnknownKey(plain(&written, LONGEST)));
@@ -162,6 +164,7 @@ impl Keys {
             HOOKS => self.name_hooks(given(map)?.unwrap_or_default()),
             ORDER => self.order = given(map)?,
             REQUIRED => self.required = given(map)?,
+            UID => self.uid = given(map)?,
             TIMEOUT => self.timeout = given(map)?.map(|text: String| timeout(&text)).transpose()?,
             _ => self.policies = policies(given(map)?.unwrap_or_default())?,
         }

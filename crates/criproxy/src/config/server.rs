@@ -21,10 +21,27 @@ pub struct Server {
     pub order: i64,
     /// How long it may take for an answer; without, its share of the budget of a call.
     pub timeout: Option<Duration>,
+    /// A user besides root and the proxy's own that its process may run as.
+    pub uid: Option<u32>,
     /// Whether calls are refused once its file is gone.
     pub required: bool,
     /// Where it is asked, and what its failure means there.
     pub hooks: BTreeMap<HookPoint, FailurePolicy>,
+}
+
+impl Server {
+    /// A server with the defaults of a file, which is asked nothing yet.
+    pub fn new(name: impl Into<String>, endpoint: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            endpoint: endpoint.into(),
+            order: 0,
+            timeout: None,
+            uid: None,
+            required: false,
+            hooks: BTreeMap::new(),
+        }
+    }
 }
 
 impl fmt::Display for Server {
@@ -32,6 +49,9 @@ impl fmt::Display for Server {
         write!(f, "{} at {} (order {}", self.name, self.endpoint.display(), self.order)?;
         if let Some(timeout) = self.timeout {
             write!(f, ", timeout {timeout:?}")?;
+        }
+        if let Some(uid) = self.uid {
+            write!(f, ", uid {uid}")?;
         }
         if self.required {
             f.write_str(", required")?;

@@ -32,14 +32,20 @@ fn koordlets_own_file() {
         HookPoint::PreUpdateContainerResources,
     ];
     let expected = Server {
-        name: "a.json".to_owned(),
-        endpoint: PathBuf::from("/var/run/koordlet/koordlet.sock"),
-        order: 0,
-        timeout: None,
-        required: false,
         hooks: hooks.map(|point| (point, FailurePolicy::Ignore)).into(),
+        ..Server::new("a.json", "/var/run/koordlet/koordlet.sock")
     };
     assert_eq!((server, warnings), (expected, Vec::new()));
+}
+
+#[test]
+fn a_user_is_a_number() {
+    let (server, _) = read(&with(r#""uid": 1000"#));
+    assert_eq!(server.uid, Some(1000));
+    for uid in ["-1", "\"www\"", "4294967296", "1.5"] {
+        let error = refused(&with(&format!("\"uid\": {uid}")));
+        assert!(error.starts_with("uid: "), "{error}");
+    }
 }
 
 /// A koordlet of 1.5 knows a hook that has no call to it.
