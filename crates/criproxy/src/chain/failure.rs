@@ -19,6 +19,8 @@ const NAMED: usize = 4;
 pub(super) enum Failure {
     /// The process behind its socket is not to be trusted with questions.
     Untrusted(Status),
+    /// It hung, and is not asked until it answers a probe.
+    LeftOut(Status),
     /// It could not be asked, did not answer, or with an error.
     Call(Status),
     /// It changes what others have changed.
@@ -30,7 +32,7 @@ impl Failure {
     /// codes of a runtime for success: NOT_FOUND of a stop means that the container is gone.
     fn code_for_caller(&self) -> Code {
         match self {
-            Failure::Untrusted(_) => Code::Unavailable,
+            Failure::Untrusted(_) | Failure::LeftOut(_) => Code::Unavailable,
             Failure::Call(status) if is_outage(status) => Code::Unavailable,
             Failure::Call(_) => Code::Unknown,
             Failure::Conflict(_) => Code::FailedPrecondition,
@@ -39,7 +41,9 @@ impl Failure {
 
     pub(super) fn code(&self) -> Code {
         match self {
-            Failure::Untrusted(status) | Failure::Call(status) => status.code(),
+            Failure::Untrusted(status) | Failure::LeftOut(status) | Failure::Call(status) => {
+                status.code()
+            }
             Failure::Conflict(_) => Code::FailedPrecondition,
         }
     }
@@ -49,6 +53,7 @@ impl Failure {
         match self {
             Failure::Conflict(_) => "conflict",
             Failure::Untrusted(_) => "untrusted",
+            Failure::LeftOut(_) => "left-out",
             Failure::Call(status) if status.code() == Code::DeadlineExceeded => "timeout",
             Failure::Call(status) => code_name(status.code()),
         }
@@ -61,7 +66,7 @@ impl Failure {
             Failure::Call(status) if !is_outage(status) => {
                 code_name(status.code()).to_owned() + ": "
             }
-            Failure::Untrusted(_) | Failure::Call(_) | Failure::Conflict(_) => String::new(),
+            _ => String::new(),
         };
         let text = format!("hook server err: {name} at {endpoint}, {hook}: {code}{self}");
         Status::new(self.code_for_caller(), text)
@@ -71,7 +76,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let disputes = match self {
-            Failure::Untrusted(status) | Failure::Call(status) => {
+            Failure::Untrusted(status) | Failure::LeftOut(status) | Failure::Call(status) => {
                 return f.write_str(&plain(status.message(), LONGEST));
             }
             Failure::Conflict(disputes) => disputes,

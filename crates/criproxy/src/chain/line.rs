@@ -2,25 +2,18 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::sync::watch;
-use tonic::metadata::MetadataMap;
-use tonic::{Extensions, Request, Status};
-use wharf_uds::{LinkState, Relay, RelayOptions, within};
+use tonic::Status;
+use wharf_uds::LinkState;
 
-use super::peer::PeerGuard;
+use super::breaker::Admission;
+use super::connection::{Connection, Question, Slice};
+use super::failure::Failure;
 use crate::HookPoint;
 use crate::config::{Barred, Server, Servers};
 use crate::subject::Subject;
-
-/// The biggest answer that is taken, which is what gRPC takes unless told otherwise. A container's
-/// environment is at most some 2 MB, or its program cannot be started.
-const ANSWER_LIMIT: usize = 4 << 20;
-/// How long an attempt to connect may take. Calls do not wait for longer than their slice.
-const CONNECT: Duration = Duration::from_secs(3);
 
 /// A server with the connection to it.
 #[derive(Debug)]
@@ -31,33 +24,22 @@ pub(super) struct Line {
     failure: Mutex<Option<String>>,
 }
 
-/// The connection to a socket, shared by all servers that have the same socket and user.
-#[derive(Debug)]
-struct Connection {
-    relay: Relay,
-    peer: Arc<PeerGuard>,
-}
-
 impl Line {
-    /// Asks, and waits for no longer than `slice`. Without a connection one attempt is made at it.
+    /// Asks, and waits for no longer than `slice`. Without a connection one attempt is made at it. A
+    /// server that is left out is not waited for.
     pub(super) async fn call<S: Subject>(
         &self,
-        point: HookPoint,
-        half: &[u8],
-        message: &S::Request,
-        metadata: &MetadataMap,
-        slice: Duration,
-    ) -> Result<S::Response, Status> {
-        let mut request = Request::from_parts(metadata.clone(), Extensions::default(), ());
-        request.set_timeout(slice);
-        let metadata = request.into_parts().0.into_headers();
-        let (method, message) = (method(point), joined(half, message).into());
-        let answered = async {
-            self.connection.relay.call(&method, &metadata, &message, ANSWER_LIMIT).await.into_message()
+        question: Question,
+        slice: Slice,
+    ) -> Result<S::Response, Failure> {
+        let answer = match self.connection.breaker.admit(self.connection.generation()) {
+            Admission::Ask => self.connection.ask(&self.server.name, question, slice).await,
+            Admission::Probe => self.connection.probe(&self.server.name, question, slice).await,
+            Admission::LeaveOut(reason) => Err(Failure::LeftOut(Status::unavailable(reason))),
         };
-        let answer = within(slice, "the call", answered).await?;
-        S::Response::decode(answer)
-            .map_err(|error| Status::internal(format!("the answer cannot be read: {error}")))
+        S::Response::decode(answer?).map_err(|error| {
+            Failure::Call(Status::internal(format!("the answer cannot be read: {error}")))
+        })
     }
 
     /// The state of its connection.
@@ -68,6 +50,11 @@ impl Line {
     /// Why its socket is not trusted, if it is not.
     pub(super) fn refusal(&self) -> Option<String> {
         self.connection.peer.refusal()
+    }
+
+    /// Why it is left out, if it is.
+    pub(super) fn left_out(&self) -> Option<String> {
+        self.connection.breaker.reason()
     }
 
     /// Notes a failure, and says whether it is the first after a success, or since the server is
@@ -85,19 +72,6 @@ impl Line {
     pub(super) fn failure(&self) -> MutexGuard<'_, Option<String>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Both halves of a question.
-fn joined(half: &[u8], message: &impl Message) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(half.len() + message.encoded_len());
-    bytes.extend_from_slice(half);
-    message.encode(&mut bytes).expect("there is room");
-    bytes
-}
-
-fn method(point: HookPoint) -> PathAndQuery {
-    let path = format!("/runtime.v1alpha1.RuntimeHookService/{}Hook", point.name());
-    PathAndQuery::try_from(path).expect("names of hooks are letters")
 }
 
 /// The lines to all servers in force: one connection to each endpoint, held for as long as a server
@@ -158,18 +132,9 @@ fn connect(servers: &Servers, known: &[Line]) -> Arc<[Line]> {
             line.server.endpoint == server.endpoint && line.server.uid == server.uid
         };
         let there = lines.iter().chain(known).find(is_same);
-        let connection = there.map_or_else(|| hold(server), |line| line.connection.clone());
+        let connection =
+            there.map_or_else(|| Connection::hold(server).into(), |line| line.connection.clone());
         lines.push(Line { server: server.clone(), connection, failure: Mutex::default() });
     }
     lines.into()
-}
-
-fn hold(server: &Server) -> Arc<Connection> {
-    let peer = Arc::new(PeerGuard::new(server));
-    let guard = peer.clone();
-    let options = RelayOptions {
-        connect_timeout: CONNECT,
-        peer: Some(Arc::new(move |credentials| guard.check(credentials))),
-    };
-    Arc::new(Connection { relay: Relay::new(&server.endpoint, options), peer })
 }

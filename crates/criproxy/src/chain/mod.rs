@@ -15,6 +15,8 @@
 //!
 //! - `about`: what comes with a question, and the outcome for those asked afterwards.
 //! - `budget`: how long servers may take.
+//! - `breaker`: servers that hang are left out; no I/O.
+//! - `connection`: the connection to one socket.
 //! - `line`: connections to the servers in force.
 //! - `peer`: whether the process behind a socket may be asked.
 //! - `states`: the state of each server, for metrics.
@@ -23,7 +25,9 @@
 //! - `failure`: what went wrong with one server, in all its words.
 
 mod about;
+mod breaker;
 mod budget;
+mod connection;
 mod failure;
 mod ledger;
 mod line;
@@ -45,6 +49,7 @@ use tonic::Status;
 
 pub(crate) use self::about::{About, Outcome, Trace};
 use self::budget::Budget;
+pub(crate) use self::budget::HookTime;
 use self::failure::Failure;
 pub use self::ledger::Conflict;
 pub(crate) use self::ledger::Dispute;
@@ -157,7 +162,7 @@ impl Chain {
     pub(crate) fn failures(&self) -> BTreeMap<String, String> {
         let lines = self.lines.current();
         let failing = lines.iter().filter_map(|line| {
-            let failure = line.refusal().or_else(|| line.failure().clone())?;
+            let failure = line.refusal().or(line.left_out()).or_else(|| line.failure().clone())?;
             Some((line.server.name.clone(), failure))
         });
         failing.collect()
@@ -219,9 +224,10 @@ impl Chain {
         Ok(Asked { request, edits: ledger.net(), answered, said, by })
     }
 
-    /// How long a call may wait for what its servers need, as it may for themselves; its caller waits until it `ends`.
-    pub(crate) fn patience(&self, ends: Option<Instant>) -> Duration {
-        budget::total(self.options.budget, ends)
+    /// How long a call may still wait for what its servers need, as it may for themselves; its caller
+    /// waits until it `ends`.
+    pub(crate) fn patience(&self, ends: Option<Instant>, time: &HookTime) -> Duration {
+        budget::total(self.options.budget, ends, time)
     }
 
     /// Tells the servers of `point` what became of a call, but for those that `know` it. Their answers mean nothing.
@@ -250,9 +256,10 @@ impl Chain {
 
     fn round<'a>(&'a self, point: HookPoint, about: &'a About) -> Round<'a> {
         static NOBODY: BTreeSet<String> = BTreeSet::new();
-        let budget = Budget::start(self.options.budget, about.ends);
+        let most = self.options.budget;
+        let budget = Budget::start(most, about.ends, &about.time);
         let (lines, metrics) = (self.lines.current(), &self.metrics);
-        Round { lines, metrics, point, about, budget, know: &NOBODY }
+        Round { lines, metrics, point, about, budget, most, know: &NOBODY }
     }
 
     /// Decides which of a server's edits count.

@@ -14,12 +14,16 @@ use super::line::{Line, Lines};
 pub(crate) struct ServerStates(pub(super) Arc<Lines>);
 
 /// The name of a server's state in metrics.
-const STATES: [&str; 2] = ["asked", "untrusted"];
+const STATES: [&str; 3] = ["asked", "left-out", "untrusted"];
 
 impl Line {
     fn state(&self) -> &'static str {
-        let [asked, untrusted] = STATES;
-        if self.refusal().is_some() { untrusted } else { asked }
+        let [asked, left_out, untrusted] = STATES;
+        match (self.refusal(), self.left_out()) {
+            (Some(_), _) => untrusted,
+            (None, Some(_)) => left_out,
+            (None, None) => asked,
+        }
     }
 }
 
@@ -27,7 +31,7 @@ impl Collector for ServerStates {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut family = encoder.encode_descriptor(
             "wharf_proxy_hook_server_state",
-            "1 for the state that a hook server is in: asked, or untrusted by its user or folder",
+            "1 for the state of a hook server: asked, left-out since it hung, or untrusted",
             None,
             ConstGauge::new(0i64).metric_type(),
         )?;

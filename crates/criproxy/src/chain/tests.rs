@@ -2,6 +2,7 @@
 
 mod answers;
 mod bench;
+mod breaker;
 mod conflicts;
 mod faults;
 mod log;

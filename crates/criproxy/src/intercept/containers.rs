@@ -10,7 +10,7 @@ use wharf_uds::RawAnswer;
 use super::lookup::Known;
 use super::visit::{End, Visit};
 use super::{Interceptor, Method, made};
-use crate::chain::{Asked, Outcome, Told};
+use crate::chain::{About, Asked, Outcome, Told};
 use crate::container::{self, Container, Creation};
 use crate::rebuild::Found;
 use crate::{HookPoint, audit, id, record};
@@ -63,10 +63,11 @@ impl Interceptor {
         };
         let question = container.question();
         let about = visit.about_container(&pod, &question);
+        let begun = About { later: &[HookPoint::PostStartContainer], ..about.clone() };
         let turn = self.turn(visit, container.pod()).await?;
         let skipped = pod.is_skipped(self.skip.as_ref());
         let Asked { request, answered, .. } =
-            self.ask::<Container>(visit, before, &about, question, skipped).await?;
+            self.ask::<Container>(visit, before, &begun, question, skipped).await?;
         let (answer, outcome) = self.timed(visit, &message, turn).await?;
         if outcome.code == Code::Ok && answered {
             self.records.update_container(&id, |known| known.now(request.clone()));
@@ -124,7 +125,7 @@ impl Interceptor {
         let id = id::of(&message)?;
         let (answer, end) = self.end_container(visit, Method::StopContainer, &id, &message).await?;
         if let Some((id, outcome)) = end {
-            let told = self.tell_container_stopped(visit, &id, &outcome).await;
+            let told = self.tell_container_stopped(visit, &id, &outcome, &[]).await;
             if outcome.code == Code::Ok {
                 told?;
             }
@@ -147,7 +148,7 @@ impl Interceptor {
         match end {
             Some((id, outcome)) => {
                 // Nobody would call again for a container that is gone, whatever a server says now.
-                let _ = self.tell_container_stopped(visit, &id, &outcome).await;
+                let _ = self.tell_container_stopped(visit, &id, &outcome, &[]).await;
                 self.records.remove_container(&id);
             }
             None => self.records.forget_container(&id),
@@ -177,12 +178,14 @@ impl Interceptor {
         Ok((answer, Some((id, outcome))))
     }
 
-    /// Tells of a container's end, unless that was done.
+    /// Tells of a container's end, unless that was done. Points of the call that come `later` keep
+    /// their share of its time.
     pub(super) async fn tell_container_stopped(
         &self,
         visit: &Visit,
         id: &str,
         outcome: &Outcome,
+        later: &'static [HookPoint],
     ) -> Result<(), Status> {
         let _once = self.turns.take(&format!("stop {id}")).await;
         let known = self.records.container(id).filter(|container| !container.is_stopped());
@@ -190,7 +193,7 @@ impl Interceptor {
         let pod = self.records.pod(container.pod());
         if let Some(pod) = pod.filter(|pod| !pod.is_skipped(self.skip.as_ref())) {
             let question = container.question();
-            let about = visit.about_container(&pod, &question);
+            let about = About { later, ..visit.about_container(&pod, &question) };
             let (point, known) = (HookPoint::PostStopContainer, self.records.told(id));
             let told = self.chain.tell::<Container>(point, &about, question, outcome, &known).await;
             self.remember_told(id, outcome, told)?;

@@ -10,7 +10,7 @@ use wharf_reconcile::Turn;
 use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
-use crate::chain::{About, Trace};
+use crate::chain::{About, HookTime, Trace};
 use crate::record;
 
 /// The largest message that is looked into. CRI's own limit is 16 MiB.
@@ -18,6 +18,7 @@ const LARGEST: usize = 32 << 20;
 /// A call under way.
 pub(super) struct Visit {
     call: RawCall,
+    time: HookTime,
 }
 
 /// Why a call ends without the runtime's answer.
@@ -44,7 +45,7 @@ impl From<Status> for End {
 
 impl Visit {
     pub(super) fn new(call: RawCall) -> Visit {
-        Visit { call }
+        Visit { call, time: HookTime::default() }
     }
 
     /// The message, once all of it is there.
@@ -77,8 +78,19 @@ impl Visit {
         self.call.ends()
     }
 
+    /// The time that hooks of the call took so far.
+    pub(super) fn time(&self) -> &HookTime {
+        &self.time
+    }
+
     fn about(&self, pod: String) -> About {
-        About { pod, ends: self.ends(), trace: Trace::of(self.call.metadata()), ..About::default() }
+        About {
+            pod,
+            time: self.time.clone(),
+            ends: self.ends(),
+            trace: Trace::of(self.call.metadata()),
+            ..About::default()
+        }
     }
 
     /// Waits for `work`, unless the caller gives up.
