@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use wharf_proto::hooks::runtime_hook_service_server::RuntimeHookServiceServer;
 use wharf_uds::{ListenError, ListenOptions, Listener, Routes, ServeError};
 
-use crate::config::Config;
+use crate::config::{Config, PARTIAL};
 use crate::registration::{Registration, RegistrationError};
 use crate::server::HookServer;
 use crate::service::Service;
@@ -95,6 +95,8 @@ impl HookServer {
             order: terms.order,
             timeout: terms.timeout,
             failure_policies: terms.failure_policies.clone(),
+            answers: PARTIAL,
+            details: terms.details,
         }
     }
 }

@@ -163,10 +163,7 @@ pub enum DialCause {
     },
 }
 
-async fn dial<S: Sender>(
-    path: &Path,
-    check: Option<&PeerCheck>,
-) -> Result<Dialled<S>, DialCause> {
+async fn dial<S: Sender>(path: &Path, check: Option<&PeerCheck>) -> Result<Dialled<S>, DialCause> {
     let stream = connect(path).await?;
     if let Some(check) = check {
         let credentials = stream.peer_cred().map_err(DialCause::Connect)?;

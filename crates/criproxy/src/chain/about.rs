@@ -27,6 +27,8 @@ pub(crate) struct About {
     pub(crate) id: Option<String>,
     /// What each question begins with, encoded: of a container's, the half that is its pod's.
     pub(crate) half: Arc<[u8]>,
+    /// What follows a question to servers that want details, encoded.
+    pub(crate) details: Arc<[u8]>,
     /// The time that hooks of the call took so far.
     pub(crate) time: HookTime,
     /// The points of the call that are still to come.

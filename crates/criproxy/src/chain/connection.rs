@@ -54,18 +54,20 @@ pub(super) struct Slice {
 }
 
 impl Question {
-    /// A question in two parts, of which many calls share the first.
+    /// A question in three parts, of which many calls share the first, and some servers get the last.
     pub(super) fn new(
         point: HookPoint,
         half: &[u8],
         message: &impl Message,
+        details: &[u8],
         metadata: &MetadataMap,
     ) -> Self {
         let path = format!("/runtime.v1alpha1.RuntimeHookService/{}Hook", point.name());
         let method = PathAndQuery::try_from(path).expect("names of hooks are letters");
-        let mut bytes = Vec::with_capacity(half.len() + message.encoded_len());
+        let mut bytes = Vec::with_capacity(half.len() + message.encoded_len() + details.len());
         bytes.extend_from_slice(half);
         message.encode(&mut bytes).expect("there is room");
+        bytes.extend_from_slice(details);
         Self { method, message: bytes.into(), metadata: metadata.clone() }
     }
 }

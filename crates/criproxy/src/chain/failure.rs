@@ -9,6 +9,7 @@ use wharf_uds::code_name;
 use super::ledger::Dispute;
 use crate::HookPoint;
 use crate::config::Server;
+use crate::partial::Inexpressible;
 
 /// The longest message of a server that is passed on.
 const LONGEST: usize = 1024;
@@ -23,6 +24,8 @@ pub(super) enum Failure {
     LeftOut(Status),
     /// It could not be asked, did not answer, or with an error.
     Call(Status),
+    /// Its answer names what cannot be changed.
+    Inexpressible(Inexpressible),
     /// It changes what others have changed.
     Conflict(Vec<Dispute>),
 }
@@ -34,7 +37,7 @@ impl Failure {
         match self {
             Failure::Untrusted(_) | Failure::LeftOut(_) => Code::Unavailable,
             Failure::Call(status) if is_outage(status) => Code::Unavailable,
-            Failure::Call(_) => Code::Unknown,
+            Failure::Call(_) | Failure::Inexpressible(_) => Code::Unknown,
             Failure::Conflict(_) => Code::FailedPrecondition,
         }
     }
@@ -44,6 +47,7 @@ impl Failure {
             Failure::Untrusted(status) | Failure::LeftOut(status) | Failure::Call(status) => {
                 status.code()
             }
+            Failure::Inexpressible(_) => Code::InvalidArgument,
             Failure::Conflict(_) => Code::FailedPrecondition,
         }
     }
@@ -52,6 +56,7 @@ impl Failure {
     pub(super) fn outcome(&self) -> &'static str {
         match self {
             Failure::Conflict(_) => "conflict",
+            Failure::Inexpressible(_) => "inexpressible",
             Failure::Untrusted(_) => "untrusted",
             Failure::LeftOut(_) => "left-out",
             Failure::Call(status) if status.code() == Code::DeadlineExceeded => "timeout",
@@ -78,6 +83,9 @@ impl fmt::Display for Failure {
         let disputes = match self {
             Failure::Untrusted(status) | Failure::LeftOut(status) | Failure::Call(status) => {
                 return f.write_str(&plain(status.message(), LONGEST));
+            }
+            Failure::Inexpressible(error) => {
+                return f.write_str(&plain(&error.to_string(), LONGEST));
             }
             Failure::Conflict(disputes) => disputes,
         };

@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prost::Message;
 use tokio::sync::watch;
 use tonic::Status;
+#[cfg(test)]
 use wharf_uds::LinkState;
 
 use super::breaker::Admission;
 use super::connection::{Connection, Question, Slice};
 use super::failure::Failure;
 use crate::HookPoint;
-use crate::config::{Barred, Server, Servers};
-use crate::subject::Subject;
+use crate::config::{Answers, Barred, Server, Servers};
+use crate::edit::Edit;
+use crate::subject::{Reading, Subject};
 
 /// A server with the connection to it.
 #[derive(Debug)]
@@ -42,7 +44,22 @@ impl Line {
         })
     }
 
+    /// What an answer changes of what was sent.
+    pub(super) fn edits<S: Subject>(
+        &self,
+        point: HookPoint,
+        sent: &S::Request,
+        answer: &S::Response,
+        reading: Reading,
+    ) -> Result<Vec<Edit>, Failure> {
+        match self.server.answers {
+            Answers::Koordinator => Ok(S::edits(point, sent, answer, reading)),
+            Answers::Partial => S::named_edits(point, sent, answer).map_err(Failure::Inexpressible),
+        }
+    }
+
     /// The state of its connection.
+    #[cfg(test)]
     pub(super) fn link(&self) -> watch::Receiver<LinkState> {
         self.connection.relay.link()
     }
@@ -128,9 +145,8 @@ impl Lines {
 fn connect(servers: &Servers, known: &[Line]) -> Arc<[Line]> {
     let mut lines: Vec<Line> = Vec::new();
     for server in servers.iter() {
-        let is_same = |line: &&Line| {
-            line.server.endpoint == server.endpoint && line.server.uid == server.uid
-        };
+        let is_same =
+            |line: &&Line| line.server.endpoint == server.endpoint && line.server.uid == server.uid;
         let there = lines.iter().chain(known).find(is_same);
         let connection =
             there.map_or_else(|| Connection::hold(server).into(), |line| line.connection.clone());

@@ -22,7 +22,7 @@ use crate::{HookPoint, audit};
 
 /// A server that has this time and does not answer hangs. With less it may be the caller who is in a
 /// hurry.
-const FAIR: Duration = Duration::from_millis(100);
+pub(super) const FAIR: Duration = Duration::from_millis(100);
 
 /// One call's way through the servers that were in force when it began.
 pub(super) struct Round<'a> {
@@ -41,10 +41,12 @@ impl Round<'_> {
     pub(super) fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
         let policy = |line: &Line| {
             let policy = line.server.hooks.get(&self.point).copied();
-            policy.filter(|_| !self.know.contains(&line.server.name))
+            policy.filter(|_| !self.know.contains(&line.server.name) && !line.server.dry_run)
         };
         let here = self.lines.iter().filter(|line| policy(line).is_some()).count();
-        let later = |point| self.lines.iter().filter(move |it| it.server.hooks.contains_key(point));
+        let wants =
+            |line: &Line, point| !line.server.dry_run && line.server.hooks.contains_key(point);
+        let later = |point| self.lines.iter().filter(move |line| wants(line, point));
         let mut to_come = here + self.about.later.iter().flat_map(later).count();
         self.lines.iter().filter_map(move |line| {
             let turn = Turn { round: self, line, policy: policy(line)?, to_come };
@@ -72,8 +74,12 @@ impl Turn<'_> {
         let Turn { round, line, .. } = self;
         let timeout = line.server.timeout;
         let time = round.budget.slice(timeout, self.to_come);
-        let fair = timeout.unwrap_or(round.most).min(round.most).min(FAIR);
-        let question = Question::new(round.point, &round.about.half, message, metadata);
+        let shares = u32::try_from(self.to_come).unwrap_or(u32::MAX).max(1);
+        // What others took of the time by then is not for this one to answer for.
+        let fair = timeout.unwrap_or(round.most / shares).min(FAIR) * 9 / 10;
+        let about = round.about;
+        let details = if line.server.details { &*about.details } else { &[] };
+        let question = Question::new(round.point, &about.half, message, details, metadata);
         let started = Instant::now();
         let answer = line.call::<S>(question, Slice { time, fair }).await;
         if !matches!(answer, Err(Failure::LeftOut(_))) {

@@ -202,9 +202,7 @@ fn trust_folder_of(path: &Path) -> Result<(), String> {
     let Some(folder) = target.parent() else { return Ok(()) };
     let metadata = fs::metadata(folder).map_err(unreadable)?;
     match trust(&metadata) {
-        Err(why) if !is_sticky(&metadata) => {
-            Err(format!("its folder {}: {why}", folder.display()))
-        }
+        Err(why) if !is_sticky(&metadata) => Err(format!("its folder {}: {why}", folder.display())),
         _ => Ok(()),
     }
 }

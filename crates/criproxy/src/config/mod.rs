@@ -49,7 +49,7 @@ pub use folder::{FolderError, trust_file};
 pub use problem::{FileError, FileWarning};
 pub use report::{Finding, Report, check};
 pub(crate) use server::Barred;
-pub use server::{Server, Servers};
+pub use server::{Answers, Server, Servers};
 pub use status::{ConfigStatus, Effect, FileState, ServerStatus};
 pub use watch::{Config, ConfigError, ConfigHandle, ConfigOptions};
 pub use wharf_facts::hook::FailurePolicy;

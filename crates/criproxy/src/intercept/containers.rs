@@ -33,7 +33,10 @@ impl Interceptor {
         // Without a server that could have changed the pod, what its sandbox has beyond the request is what kubelet took back.
         let guessing = !skipped && self.chain.wants(HookPoint::PreRunPodSandbox);
         let Creation { question, carried } = container::creation(&message, &pod, guessing)?;
-        let about = visit.about_container(&pod, &question);
+        let mut about = visit.about_container(&pod, &question);
+        if !skipped && self.chain.tells_details(point) {
+            about.details = container::details(&message)?.into();
+        }
         let turn = self.turn(visit, &pod_id).await?;
         let Asked { request, edits, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
@@ -107,9 +110,9 @@ impl Interceptor {
         let about = visit.about_container(&pod, &question);
         let turn = self.turn(visit, container.pod()).await?;
         let skipped = pod.is_skipped(self.skip.as_ref());
-        let Asked { request, said, .. } =
+        let Asked { request, said, edits, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
-        let message = container::updated(message, &request, said)?;
+        let message = container::updated(message, &request, said, &edits)?;
         let answer = visit.forward(&self.runtime, &message, turn).await?;
         if answer.code() == Code::Ok {
             self.records.update_container(&id, |known| known.now(request));

@@ -54,6 +54,7 @@ async fn the_file_says_what_was_built() {
         .failure_policy_at(HookPoint::PostStartContainer, FailurePolicy::Ignore)
         .order(7)
         .timeout(Duration::from_millis(250))
+        .details(true)
         .build()
         .unwrap();
     let running = Running::start(&server).await;
@@ -64,6 +65,8 @@ async fn the_file_says_what_was_built() {
         "order": 7,
         "timeout": "250ms",
         "failure-policies": { "PostStartContainer": "Ignore" },
+        "answers": "partial",
+        "details": true,
     });
     assert_eq!(running.config(), wanted);
     assert_eq!(mode(&running.file("test")), 0o644);

@@ -104,9 +104,7 @@ async fn a_server_that_was_started_again_is_asked_at_once() {
     let server = HookServer::idle(&bench.socket("a"));
     let lines = bench.chain.lines.current();
     let mut link = lines[0].link();
-    let is_up = |state: &wharf_uds::LinkState| {
-        matches!(state, wharf_uds::LinkState::Connected { generation } if *generation > 1)
-    };
+    let is_up = |state: &wharf_uds::LinkState| matches!(state, wharf_uds::LinkState::Connected { generation } if *generation > 1);
     soon(link.wait_for(is_up)).await.unwrap();
     assert!(bench.ask().await.unwrap().answered);
     assert_eq!(server.asked().len(), 1);

@@ -48,6 +48,28 @@ fn a_user_is_a_number() {
     }
 }
 
+#[test]
+fn answers_are_koordinators_unless_they_are_partial() {
+    assert_eq!(read(&with(r#""order": 1"#)).0.answers, Answers::Koordinator);
+    let (server, _) = read(&with(r#""answers": "partial", "details": true"#));
+    assert_eq!((server.answers, server.details), (Answers::Partial, true));
+    assert_eq!(read(&with(r#""answers": "koordinator""#)).0.answers, Answers::Koordinator);
+    let error = refused(&with(r#""answers": "Partial""#));
+    assert!(error.contains("expected \"partial\""), "{error}");
+}
+
+#[test]
+fn a_dry_run_refuses_nothing() {
+    let keys = r#""dry-run": true, "required": true, "failure-policy": "Fail",
+        "runtime-hooks": ["PreCreateContainer", "PostStopContainer"],
+        "failure-policies": {"PostStopContainer": "Fail"}"#;
+    let (server, warnings) = read(&with(keys));
+    assert!(server.dry_run && !server.required);
+    assert!(server.hooks.values().all(|policy| *policy == FailurePolicy::Ignore), "{server}");
+    assert_eq!(warnings, [FileWarning::RequiredDryRun]);
+    assert!(refusing_points(with(&format!("\"order\": \"x\", {keys}")).as_bytes()).is_empty());
+}
+
 /// A koordlet of 1.5 knows a hook that has no call to it.
 #[test]
 fn hooks_of_other_versions_are_told_and_left_out() {

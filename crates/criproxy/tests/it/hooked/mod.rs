@@ -11,6 +11,7 @@ mod lossless;
 mod merge;
 mod node;
 mod operation;
+mod partial;
 mod past;
 mod recovery;
 mod samples;

@@ -312,10 +312,9 @@ async fn a_server_that_hangs_costs_a_stop_of_ten_containers_its_time_once() {
     node.write("a.json", &file(&socket, IGNORE));
     node.bench.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 2").await;
     node.kubelet.stop_pod(&pod).await.unwrap();
-    for (hook, outcome, count) in [
-        ("PostStopContainer", "timeout", 10),
-        ("PostStopPodSandbox", "left-out", 1),
-    ] {
+    for (hook, outcome, count) in
+        [("PostStopContainer", "timeout", 10), ("PostStopPodSandbox", "left-out", 1)]
+    {
         node.bench
             .counts(&format!(
                 "wharf_proxy_hook_calls_total{{server=\"a.json\",hook=\"{hook}\",outcome=\"{outcome}\"}} {count}"
