@@ -39,7 +39,8 @@ impl HookServer {
     }
 
     /// Listens on `socket`, tells the proxy by a file in `folder` (/etc/runtime/hookserver.d on a node), and serves until
-    /// `stop`. Then the file goes, the socket goes, and hooks that still run get the server's drain time. Folders that are
+    /// `stop`. A running server of the same name and socket is replaced without a gap: it keeps the connections that it
+    /// has until it is stopped, and new ones come to this one. At the end the file goes, the socket goes, and hooks that still run get the server's drain time. Folders that are
     /// not there are made.
     pub async fn serve(
         &self,
@@ -48,7 +49,10 @@ impl HookServer {
         stop: CancellationToken,
     ) -> Result<(), ServerError> {
         let endpoint = endpoint(socket)?;
-        let listener = Listener::bind(Path::new(&endpoint), &ListenOptions::default())?;
+        let predecessor = Registration::new(folder, &self.terms.name, true);
+        let take_over = predecessor.names(&endpoint);
+        let options = ListenOptions { take_over, ..ListenOptions::default() };
+        let listener = Listener::bind(Path::new(&endpoint), &options)?;
         let service = RuntimeHookServiceServer::new(Service(self.hooks.clone()))
             .max_decoding_message_size(LARGEST);
         let closed = CancellationToken::new();
