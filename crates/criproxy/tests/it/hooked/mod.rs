@@ -14,6 +14,7 @@ mod operation;
 mod partial;
 mod past;
 mod recovery;
+mod restored;
 mod samples;
 mod secrets;
 mod stops;

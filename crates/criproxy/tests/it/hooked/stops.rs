@@ -325,3 +325,26 @@ async fn a_server_that_hangs_costs_a_stop_of_ten_containers_its_time_once() {
     assert_eq!(told.len(), 11, "{told:?}");
     assert_eq!(told[10].0, "PostStopPodSandbox");
 }
+
+/// What the runtime lost while it was away has ended, and nobody stops or removes it any more.
+#[tokio::test]
+async fn what_vanished_while_the_runtime_was_away_is_told_of() {
+    let plan = Plan::new();
+    let server = plan.server("a.json", IGNORE, HookScript::echo());
+    let node = plan.start().await;
+    let (pod, container) = node.container().await;
+    let (other, stopped) = node.container().await;
+    node.kubelet.stop(&stopped).await.unwrap();
+    let kept = node.pod().await;
+    node.ids.forget(&[pod, container, other, stopped]);
+    let before = server.calls().len();
+    let node = node.restart_runtime(async {}).await;
+    let calls = server.seen(|calls| calls.len() == before + 3).await;
+    let ends: Vec<_> = calls[before..].iter().map(|call| call.hook).collect();
+    assert_eq!(ends, ["PostStopContainer", "PostStopPodSandbox", "PostStopPodSandbox"]);
+    let last = calls.last().unwrap();
+    assert_eq!(last.metadata["wharf-outcome-message"], "the runtime no longer has it");
+    node.has_records(1, 0).await;
+    node.kubelet.stop_pod(&kept).await.unwrap();
+    assert_eq!(server.calls().len(), before + 4, "nothing else was told of again");
+}
