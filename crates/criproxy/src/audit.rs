@@ -10,7 +10,7 @@ use std::fmt;
 use wharf_facts::text::{cut, plain};
 
 use crate::HookPoint;
-use crate::chain::{About, Dispute};
+use crate::chain::{About, Compared, Dispute};
 use crate::edit::{Edit, Field, Value};
 
 /// The most changes that one event lists.
@@ -43,6 +43,25 @@ pub(crate) fn carried(servers: Option<&str>, about: &About, edits: &[Edit]) {
         container = about.container,
         changes = %Listed(edits, change),
         "carried from the pod into its container"
+    );
+}
+
+/// `server` would have changed these fields, had it not been a dry run.
+pub(crate) fn rehearsed(
+    server: &str,
+    point: HookPoint,
+    about: &About,
+    edits: &[(&Edit, Compared)],
+) {
+    tracing::info!(
+        target: "wharf::audit",
+        server,
+        hook = point.name(),
+        pod = about.pod,
+        container = about.container,
+        id = about.id,
+        changes = %Listed(edits, compared),
+        "would be changed by a hook server, dry run"
     );
 }
 
@@ -92,6 +111,11 @@ fn change(f: &mut fmt::Formatter<'_>, edit: &Edit) -> fmt::Result {
     value(f, &edit.field, &edit.from)?;
     f.write_str(" -> ")?;
     value(f, &edit.field, &edit.to)
+}
+
+fn compared(f: &mut fmt::Formatter<'_>, (edit, compared): &(&Edit, Compared)) -> fmt::Result {
+    change(f, edit)?;
+    write!(f, " ({})", compared.name())
 }
 
 fn dispute(f: &mut fmt::Formatter<'_>, dispute: &Dispute) -> fmt::Result {

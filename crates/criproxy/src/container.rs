@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use wharf_proto::hooks::{
-    ContainerMetadata, ContainerResourceHookRequest, ContainerResourceHookResponse,
+    ContainerDetails, ContainerMetadata, ContainerMount, ContainerResourceHookRequest,
+    ContainerResourceHookResponse,
 };
 use wharf_wire::{Message, WireError};
 
 use crate::HookPoint;
 use crate::edit::{Edit, Field};
+use crate::partial::{self, Inexpressible};
 use crate::record::{self, Carried};
 use crate::subject::{Reading, Subject};
 use crate::{env, map, pod, resources};
@@ -19,8 +21,20 @@ const CONFIG: u32 = 2;
 const SANDBOX_CONFIG: u32 = 3;
 /// ContainerConfig.
 const METADATA: u32 = 1;
+const IMAGE: u32 = 2;
+const COMMAND: u32 = 3;
+const ARGS: u32 = 4;
+const MOUNTS: u32 = 7;
+const LABELS: u32 = 9;
 const ANNOTATIONS: u32 = 10;
 const LINUX: u32 = 15;
+/// ImageSpec.
+const IMAGE_NAME: u32 = 1;
+/// Mount.
+const CONTAINER_PATH: u32 = 1;
+const HOST_PATH: u32 = 2;
+const READONLY: u32 = 3;
+const MOUNT_IMAGE: u32 = 9;
 /// ContainerMetadata.
 const NAME: u32 = 1;
 const ATTEMPT: u32 = 2;
@@ -62,6 +76,19 @@ impl Subject for Container {
         edits.extend(pod::moved(&sent.pod_cgroup_parent, &answer.pod_cgroup_parent));
         edits.extend(env::replaced(&sent.container_envs, &answer.container_envs));
         edits
+    }
+
+    fn named_edits(
+        point: HookPoint,
+        sent: &ContainerResourceHookRequest,
+        answer: &ContainerResourceHookResponse,
+    ) -> Result<Vec<Edit>, Inexpressible> {
+        match point {
+            HookPoint::PreCreateContainer
+            | HookPoint::PreStartContainer
+            | HookPoint::PreUpdateContainerResources => partial::of_container(point, sent, answer),
+            _ => Ok(Vec::new()),
+        }
     }
 
     fn apply(request: &mut ContainerResourceHookRequest, edits: &[Edit]) {
@@ -130,6 +157,36 @@ pub(crate) fn creation(
     Ok(Creation { question, carried })
 }
 
+/// What else a CreateContainer asks for, encoded so that it can follow a question.
+pub(crate) fn details(create: &Bytes) -> Result<Vec<u8>, WireError> {
+    let mut create = Message::parse(create.clone())?;
+    let config = create.open(CONFIG)?;
+    let image = map::text(config.open(IMAGE)?, IMAGE_NAME)?;
+    let mut mounts = Vec::new();
+    for mount in config.all(MOUNTS)? {
+        let mut mount = Message::parse(mount)?;
+        mounts.push(ContainerMount {
+            container_path: map::text(&mount, CONTAINER_PATH)?,
+            host_path: map::text(&mount, HOST_PATH)?,
+            readonly: mount.varint(READONLY)?.unwrap_or_default() != 0,
+            image: map::text(mount.open(MOUNT_IMAGE)?, IMAGE_NAME)?,
+        });
+    }
+    let texts = |number| -> Result<Vec<String>, WireError> {
+        let texts = config.all(number)?;
+        Ok(texts.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect())
+    };
+    let details = ContainerDetails {
+        image,
+        command: texts(COMMAND)?,
+        args: texts(ARGS)?,
+        labels: map::read(config, LABELS)?,
+        mounts,
+    };
+    let question = ContainerResourceHookRequest { details: Some(details), ..Default::default() };
+    Ok(prost::Message::encode_to_vec(&question))
+}
+
 /// A CreateContainer with what hooks changed of its pod and then of itself.
 pub(crate) fn edited(create: Bytes, carried: &[Edit], edits: &[Edit]) -> Result<Bytes, WireError> {
     if carried.is_empty() && edits.is_empty() {
@@ -165,16 +222,24 @@ pub(crate) fn update_asked(
 
 /// An UpdateContainerResources as hooks left it. If one said something, all that is remembered takes the
 /// place of what the request names, as servers of koord-runtime-proxy expect; what hooks have no
-/// say in stays as it came. Answers without a word leave all of it as it came.
+/// say in stays as it came. Answers without a word leave all of it as it came, and of servers with
+/// partial answers only `edits` are written.
 pub(crate) fn updated(
     update: Bytes,
     finally: &ContainerResourceHookRequest,
     said: bool,
+    edits: &[Edit],
 ) -> Result<Bytes, WireError> {
-    if !said {
+    if !said && edits.is_empty() {
         return Ok(update);
     }
     let mut update = Message::parse(update)?;
+    if !said {
+        let annotations = map::changes(edits, pod::annotation);
+        map::write(&mut update, UPDATE_ANNOTATIONS, &annotations)?;
+        resources::write(update.open(UPDATE_LINUX)?, edits)?;
+        return Ok(update.encode());
+    }
     map::replace(&mut update, UPDATE_ANNOTATIONS, &finally.container_annotations)?;
     if let Some(whole) = &finally.container_resources {
         resources::replace(update.open(UPDATE_LINUX)?, whole)?;

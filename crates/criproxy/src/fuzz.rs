@@ -1,9 +1,10 @@
 //! What holds for any bytes. A breach panics: for tests with seeded input, and for the targets of the `fuzz` package.
 
 use bytes::Bytes;
+use prost::Message as _;
 use wharf_proto::hooks::{
-    ContainerResourceHookResponse, LinuxContainerResources, PodSandboxHookRequest,
-    PodSandboxHookResponse,
+    ContainerResourceHookRequest, ContainerResourceHookResponse, LinuxContainerResources,
+    PodSandboxHookRequest, PodSandboxHookResponse,
 };
 use wharf_wire::{Message, fields};
 
@@ -55,7 +56,7 @@ pub fn run_pod_sandbox(request: &[u8]) {
         labels: texts(),
         annotations: texts(),
         cgroup_parent: "/new".to_owned(),
-        resources: None,
+        ..Default::default()
     };
     let edits = PodSandbox::edits(HookPoint::PreRunPodSandbox, &asked, &answer, Reading::default());
     let edited = pod::edited(request.clone(), &edits).expect("it was read before");
@@ -68,6 +69,10 @@ pub fn run_pod_sandbox(request: &[u8]) {
 /// Likewise a CreateContainer, in a pod that hooks changed and in one of which that is not known.
 pub fn create_container(request: &[u8]) {
     let request = Bytes::copy_from_slice(request);
+    if let Ok(details) = container::details(&request) {
+        let question = ContainerResourceHookRequest::decode(&*details);
+        assert!(question.is_ok_and(|question| question.details.is_some()));
+    }
     let made = PodSandboxHookRequest { labels: texts(), ..Default::default() };
     let answer = PodSandboxHookResponse { labels: texts(), ..Default::default() };
     let changes = PodSandbox::edits(
@@ -99,15 +104,58 @@ pub fn update_container_resources(request: &[u8]) {
     let request = Bytes::copy_from_slice(request);
     let known = record::Container::new("pod", "id", Default::default());
     let Ok(mut asked) = container::update_asked(&request, &known) else { return };
-    assert_eq!(container::updated(request.clone(), &asked, false), Ok(request.clone()));
+    assert_eq!(container::updated(request.clone(), &asked, false, &[]), Ok(request.clone()));
     let (point, reading) = (HookPoint::PreUpdateContainerResources, Reading::default());
     let edits = Container::edits(point, &asked, &container_answer(), reading);
     Container::apply(&mut asked, &edits);
     // Its annotations were not read.
-    let Ok(updated) = container::updated(request.clone(), &asked, true) else { return };
+    let Ok(updated) = container::updated(request.clone(), &asked, true, &edits) else { return };
     kept(&request, &updated, &[&[], &[2]]);
     let seen = container::update_asked(&updated, &known).expect("what is written is read");
     assert_eq!(seen.container_resources, asked.container_resources);
+}
+
+/// A partial answer changes fields once, or is refused with a short error that names one.
+pub fn partial_answer(answer: &[u8]) {
+    let (sent, points) = (
+        container_answer(),
+        [
+            HookPoint::PreCreateContainer,
+            HookPoint::PreStartContainer,
+            HookPoint::PreUpdateContainerResources,
+        ],
+    );
+    let sent = ContainerResourceHookRequest {
+        container_annotations: sent.container_annotations,
+        container_resources: sent.container_resources,
+        pod_cgroup_parent: sent.pod_cgroup_parent,
+        container_envs: sent.container_envs,
+        ..Default::default()
+    };
+    if let Ok(answer) = ContainerResourceHookResponse::decode(answer) {
+        for point in points {
+            applied_once::<Container>(point, &sent, &answer);
+        }
+    }
+    let sent =
+        PodSandboxHookRequest { labels: texts(), annotations: texts(), ..Default::default() };
+    if let Ok(answer) = PodSandboxHookResponse::decode(answer) {
+        applied_once::<PodSandbox>(HookPoint::PreRunPodSandbox, &sent, &answer);
+    }
+}
+
+fn applied_once<S: Subject>(point: HookPoint, sent: &S::Request, answer: &S::Response) {
+    match S::named_edits(point, sent, answer) {
+        Ok(edits) => {
+            let mut changed = sent.clone();
+            S::apply(&mut changed, &edits);
+            // What is both repeated and removed was there only once.
+            if let Ok(again) = S::named_edits(point, &changed, answer) {
+                assert_eq!(again, [], "nothing is left to be done");
+            }
+        }
+        Err(error) => assert!(!error.field.is_empty() && !error.reason.is_empty(), "{error}"),
+    }
 }
 
 fn container_answer() -> ContainerResourceHookResponse {
@@ -124,6 +172,7 @@ fn container_answer() -> ContainerResourceHookResponse {
         }),
         pod_cgroup_parent: "/new".to_owned(),
         container_envs: texts(),
+        ..Default::default()
     }
 }
 

@@ -25,6 +25,7 @@ pub struct HookMetrics {
     policies: Family<Applied, Counter>,
     changes: Family<Changed, Counter>,
     conflicts: Family<Contested, Counter>,
+    rehearsals: Family<Rehearsed, Counter>,
     files: Family<FileState, Gauge>,
     reloads: Counter,
     required_missing: Gauge,
@@ -38,6 +39,7 @@ impl Default for HookMetrics {
             policies: Family::default(),
             changes: Family::default(),
             conflicts: Family::default(),
+            rehearsals: Family::default(),
             files: Family::default(),
             reloads: Counter::default(),
             required_missing: Gauge::default(),
@@ -74,6 +76,11 @@ impl HookMetrics {
             self.conflicts.clone(),
         );
         registry.register(
+            "wharf_proxy_hook_dry_run_changes",
+            "Fields that servers in a dry run would have changed, compared with what was applied: new, same or different",
+            self.rehearsals.clone(),
+        );
+        registry.register(
             "wharf_proxy_hook_config_files",
             "Files of hook servers: loaded, refused, or empty and waited for",
             self.files.clone(),
@@ -108,6 +115,16 @@ impl HookMetrics {
     pub(crate) fn changed(&self, server: &str, field: &Field) {
         let (server, field) = (server.to_owned(), kind(field));
         self.changes.get_or_create(&Changed { server, field }).inc();
+    }
+
+    pub(crate) fn rehearsal_failed(&self, server: &str, point: HookPoint) {
+        let (server, hook) = (server.to_owned(), point.name());
+        self.policies.get_or_create(&Applied { server, hook, policy: "dry-run" }).inc();
+    }
+
+    pub(crate) fn rehearsed(&self, server: &str, field: &Field, compared: &'static str) {
+        let (server, field) = (server.to_owned(), kind(field));
+        self.rehearsals.get_or_create(&Rehearsed { server, field, compared }).inc();
     }
 
     pub(crate) fn contested(&self, server: &str, owner: &str, resolution: &'static str) {
@@ -166,6 +183,13 @@ struct Applied {
 struct Changed {
     server: String,
     field: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Rehearsed {
+    server: String,
+    field: &'static str,
+    compared: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]

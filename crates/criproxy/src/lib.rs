@@ -29,6 +29,7 @@ mod id;
 mod intercept;
 mod map;
 mod metrics;
+mod partial;
 mod pod;
 mod proxy;
 mod rebuild;
@@ -39,7 +40,7 @@ mod vigil;
 
 pub use chain::Conflict;
 pub use config::{
-    Config, ConfigError, ConfigHandle, ConfigOptions, ConfigStatus, Effect, FailurePolicy,
+    Answers, Config, ConfigError, ConfigHandle, ConfigOptions, ConfigStatus, Effect, FailurePolicy,
     FileError, FileState, FileWarning, Finding, FolderError, Report, Server, ServerStatus, Servers,
     check, trust_file,
 };

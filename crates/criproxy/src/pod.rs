@@ -7,6 +7,7 @@ use wharf_wire::{Message, WireError};
 use crate::HookPoint;
 use crate::edit::{Edit, Field, Value};
 use crate::map;
+use crate::partial::{self, Inexpressible};
 use crate::subject::{Reading, Subject};
 
 /// RunPodSandboxRequest.
@@ -46,6 +47,17 @@ impl Subject for PodSandbox {
         let annotations = map::merged(&sent.annotations, &answer.annotations, Field::Annotation);
         let parent = moved(&sent.cgroup_parent, &answer.cgroup_parent);
         labels.chain(annotations).chain(parent).collect()
+    }
+
+    fn named_edits(
+        point: HookPoint,
+        sent: &PodSandboxHookRequest,
+        answer: &PodSandboxHookResponse,
+    ) -> Result<Vec<Edit>, Inexpressible> {
+        match point {
+            HookPoint::PreRunPodSandbox => partial::of_pod(sent, answer),
+            _ => Ok(Vec::new()),
+        }
     }
 
     fn apply(request: &mut PodSandboxHookRequest, edits: &[Edit]) {

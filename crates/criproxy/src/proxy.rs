@@ -15,7 +15,7 @@ use crate::chain::{Chain, ChainOptions, Conflict};
 use crate::config::{Config, ConfigError, ConfigOptions};
 use crate::control::Control;
 use crate::hook_metrics::HookMetrics;
-use crate::intercept::{Interceptor, Method, Skip};
+use crate::intercept::{self, Interceptor, Method, Skip};
 use crate::metrics::{CallMetrics, RuntimeConnected};
 use crate::rebuild;
 use crate::record::{RecordCounts, Records};
@@ -105,6 +105,7 @@ impl Proxy {
             skip,
             turns: Default::default(),
             overlooked: Default::default(),
+            room: intercept::room(),
             vigil: Vigil::new(if is_alone() { Duration::ZERO } else { busy_poll }, at_rest),
         };
         let (metrics, interceptor) = (CallMetrics::default(), Arc::new(interceptor));
@@ -117,6 +118,7 @@ impl Proxy {
         self.hook_metrics.register(registry);
         registry.register_collector(Box::new(RuntimeConnected(self.link())));
         registry.register_collector(Box::new(RecordCounts(self.interceptor.records.clone())));
+        registry.register_collector(Box::new(self.interceptor.chain.states()));
     }
 
     /// The state of the connection to the runtime, now and as it changes.
@@ -203,6 +205,7 @@ async fn remember(interceptor: Arc<Interceptor>) {
                     incomplete = rebuilt.bare,
                     "records are as the runtime tells"
                 );
+                interceptor.tell_vanished().await;
                 if look_after(&interceptor, &mut link).await.is_err() {
                     return;
                 }

@@ -6,7 +6,8 @@
 //! when a call is about it: half of the truth is not recorded.
 //!
 //! What the runtime cannot tell is whether a hook was called. What is no longer running is taken for
-//! told, so that a restart never repeats a post-stop hook; it may lose one.
+//! told, so that a restart never repeats a post-stop hook; it may lose one. Where there was a record
+//! and the runtime no longer has what it is about, the end is told of now.
 
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ pub(crate) struct Rebuilt {
     pub(crate) bare: usize,
 }
 
-/// Rebuilds all records, and forgets what the runtime no longer has. Calls that go on meanwhile know
+/// Rebuilds all records, and forgets what the runtime no longer has, but for what is to be told of its end. Calls that go on meanwhile know
 /// better than the runtime did when it was asked.
 pub(crate) async fn all(cri: &Client, records: &Records) -> Result<Rebuilt, Status> {
     let rebuild = records.rebuild();
@@ -49,7 +50,7 @@ pub(crate) async fn all(cri: &Client, records: &Records) -> Result<Rebuilt, Stat
     for id in pods.clone().map(|pod| pod.id).chain(containers.clone().map(|own| own.id)) {
         gone.remove(id.as_str());
     }
-    gone.iter().for_each(|id| records.remove(id));
+    records.vanish(&gone);
     let pods: Vec<_> = stream::iter(pods.map(|pod| add_pod(cri, records, &rebuild, pod)))
         .buffer_unordered(CONCURRENCY)
         .filter_map(|made| std::future::ready(told(made)))

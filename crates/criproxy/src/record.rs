@@ -18,7 +18,7 @@ use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest};
 use crate::edit::Edit;
 use crate::intercept::Skip;
 
-pub(crate) use records::{Rebuild, RecordCounts, Records};
+pub(crate) use records::{Rebuild, RecordCounts, Records, Vanished};
 
 /// A pod sandbox.
 pub(crate) struct Pod {

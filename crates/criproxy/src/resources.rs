@@ -133,7 +133,7 @@ pub(crate) fn replace(message: &mut Message, whole: &Resources) -> Result<(), Wi
 }
 
 impl Amount {
-    const ALL: [Amount; 6] = [
+    pub(crate) const ALL: [Amount; 6] = [
         Amount::CpuPeriod,
         Amount::CpuQuota,
         Amount::CpuShares,
@@ -158,7 +158,18 @@ impl Amount {
         if self == Amount::CpuQuota { value != 0 } else { value > 0 }
     }
 
-    fn of(self, resources: &Resources) -> i64 {
+    /// Why no request can carry a value, if none can. Zero is none.
+    pub(crate) fn fault(self, value: i64) -> Option<&'static str> {
+        match self {
+            Amount::OomScoreAdj => {
+                (!OOM_SCORES.contains(&value)).then_some("expected a number from -1000 to 1000")
+            }
+            Amount::CpuQuota => (value < -1).then_some("expected a number above 0, or -1"),
+            _ => (value < 0).then_some("expected a number above 0"),
+        }
+    }
+
+    pub(crate) fn of(self, resources: &Resources) -> i64 {
         match self {
             Amount::CpuPeriod => resources.cpu_period,
             Amount::CpuQuota => resources.cpu_quota,
@@ -182,7 +193,7 @@ impl Amount {
 }
 
 impl Cpuset {
-    const ALL: [Cpuset; 2] = [Cpuset::Cpus, Cpuset::Mems];
+    pub(crate) const ALL: [Cpuset; 2] = [Cpuset::Cpus, Cpuset::Mems];
 
     fn number(self) -> u32 {
         match self {
@@ -191,7 +202,7 @@ impl Cpuset {
         }
     }
 
-    fn of(self, resources: &Resources) -> &str {
+    pub(crate) fn of(self, resources: &Resources) -> &str {
         match self {
             Cpuset::Cpus => &resources.cpuset_cpus,
             Cpuset::Mems => &resources.cpuset_mems,

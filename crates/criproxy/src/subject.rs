@@ -2,6 +2,7 @@
 
 use crate::HookPoint;
 use crate::edit::Edit;
+use crate::partial::Inexpressible;
 
 /// How numbers of an answer are read where its protocol cannot tell unset from zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,16 @@ pub(crate) trait Subject: 'static {
         answer: &Self::Response,
         reading: Reading,
     ) -> Vec<Edit>;
+
+    /// The changes that a partial answer asks for at `point`: what it does not name stays as it is.
+    ///
+    /// # Errors
+    /// A field that it names and that cannot be changed like this.
+    fn named_edits(
+        point: HookPoint,
+        sent: &Self::Request,
+        answer: &Self::Response,
+    ) -> Result<Vec<Edit>, Inexpressible>;
 
     /// The request as the next server is to see it.
     fn apply(request: &mut Self::Request, edits: &[Edit]);

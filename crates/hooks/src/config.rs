@@ -23,7 +23,14 @@ pub(crate) struct Config {
     pub(crate) timeout: Option<Duration>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_name")]
     pub(crate) failure_policies: BTreeMap<HookPoint, FailurePolicy>,
+    /// How answers are read.
+    pub(crate) answers: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) details: bool,
 }
+
+/// Answers of adjustments: they change what they name and nothing else.
+pub(crate) const PARTIAL: &str = "partial";
 
 fn name<S: Serializer>(policy: &FailurePolicy, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(policy.name())
@@ -62,16 +69,19 @@ mod tests {
             order: None,
             timeout: None,
             failure_policies: BTreeMap::new(),
+            answers: PARTIAL,
+            details: false,
         };
-        let short = r#"{"remote-endpoint":"/run/a.sock","failure-policy":"Ignore","runtime-hooks":["PreCreateContainer","PostStopContainer"]}"#;
-        assert_eq!(serde_json::to_string(&config).unwrap(), short);
+        let short = r#"{"remote-endpoint":"/run/a.sock","failure-policy":"Ignore","runtime-hooks":["PreCreateContainer","PostStopContainer"]"#;
+        let end = r#","answers":"partial"}"#;
+        assert_eq!(serde_json::to_string(&config).unwrap(), format!("{short}{end}"));
 
         config.order = Some(-3);
         config.timeout = Some(Duration::from_millis(1500));
         config.failure_policies = [(HookPoint::PreCreateContainer, FailurePolicy::Fail)].into();
         let long =
-            r#","order":-3,"timeout":"1500ms","failure-policies":{"PreCreateContainer":"Fail"}}"#;
+            r#","order":-3,"timeout":"1500ms","failure-policies":{"PreCreateContainer":"Fail"}"#;
         let text = serde_json::to_string(&config).unwrap();
-        assert_eq!(text, format!("{}{long}", short.trim_end_matches('}')));
+        assert_eq!(text, format!("{short}{long}{end}"));
     }
 }

@@ -27,6 +27,10 @@ impl Env {
         self.0.is_empty()
     }
 
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
     pub(crate) fn set(&mut self, name: String, value: String) {
         self.0.insert(name, value);
     }

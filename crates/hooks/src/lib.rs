@@ -54,7 +54,7 @@ pub use outcome::Outcome;
 pub use qos::QosClass;
 pub use refusal::Refusal;
 pub use registration::RegistrationError;
-pub use request::{Container, Pod, PodSandbox, Resources};
+pub use request::{Container, Details, Mount, Pod, PodSandbox, Resources};
 pub use server::{BuildError, HookServer, HookServerBuilder};
 pub use serving::ServerError;
 pub use tonic::Code;

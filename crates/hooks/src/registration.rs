@@ -27,10 +27,32 @@ impl Registration {
         Registration { folder: folder.to_owned(), name: name.to_owned(), file: None, stays }
     }
 
+    /// Whether there is a file of this name for the socket `endpoint`: that of a server which this one replaces.
+    pub(crate) fn names(&self, endpoint: &str) -> bool {
+        let known = std::fs::read(self.path()).ok();
+        let known: Option<serde_json::Value> =
+            known.and_then(|text| serde_json::from_slice(&text).ok());
+        known.is_some_and(|known| known["remote-endpoint"] == endpoint)
+    }
+
+    /// Whether another server's file has taken the place of ours.
+    fn is_replaced(&self) -> bool {
+        let Some(file) = &self.file else { return false };
+        let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+        match (file.metadata(), self.path().symlink_metadata()) {
+            (Ok(own), Ok(found)) => identity(own) != identity(found),
+            _ => false,
+        }
+    }
+
     /// Writes the file, or writes it anew. A server that is to be asked nothing has none.
     pub(crate) async fn put(&mut self, config: &Config) -> Result<(), RegistrationError> {
         if config.runtime_hooks.is_empty() {
             self.remove();
+            return Ok(());
+        }
+        if self.is_replaced() {
+            tracing::info!(file = %self.path().display(), "another server has taken our place");
             return Ok(());
         }
         let path = self.path();

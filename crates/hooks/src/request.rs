@@ -1,6 +1,6 @@
 //! What a hook is told.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use wharf_proto::hooks;
 
@@ -60,6 +60,70 @@ pub struct Container {
     pub env: Env,
     /// Its resources.
     pub resources: Resources,
+    /// What else the runtime is asked for: before a container is made, for servers that
+    /// [asked for it](crate::HookServerBuilder::details).
+    pub details: Option<Details>,
+}
+
+/// What else of a container the runtime is asked for.
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Details {
+    /// Its image.
+    pub image: String,
+    /// The program, in place of the image's entry point; empty for that.
+    pub command: Vec<String>,
+    /// The program's arguments.
+    pub args: Vec<String>,
+    /// The container's own labels, beside the pod's.
+    pub labels: BTreeMap<String, String>,
+    /// Its mounts.
+    pub mounts: Vec<Mount>,
+}
+
+/// A mount of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mount {
+    /// The place in the container.
+    pub container_path: String,
+    /// The path on the node; empty for an image.
+    pub host_path: String,
+    /// Whether the container cannot write to it.
+    pub readonly: bool,
+    /// The image that is mounted as a volume; empty for a path of the node.
+    pub image: String,
+}
+
+impl fmt::Debug for Details {
+    /// Arguments may be secrets: their number is told.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Details")
+            .field("image", &self.image)
+            .field("command", &self.command.len())
+            .field("args", &self.args.len())
+            .field("labels", &self.labels)
+            .field("mounts", &self.mounts)
+            .finish()
+    }
+}
+
+impl From<hooks::ContainerDetails> for Details {
+    fn from(wire: hooks::ContainerDetails) -> Self {
+        let mount = |mount: hooks::ContainerMount| Mount {
+            container_path: mount.container_path,
+            host_path: mount.host_path,
+            readonly: mount.readonly,
+            image: mount.image,
+        };
+        Self {
+            image: wire.image,
+            command: wire.command,
+            args: wire.args,
+            labels: wire.labels,
+            mounts: wire.mounts.into_iter().map(mount).collect(),
+        }
+    }
 }
 
 impl Container {
@@ -115,6 +179,7 @@ impl From<hooks::ContainerResourceHookRequest> for Container {
             annotations: wire.container_annotations,
             env: wire.container_envs.into(),
             resources: wire.container_resources.map(Resources::from).unwrap_or_default(),
+            details: wire.details.map(Details::from),
         }
     }
 }

@@ -34,6 +34,7 @@ pub(crate) struct Terms {
     pub(crate) failure_policies: BTreeMap<HookPoint, FailurePolicy>,
     pub(crate) order: Option<i32>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) details: bool,
     pub(crate) stays_registered: bool,
     pub(crate) drain: Duration,
 }
@@ -47,6 +48,7 @@ impl HookServer {
             failure_policies: BTreeMap::new(),
             order: None,
             timeout: None,
+            details: false,
             stays_registered: false,
             drain: DRAIN,
         };
@@ -136,6 +138,13 @@ impl HookServerBuilder {
     /// How long the proxy waits for this server, within its own limit for all. Koordinator's proxy does not know of this.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.terms.timeout = Some(timeout);
+        self
+    }
+
+    /// Has the proxy tell the image, arguments, labels and mounts of a container before it is made, as
+    /// [`Container::details`](crate::Container::details). Koordinator's proxy does not know of this.
+    pub fn details(mut self, wanted: bool) -> Self {
+        self.terms.details = wanted;
         self
     }
 

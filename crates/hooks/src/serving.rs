@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use wharf_proto::hooks::runtime_hook_service_server::RuntimeHookServiceServer;
 use wharf_uds::{ListenError, ListenOptions, Listener, Routes, ServeError};
 
-use crate::config::Config;
+use crate::config::{Config, PARTIAL};
 use crate::registration::{Registration, RegistrationError};
 use crate::server::HookServer;
 use crate::service::Service;
@@ -39,7 +39,8 @@ impl HookServer {
     }
 
     /// Listens on `socket`, tells the proxy by a file in `folder` (/etc/runtime/hookserver.d on a node), and serves until
-    /// `stop`. Then the file goes, the socket goes, and hooks that still run get the server's drain time. Folders that are
+    /// `stop`. A running server of the same name and socket is replaced without a gap: it keeps the connections that it
+    /// has until it is stopped, and new ones come to this one. At the end the file goes, the socket goes, and hooks that still run get the server's drain time. Folders that are
     /// not there are made.
     pub async fn serve(
         &self,
@@ -48,7 +49,10 @@ impl HookServer {
         stop: CancellationToken,
     ) -> Result<(), ServerError> {
         let endpoint = endpoint(socket)?;
-        let listener = Listener::bind(Path::new(&endpoint), &ListenOptions::default())?;
+        let predecessor = Registration::new(folder, &self.terms.name, true);
+        let take_over = predecessor.names(&endpoint);
+        let options = ListenOptions { take_over, ..ListenOptions::default() };
+        let listener = Listener::bind(Path::new(&endpoint), &options)?;
         let service = RuntimeHookServiceServer::new(Service(self.hooks.clone()))
             .max_decoding_message_size(LARGEST);
         let closed = CancellationToken::new();
@@ -95,6 +99,8 @@ impl HookServer {
             order: terms.order,
             timeout: terms.timeout,
             failure_policies: terms.failure_policies.clone(),
+            answers: PARTIAL,
+            details: terms.details,
         }
     }
 }

@@ -66,6 +66,7 @@ impl HookScript {
                 annotations: asked.annotations.clone(),
                 cgroup_parent: asked.cgroup_parent.clone(),
                 resources: asked.resources.clone(),
+                ..Default::default()
             }),
             container: Arc::new(|_, asked| echo(asked)),
             ..HookScript::default()
@@ -81,6 +82,7 @@ pub fn echo(asked: &ContainerResourceHookRequest) -> ContainerResourceHookRespon
         container_resources: asked.container_resources.clone(),
         pod_cgroup_parent: asked.pod_cgroup_parent.clone(),
         container_envs: asked.container_envs.clone(),
+        ..Default::default()
     }
 }
 

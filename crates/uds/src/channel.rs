@@ -63,7 +63,7 @@ impl Channel {
     /// A channel to the socket at `path`, of any length. Nothing is dialled yet unless `hold` is
     /// set, in which case it needs to be called inside a tokio runtime.
     pub fn new(path: impl Into<PathBuf>, options: ChannelOptions) -> Channel {
-        let link = Arc::new(Link::new(path.into(), options.connect_timeout));
+        let link = Arc::new(Link::new(path.into(), options.connect_timeout, None));
         let holder = options
             .hold
             .then(|| AbortOnDropHandle::new(TaskTracker::new().spawn(link.clone().hold())));

@@ -1,6 +1,6 @@
 //! Taking a socket path, and giving it back.
 //!
-//! Three things must never happen: a living server loses its path, a file that is no socket is
+//! Three things must never happen: a living server loses its path to one that did not ask for it, a file that is no socket is
 //! deleted, a client finds the path with wider rights than asked for or with nobody behind it.
 //!
 //! So a socket is bound under a dot name beside its path (plugin managers skip those), gets its
@@ -34,7 +34,11 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// Makes `path` lead to a new socket that listens with `mode`.
-    pub(crate) fn take(path: &Path, mode: u32) -> Result<(OwnedFd, Claim), ListenError> {
+    pub(crate) fn take(
+        path: &Path,
+        mode: u32,
+        take_over: bool,
+    ) -> Result<(OwnedFd, Claim), ListenError> {
         let failed = |step| move |source| ListenError::Io { path: path.to_owned(), step, source };
         let (folder_path, name) = address::split(path).map_err(failed("bind"))?;
         let folder = rustix::fs::open(
@@ -48,7 +52,12 @@ impl Claim {
             source: error.into(),
         })?;
         lock(&folder, path)?;
-        refuse_if_taken(path, &folder)?;
+        match refuse_if_taken(path, &folder) {
+            Err(ListenError::Live { .. }) if take_over => {
+                tracing::info!(path = %path.display(), "taking over a socket that is served");
+            }
+            refused => refused?,
+        }
 
         let mut draft = OsString::from(".");
         draft.push(name);

@@ -21,7 +21,10 @@ use tonic::body::Body;
 use crate::backoff::Backoff;
 use crate::chain::Chain;
 use crate::tasks::Tasks;
-use crate::{address, limits};
+use crate::{PeerCredentials, address, limits};
+
+/// Decides whether the process that listens on a socket may be called. An error says why not.
+pub type PeerCheck = Arc<dyn Fn(PeerCredentials) -> Result<(), String> + Send + Sync>;
 
 /// What puts requests on a connection: hyper's handle for messages, h2's for streams that are
 /// passed on as they come.
@@ -88,8 +91,12 @@ pub(crate) struct Dialled<S> {
 impl<S: Sender> Dialled<S> {
     /// Dials, and waits until the server has sent its first bytes, which HTTP/2 makes it do
     /// unasked: a process that does not accept is not taken for a server.
-    pub(crate) async fn dial(path: &Path, timeout: Duration) -> Result<Dialled<S>, DialError> {
-        match tokio::time::timeout(timeout, dial(path)).await {
+    pub(crate) async fn dial(
+        path: &Path,
+        timeout: Duration,
+        check: Option<&PeerCheck>,
+    ) -> Result<Dialled<S>, DialError> {
+        match tokio::time::timeout(timeout, dial(path, check)).await {
             Ok(dialled) => dialled.map_err(|cause| DialError::new(path, cause)),
             Err(_) => Err(DialError::silent(path, timeout)),
         }
@@ -145,6 +152,9 @@ pub enum DialCause {
     /// The other side is there and is not an HTTP/2 server, or is going away.
     #[error("the peer closed the connection before it spoke HTTP/2")]
     Closed,
+    /// The process that listens must not be called.
+    #[error("{0}")]
+    Refused(String),
     /// The connection was made, or waits to be accepted, and no byte came.
     #[error("the peer did not answer in {timeout:?}")]
     Silent {
@@ -153,9 +163,14 @@ pub enum DialCause {
     },
 }
 
-async fn dial<S: Sender>(path: &Path) -> Result<Dialled<S>, DialCause> {
+async fn dial<S: Sender>(path: &Path, check: Option<&PeerCheck>) -> Result<Dialled<S>, DialCause> {
+    let stream = connect(path).await?;
+    if let Some(check) = check {
+        let credentials = stream.peer_cred().map_err(DialCause::Connect)?;
+        check(credentials.into()).map_err(DialCause::Refused)?;
+    }
     let (greeted, greeting) = oneshot::channel();
-    let stream = Greeted { stream: connect(path).await?, greeted: Some(greeted) };
+    let stream = Greeted { stream, greeted: Some(greeted) };
     let tasks = Tasks::default();
     let guard = tasks.guard();
     let (sender, mut dispatch) = S::handshake(stream, &tasks).await.ok_or(DialCause::Closed)?;

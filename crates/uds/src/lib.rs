@@ -38,7 +38,7 @@ mod tasks;
 
 pub use accept::ServeError;
 pub use channel::{Channel, ChannelOptions};
-pub use connection::{DialCause, DialError};
+pub use connection::{DialCause, DialError, PeerCheck};
 pub use deadline::{timed, within};
 pub use endpoint::{EndpointError, socket_of};
 pub use lines::ask_line;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::DialError;
 use crate::backoff::{self, Backoff};
-use crate::connection::{Connection, Dialled, Sender};
+use crate::connection::{Connection, Dialled, PeerCheck, Sender};
 
 /// What is known of a channel's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub(crate) struct Link<S> {
     pub(crate) path: PathBuf,
     pub(crate) state: watch::Sender<LinkState>,
     connect_timeout: Duration,
+    /// Decides at each new connection whether its peer may be called.
+    pub(crate) peer: Option<PeerCheck>,
     current: Mutex<Option<Arc<Connection<S>>>>,
     /// Attempts begun so far.
     begun: AtomicU64,
@@ -44,11 +46,16 @@ pub(crate) struct Link<S> {
 }
 
 impl<S: Sender> Link<S> {
-    pub(crate) fn new(path: PathBuf, connect_timeout: Duration) -> Link<S> {
+    pub(crate) fn new(
+        path: PathBuf,
+        connect_timeout: Duration,
+        peer: Option<PeerCheck>,
+    ) -> Link<S> {
         Link {
             path,
             state: watch::Sender::new(LinkState::Idle),
             connect_timeout,
+            peer,
             current: Mutex::default(),
             begun: AtomicU64::new(0),
             dialling: tokio::sync::Mutex::default(),
@@ -75,7 +82,7 @@ impl<S: Sender> Link<S> {
         let attempt = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
         self.state.send_replace(LinkState::Connecting);
         let _connecting = Connecting(&self.state);
-        match Dialled::dial(&self.path, self.connect_timeout).await {
+        match Dialled::dial(&self.path, self.connect_timeout, self.peer.as_ref()).await {
             Ok(dialled) => {
                 *failure = None;
                 Ok(self.adopt(dialled))

@@ -17,11 +17,14 @@ pub struct ListenOptions {
     /// Accept clients that send a percent-encoded path as `:authority`, as kubelet does. On unless
     /// set: only a listener that no stranger dials can do without.
     pub repair_authority: bool,
+    /// Take the path also from a process that serves it: that one keeps the connections that it has,
+    /// and new ones come to us. Off unless set.
+    pub take_over: bool,
 }
 
 impl Default for ListenOptions {
     fn default() -> ListenOptions {
-        ListenOptions { mode: 0o600, repair_authority: true }
+        ListenOptions { mode: 0o600, repair_authority: true, take_over: false }
     }
 }
 
@@ -37,11 +40,11 @@ pub struct Listener {
 
 impl Listener {
     /// Binds `path`, whatever its length. A socket there that nobody serves is replaced; a served
-    /// one and any other file are left alone and are an error.
+    /// one, unless it is to be taken over, and any other file are left alone and are an error.
     ///
     /// Needs to be called inside a tokio runtime.
     pub fn bind(path: &Path, options: &ListenOptions) -> Result<Listener, ListenError> {
-        let (socket, claim) = Claim::take(path, options.mode)?;
+        let (socket, claim) = Claim::take(path, options.mode, options.take_over)?;
         let socket = UnixListener::from_std(StdListener::from(socket))
             .map_err(|source| ListenError::Io { path: path.to_owned(), step: "watch", source })?;
         Ok(Listener { claim, socket, options: *options })

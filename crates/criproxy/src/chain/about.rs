@@ -10,6 +10,9 @@ use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use wharf_facts::hook::{OUTCOME_CODE, OUTCOME_DURATION, OUTCOME_MESSAGE};
 use wharf_facts::text::cut;
 
+use super::budget::HookTime;
+use crate::HookPoint;
+
 /// The longest message of an outcome, before it is encoded.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -24,6 +27,12 @@ pub(crate) struct About {
     pub(crate) id: Option<String>,
     /// What each question begins with, encoded: of a container's, the half that is its pod's.
     pub(crate) half: Arc<[u8]>,
+    /// What follows a question to servers that want details, encoded.
+    pub(crate) details: Arc<[u8]>,
+    /// The time that hooks of the call took so far.
+    pub(crate) time: HookTime,
+    /// The points of the call that are still to come.
+    pub(crate) later: &'static [HookPoint],
     /// When the caller stops waiting.
     pub(crate) ends: Option<Instant>,
     /// What the caller traces the call by.

@@ -1,5 +1,6 @@
 //! How long servers may take.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -7,16 +8,66 @@ use tokio::time::Instant;
 /// The share of a call's time that its hooks may take: the runtime needs the rest.
 const SHARE: u32 = 5;
 
-/// The time of all servers of one call.
-#[derive(Clone, Copy, Debug)]
+/// The time that the hooks of one call have taken so far, at all points of it. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HookTime(Arc<Mutex<Spent>>);
+
+#[derive(Debug, Default)]
+struct Spent {
+    before: Duration,
+    /// Measurements that are under way, and the start of the first: what goes on at the same time
+    /// counts once.
+    running: usize,
+    since: Option<Instant>,
+}
+
+impl HookTime {
+    /// Counts time until the measurement is dropped.
+    pub(crate) fn measure(&self) -> Measurement {
+        let mut spent = self.lock();
+        spent.running += 1;
+        spent.since.get_or_insert_with(Instant::now);
+        Measurement(self.clone())
+    }
+
+    fn spent(&self) -> Duration {
+        let spent = self.lock();
+        spent.before + spent.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Spent> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Time that counts as taken by hooks, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Measurement(HookTime);
+
+impl Drop for Measurement {
+    fn drop(&mut self) {
+        let mut spent = self.0.lock();
+        spent.running -= 1;
+        if spent.running == 0
+            && let Some(since) = spent.since.take()
+        {
+            spent.before += since.elapsed();
+        }
+    }
+}
+
+/// The time of all servers at one point of a call.
+#[derive(Debug)]
 pub(super) struct Budget {
     ends: Instant,
+    _measured: Measurement,
 }
 
 impl Budget {
-    /// At most `most`, of a call whose caller waits until it `ends`.
-    pub(super) fn start(most: Duration, ends: Option<Instant>) -> Budget {
-        Budget { ends: Instant::now() + total(most, ends) }
+    /// What is left of `most`, of a call whose caller waits until it `ends`.
+    pub(super) fn start(most: Duration, ends: Option<Instant>, time: &HookTime) -> Budget {
+        let ends = Instant::now() + total(most, ends, time);
+        Budget { ends, _measured: time.measure() }
     }
 
     /// The time of the next server, of which there are still `servers`. What one of them does not
@@ -28,10 +79,11 @@ impl Budget {
     }
 }
 
-/// All the time there is: at most `most`, of a call whose caller waits until it `ends`.
-pub(super) fn total(most: Duration, ends: Option<Instant>) -> Duration {
+/// The time that is left for hooks: at most `most` in all, of a call whose caller waits until it `ends`.
+pub(super) fn total(most: Duration, ends: Option<Instant>, time: &HookTime) -> Duration {
+    let left = most.saturating_sub(time.spent());
     let share = |ends: Instant| ends.saturating_duration_since(Instant::now()) / SHARE;
-    ends.map_or(most, |ends| most.min(share(ends)))
+    ends.map_or(left, |ends| left.min(share(ends)))
 }
 
 #[cfg(test)]
@@ -44,7 +96,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_server_leaves_the_others_their_share() {
-        let budget = Budget::start(ms(900), None);
+        let budget = Budget::start(ms(900), None, &HookTime::default());
         assert_eq!(budget.slice(None, 3), ms(300));
         tokio::time::advance(ms(300)).await;
         assert_eq!(budget.slice(None, 2), ms(300));
@@ -57,9 +109,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn all_points_of_a_call_share_one_budget() {
+        let time = HookTime::default();
+        let before = Budget::start(ms(2000), None, &time);
+        tokio::time::advance(ms(700)).await;
+        drop(before);
+        // The runtime's own time is not that of hooks.
+        tokio::time::advance(ms(30_000)).await;
+        let after = [(); 10].map(|()| Budget::start(ms(2000), None, &time));
+        assert_eq!(after[9].slice(None, 1), ms(1300), "what the point before left");
+        tokio::time::advance(ms(300)).await;
+        drop(after);
+        let last = Budget::start(ms(2000), None, &time);
+        assert_eq!(last.slice(None, 1), ms(1000), "what goes on at the same time counts once");
+        tokio::time::advance(ms(1500)).await;
+        drop(last);
+        assert_eq!(total(ms(2000), None, &time), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_hurried_caller_gets_its_call_done() {
         let begun = Instant::now();
-        let slice = |patience| Budget::start(ms(2000), Some(begun + patience)).slice(None, 1);
+        let slice = |patience| {
+            let time = HookTime::default();
+            Budget::start(ms(2000), Some(begun + patience), &time).slice(None, 1)
+        };
         assert_eq!(slice(ms(1000)), ms(200));
         assert_eq!(slice(ms(120_000)), ms(2000));
         assert_eq!(slice(Duration::ZERO), Duration::ZERO);

@@ -9,6 +9,7 @@ use wharf_uds::code_name;
 use super::ledger::Dispute;
 use crate::HookPoint;
 use crate::config::Server;
+use crate::partial::Inexpressible;
 
 /// The longest message of a server that is passed on.
 const LONGEST: usize = 1024;
@@ -17,8 +18,14 @@ const NAMED: usize = 4;
 
 #[derive(Debug)]
 pub(super) enum Failure {
+    /// The process behind its socket is not to be trusted with questions.
+    Untrusted(Status),
+    /// It hung, and is not asked until it answers a probe.
+    LeftOut(Status),
     /// It could not be asked, did not answer, or with an error.
     Call(Status),
+    /// Its answer names what cannot be changed.
+    Inexpressible(Inexpressible),
     /// It changes what others have changed.
     Conflict(Vec<Dispute>),
 }
@@ -28,15 +35,19 @@ impl Failure {
     /// codes of a runtime for success: NOT_FOUND of a stop means that the container is gone.
     fn code_for_caller(&self) -> Code {
         match self {
+            Failure::Untrusted(_) | Failure::LeftOut(_) => Code::Unavailable,
             Failure::Call(status) if is_outage(status) => Code::Unavailable,
-            Failure::Call(_) => Code::Unknown,
+            Failure::Call(_) | Failure::Inexpressible(_) => Code::Unknown,
             Failure::Conflict(_) => Code::FailedPrecondition,
         }
     }
 
     pub(super) fn code(&self) -> Code {
         match self {
-            Failure::Call(status) => status.code(),
+            Failure::Untrusted(status) | Failure::LeftOut(status) | Failure::Call(status) => {
+                status.code()
+            }
+            Failure::Inexpressible(_) => Code::InvalidArgument,
             Failure::Conflict(_) => Code::FailedPrecondition,
         }
     }
@@ -45,6 +56,9 @@ impl Failure {
     pub(super) fn outcome(&self) -> &'static str {
         match self {
             Failure::Conflict(_) => "conflict",
+            Failure::Inexpressible(_) => "inexpressible",
+            Failure::Untrusted(_) => "untrusted",
+            Failure::LeftOut(_) => "left-out",
             Failure::Call(status) if status.code() == Code::DeadlineExceeded => "timeout",
             Failure::Call(status) => code_name(status.code()),
         }
@@ -57,7 +71,7 @@ impl Failure {
             Failure::Call(status) if !is_outage(status) => {
                 code_name(status.code()).to_owned() + ": "
             }
-            Failure::Call(_) | Failure::Conflict(_) => String::new(),
+            _ => String::new(),
         };
         let text = format!("hook server err: {name} at {endpoint}, {hook}: {code}{self}");
         Status::new(self.code_for_caller(), text)
@@ -67,7 +81,12 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let disputes = match self {
-            Failure::Call(status) => return f.write_str(&plain(status.message(), LONGEST)),
+            Failure::Untrusted(status) | Failure::LeftOut(status) | Failure::Call(status) => {
+                return f.write_str(&plain(status.message(), LONGEST));
+            }
+            Failure::Inexpressible(error) => {
+                return f.write_str(&plain(&error.to_string(), LONGEST));
+            }
             Failure::Conflict(disputes) => disputes,
         };
         f.write_str("it changes what was changed before:")?;

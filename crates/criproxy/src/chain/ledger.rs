@@ -83,19 +83,10 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     fn server(name: &str) -> Arc<Server> {
-        Arc::new(Server {
-            name: name.to_owned(),
-            endpoint: PathBuf::from("/a.sock"),
-            order: 0,
-            timeout: None,
-            required: false,
-            hooks: BTreeMap::new(),
-        })
+        Arc::new(Server::new(name, "/a.sock"))
     }
 
     fn edit(key: &str, from: &str, to: &str) -> Edit {

@@ -1,56 +1,77 @@
 //! Connections to the servers in force.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::sync::watch;
-use tonic::metadata::MetadataMap;
-use tonic::{Extensions, Request, Status};
-use wharf_uds::{Relay, RelayOptions, within};
+use tonic::Status;
+#[cfg(test)]
+use wharf_uds::LinkState;
 
+use super::breaker::Admission;
+use super::connection::{Connection, Question, Slice};
+use super::failure::Failure;
 use crate::HookPoint;
-use crate::config::{Barred, Server, Servers};
-use crate::subject::Subject;
-
-/// The biggest answer that is taken, which is what gRPC takes unless told otherwise. A container's
-/// environment is at most some 2 MB, or its program cannot be started.
-const ANSWER_LIMIT: usize = 4 << 20;
-/// How long an attempt to connect may take. Calls do not wait for longer than their slice.
-const CONNECT: Duration = Duration::from_secs(3);
+use crate::config::{Answers, Barred, Server, Servers};
+use crate::edit::Edit;
+use crate::subject::{Reading, Subject};
 
 /// A server with the connection to it.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) server: Arc<Server>,
-    pub(super) relay: Arc<Relay>,
+    connection: Arc<Connection>,
     /// The last failure, until a success.
     failure: Mutex<Option<String>>,
 }
 
 impl Line {
-    /// Asks, and waits for no longer than `slice`. Without a connection one attempt is made at it.
+    /// Asks, and waits for no longer than `slice`. Without a connection one attempt is made at it. A
+    /// server that is left out is not waited for.
     pub(super) async fn call<S: Subject>(
         &self,
-        point: HookPoint,
-        half: &[u8],
-        message: &S::Request,
-        metadata: &MetadataMap,
-        slice: Duration,
-    ) -> Result<S::Response, Status> {
-        let mut request = Request::from_parts(metadata.clone(), Extensions::default(), ());
-        request.set_timeout(slice);
-        let metadata = request.into_parts().0.into_headers();
-        let (method, message) = (method(point), joined(half, message).into());
-        let answered = async {
-            self.relay.call(&method, &metadata, &message, ANSWER_LIMIT).await.into_message()
+        question: Question,
+        slice: Slice,
+    ) -> Result<S::Response, Failure> {
+        let answer = match self.connection.breaker.admit(self.connection.generation()) {
+            Admission::Ask => self.connection.ask(&self.server.name, question, slice).await,
+            Admission::Probe => self.connection.probe(&self.server.name, question, slice).await,
+            Admission::LeaveOut(reason) => Err(Failure::LeftOut(Status::unavailable(reason))),
         };
-        let answer = within(slice, "the call", answered).await?;
-        S::Response::decode(answer)
-            .map_err(|error| Status::internal(format!("the answer cannot be read: {error}")))
+        S::Response::decode(answer?).map_err(|error| {
+            Failure::Call(Status::internal(format!("the answer cannot be read: {error}")))
+        })
+    }
+
+    /// What an answer changes of what was sent.
+    pub(super) fn edits<S: Subject>(
+        &self,
+        point: HookPoint,
+        sent: &S::Request,
+        answer: &S::Response,
+        reading: Reading,
+    ) -> Result<Vec<Edit>, Failure> {
+        match self.server.answers {
+            Answers::Koordinator => Ok(S::edits(point, sent, answer, reading)),
+            Answers::Partial => S::named_edits(point, sent, answer).map_err(Failure::Inexpressible),
+        }
+    }
+
+    /// The state of its connection.
+    #[cfg(test)]
+    pub(super) fn link(&self) -> watch::Receiver<LinkState> {
+        self.connection.relay.link()
+    }
+
+    /// Why its socket is not trusted, if it is not.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.connection.peer.refusal()
+    }
+
+    /// Why it is left out, if it is.
+    pub(super) fn left_out(&self) -> Option<String> {
+        self.connection.breaker.reason()
     }
 
     /// Notes a failure, and says whether it is the first after a success, or since the server is
@@ -68,19 +89,6 @@ impl Line {
     pub(super) fn failure(&self) -> MutexGuard<'_, Option<String>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Both halves of a question.
-fn joined(half: &[u8], message: &impl Message) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(half.len() + message.encoded_len());
-    bytes.extend_from_slice(half);
-    message.encode(&mut bytes).expect("there is room");
-    bytes
-}
-
-fn method(point: HookPoint) -> PathAndQuery {
-    let path = format!("/runtime.v1alpha1.RuntimeHookService/{}Hook", point.name());
-    PathAndQuery::try_from(path).expect("names of hooks are letters")
 }
 
 /// The lines to all servers in force: one connection to each endpoint, held for as long as a server
@@ -114,6 +122,11 @@ impl Lines {
         current.lines.clone()
     }
 
+    /// The lines as of the last call or change.
+    pub(super) fn known(&self) -> Arc<[Line]> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).lines.clone()
+    }
+
     /// The server whose absence refuses the calls of a hook now.
     pub(super) fn barred(&self, point: HookPoint) -> Option<Barred> {
         self.servers.borrow().barred(point).cloned()
@@ -132,13 +145,12 @@ impl Lines {
 fn connect(servers: &Servers, known: &[Line]) -> Arc<[Line]> {
     let mut lines: Vec<Line> = Vec::new();
     for server in servers.iter() {
-        let there = lines.iter().chain(known).find(|line| line.server.endpoint == server.endpoint);
-        let relay = there.map_or_else(|| hold(&server.endpoint), |line| line.relay.clone());
-        lines.push(Line { server: server.clone(), relay, failure: Mutex::default() });
+        let is_same =
+            |line: &&Line| line.server.endpoint == server.endpoint && line.server.uid == server.uid;
+        let there = lines.iter().chain(known).find(is_same);
+        let connection =
+            there.map_or_else(|| Connection::hold(server).into(), |line| line.connection.clone());
+        lines.push(Line { server: server.clone(), connection, failure: Mutex::default() });
     }
     lines.into()
-}
-
-fn hold(endpoint: &Path) -> Arc<Relay> {
-    Arc::new(Relay::new(endpoint, RelayOptions { connect_timeout: CONNECT }))
 }

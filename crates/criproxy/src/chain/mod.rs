@@ -15,17 +15,27 @@
 //!
 //! - `about`: what comes with a question, and the outcome for those asked afterwards.
 //! - `budget`: how long servers may take.
+//! - `breaker`: servers that hang are left out; no I/O.
+//! - `connection`: the connection to one socket.
 //! - `line`: connections to the servers in force.
+//! - `peer`: whether the process behind a socket may be asked.
+//! - `states`: the state of each server, for metrics.
 //! - `ledger`: who changed what; no I/O.
+//! - `rehearsal`: servers whose answers are compared and not applied.
 //! - `round`: one call's way through the servers, and the policy for each.
 //! - `failure`: what went wrong with one server, in all its words.
 
 mod about;
+mod breaker;
 mod budget;
+mod connection;
 mod failure;
 mod ledger;
 mod line;
+mod peer;
+mod rehearsal;
 mod round;
+mod states;
 #[cfg(test)]
 mod tests;
 
@@ -41,13 +51,17 @@ use tonic::Status;
 
 pub(crate) use self::about::{About, Outcome, Trace};
 use self::budget::Budget;
+pub(crate) use self::budget::HookTime;
 use self::failure::Failure;
 pub use self::ledger::Conflict;
 pub(crate) use self::ledger::Dispute;
 use self::ledger::Ledger;
 use self::line::Lines;
+pub(crate) use self::rehearsal::Compared;
+use self::rehearsal::Rehearsals;
 use self::round::{Round, Turn};
-use crate::config::{Barred, FailurePolicy, Server, Servers};
+pub(crate) use self::states::ServerStates;
+use crate::config::{Answers, Barred, FailurePolicy, Server, Servers};
 use crate::edit::Edit;
 use crate::hook_metrics::HookMetrics;
 use crate::subject::{Reading, Subject};
@@ -81,6 +95,7 @@ pub(crate) struct Chain {
     lines: Arc<Lines>,
     options: ChainOptions,
     metrics: HookMetrics,
+    rehearsals: Rehearsals,
     _follower: AbortOnDropHandle<()>,
 }
 
@@ -92,7 +107,7 @@ pub(crate) struct Asked<S: Subject> {
     pub(crate) edits: Vec<Edit>,
     /// Whether any server answered.
     pub(crate) answered: bool,
-    /// Whether an answer said something, be it what was so already.
+    /// Whether an answer that is read as koordinator does said something, be it what was so already.
     pub(crate) said: bool,
     /// Those whose changes count.
     pub(crate) by: Vec<Arc<Server>>,
@@ -127,13 +142,20 @@ impl Chain {
         let lines = Arc::new(Lines::new(servers));
         lines.current();
         let follower = TaskTracker::new().spawn(lines.clone().follow());
-        Chain { lines, options, metrics, _follower: AbortOnDropHandle::new(follower) }
+        let rehearsals = Rehearsals::default();
+        Chain { lines, options, metrics, rehearsals, _follower: AbortOnDropHandle::new(follower) }
     }
 
     /// Whether any server is asked at `point`, or would have to be.
     pub(crate) fn wants(&self, point: HookPoint) -> bool {
         self.lines.current().iter().any(|line| line.server.hooks.contains_key(&point))
             || self.lines.barred(point).is_some()
+    }
+
+    /// Whether a server that is asked at `point` is told details of containers.
+    pub(crate) fn tells_details(&self, point: HookPoint) -> bool {
+        let is_told = |server: &Server| server.details && server.hooks.contains_key(&point);
+        self.lines.current().iter().any(|line| is_told(&line.server))
     }
 
     /// Whether a server that is asked at `point` has to have been asked.
@@ -143,11 +165,16 @@ impl Chain {
             || self.lines.barred(point).is_some()
     }
 
+    /// The states of the servers in force, for metrics.
+    pub(crate) fn states(&self) -> ServerStates {
+        ServerStates(self.lines.clone())
+    }
+
     /// The last failure of each server that has not answered since, by the name of its file.
     pub(crate) fn failures(&self) -> BTreeMap<String, String> {
         let lines = self.lines.current();
         let failing = lines.iter().filter_map(|line| {
-            let failure = line.failure().clone()?;
+            let failure = line.refusal().or(line.left_out()).or_else(|| line.failure().clone())?;
             Some((line.server.name.clone(), failure))
         });
         failing.collect()
@@ -181,14 +208,18 @@ impl Chain {
         self.refuse_without(point, &about.pod)?;
         let round = self.round(point, about);
         let metadata = about.trace.metadata();
+        let mut rehearsals = self.rehearsals.of::<S>(&round);
         let mut ledger = Ledger::default();
         let mut changes = Vec::new();
         let (mut answered, mut said) = (false, false);
         for turn in round.turns() {
+            rehearsals.reach(turn.line, &request);
             let called = turn.call::<S>(&request, &metadata).await;
             let admitted = called.and_then(|answer| {
-                let edits = S::edits(point, &request, &answer, self.options.reading);
-                Ok((answer != S::Response::default(), self.admit(&turn, &ledger, edits)?))
+                let edits = turn.line.edits::<S>(point, &request, &answer, self.options.reading)?;
+                let is_whole = turn.line.server.answers == Answers::Koordinator;
+                let speaks = is_whole && answer != S::Response::default();
+                Ok((speaks, self.admit(&turn, &ledger, edits)?))
             });
             let Some((speaks, edits)) = turn.conclude(admitted)? else { continue };
             answered = true;
@@ -206,12 +237,15 @@ impl Chain {
             edits.iter().for_each(|edit| self.metrics.changed(&line.server.name, &edit.field));
             by.push(line.server.clone());
         }
-        Ok(Asked { request, edits: ledger.net(), answered, said, by })
+        let edits = ledger.net();
+        rehearsals.begin(&request, &edits, &metadata, self.options.reading);
+        Ok(Asked { request, edits, answered, said, by })
     }
 
-    /// How long a call may wait for what its servers need, as it may for themselves; its caller waits until it `ends`.
-    pub(crate) fn patience(&self, ends: Option<Instant>) -> Duration {
-        budget::total(self.options.budget, ends)
+    /// How long a call may still wait for what its servers need, as it may for themselves; its caller
+    /// waits until it `ends`.
+    pub(crate) fn patience(&self, ends: Option<Instant>, time: &HookTime) -> Duration {
+        budget::total(self.options.budget, ends, time)
     }
 
     /// Tells the servers of `point` what became of a call, but for those that `know` it. Their answers mean nothing.
@@ -226,6 +260,7 @@ impl Chain {
         let round = Round { know, ..self.round(point, about) };
         let mut metadata = about.trace.metadata();
         outcome.add_to(&mut metadata);
+        self.rehearsals.of::<S>(&round).begin(&request, &[], &metadata, self.options.reading);
         let mut told = Told { servers: know.clone(), all: Ok(()) };
         for turn in round.turns() {
             let called = turn.call::<S>(&request, &metadata).await;
@@ -240,9 +275,10 @@ impl Chain {
 
     fn round<'a>(&'a self, point: HookPoint, about: &'a About) -> Round<'a> {
         static NOBODY: BTreeSet<String> = BTreeSet::new();
-        let budget = Budget::start(self.options.budget, about.ends);
+        let most = self.options.budget;
+        let budget = Budget::start(most, about.ends, &about.time);
         let (lines, metrics) = (self.lines.current(), &self.metrics);
-        Round { lines, metrics, point, about, budget, know: &NOBODY }
+        Round { lines, metrics, point, about, budget, most, know: &NOBODY }
     }
 
     /// Decides which of a server's edits count.

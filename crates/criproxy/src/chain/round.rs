@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tonic::Status;
@@ -10,6 +11,7 @@ use wharf_uds::code_name;
 
 use super::about::About;
 use super::budget::Budget;
+use super::connection::{Question, Slice};
 use super::failure::Failure;
 use super::ledger::{Conflict, Dispute};
 use super::line::Line;
@@ -18,6 +20,10 @@ use crate::hook_metrics::HookMetrics;
 use crate::subject::Subject;
 use crate::{HookPoint, audit};
 
+/// A server that has this time and does not answer hangs. With less it may be the caller who is in a
+/// hurry.
+pub(super) const FAIR: Duration = Duration::from_millis(100);
+
 /// One call's way through the servers that were in force when it began.
 pub(super) struct Round<'a> {
     pub(super) lines: Arc<[Line]>,
@@ -25,6 +31,8 @@ pub(super) struct Round<'a> {
     pub(super) point: HookPoint,
     pub(super) about: &'a About,
     pub(super) budget: Budget,
+    /// The budget of a call in all.
+    pub(super) most: Duration,
     /// Servers that need not be told again.
     pub(super) know: &'a BTreeSet<String>,
 }
@@ -33,9 +41,13 @@ impl Round<'_> {
     pub(super) fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
         let policy = |line: &Line| {
             let policy = line.server.hooks.get(&self.point).copied();
-            policy.filter(|_| !self.know.contains(&line.server.name))
+            policy.filter(|_| !self.know.contains(&line.server.name) && !line.server.dry_run)
         };
-        let mut to_come = self.lines.iter().filter(|line| policy(line).is_some()).count();
+        let here = self.lines.iter().filter(|line| policy(line).is_some()).count();
+        let wants =
+            |line: &Line, point| !line.server.dry_run && line.server.hooks.contains_key(point);
+        let later = |point| self.lines.iter().filter(move |line| wants(line, point));
+        let mut to_come = here + self.about.later.iter().flat_map(later).count();
         self.lines.iter().filter_map(move |line| {
             let turn = Turn { round: self, line, policy: policy(line)?, to_come };
             to_come -= 1;
@@ -49,7 +61,7 @@ pub(super) struct Turn<'a> {
     round: &'a Round<'a>,
     pub(super) line: &'a Line,
     policy: FailurePolicy,
-    /// The servers that still share the budget, this one included.
+    /// The servers that still share the budget, this one included, each once for each point of the call.
     to_come: usize,
 }
 
@@ -60,11 +72,20 @@ impl Turn<'_> {
         metadata: &MetadataMap,
     ) -> Result<S::Response, Failure> {
         let Turn { round, line, .. } = self;
-        let slice = round.budget.slice(line.server.timeout, self.to_come);
+        let timeout = line.server.timeout;
+        let time = round.budget.slice(timeout, self.to_come);
+        let shares = u32::try_from(self.to_come).unwrap_or(u32::MAX).max(1);
+        // What others took of the time by then is not for this one to answer for.
+        let fair = timeout.unwrap_or(round.most / shares).min(FAIR) * 9 / 10;
+        let about = round.about;
+        let details = if line.server.details { &*about.details } else { &[] };
+        let question = Question::new(round.point, &about.half, message, details, metadata);
         let started = Instant::now();
-        let answer = line.call::<S>(round.point, &round.about.half, message, metadata, slice).await;
-        round.metrics.took(&line.server.name, round.point, started.elapsed());
-        answer.map_err(Failure::Call)
+        let answer = line.call::<S>(question, Slice { time, fair }).await;
+        if !matches!(answer, Err(Failure::LeftOut(_))) {
+            round.metrics.took(&line.server.name, round.point, started.elapsed());
+        }
+        answer
     }
 
     /// Counts what came of it, and applies the policy to a failure: an error, or nothing.

@@ -2,10 +2,12 @@
 
 mod answers;
 mod bench;
+mod breaker;
 mod conflicts;
 mod faults;
 mod log;
 mod order;
 mod outcomes;
+mod peers;
 mod server;
 mod subject;

@@ -16,7 +16,7 @@ use wharf_facts::text::plain;
 use wharf_uds::socket_of;
 
 use super::problem::{FileError, FileWarning, HookNames};
-use super::{FailurePolicy, Server};
+use super::{Answers, FailurePolicy, Server};
 use crate::HookPoint;
 
 /// The longest name or message of a file that is repeated to people.
@@ -27,6 +27,7 @@ pub(crate) fn parse(name: &str, text: &[u8]) -> Result<(Server, Vec<FileWarning>
     let keys: Keys = serde_json::from_slice(text)
         .map_err(|error| FileError::Invalid(plain(&error.to_string(), LONGEST)))?;
     let mut warnings = keys.warnings;
+    let dry_run = keys.dry_run.unwrap_or_default();
     let policy = keys.policy.unwrap_or_default();
     // After a call the runtime has done its part: a pod must not be unstoppable by default.
     let default =
@@ -35,6 +36,8 @@ pub(crate) fn parse(name: &str, text: &[u8]) -> Result<(Server, Vec<FileWarning>
         .hooks
         .iter()
         .map(|point| (*point, keys.policies.get(point).copied().unwrap_or_else(|| default(point))))
+        // A rehearsal fails no call.
+        .map(|(point, policy)| (point, if dry_run { FailurePolicy::Ignore } else { policy }))
         .collect();
     let idle = keys.policies.keys().filter(|point| !keys.hooks.contains(point));
     warnings.extend(idle.map(|point| FileWarning::IdlePolicy(*point)));
@@ -42,13 +45,19 @@ pub(crate) fn parse(name: &str, text: &[u8]) -> Result<(Server, Vec<FileWarning>
         warnings.push(FileWarning::NoHooks);
     }
     let server = Server {
-        name: name.to_owned(),
-        endpoint: keys.endpoint.ok_or(FileError::NoEndpoint)?,
         order: keys.order.unwrap_or_default(),
         timeout: keys.timeout,
-        required: keys.required.unwrap_or_default(),
+        uid: keys.uid,
+        answers: keys.answers.unwrap_or_default(),
+        details: keys.details.unwrap_or_default(),
+        dry_run,
+        required: keys.required.unwrap_or_default() && !dry_run,
         hooks,
+        ..Server::new(name, keys.endpoint.ok_or(FileError::NoEndpoint)?)
     };
+    if dry_run && keys.required.unwrap_or_default() {
+        warnings.push(FileWarning::RequiredDryRun);
+    }
     if server.required && !server.hooks.values().any(|policy| *policy == FailurePolicy::Fail) {
         warnings.push(FileWarning::RequiredAndIgnored);
     }
@@ -65,6 +74,9 @@ pub(crate) fn refusing_points(text: &[u8]) -> BTreeSet<HookPoint> {
     };
     // A policy in the wrong case is a typing error, and no wish to go on without the server.
     let fails = |policy: &Value| policy.as_str().is_some_and(|it| it.eq_ignore_ascii_case(FAIL));
+    if value(DRY_RUN).and_then(Value::as_bool).unwrap_or_default() {
+        return BTreeSet::new();
+    }
     let is_required = value(REQUIRED).and_then(Value::as_bool).unwrap_or_default();
     let fails_at = |point: &HookPoint| {
         let own = value(POLICIES).and_then(|it| it.get(point.name())).filter(|it| *it != "");
@@ -91,6 +103,10 @@ struct Keys {
     timeout: Option<Duration>,
     policies: BTreeMap<HookPoint, FailurePolicy>,
     required: Option<bool>,
+    uid: Option<u32>,
+    answers: Option<Answers>,
+    details: Option<bool>,
+    dry_run: Option<bool>,
     warnings: Vec<FileWarning>,
 }
 
@@ -101,6 +117,13 @@ const ORDER: &str = "order";
 const TIMEOUT: &str = "timeout";
 const POLICIES: &str = "failure-policies";
 const REQUIRED: &str = "required";
+const UID: &str = "uid";
+const ANSWERS: &str = "answers";
+const DETAILS: &str = "details";
+const DRY_RUN: &str = "dry-run";
+/// The keys that have a meaning.
+const KEYS: [&str; 11] =
+    [ENDPOINT, POLICY, HOOKS, ORDER, TIMEOUT, POLICIES, REQUIRED, UID, ANSWERS, DETAILS, DRY_RUN];
 const FAIL: &str = "Fail";
 
 impl<'de> Deserialize<'de> for Keys {
@@ -122,8 +145,7 @@ impl<'de> Visitor<'de> for KeysVisitor {
         let mut keys = Keys::default();
         let mut seen = BTreeSet::new();
         while let Some(written) = map.next_key::<String>()? {
-            let known = [ENDPOINT, POLICY, HOOKS, ORDER, TIMEOUT, POLICIES, REQUIRED];
-            let Some(key) = known.into_iter().find(|key| written.eq_ignore_ascii_case(key)) else {
+            let Some(key) = KEYS.into_iter().find(|key| written.eq_ignore_ascii_case(key)) else {
                 map.next_value::<IgnoredAny>()?;
                 keys.warnings.push(FileWarning::UnknownKey(plain(&written, LONGEST)));
                 continue;
@@ -162,6 +184,10 @@ impl Keys {
             HOOKS => self.name_hooks(given(map)?.unwrap_or_default()),
             ORDER => self.order = given(map)?,
             REQUIRED => self.required = given(map)?,
+            UID => self.uid = given(map)?,
+            ANSWERS => self.answers = given(map)?.map(|text: String| answers(&text)).transpose()?,
+            DETAILS => self.details = given(map)?,
+            DRY_RUN => self.dry_run = given(map)?,
             TIMEOUT => self.timeout = given(map)?.map(|text: String| timeout(&text)).transpose()?,
             _ => self.policies = policies(given(map)?.unwrap_or_default())?,
         }
@@ -202,6 +228,13 @@ fn policy<E: Error>(text: &str) -> Result<Option<FailurePolicy>, E> {
         ))),
         named => Ok(named),
     }
+}
+
+fn answers<E: Error>(text: &str) -> Result<Answers, E> {
+    Answers::named(text).ok_or_else(|| {
+        let text = plain(text, LONGEST);
+        E::custom(format_args!("expected \"partial\" or \"koordinator\", got {text:?}"))
+    })
 }
 
 /// A policy that is meant for a hook must not miss it: unlike in `runtime-hooks`, other names are

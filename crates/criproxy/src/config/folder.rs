@@ -157,6 +157,37 @@ pub fn trust_file(path: &Path) -> Result<(), String> {
     trust_folder_of(path)
 }
 
+/// Whether the socket of a hook server can be trusted: the process that listens runs as a trusted
+/// user, and nobody else can put another socket in its place. Blocks for as long as the folder of
+/// the socket takes to be read.
+///
+/// # Errors
+/// Who cannot be trusted, and what to do about it.
+pub(crate) fn trust_socket(
+    socket: &Path,
+    peer_uid: u32,
+    allowed_uid: Option<u32>,
+) -> Result<(), String> {
+    if !is_trusted(peer_uid, allowed_uid) {
+        return Err(format!(
+            "its process runs as uid {peer_uid}, who would see and change what runs in every pod: \
+             run it as root, or allow this user with \"uid\": {peer_uid} in the server's file"
+        ));
+    }
+    let unreadable = |error: io::Error| format!("its folder cannot be read: {error}");
+    let target = fs::canonicalize(socket).map_err(unreadable)?;
+    let Some(folder) = target.parent() else { return Ok(()) };
+    let metadata = fs::metadata(folder).map_err(unreadable)?;
+    let trusted = match trust_owner_or(&metadata, allowed_uid).and(trust_mode(&metadata)) {
+        Err(_) if is_sticky(&metadata) => {
+            let socket = fs::metadata(&target).map_err(unreadable)?;
+            trust_owner_or(&socket, allowed_uid)
+        }
+        trusted => trusted,
+    };
+    trusted.map_err(|why| format!("its folder {}: {why}", folder.display()))
+}
+
 /// Of a link, the folder that it leads into counts like our own.
 fn trust_target(path: &Path) -> Result<(), String> {
     if fs::symlink_metadata(path).is_ok_and(|own| own.is_symlink()) {
@@ -170,12 +201,15 @@ fn trust_folder_of(path: &Path) -> Result<(), String> {
     let target = fs::canonicalize(path).map_err(unreadable)?;
     let Some(folder) = target.parent() else { return Ok(()) };
     let metadata = fs::metadata(folder).map_err(unreadable)?;
-    // Where only owners may replace their files, as in /tmp, it is the file that counts.
-    let sticky = metadata.mode() & 0o1000 != 0 && metadata.uid() == 0;
     match trust(&metadata) {
-        Err(why) if !sticky => Err(format!("its folder {}: {why}", folder.display())),
+        Err(why) if !is_sticky(&metadata) => Err(format!("its folder {}: {why}", folder.display())),
         _ => Ok(()),
     }
+}
+
+/// Whether only owners may replace their files, as in /tmp: there it is the file that counts.
+fn is_sticky(folder: &Metadata) -> bool {
+    folder.mode() & 0o1000 != 0 && folder.uid() == 0
 }
 
 /// Whether nobody but root and ourselves can write to it.
@@ -184,9 +218,18 @@ fn trust(metadata: &Metadata) -> Result<(), String> {
     trust_mode(metadata)
 }
 
+/// Whether a user is root, ourselves, or the one that is allowed besides.
+fn is_trusted(uid: u32, allowed: Option<u32>) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw() || Some(uid) == allowed
+}
+
 fn trust_owner(metadata: &Metadata) -> Result<(), String> {
-    let (owner, ours) = (metadata.uid(), rustix::process::geteuid().as_raw());
-    if owner == 0 || owner == ours {
+    trust_owner_or(metadata, None)
+}
+
+fn trust_owner_or(metadata: &Metadata, allowed: Option<u32>) -> Result<(), String> {
+    let owner = metadata.uid();
+    if is_trusted(owner, allowed) {
         return Ok(());
     }
     Err(format!(

@@ -1,6 +1,6 @@
 //! Which hook servers there are: a folder with one file for each.
 //!
-//! The files are those of koord-runtime-proxy, with four keys of our own. What it is relaxed about
+//! The files are those of koord-runtime-proxy, with keys of our own. What it is relaxed about
 //! decides whether pods run as they should, so it is read with more care here:
 //!
 //! - A file counts only once all of it is valid, and the servers of all files are exchanged at once.
@@ -10,6 +10,7 @@
 //!   second to come back, a folder that is gone changes nothing, and a required server that is
 //!   missing refuses calls.
 //! - An empty file is one that is being written: it says nothing yet.
+//! - The process behind a server's socket has to be root's, our own or that of the user in its file.
 //! - Who can write to the folder decides what runs on the node: a file or folder that others than
 //!   root or ourselves may write to is refused.
 //! - A folder that cannot be watched is an error at start, since pods without their hooks look well
@@ -43,11 +44,12 @@ mod watch;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use file::{parse, refusing_points};
+pub(crate) use folder::trust_socket;
 pub use folder::{FolderError, trust_file};
 pub use problem::{FileError, FileWarning};
 pub use report::{Finding, Report, check};
 pub(crate) use server::Barred;
-pub use server::{Server, Servers};
+pub use server::{Answers, Server, Servers};
 pub use status::{ConfigStatus, Effect, FileState, ServerStatus};
 pub use watch::{Config, ConfigError, ConfigHandle, ConfigOptions};
 pub use wharf_facts::hook::FailurePolicy;

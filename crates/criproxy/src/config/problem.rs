@@ -43,6 +43,8 @@ pub enum FileWarning {
     IdlePolicy(HookPoint),
     /// The server is never asked.
     NoHooks,
+    /// The file must be there, and yet its server is only compared.
+    RequiredDryRun,
     /// The file must be there, and yet pods run without an answer of its server.
     RequiredAndIgnored,
 }
@@ -67,6 +69,9 @@ impl fmt::Display for FileWarning {
             ),
             FileWarning::NoHooks => {
                 f.write_str("runtime-hooks names no hook: the server is never asked")
+            }
+            FileWarning::RequiredDryRun => {
+                f.write_str("required has no effect: a server with dry-run refuses nothing")
             }
             FileWarning::RequiredAndIgnored => f.write_str(
                 "required is about the file: without \"failure-policy\": \"Fail\" pods run while \

@@ -21,10 +21,62 @@ pub struct Server {
     pub order: i64,
     /// How long it may take for an answer; without, its share of the budget of a call.
     pub timeout: Option<Duration>,
+    /// A user besides root and the proxy's own that its process may run as.
+    pub uid: Option<u32>,
+    /// How its answers are read.
+    pub answers: Answers,
+    /// Whether it is told the image, arguments, labels and mounts of containers.
+    pub details: bool,
+    /// Whether its answers are compared only, and never applied.
+    pub dry_run: bool,
     /// Whether calls are refused once its file is gone.
     pub required: bool,
     /// Where it is asked, and what its failure means there.
     pub hooks: BTreeMap<HookPoint, FailurePolicy>,
+}
+
+/// How the answers of a server are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answers {
+    /// As koord-runtime-proxy reads them: an answer with resources clears the cpusets that it leaves
+    /// out, and one with an environment replaces all of it.
+    #[default]
+    Koordinator,
+    /// Only fields that an answer names change.
+    Partial,
+}
+
+impl Answers {
+    /// The name in a server's file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Koordinator => "koordinator",
+            Self::Partial => "partial",
+        }
+    }
+
+    /// The reading with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Koordinator, Self::Partial].into_iter().find(|it| it.name() == name)
+    }
+}
+
+impl Server {
+    /// A server with the defaults of a file, which is asked nothing yet.
+    pub fn new(name: impl Into<String>, endpoint: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            endpoint: endpoint.into(),
+            order: 0,
+            timeout: None,
+            uid: None,
+            answers: Answers::default(),
+            details: false,
+            dry_run: false,
+            required: false,
+            hooks: BTreeMap::new(),
+        }
+    }
 }
 
 impl fmt::Display for Server {
@@ -32,6 +84,18 @@ impl fmt::Display for Server {
         write!(f, "{} at {} (order {}", self.name, self.endpoint.display(), self.order)?;
         if let Some(timeout) = self.timeout {
             write!(f, ", timeout {timeout:?}")?;
+        }
+        if let Some(uid) = self.uid {
+            write!(f, ", uid {uid}")?;
+        }
+        if self.answers == Answers::Partial {
+            f.write_str(", partial answers")?;
+        }
+        if self.details {
+            f.write_str(", told details")?;
+        }
+        if self.dry_run {
+            f.write_str(", dry run")?;
         }
         if self.required {
             f.write_str(", required")?;

@@ -114,7 +114,7 @@ fn annotations_resources_and_parent_of_an_answer_reach_the_request() {
         container_annotations: map(&[("B", "b")]),
         container_resources: Some(resources),
         pod_cgroup_parent: "/offline".into(),
-        container_envs: map(&[]),
+        ..Default::default()
     };
     let edits = create_edits(&creation(&bytes, &pod(), true).unwrap().question, &answer);
     let result = created(edited(bytes, &[], &edits).unwrap());
@@ -238,14 +238,14 @@ fn an_update_of_a_container_that_nothing_is_known_of_stands_for_itself() {
     let update = cri::UpdateContainerResourcesRequest { linux: Some(linux), ..Default::default() };
     let bytes = Bytes::from(update.encode_to_vec());
     let mut finally = update_asked(&bytes, &record).unwrap();
-    assert_eq!(updated(bytes.clone(), &finally, true), Ok(bytes.clone()));
+    assert_eq!(updated(bytes.clone(), &finally, true, &[]), Ok(bytes.clone()));
     let answer = ContainerResourceHookResponse {
         container_resources: Some(Resources { cpuset_cpus: "0".into(), ..Default::default() }),
         ..Default::default()
     };
     let edits = Container::edits(HookPoint::PreUpdateContainerResources, &finally, &answer, OURS);
     Container::apply(&mut finally, &edits);
-    let result = updated(bytes, &finally, true).unwrap();
+    let result = updated(bytes, &finally, true, &[]).unwrap();
     let linux = cri::UpdateContainerResourcesRequest::decode(result).unwrap().linux.unwrap();
     assert_eq!((linux.oom_score_adj, linux.cpu_shares), (5, 7));
     assert_eq!(linux.cpuset_cpus, "0");

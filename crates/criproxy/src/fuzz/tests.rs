@@ -2,8 +2,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::RngSeed;
-use prost::Message as _;
 use wharf_proto::cri;
+use wharf_proto::hooks::Removals;
 
 use super::*;
 
@@ -56,6 +56,25 @@ fn requests() -> [Vec<u8>; 3] {
         with_unknown(create.encode_to_vec(), &[&[], &[2], &[2, 15], &[2, 15, 1], &[3], &[3, 8]]),
         with_unknown(update.encode_to_vec(), &[&[], &[2]]),
     ]
+}
+
+/// Answers with everything in them that servers may name.
+fn answers() -> [Vec<u8>; 2] {
+    let keys = || vec!["a".to_owned(), "b".to_owned()];
+    let removals = Some(Removals {
+        labels: keys(),
+        annotations: keys(),
+        envs: keys(),
+        unified: keys(),
+        cpuset_cpus: true,
+        cpuset_mems: true,
+    });
+    let container = ContainerResourceHookResponse {
+        removals: removals.clone().map(|own| Removals { labels: Vec::new(), ..own }),
+        ..container_answer()
+    };
+    let pod = PodSandboxHookResponse { annotations: texts(), removals, ..Default::default() };
+    [container.encode_to_vec(), pod.encode_to_vec()]
 }
 
 fn with_unknown(bytes: Vec<u8>, paths: &[&[u32]]) -> Vec<u8> {
@@ -135,6 +154,17 @@ proptest! {
     fn any_bytes(bytes in vec(any::<u8>(), 0..512)) {
         judge(&bytes);
         hook_server_file(&bytes);
+        partial_answer(&bytes);
+    }
+
+    #[test]
+    fn answers_with_mistakes(changes in vec(change(), 1..6)) {
+        for mut answer in answers() {
+            for change in &changes {
+                apply(change.clone(), &mut answer);
+            }
+            partial_answer(&answer);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use wharf_uds::RawAnswer;
 use super::lookup::Known;
 use super::visit::{End, Visit};
 use super::{Interceptor, Method, made};
-use crate::chain::{Asked, Outcome, Told};
+use crate::chain::{About, Asked, Outcome, Told};
 use crate::container::{self, Container, Creation};
 use crate::rebuild::Found;
 use crate::{HookPoint, audit, id, record};
@@ -33,7 +33,10 @@ impl Interceptor {
         // Without a server that could have changed the pod, what its sandbox has beyond the request is what kubelet took back.
         let guessing = !skipped && self.chain.wants(HookPoint::PreRunPodSandbox);
         let Creation { question, carried } = container::creation(&message, &pod, guessing)?;
-        let about = visit.about_container(&pod, &question);
+        let mut about = visit.about_container(&pod, &question);
+        if !skipped && self.chain.tells_details(point) {
+            about.details = container::details(&message)?.into();
+        }
         let turn = self.turn(visit, &pod_id).await?;
         let Asked { request, edits, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
@@ -63,10 +66,11 @@ impl Interceptor {
         };
         let question = container.question();
         let about = visit.about_container(&pod, &question);
+        let begun = About { later: &[HookPoint::PostStartContainer], ..about.clone() };
         let turn = self.turn(visit, container.pod()).await?;
         let skipped = pod.is_skipped(self.skip.as_ref());
         let Asked { request, answered, .. } =
-            self.ask::<Container>(visit, before, &about, question, skipped).await?;
+            self.ask::<Container>(visit, before, &begun, question, skipped).await?;
         let (answer, outcome) = self.timed(visit, &message, turn).await?;
         if outcome.code == Code::Ok && answered {
             self.records.update_container(&id, |known| known.now(request.clone()));
@@ -106,9 +110,9 @@ impl Interceptor {
         let about = visit.about_container(&pod, &question);
         let turn = self.turn(visit, container.pod()).await?;
         let skipped = pod.is_skipped(self.skip.as_ref());
-        let Asked { request, said, .. } =
+        let Asked { request, said, edits, .. } =
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
-        let message = container::updated(message, &request, said)?;
+        let message = container::updated(message, &request, said, &edits)?;
         let answer = visit.forward(&self.runtime, &message, turn).await?;
         if answer.code() == Code::Ok {
             self.records.update_container(&id, |known| known.now(request));
@@ -124,7 +128,7 @@ impl Interceptor {
         let id = id::of(&message)?;
         let (answer, end) = self.end_container(visit, Method::StopContainer, &id, &message).await?;
         if let Some((id, outcome)) = end {
-            let told = self.tell_container_stopped(visit, &id, &outcome).await;
+            let told = self.tell_container_stopped(visit, &id, &outcome, &[]).await;
             if outcome.code == Code::Ok {
                 told?;
             }
@@ -147,7 +151,7 @@ impl Interceptor {
         match end {
             Some((id, outcome)) => {
                 // Nobody would call again for a container that is gone, whatever a server says now.
-                let _ = self.tell_container_stopped(visit, &id, &outcome).await;
+                let _ = self.tell_container_stopped(visit, &id, &outcome, &[]).await;
                 self.records.remove_container(&id);
             }
             None => self.records.forget_container(&id),
@@ -177,12 +181,14 @@ impl Interceptor {
         Ok((answer, Some((id, outcome))))
     }
 
-    /// Tells of a container's end, unless that was done.
+    /// Tells of a container's end, unless that was done. Points of the call that come `later` keep
+    /// their share of its time.
     pub(super) async fn tell_container_stopped(
         &self,
         visit: &Visit,
         id: &str,
         outcome: &Outcome,
+        later: &'static [HookPoint],
     ) -> Result<(), Status> {
         let _once = self.turns.take(&format!("stop {id}")).await;
         let known = self.records.container(id).filter(|container| !container.is_stopped());
@@ -190,7 +196,7 @@ impl Interceptor {
         let pod = self.records.pod(container.pod());
         if let Some(pod) = pod.filter(|pod| !pod.is_skipped(self.skip.as_ref())) {
             let question = container.question();
-            let about = visit.about_container(&pod, &question);
+            let about = About { later, ..visit.about_container(&pod, &question) };
             let (point, known) = (HookPoint::PostStopContainer, self.records.told(id));
             let told = self.chain.tell::<Container>(point, &about, question, outcome, &known).await;
             self.remember_told(id, outcome, told)?;

@@ -66,7 +66,8 @@ impl Interceptor {
         if !method.reasons().iter().any(|point| self.chain.wants(*point)) {
             return Ok(None);
         }
-        let limit = self.chain.patience(visit.ends());
+        let limit = self.chain.patience(visit.ends(), visit.time());
+        let _measured = visit.time().measure();
         let found = visit.while_wanted(timeout(limit, lookup)).await?;
         let late = |_| {
             let text = format!("the runtime did not tell of {id:?} within {limit:?}");

@@ -6,6 +6,7 @@ use crate::HookPoint;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     RunPodSandbox,
+    RestorePod,
     StopPodSandbox,
     RemovePodSandbox,
     CreateContainer,
@@ -20,6 +21,7 @@ impl Method {
     pub(crate) fn points(self) -> &'static [HookPoint] {
         match self {
             Method::RunPodSandbox => &[HookPoint::PreRunPodSandbox],
+            Method::RestorePod => &[HookPoint::PreRunPodSandbox, HookPoint::PreCreateContainer],
             Method::StopPodSandbox | Method::RemovePodSandbox => {
                 &[HookPoint::PostStopPodSandbox, HookPoint::PostStopContainer]
             }
@@ -50,6 +52,7 @@ impl Method {
             .or_else(|| path.strip_prefix("/runtime.v1alpha2.RuntimeService/"))?;
         Some(match name {
             "RunPodSandbox" => Method::RunPodSandbox,
+            "RestorePod" => Method::RestorePod,
             "StopPodSandbox" => Method::StopPodSandbox,
             "RemovePodSandbox" => Method::RemovePodSandbox,
             "CreateContainer" => Method::CreateContainer,

@@ -10,12 +10,16 @@ mod lookup;
 mod method;
 mod overlooked;
 mod pods;
+mod restore;
 mod skip;
+mod vanished;
 mod visit;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use tokio::sync::Semaphore;
 use tonic::{Code, Status};
 use wharf_cri::Client;
 use wharf_reconcile::{Turn, Turns};
@@ -46,13 +50,20 @@ pub(crate) struct Interceptor {
     /// them.
     pub(crate) turns: Turns,
     pub(crate) overlooked: Overlooked,
+    /// Bytes that the messages of further calls may take.
+    pub(crate) room: Arc<Semaphore>,
     pub(crate) vigil: Vigil,
+}
+
+/// Room for the messages of all calls.
+pub(crate) fn room() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(visit::ROOM))
 }
 
 impl Interceptor {
     pub(crate) async fn attend(&self, call: RawCall, method: Method) -> Code {
         let mut visit = Visit::new(call);
-        let end = match visit.message().await {
+        let end = match visit.message(&self.room).await {
             Ok(message) => match self.pass(&mut visit, method, message.clone()).await {
                 Err(End::Unreadable(error)) => {
                     self.unreadable(&mut visit, method, &message, error).await
@@ -72,6 +83,7 @@ impl Interceptor {
     ) -> Result<RawAnswer, End> {
         match method {
             Method::RunPodSandbox => self.run_pod(visit, message).await,
+            Method::RestorePod => self.restore_pod(visit, message).await,
             Method::StopPodSandbox => self.stop_pod(visit, message).await,
             Method::RemovePodSandbox => self.remove_pod(visit, message).await,
             Method::CreateContainer => self.create_container(visit, message).await,

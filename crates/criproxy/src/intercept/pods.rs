@@ -99,9 +99,10 @@ impl Interceptor {
     ) -> Result<(), Status> {
         if outcome.code == Code::Ok {
             let containers = self.records.containers_of(id);
-            let told = containers
-                .iter()
-                .map(|(container, _)| self.tell_container_stopped(visit, container, outcome));
+            let later = &[HookPoint::PostStopPodSandbox];
+            let told = containers.iter().map(|(container, _)| {
+                self.tell_container_stopped(visit, container, outcome, later)
+            });
             // One that fails is no reason to leave the others untold.
             join_all(told).await.into_iter().collect::<Result<(), Status>>()?;
         }

@@ -1,8 +1,10 @@
 //! A call that is looked into, from its message to its answer.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest};
@@ -10,14 +12,27 @@ use wharf_reconcile::Turn;
 use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
-use crate::chain::{About, Trace};
+use crate::chain::{About, HookTime, Trace};
 use crate::record;
 
 /// The largest message that is looked into. CRI's own limit is 16 MiB.
 const LARGEST: usize = 32 << 20;
+/// The most bytes that the messages of all calls under way may take together.
+pub(super) const ROOM: usize = 64 << 20;
+
+fn full() -> Status {
+    Status::resource_exhausted(format!(
+        "the messages of calls under way take {} MiB, the most that hooks allow: try again",
+        ROOM >> 20
+    ))
+}
+
 /// A call under way.
 pub(super) struct Visit {
     call: RawCall,
+    /// Room for its message, until the call ends.
+    room: Option<OwnedSemaphorePermit>,
+    time: HookTime,
 }
 
 /// Why a call ends without the runtime's answer.
@@ -44,12 +59,22 @@ impl From<Status> for End {
 
 impl Visit {
     pub(super) fn new(call: RawCall) -> Visit {
-        Visit { call }
+        Visit { call, room: None, time: HookTime::default() }
     }
 
-    /// The message, once all of it is there.
-    pub(super) async fn message(&mut self) -> Result<Bytes, End> {
-        Ok(self.call.message(LARGEST).await?)
+    /// The message, once all of it is there. Those of all calls share the room.
+    pub(super) async fn message(&mut self, room: &Arc<Semaphore>) -> Result<Bytes, End> {
+        let Self { call, room: taken, .. } = self;
+        let reserve = |bytes: usize| {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let more = room.clone().try_acquire_many_owned(bytes).map_err(|_| full())?;
+            match taken {
+                Some(taken) => taken.merge(more),
+                None => *taken = Some(more),
+            }
+            Ok(())
+        };
+        Ok(call.message_within(LARGEST, reserve).await?)
     }
 
     /// What hook servers are told beside a question about a pod, whose sandbox may have an id.
@@ -77,8 +102,19 @@ impl Visit {
         self.call.ends()
     }
 
+    /// The time that hooks of the call took so far.
+    pub(super) fn time(&self) -> &HookTime {
+        &self.time
+    }
+
     fn about(&self, pod: String) -> About {
-        About { pod, ends: self.ends(), trace: Trace::of(self.call.metadata()), ..About::default() }
+        About {
+            pod,
+            time: self.time.clone(),
+            ends: self.ends(),
+            trace: Trace::of(self.call.metadata()),
+            ..About::default()
+        }
     }
 
     /// Waits for `work`, unless the caller gives up.

@@ -57,7 +57,7 @@ pub(crate) fn config() -> impl Strategy<Value = cri::PodSandboxConfig> {
 
 fn answer() -> impl Strategy<Value = PodSandboxHookResponse> {
     (texts(), texts(), "(/[a-c]{1,2})?").prop_map(|(labels, annotations, cgroup_parent)| {
-        PodSandboxHookResponse { labels, annotations, cgroup_parent, resources: None }
+        PodSandboxHookResponse { labels, annotations, cgroup_parent, ..Default::default() }
     })
 }
 

@@ -138,11 +138,11 @@ fn whole_container() -> ContainerResourceHookRequest {
             cpuset_cpus: "0-1".into(),
             ..Default::default()
         }),
-        pod_resources: None,
         pod_annotations: text(&[("a", "2")]),
         pod_labels: text(&[("l", "1")]),
         pod_cgroup_parent: "/elsewhere".into(),
         container_envs: text(&[("A", "a!")]),
+        ..Default::default()
     }
 }
 

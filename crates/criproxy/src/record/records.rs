@@ -26,6 +26,18 @@ struct State {
     rebuilds: usize,
     /// What was removed while a rebuild is at work.
     removed: HashSet<Box<str>>,
+    /// What ended unseen, until somebody tells of it.
+    vanished: Vec<Vanished>,
+}
+
+/// A pod or container that the runtime no longer has and whose end was not told of.
+pub(crate) struct Vanished {
+    pub(crate) id: Arc<str>,
+    pub(crate) pod: Arc<Pod>,
+    /// The container, unless it is about the pod.
+    pub(crate) container: Option<Arc<Container>>,
+    /// The servers that know already.
+    pub(crate) told: BTreeSet<String>,
 }
 
 impl Records {
@@ -142,10 +154,22 @@ impl Records {
         state.pods.keys().chain(state.containers.keys()).cloned().collect()
     }
 
-    /// Forgets a pod or a container, whichever has this id.
-    pub(crate) fn remove(&self, id: &str) {
-        self.remove_container(id);
-        self.remove_pod(id);
+    /// Forgets pods and containers that ended unseen, and keeps those whose end was not told of until
+    /// they are [taken](Records::take_vanished).
+    pub(crate) fn vanish(&self, ids: &HashSet<Arc<str>>) {
+        let mut state = self.state();
+        let vanished = state.vanished_among(ids);
+        state.vanished.extend(vanished);
+        drop(state);
+        for id in ids {
+            self.remove_container(id);
+            self.remove_pod(id);
+        }
+    }
+
+    /// What ended unseen since this was asked last: containers first, then pods.
+    pub(crate) fn take_vanished(&self) -> Vec<Vanished> {
+        std::mem::take(&mut self.state().vanished)
     }
 
     /// Begins to add what the runtime tells, beside the calls that go on meanwhile. Those know
@@ -193,6 +217,29 @@ impl State {
         }
         self.members.entry(container.pod.clone()).or_default().push(id);
         container
+    }
+
+    fn vanished_among(&self, ids: &HashSet<Arc<str>>) -> Vec<Vanished> {
+        let told = |id: &Arc<str>| self.told.get(&**id).cloned().unwrap_or_default();
+        let containers = self.containers.iter().filter_map(|(id, container)| {
+            let is_gone = ids.contains(id) || ids.contains(container.pod());
+            let pod = self.pods.get(container.pod())?.clone();
+            let vanished = || Vanished {
+                id: id.clone(),
+                pod,
+                container: Some(container.clone()),
+                told: told(id),
+            };
+            (is_gone && !container.is_stopped()).then(vanished)
+        });
+        let pods = self.pods.iter().filter(|(id, pod)| ids.contains(*id) && !pod.is_stopped());
+        let pods = pods.map(|(id, pod)| Vanished {
+            id: id.clone(),
+            pod: pod.clone(),
+            container: None,
+            told: told(id),
+        });
+        containers.chain(pods).collect()
     }
 
     /// A pod's id, shared with those who have it already.

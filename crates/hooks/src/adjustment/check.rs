@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tonic::Status;
+use wharf_proto::hooks::Removals;
 
 use crate::Env;
 
@@ -64,6 +65,15 @@ pub(super) fn list(field: &str, list: Option<&str>) -> Result<(), AdjustmentErro
 
 pub(super) fn keys(field: &str, map: &BTreeMap<String, String>) -> Result<(), AdjustmentError> {
     ensure(map.keys().all(|key| !key.is_empty()), field, "keys that are not empty")
+}
+
+/// Removed keys, likewise.
+pub(super) fn removals(removals: &Removals) -> Result<(), AdjustmentError> {
+    let Removals { labels, annotations, envs, .. } = removals;
+    for (field, keys) in [("labels", labels), ("annotations", annotations), ("env", envs)] {
+        ensure(keys.iter().all(|key| !key.is_empty()), field, "keys that are not empty")?;
+    }
+    Ok(())
 }
 
 pub(super) fn env(env: &Env) -> Result<(), AdjustmentError> {

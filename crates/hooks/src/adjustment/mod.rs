@@ -8,7 +8,7 @@ mod resources;
 
 use std::collections::BTreeMap;
 
-use wharf_proto::hooks::{ContainerResourceHookResponse, PodSandboxHookResponse};
+use wharf_proto::hooks::{ContainerResourceHookResponse, PodSandboxHookResponse, Removals};
 
 pub use self::check::AdjustmentError;
 use self::resources::{ResourceChanges, resource_setters};
@@ -21,6 +21,7 @@ pub struct PodAdjustment {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     cgroup_parent: Option<String>,
+    removals: Removals,
 }
 
 impl PodAdjustment {
@@ -31,13 +32,29 @@ impl PodAdjustment {
 
     /// Adds or replaces a label.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.labels.insert(key.into(), value.into());
+        let key = key.into();
+        self.removals.labels.retain(|removed| *removed != key);
+        self.labels.insert(key, value.into());
         self
     }
 
     /// Adds or replaces an annotation.
     pub fn annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.annotations.insert(key.into(), value.into());
+        let key = key.into();
+        self.removals.annotations.retain(|removed| *removed != key);
+        self.annotations.insert(key, value.into());
+        self
+    }
+
+    /// Takes a label away. Koordinator's proxy does not know of this.
+    pub fn remove_label(mut self, key: impl Into<String>) -> Self {
+        remove(key.into(), &mut self.labels, &mut self.removals.labels);
+        self
+    }
+
+    /// Takes an annotation away. Koordinator's proxy does not know of this.
+    pub fn remove_annotation(mut self, key: impl Into<String>) -> Self {
+        remove(key.into(), &mut self.annotations, &mut self.removals.annotations);
         self
     }
 
@@ -50,6 +67,7 @@ impl PodAdjustment {
 
     /// Whether all of it can be said in the protocol. Asked for every answer; for those who want to know earlier.
     pub fn check(&self) -> Result<(), AdjustmentError> {
+        check::removals(&self.removals)?;
         check::keys("labels", &self.labels)?;
         check::keys("annotations", &self.annotations)?;
         check::cgroup_parent(self.cgroup_parent.as_deref())
@@ -61,6 +79,7 @@ impl PodAdjustment {
             annotations: self.annotations,
             cgroup_parent: self.cgroup_parent.unwrap_or_default(),
             resources: None,
+            removals: given(self.removals),
         }
     }
 }
@@ -73,6 +92,7 @@ pub struct ContainerAdjustment {
     annotations: BTreeMap<String, String>,
     env: Env,
     cgroup_parent: Option<String>,
+    removals: Removals,
 }
 
 impl ContainerAdjustment {
@@ -83,13 +103,31 @@ impl ContainerAdjustment {
 
     /// Adds or replaces an annotation of the container.
     pub fn annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.annotations.insert(key.into(), value.into());
+        let key = key.into();
+        self.removals.annotations.retain(|removed| *removed != key);
+        self.annotations.insert(key, value.into());
         self
     }
 
     /// Adds or replaces an environment variable.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.env.set(name.into(), value.into());
+        let name = name.into();
+        self.removals.envs.retain(|removed| *removed != name);
+        self.env.set(name, value.into());
+        self
+    }
+
+    /// Takes an annotation of the container away. Koordinator's proxy does not know of this.
+    pub fn remove_annotation(mut self, key: impl Into<String>) -> Self {
+        remove(key.into(), &mut self.annotations, &mut self.removals.annotations);
+        self
+    }
+
+    /// Takes an environment variable away.
+    pub fn remove_env(mut self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.env.remove(&name);
+        self.removals.envs.push(name);
         self
     }
 
@@ -112,17 +150,20 @@ impl ContainerAdjustment {
     /// Whether all of it can be said in the protocol. Asked for every answer; for those who want to know earlier.
     pub fn check(&self) -> Result<(), AdjustmentError> {
         self.resources.check()?;
+        check::removals(&self.removals)?;
         check::keys("annotations", &self.annotations)?;
         check::env(&self.env)?;
         check::cgroup_parent(self.cgroup_parent.as_deref())
     }
 
     pub(crate) fn answer(self, container: &Container) -> ContainerResourceHookResponse {
+        let removals = self.resources.removals(self.removals);
         ContainerResourceHookResponse {
             container_annotations: self.annotations,
             container_resources: self.resources.over(&container.resources),
             pod_cgroup_parent: self.cgroup_parent.unwrap_or_default(),
-            container_envs: over(&container.env, self.env).into(),
+            container_envs: over(&container.env, self.env, &removals.envs).into(),
+            removals: given(removals),
         }
     }
 }
@@ -156,20 +197,36 @@ impl ResourceAdjustment {
     }
 
     pub(crate) fn answer(self, container: &Container) -> ContainerResourceHookResponse {
+        let removals = self.resources.removals(Removals::default());
         ContainerResourceHookResponse {
             container_annotations: self.annotations,
             container_resources: self.resources.over(&container.resources),
+            removals: given(removals),
             ..ContainerResourceHookResponse::default()
         }
     }
 }
 
+/// Removes a key: the last word on it counts.
+fn remove(key: String, set: &mut BTreeMap<String, String>, removed: &mut Vec<String>) {
+    set.remove(&key);
+    removed.push(key);
+}
+
+/// Removals, if there are any.
+fn given(removals: Removals) -> Option<Removals> {
+    (removals != Removals::default()).then_some(removals)
+}
+
 /// The environment after the changes. An answer with variables replaces all of them; one without leaves them.
-fn over(sent: &Env, changes: Env) -> Env {
-    if changes.is_empty() {
+fn over(sent: &Env, changes: Env, removed: &[String]) -> Env {
+    if changes.is_empty() && removed.is_empty() {
         return changes;
     }
     let mut env = sent.clone();
+    for name in removed {
+        env.remove(name);
+    }
     for (name, value) in changes.iter() {
         env.set(name.to_owned(), value.to_owned());
     }

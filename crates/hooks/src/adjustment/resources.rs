@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wharf_proto::hooks::{HugepageLimit, LinuxContainerResources};
+use wharf_proto::hooks::{HugepageLimit, LinuxContainerResources, Removals};
 
 use super::check::{self, AdjustmentError};
 use crate::Resources;
@@ -48,6 +48,16 @@ impl ResourceChanges {
         }
         wire.unified.extend(self.unified);
         Some(wire)
+    }
+
+    /// Removals, with the cpusets that are cleared: a partial answer cannot say so by an empty text.
+    pub(super) fn removals(&self, removals: Removals) -> Removals {
+        let is_cleared = |list: &Option<String>| list.as_deref() == Some("");
+        Removals {
+            cpuset_cpus: is_cleared(&self.cpuset_cpus),
+            cpuset_mems: is_cleared(&self.cpuset_mems),
+            ..removals
+        }
     }
 
     /// Takes later changes over.

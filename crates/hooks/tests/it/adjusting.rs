@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wharf_hooks::prelude::*;
 use wharf_proto::hooks::{
-    ContainerResourceHookRequest, LinuxContainerResources, PodSandboxHookResponse,
+    ContainerResourceHookRequest, LinuxContainerResources, PodSandboxHookResponse, Removals,
 };
 
 use crate::koordinator::merged;
@@ -74,7 +74,7 @@ fn resources(request: &mut ContainerResourceHookRequest) -> &mut LinuxContainerR
 #[tokio::test]
 async fn a_container_to_be_changes_where_it_is_told() {
     let new = ContainerAdjustment::new;
-    let cases: [(ContainerAdjustment, Edit); 14] = [
+    let cases: [(ContainerAdjustment, Edit); 16] = [
         (new(), |_| {}),
         (new().cpuset("0-1"), |r| resources(r).cpuset_cpus = "0-1".into()),
         (new().cpuset(""), |r| resources(r).cpuset_cpus = String::new()),
@@ -97,6 +97,12 @@ async fn a_container_to_be_changes_where_it_is_told() {
             resources(r).cpu_shares = 3;
         }),
         (new().cgroup_parent("/other"), |r| r.pod_cgroup_parent = "/other".into()),
+        (new().env("A", "b").remove_env("PATH"), |r| {
+            r.container_envs = map(&[("A", "b"), ("TOKEN", "hunter2")]);
+        }),
+        (new().remove_env("PATH").env("PATH", "/new"), |r| {
+            r.container_envs = map(&[("PATH", "/new"), ("TOKEN", "hunter2")]);
+        }),
     ];
     for (adjustment, edit) in cases {
         assert_eq!(created(adjustment).await, expected(edit));
@@ -119,6 +125,29 @@ async fn an_update_changes_where_it_is_told() {
     }
 }
 
+/// What koordinator's reading cannot tell from silence is said for a proxy that reads partial answers.
+#[tokio::test]
+async fn removals_are_named() {
+    let create = ContainerAdjustment::new()
+        .cpuset("")
+        .remove_env("PATH")
+        .remove_annotation("own")
+        .remove_annotation("set")
+        .annotation("set", "again");
+    let fixed = Fixed { create, update: ResourceAdjustment::new() };
+    let server = HookServer::builder("test").pre_create_container(Arc::new(fixed)).build().unwrap();
+    let running = Running::start(&server).await;
+    let answer = running.proxy().pre_create_container_hook(container()).await.unwrap();
+    running.stop().await;
+    let removals = Removals {
+        annotations: vec!["own".into()],
+        envs: vec!["PATH".into()],
+        cpuset_cpus: true,
+        ..Default::default()
+    };
+    assert_eq!(answer.into_inner().removals, Some(removals));
+}
+
 struct Moves;
 
 #[async_trait]
@@ -138,7 +167,7 @@ async fn a_sandbox_changes_where_it_is_told() {
         labels: map(&[("l", "1")]),
         annotations: map(&[("a", "2")]),
         cgroup_parent: "/batch".into(),
-        resources: None,
+        ..Default::default()
     };
     assert_eq!(answer, wanted);
     running.stop().await;

@@ -54,6 +54,7 @@ async fn the_file_says_what_was_built() {
         .failure_policy_at(HookPoint::PostStartContainer, FailurePolicy::Ignore)
         .order(7)
         .timeout(Duration::from_millis(250))
+        .details(true)
         .build()
         .unwrap();
     let running = Running::start(&server).await;
@@ -64,6 +65,8 @@ async fn the_file_says_what_was_built() {
         "order": 7,
         "timeout": "250ms",
         "failure-policies": { "PostStartContainer": "Ignore" },
+        "answers": "partial",
+        "details": true,
     });
     assert_eq!(running.config(), wanted);
     assert_eq!(mode(&running.file("test")), 0o644);
@@ -140,13 +143,49 @@ async fn a_server_can_be_asked_less() {
     running.stop().await;
 }
 
+/// A rolling update: the new server is there before the old one ends, under the same name and socket.
+#[tokio::test]
+async fn a_server_is_replaced_without_a_gap() {
+    let (first, builder) = slow();
+    let old = Running::start(&builder.build().unwrap()).await;
+    let mut before = old.proxy();
+    let mut call = JoinSet::new();
+    let mut proxy = before.clone();
+    call.spawn(async move { proxy.pre_start_container_hook(container()).await });
+    first.begun.acquire().await.unwrap().forget();
+
+    let (second, builder) = slow();
+    let new = builder.order(9).build().unwrap();
+    let stop = CancellationToken::new();
+    let mut serving = JoinSet::new();
+    let (socket, hooks, until) = (old.socket(), old.folder.path().join("hooks.d"), stop.clone());
+    serving.spawn(async move { new.serve(&socket, &hooks, until).await });
+    old.until(|| old.config()["order"] == json!(9)).await;
+    second.may_end.add_permits(2);
+    old.proxy().pre_start_container_hook(container()).await.unwrap();
+    second.begun.acquire().await.unwrap().forget();
+
+    // The old one still answers those that it has, and leaves the socket and the file to its successor.
+    first.may_end.add_permits(1);
+    call.join_next().await.unwrap().unwrap().unwrap();
+    let folder = old.stop().await;
+    assert!(folder.path().join("run/h.sock").exists());
+    assert!(folder.path().join("hooks.d/test.json").exists());
+    before.pre_start_container_hook(container()).await.unwrap();
+    second.begun.acquire().await.unwrap().forget();
+    stop.cancel();
+    tokio::time::timeout(PATIENCE, serving.join_next()).await.unwrap().unwrap().unwrap().unwrap();
+    assert!(!folder.path().join("run/h.sock").exists());
+}
+
 #[tokio::test]
 async fn what_cannot_be_served_says_why() {
     let (_, server) = slow();
     let server = server.build().unwrap();
     let running = Running::start(&server).await;
     let (folder, hooks) = (running.folder.path(), running.folder.path().join("hooks.d"));
-    let error = failure(&server, &running.socket(), &hooks).await;
+    let other = HookServer::builder("other").pre_start_container(slow().0).build().unwrap();
+    let error = failure(&other, &running.socket(), &hooks).await;
     assert!(matches!(error, ServerError::Listen(_)), "{error}");
 
     // The folder's name is a file's.

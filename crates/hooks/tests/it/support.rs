@@ -98,6 +98,7 @@ pub(crate) fn container() -> ContainerResourceHookRequest {
             unified: map(&[("memory.high", "7")]),
             memory_swap_limit_in_bytes: 1 << 31,
         }),
+        details: None,
         pod_resources: None,
         pod_annotations: map(&[("a", "1")]),
         pod_labels: map(&[("app", "db")]),

@@ -53,10 +53,23 @@ impl RawCall {
     /// When it is too large, compressed or not one message, or when the caller gives up: what to
     /// refuse the call with.
     pub async fn message(&mut self, limit: usize) -> Result<Bytes, Status> {
+        self.message_within(limit, |_| Ok(())).await
+    }
+
+    /// The same, where `reserve` is asked before each piece of it is kept, with the number of bytes.
+    ///
+    /// # Errors
+    /// The same, and what `reserve` refuses with.
+    pub async fn message_within(
+        &mut self,
+        limit: usize,
+        mut reserve: impl FnMut(usize) -> Result<(), Status>,
+    ) -> Result<Bytes, Status> {
         let mut frames = Frames::new(limit);
         let mut message = None;
         while let Some(data) = self.body.data().await {
             let data = data.map_err(|error| Status::cancelled(Chain(&error).to_string()))?;
+            reserve(data.len())?;
             // Taken is taken: what is kept is bounded by the limit and not by the window.
             let _ = self.body.flow_control().release_capacity(data.len());
             frames.push(&data);

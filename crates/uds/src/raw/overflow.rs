@@ -3,7 +3,6 @@
 //! A server limits the streams of a connection. Long calls, such as PullImage and GetContainerEvents, must not block all other
 //! calls once they hold these streams.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use h2::client::SendRequest;
 use tokio::time::Instant;
 
 use crate::connection::{Connection, Dialled, Sender};
+use crate::link::Link;
 
 /// The most further connections. With all of them full, calls wait for a stream of the held connection.
 const MOST: usize = 16;
@@ -31,7 +31,12 @@ pub(super) struct Overflow {
 
 impl Overflow {
     /// Returns a connection with a free stream: `held`, or a further one. Without any, returns `held`, on which calls wait.
-    pub(super) async fn with_room(&self, held: Shared, path: &Path, timeout: Duration) -> Shared {
+    pub(super) async fn with_room(
+        &self,
+        held: Shared,
+        link: &Link<SendRequest<Bytes>>,
+        timeout: Duration,
+    ) -> Shared {
         if has_room(&held, 2) {
             self.drop_unused();
             return held;
@@ -47,7 +52,7 @@ impl Overflow {
         if is_resting || self.connections().len() >= MOST {
             return held;
         }
-        let Ok(dialled) = Dialled::dial(path, timeout).await else {
+        let Ok(dialled) = Dialled::dial(&link.path, timeout, link.peer.as_ref()).await else {
             *failed = Some(Instant::now());
             return held;
         };

@@ -18,21 +18,23 @@ use super::bulk::Bulk;
 use super::overflow::{Overflow, Shared};
 use super::{RawAnswer, RawCall, ask, carry};
 use crate::call::{AGENT, CallRecord, RESENDS, complete};
-use crate::connection::{Dispatch, Greeted, Sender, logged};
+use crate::connection::{Dispatch, Greeted, PeerCheck, Sender, logged};
 use crate::link::Link;
 use crate::tasks::Tasks;
 use crate::{DialError, LinkState, deadline, limits};
 
 /// How to dial the server behind a proxy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct RelayOptions {
     /// How long one attempt may take, until the server has answered. 3 s unless set.
     pub connect_timeout: Duration,
+    /// Asked at each new connection whether the server may be called; anyone may unless set.
+    pub peer: Option<PeerCheck>,
 }
 
 impl Default for RelayOptions {
     fn default() -> RelayOptions {
-        RelayOptions { connect_timeout: Duration::from_secs(3) }
+        RelayOptions { connect_timeout: Duration::from_secs(3), peer: None }
     }
 }
 
@@ -50,9 +52,9 @@ impl Relay {
     ///
     /// Needs to be called inside a tokio runtime.
     pub fn new(path: impl Into<PathBuf>, options: RelayOptions) -> Relay {
-        let link = Arc::new(Link::new(path.into(), options.connect_timeout));
-        let holder = AbortOnDropHandle::new(TaskTracker::new().spawn(link.clone().hold()));
         let connect_timeout = options.connect_timeout;
+        let link = Arc::new(Link::new(path.into(), options.connect_timeout, options.peer));
+        let holder = AbortOnDropHandle::new(TaskTracker::new().spawn(link.clone().hold()));
         Relay { link, overflow: Overflow::default(), connect_timeout, _holder: holder }
     }
 
@@ -142,7 +144,7 @@ impl Relay {
 
     async fn with_room(&self) -> Result<Shared, DialError> {
         let held = self.link.connection().await?;
-        Ok(self.overflow.with_room(held, self.path(), self.connect_timeout).await)
+        Ok(self.overflow.with_room(held, &self.link, self.connect_timeout).await)
     }
 
     /// A connection for a call, unless the caller gives up first.
@@ -179,6 +181,14 @@ impl std::fmt::Debug for Relay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.link.state.borrow().clone();
         f.debug_struct("Relay").field("path", &self.path()).field("state", &state).finish()
+    }
+}
+
+impl std::fmt::Debug for RelayOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RelayOptions")
+            .field("connect_timeout", &self.connect_timeout)
+            .finish_non_exhaustive()
     }
 }
 

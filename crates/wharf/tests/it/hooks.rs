@@ -78,6 +78,7 @@ async fn rules_apply_and_follow_their_file() {
         "runtime-hooks": ["PreCreateContainer", "PreUpdateContainerResources"],
         "order": -5,
         "timeout": "300ms",
+        "answers": "partial",
     });
     assert_eq!(config(&bench, "static"), wanted);
     let answer = created(&mut proxy).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,20 +45,18 @@ impl Bench {
         Bench { chain, servers, metrics, folder: tempfile::tempdir().unwrap() }
     }
 
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub(super) fn socket(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// A server that is asked at [`POINT`].
     pub(super) fn server(&self, name: &str, policy: FailurePolicy) -> Server {
-        Server {
-            name: name.to_owned(),
-            endpoint: self.socket(name),
-            order: 0,
-            timeout: None,
-            required: false,
-            hooks: BTreeMap::from([(POINT, policy)]),
-        }
+        let hooks = BTreeMap::from([(POINT, policy)]);
+        Server { hooks, ..Server::new(name, self.socket(name)) }
     }
 
     pub(super) fn serve(&self, servers: impl IntoIterator<Item = Server>) {
@@ -81,6 +79,7 @@ impl Bench {
     pub(super) fn counted(&self, line: &str) {
         let mut registry = Registry::default();
         self.metrics.register(&mut registry);
+        registry.register_collector(Box::new(self.chain.states()));
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");

@@ -183,8 +183,8 @@ async fn connections_follow_the_servers_without_a_call() {
         ..bench.server(name, FailurePolicy::Fail)
     }));
     let lines = bench.chain.lines.current();
-    let mut link = lines[0].relay.link();
-    assert!(link.same_channel(&lines[1].relay.link()), "one connection for one endpoint");
+    let mut link = lines[0].link();
+    assert!(link.same_channel(&lines[1].link()), "one connection for one endpoint");
     drop(lines);
     let connected = |state: &LinkState| matches!(state, LinkState::Connected { .. });
     soon(link.wait_for(connected)).await.unwrap();

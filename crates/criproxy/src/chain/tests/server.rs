@@ -130,11 +130,20 @@ pub(super) enum End {
 
 /// A server on h2 itself, that answers every call with these bytes.
 pub(super) fn raw(path: &Path, bytes: Bytes, end: End) -> JoinSet<()> {
-    let listener = UnixListener::bind(path).unwrap();
+    raw_with(UnixListener::bind(path).unwrap(), bytes, end)
+}
+
+/// The same on a socket that listens already, with answers that change nothing.
+pub(super) fn raw_on(listener: UnixListener) -> JoinSet<()> {
+    raw_with(listener, Bytes::from_static(&[0; 5]), End::Trailers)
+}
+
+fn raw_with(listener: UnixListener, bytes: Bytes, end: End) -> JoinSet<()> {
     let mut task = JoinSet::new();
     task.spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let mut connection = h2::server::handshake(stream).await.unwrap();
+            // Closed at once by a proxy that does not trust us.
+            let Ok(mut connection) = h2::server::handshake(stream).await else { continue };
             while let Some(Ok((_, mut reply))) = connection.accept().await {
                 let head = Response::builder().header("content-type", "application/grpc");
                 let mut sink = reply.send_response(head.body(()).unwrap(), false).unwrap();

@@ -6,6 +6,7 @@ use wharf_proto::hooks::{ContainerResourceHookRequest, ContainerResourceHookResp
 
 use crate::HookPoint;
 use crate::edit::{Amount, Edit, Field, Value};
+use crate::partial::Inexpressible;
 use crate::subject::{Reading, Subject};
 
 #[derive(Debug)]
@@ -39,6 +40,17 @@ impl Subject for Container {
         );
         merged(Field::Env, &sent.container_envs, &answer.container_envs, &mut edits);
         edits
+    }
+
+    fn named_edits(
+        point: HookPoint,
+        sent: &ContainerResourceHookRequest,
+        answer: &ContainerResourceHookResponse,
+    ) -> Result<Vec<Edit>, Inexpressible> {
+        if answer.removals.is_some() {
+            return Err(Inexpressible { field: "removals".to_owned(), reason: "not here" });
+        }
+        Ok(Self::edits(point, sent, answer, Reading::default()))
     }
 
     fn apply(request: &mut ContainerResourceHookRequest, edits: &[Edit]) {

@@ -32,14 +32,42 @@ fn koordlets_own_file() {
         HookPoint::PreUpdateContainerResources,
     ];
     let expected = Server {
-        name: "a.json".to_owned(),
-        endpoint: PathBuf::from("/var/run/koordlet/koordlet.sock"),
-        order: 0,
-        timeout: None,
-        required: false,
         hooks: hooks.map(|point| (point, FailurePolicy::Ignore)).into(),
+        ..Server::new("a.json", "/var/run/koordlet/koordlet.sock")
     };
     assert_eq!((server, warnings), (expected, Vec::new()));
+}
+
+#[test]
+fn a_user_is_a_number() {
+    let (server, _) = read(&with(r#""uid": 1000"#));
+    assert_eq!(server.uid, Some(1000));
+    for uid in ["-1", "\"www\"", "4294967296", "1.5"] {
+        let error = refused(&with(&format!("\"uid\": {uid}")));
+        assert!(error.starts_with("uid: "), "{error}");
+    }
+}
+
+#[test]
+fn answers_are_koordinators_unless_they_are_partial() {
+    assert_eq!(read(&with(r#""order": 1"#)).0.answers, Answers::Koordinator);
+    let (server, _) = read(&with(r#""answers": "partial", "details": true"#));
+    assert_eq!((server.answers, server.details), (Answers::Partial, true));
+    assert_eq!(read(&with(r#""answers": "koordinator""#)).0.answers, Answers::Koordinator);
+    let error = refused(&with(r#""answers": "Partial""#));
+    assert!(error.contains("expected \"partial\""), "{error}");
+}
+
+#[test]
+fn a_dry_run_refuses_nothing() {
+    let keys = r#""dry-run": true, "required": true, "failure-policy": "Fail",
+        "runtime-hooks": ["PreCreateContainer", "PostStopContainer"],
+        "failure-policies": {"PostStopContainer": "Fail"}"#;
+    let (server, warnings) = read(&with(keys));
+    assert!(server.dry_run && !server.required);
+    assert!(server.hooks.values().all(|policy| *policy == FailurePolicy::Ignore), "{server}");
+    assert_eq!(warnings, [FileWarning::RequiredDryRun]);
+    assert!(refusing_points(with(&format!("\"order\": \"x\", {keys}")).as_bytes()).is_empty());
 }
 
 /// A koordlet of 1.5 knows a hook that has no call to it.

@@ -32,6 +32,7 @@ fn answer() -> impl Strategy<Value = ContainerResourceHookResponse> {
                 container_resources,
                 pod_cgroup_parent,
                 container_envs,
+                ..Default::default()
             }
         },
     )
@@ -142,12 +143,12 @@ proptest! {
         let mut finally = update_asked(&bytes, &record).unwrap();
         let overlaid = resources::overlaid(known.clone(), &update);
         prop_assert_eq!(finally.container_resources.as_ref(), Some(&overlaid));
-        prop_assert_eq!(updated(bytes.clone(), &finally, false), Ok(bytes.clone()));
+        prop_assert_eq!(updated(bytes.clone(), &finally, false, &[]), Ok(bytes.clone()));
 
         let edits =
             Container::edits(HookPoint::PreUpdateContainerResources, &finally, &answer, OURS);
         Container::apply(&mut finally, &edits);
-        let result = updated(bytes, &finally, true).unwrap();
+        let result = updated(bytes, &finally, true, &[]).unwrap();
         prop_assert_eq!(strange(&result, &[UPDATE_LINUX]), inner);
         let result = cri::UpdateContainerResourcesRequest::decode(result).unwrap();
         let mut expected = cri_resources(&overlaid);
@@ -170,6 +171,6 @@ proptest! {
         let _ = edited(bytes.clone(), &edits, &edits);
         let record = record::Container::new("pod-1", "id-1", Default::default());
         let _ = update_asked(&bytes, &record);
-        let _ = updated(bytes, &record.question(), true);
+        let _ = updated(bytes, &record.question(), true, &[]);
     }
 }

@@ -6,15 +6,16 @@ use prost::Message;
 use tonic::Code;
 use wharf_proto::cri;
 use wharf_testkit::hook_server::HookScript;
-use wharf_testkit::runtime::message;
+use wharf_testkit::runtime::{Received, Reply, Then, message};
 
 use super::kubelet::{V1, answered};
 use super::node::{IGNORE, Node, Plan};
-use super::samples::create;
+use super::samples::{create, run};
 use crate::client::{USUAL, send, whole};
 
-const METHODS: [&str; 8] = [
+const METHODS: [&str; 9] = [
     "RunPodSandbox",
+    "RestorePod",
     "StopPodSandbox",
     "RemovePodSandbox",
     "CreateContainer",
@@ -153,4 +154,36 @@ async fn what_is_no_message_is_refused_before_anybody_is_asked() {
     }
     assert_eq!((node.runtime.calls(), server.calls()), (vec![], vec![]));
     node.pod().await;
+}
+
+/// Each message alone is small enough.
+#[tokio::test]
+async fn messages_of_calls_under_way_have_a_bound_together() {
+    let node = Plan::new().start().await;
+    node.answer("RunPodSandbox", || Reply::then(Vec::new(), Then::Never));
+    let big = |name: &str| {
+        let mut request = run();
+        let config = request.config.as_mut().unwrap();
+        config.metadata.as_mut().unwrap().name = name.to_owned();
+        config.annotations.insert("big".into(), "x".repeat(24 << 20));
+        request
+    };
+    let mut waiting = Vec::new();
+    for (name, number) in [("a", 1), ("b", 2)] {
+        waiting.push(node.kubelet.begin("RunPodSandbox", &big(name)).await);
+        let is_there = |call: &&Received| call.data.len() > 24 << 20;
+        node.runtime.seen(|calls| calls.iter().filter(is_there).count() == number).await;
+    }
+    let error = node.kubelet.run(&big("c")).await.unwrap_err();
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
+    assert!(error.message().contains("64 MiB"), "{error}");
+    node.heal();
+    node.kubelet.run(&run()).await.unwrap();
+    drop(waiting);
+    let freed = async {
+        while node.kubelet.run(&big("c")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    crate::bench::soon(freed).await;
 }

@@ -228,6 +228,13 @@ impl Ids {
         runtime.tell(move |method| ids.list(method));
     }
 
+    /// The runtime no longer has these. Ids are not given again.
+    pub(crate) fn forget(&self, lost: &[String]) {
+        for id in self.0.lock().unwrap().iter_mut().filter(|id| lost.contains(id)) {
+            *id = format!("lost {id}");
+        }
+    }
+
     pub(crate) fn reply(&self, method: &str) -> Reply {
         let kind = match method.rsplit('/').next() {
             Some("RunPodSandbox") => "pod",

@@ -1,12 +1,14 @@
 //! The end of pods and containers: each is told of once, with what came of it.
 
+use std::time::Duration;
+
 use tonic::{Code, Status};
 use wharf_criproxy::Skip;
 use wharf_facts::hook;
 use wharf_proto::cri::RunPodSandboxRequest;
 use wharf_testkit::hook_server::{Answer, HookCall, HookScript, HookServer};
 
-use super::node::{FAIL, IGNORE, Plan};
+use super::node::{FAIL, IGNORE, Plan, file};
 use super::past::{CONTAINER, POD, Past};
 use super::samples::{create, pod_config, run};
 
@@ -291,4 +293,58 @@ async fn no_pod_goes_without_hooks_where_that_is_switched_off_or_in_other_namesp
         node.kubelet.create(&create(&pod)).await.unwrap();
         assert_eq!(server.hooks(), ["PreRunPodSandbox", "PreCreateContainer"]);
     }
+}
+
+/// Once for the whole call, not for each container and then for the pod.
+#[tokio::test]
+async fn a_server_that_hangs_costs_a_stop_of_ten_containers_its_time_once() {
+    let plan = Plan::new();
+    let hanging = HookScript { answer: Answer::Never, ..HookScript::default() };
+    let socket = plan.socket("a.json");
+    let _hanging = HookServer::serve(&socket, hanging);
+    let other = plan.server("b.json", IGNORE, HookScript::default());
+    let node = plan.start_with(|options| options.budget = Duration::from_millis(400)).await;
+    let pod = node.pod().await;
+    for _ in 0..10 {
+        node.kubelet.create(&create(&pod)).await.unwrap();
+    }
+    // Known only now, so that it hangs at the end and not before.
+    node.write("a.json", &file(&socket, IGNORE));
+    node.bench.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 2").await;
+    node.kubelet.stop_pod(&pod).await.unwrap();
+    for (hook, outcome, count) in
+        [("PostStopContainer", "timeout", 10), ("PostStopPodSandbox", "left-out", 1)]
+    {
+        node.bench
+            .counts(&format!(
+                "wharf_proxy_hook_calls_total{{server=\"a.json\",hook=\"{hook}\",outcome=\"{outcome}\"}} {count}"
+            ))
+            .await;
+    }
+    let told = told(&other);
+    assert_eq!(told.len(), 11, "{told:?}");
+    assert_eq!(told[10].0, "PostStopPodSandbox");
+}
+
+/// What the runtime lost while it was away has ended, and nobody stops or removes it any more.
+#[tokio::test]
+async fn what_vanished_while_the_runtime_was_away_is_told_of() {
+    let plan = Plan::new();
+    let server = plan.server("a.json", IGNORE, HookScript::echo());
+    let node = plan.start().await;
+    let (pod, container) = node.container().await;
+    let (other, stopped) = node.container().await;
+    node.kubelet.stop(&stopped).await.unwrap();
+    let kept = node.pod().await;
+    node.ids.forget(&[pod, container, other, stopped]);
+    let before = server.calls().len();
+    let node = node.restart_runtime(async {}).await;
+    let calls = server.seen(|calls| calls.len() == before + 3).await;
+    let ends: Vec<_> = calls[before..].iter().map(|call| call.hook).collect();
+    assert_eq!(ends, ["PostStopContainer", "PostStopPodSandbox", "PostStopPodSandbox"]);
+    let last = calls.last().unwrap();
+    assert_eq!(last.metadata["wharf-outcome-message"], "the runtime no longer has it");
+    node.has_records(1, 0).await;
+    node.kubelet.stop_pod(&kept).await.unwrap();
+    assert_eq!(server.calls().len(), before + 4, "nothing else was told of again");
 }

@@ -114,6 +114,7 @@ async fn answers_to_requests_that_lack_where_they_belong() {
             }),
             pod_cgroup_parent: "/newer".into(),
             container_envs: map(&[("E", "1")]),
+            ..Default::default()
         }),
         ..HookScript::default()
     };

@@ -176,12 +176,14 @@ fn terse() -> HookScript {
             annotations: map("note", hook),
             cgroup_parent: "/hooked/pod".to_owned(),
             resources: Some(wanted(hook)),
+            ..PodSandboxHookResponse::default()
         }),
         container: Arc::new(|hook, _| ContainerResourceHookResponse {
             container_annotations: map("hooked", hook),
             container_resources: Some(wanted(hook)),
             pod_cgroup_parent: "/hooked/container".to_owned(),
             container_envs: map("HOOKED", hook),
+            ..ContainerResourceHookResponse::default()
         }),
         ..HookScript::default()
     }

@@ -1,0 +1,59 @@
+//! Whether the process behind a hook server's socket may be asked.
+//!
+//! A question holds the environment of a container, and an answer changes it: a server is trusted
+//! as much as a file of the folder. Looked at for each new connection, since another process may
+//! listen by then.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use wharf_uds::PeerCredentials;
+
+use crate::config::{Server, trust_socket};
+
+/// Checks each new connection to a socket, and remembers what came of the last one.
+#[derive(Debug)]
+pub(super) struct PeerGuard {
+    name: String,
+    endpoint: PathBuf,
+    uid: Option<u32>,
+    refusal: Mutex<Option<String>>,
+}
+
+impl PeerGuard {
+    pub(super) fn new(server: &Server) -> Self {
+        Self {
+            name: server.name.clone(),
+            endpoint: server.endpoint.clone(),
+            uid: server.uid,
+            refusal: Mutex::default(),
+        }
+    }
+
+    /// Checks the process at the other end of a new connection.
+    ///
+    /// # Errors
+    /// Why it is not trusted, and what to do about it.
+    pub(super) fn check(&self, peer: PeerCredentials) -> Result<(), String> {
+        let checked = trust_socket(&self.endpoint, peer.uid, self.uid);
+        let refusal = checked.as_ref().err().cloned();
+        let (server, endpoint) = (&self.name, self.endpoint.display());
+        let known = {
+            let mut known = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *known, refusal.clone())
+        };
+        match &refusal {
+            Some(error) if known != refusal => {
+                tracing::warn!(server, %endpoint, error, "hook server is not trusted, not asking it");
+            }
+            None if known.is_some() => tracing::info!(server, %endpoint, "hook server is trusted"),
+            _ => {}
+        }
+        checked
+    }
+
+    /// Why the last connection was refused, if it was.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

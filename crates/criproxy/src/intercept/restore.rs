@@ -1,0 +1,146 @@
+//! RestorePod makes a sandbox and its containers at once, from a checkpoint. Hooks are asked as they
+//! would be for each of them, so that no hook is gone around by a restore.
+
+use bytes::Bytes;
+use prost::Message as _;
+use tonic::{Code, Status};
+use wharf_proto::cri::RestorePodResponse;
+use wharf_proto::hooks::ContainerResourceHookRequest;
+use wharf_uds::RawAnswer;
+use wharf_wire::{Message, WireError};
+
+use super::Interceptor;
+use super::visit::{End, Visit};
+use crate::HookPoint;
+use crate::chain::Asked;
+use crate::container::{self, Container, Creation};
+use crate::edit::{Edit, Field};
+use crate::pod::{self, PodSandbox};
+use crate::record;
+
+/// RestorePodRequest.
+const CONFIG: u32 = 2;
+const RUNTIME_HANDLER: u32 = 3;
+const CONTAINERS: u32 = 5;
+/// RunPodSandboxRequest.
+const RUN_CONFIG: u32 = 1;
+const RUN_HANDLER: u32 = 2;
+/// CreateContainerRequest.
+const CREATE_CONFIG: u32 = 2;
+const CREATE_SANDBOX: u32 = 3;
+
+impl Interceptor {
+    pub(super) async fn restore_pod(
+        &self,
+        visit: &mut Visit,
+        message: Bytes,
+    ) -> Result<RawAnswer, End> {
+        let run = run_of(&message)?;
+        let question = pod::asked(&run)?;
+        let about = visit.about_pod(&question, None);
+        let turn = self.turn(visit, &about.pod).await?;
+        let skipped = self.skip.as_ref().is_some_and(|skip| skip.applies(&question));
+        let point = HookPoint::PreRunPodSandbox;
+        let Asked { request, edits, by, .. } =
+            self.ask::<PodSandbox>(visit, point, &about, question, skipped).await?;
+        let run = pod::edited(run, &edits)?;
+        let sandbox = Message::parse(run)?.bytes(RUN_CONFIG)?.unwrap_or_default();
+        let by: Vec<_> = by.iter().map(|server| server.name.as_str()).collect();
+        let pod = record::Pod::new(&request, edits).changed_by(by.join(", "));
+
+        let mut restore = Message::parse(message.clone())?;
+        let configs = restore.all(CONTAINERS)?;
+        let (mut hooked, mut containers) = (Vec::new(), Vec::new());
+        for config in &configs {
+            let (config, container) =
+                self.restored(visit, &pod, config.clone(), &sandbox, skipped).await?;
+            hooked.push(config);
+            containers.push(container);
+        }
+        // What no hook changed keeps its bytes.
+        if restore.bytes(CONFIG)?.unwrap_or_default() != sandbox {
+            restore.set_bytes(CONFIG, &sandbox);
+        }
+        if hooked != configs {
+            restore.set_all(CONTAINERS, &hooked);
+        }
+        let message = if restore.is_changed() { restore.encode() } else { message };
+        let answer = visit.forward(&self.runtime, &message, turn).await?;
+        self.commit_restored(&answer, pod, containers);
+        Ok(answer)
+    }
+
+    /// A container's config with what hooks changed, and the container as they were told of it.
+    async fn restored(
+        &self,
+        visit: &mut Visit,
+        pod: &record::Pod,
+        config: Bytes,
+        sandbox: &Bytes,
+        skipped: bool,
+    ) -> Result<(Bytes, ContainerResourceHookRequest), End> {
+        let mut create = Message::default();
+        create.set_bytes(CREATE_CONFIG, &config);
+        create.set_bytes(CREATE_SANDBOX, sandbox);
+        let create = create.encode();
+        let point = HookPoint::PreCreateContainer;
+        let Creation { question, .. } = container::creation(&create, pod, false)?;
+        let mut about = visit.about_container(pod, &question);
+        if !skipped && self.chain.tells_details(point) {
+            about.details = container::details(&create)?.into();
+        }
+        let Asked { request, edits, .. } =
+            self.ask::<Container>(visit, point, &about, question, skipped).await?;
+        let is_move = |edit: &&Edit| edit.field == Field::CgroupParent;
+        if let Some(edit) = edits.iter().find(is_move) {
+            let text = format!(
+                "hook server err: {}: a restored container cannot leave its pod's cgroup: change {} \
+                 before RunPodSandbox",
+                point.name(),
+                edit.field
+            );
+            return Err(Status::failed_precondition(text).into());
+        }
+        if edits.is_empty() {
+            return Ok((config, request));
+        }
+        let edited = container::edited(create, &[], &edits)?;
+        Ok((Message::parse(edited)?.bytes(CREATE_CONFIG)?.unwrap_or_default(), request))
+    }
+
+    fn commit_restored(
+        &self,
+        answer: &RawAnswer,
+        pod: record::Pod,
+        containers: Vec<ContainerResourceHookRequest>,
+    ) {
+        let made = (answer.code() == Code::Ok).then(|| answer.message()).flatten();
+        let Some(made) = made.and_then(|made| RestorePodResponse::decode(made).ok()) else {
+            return;
+        };
+        if made.pod_sandbox_id.is_empty() {
+            return;
+        }
+        self.records.commit_pod(&made.pod_sandbox_id, pod);
+        for container in containers {
+            let name = container.container_meta.as_ref().map_or("", |own| &own.name);
+            let restored = made.restored_containers.iter().find(|own| own.name == name);
+            if let Some(id) = restored.map(|own| &own.container_id).filter(|id| !id.is_empty()) {
+                let container = record::Container::new(&made.pod_sandbox_id, id, container);
+                self.records.commit_container(container);
+            }
+        }
+    }
+}
+
+/// The RunPodSandbox that a RestorePod stands for.
+fn run_of(restore: &Bytes) -> Result<Bytes, WireError> {
+    let restore = Message::parse(restore.clone())?;
+    let mut run = Message::default();
+    for (from, to) in [(CONFIG, RUN_CONFIG), (RUNTIME_HANDLER, RUN_HANDLER)] {
+        if let Some(bytes) = restore.bytes(from)? {
+            run.set_bytes(to, &bytes);
+        }
+    }
+    Ok(run.encode())
+}
