@@ -14,7 +14,7 @@ use wharf_proto::csi::{
     controller_client::ControllerClient, group_controller_client::GroupControllerClient,
     identity_client::IdentityClient, node_client::NodeClient,
 };
-use wharf_uds::{Channel, ChannelOptions, DialError, LinkState, RpcMetrics};
+use wharf_uds::{Channel, ChannelOptions, DialError, LinkState, RpcMetrics, Silence};
 
 use crate::{CALL_TIMEOUT, Calls, Capabilities, NodeCapabilities, payloads};
 
@@ -127,6 +127,13 @@ impl Driver {
             self.channel = self.channel.only_until(until.clone());
         }
         self.calls = Some(calls);
+        self
+    }
+
+    /// The same driver on the same connection, whose answers end `silence`.
+    #[must_use]
+    pub fn with_silence(mut self, silence: Silence) -> Self {
+        self.channel = self.channel.with_silence(silence);
         self
     }
 

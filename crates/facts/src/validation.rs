@@ -56,9 +56,25 @@ pub fn is_extended_resource_name(name: &str) -> bool {
 
 /// Whether `name` is a subdomain and a name, with a slash between them.
 fn is_qualified_name(name: &str) -> bool {
-    let Some((prefix, name)) = name.split_once('/') else { return false };
+    name.split_once('/').is_some_and(|(prefix, name)| is_subdomain(prefix) && is_plain_name(name))
+}
+
+/// Whether `name` is a qualified name without its prefix.
+fn is_plain_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    is_subdomain(prefix) && name.len() <= MAX_NAME && is_enclosed(name, inner)
+    name.len() <= MAX_NAME && is_enclosed(name, inner)
+}
+
+/// Whether `key` can be the key of a label, such as `topology.kubernetes.io/zone`.
+#[must_use]
+pub fn is_label_key(key: &str) -> bool {
+    is_plain_name(key) || is_qualified_name(key)
+}
+
+/// Whether `value` can be the value of a label.
+#[must_use]
+pub fn is_label_value(value: &str) -> bool {
+    value.is_empty() || is_plain_name(value)
 }
 
 /// Whether `name` is a lower-case RFC 1123 label, as namespaces are.
@@ -104,6 +120,18 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn labels_have_plain_names() {
+        for key in ["zone", "topology.kubernetes.io/zone", "A_b.c", &"x".repeat(63)] {
+            assert!(is_label_key(key), "{key}");
+        }
+        for key in ["", "a b", "-a", "a/", "/a", "A.b/c", "a/b/c", &"x".repeat(64)] {
+            assert!(!is_label_key(key), "{key}");
+        }
+        assert!(is_label_value("") && is_label_value("eu-1.A_b"));
+        assert!(!is_label_value("a/b") && !is_label_value("a\n"));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //!   down what came of it, and `ledger` is what is remembered until the next attempt.
 //! - `unsettled`: the mark on a claim whose CreateVolume had no final answer, which outlasts this process; `note` is what it
 //!   says. `standby` removes the mark of bound claims while another process leads.
+//! - `carried`: what outlasts a term as leader; `handover` marks claims for the leader that follows.
 //! - `volume`: the operation for one PersistentVolume.
 //! - `protection`: sources of volumes do not go while they are used; `sweep` finds those that were held too long.
 //! - `capacity`: what the driver can still make, for the scheduler.
@@ -19,9 +20,11 @@
 
 mod abilities;
 mod capacity;
+mod carried;
 mod claim;
 mod decide;
 mod failure;
+mod handover;
 mod ledger;
 mod leftovers;
 mod make;
@@ -76,6 +79,7 @@ use self::{
 };
 pub use self::{
     capacity::{CapacityOptions, OwnerOptions},
+    carried::UnsettledVolumes,
     metrics::ProvisionerMetrics,
     name::VolumeNames,
     options::ProvisionerOptions,
@@ -128,7 +132,7 @@ struct Shared {
     contents: Objects<VolumeSnapshotContent>,
     /// Where the node is whose driver this is alone for.
     place: Option<Segment>,
-    ledger: Ledger,
+    ledger: Arc<Ledger>,
     held: Held,
     /// Whoever holds a source and whoever lets it go take turns: one that sees a finalizer would else rely on it while
     /// another, who knows nothing of the first, is about to remove it.
@@ -156,13 +160,14 @@ impl Provisioner {
         self
     }
 
-    /// Works until it is told to stop, and then stops at once: no call and no write is begun after that. The caches have
-    /// to be filled meanwhile by whoever made them.
+    /// Works until it is told to stop, and then stops at once: no call is begun after that, and no write but marks on claims
+    /// whose volumes the driver may be making. The caches have to be filled meanwhile by whoever made them.
     pub async fn run(self, stop: CancellationToken) {
         let Some((shared, writer)) = stop.run_until_cancelled(self.prepare()).await else {
             return;
         };
         let shared = Arc::new(shared);
+        shared.ledger.begin_term();
         let _term = shared.options.metrics.term(shared.capacities.clone());
         let ProvisionerOptions { workers, protection_workers, .. } = shared.options;
         let config = |name, parallelism| shared.options.queue(name, parallelism);
@@ -183,6 +188,10 @@ impl Provisioner {
             protections: protections.handle(),
         };
         let changes = shared.subscribe(&queues);
+        // Claims of an earlier term that are gone are in no cache.
+        for claim in shared.ledger.unmarked() {
+            queues.claims.wake(ClaimKey::of(&claim));
+        }
         let mut writing = JoinSet::new();
         writing.spawn(writer.run(stop.clone()));
         tokio::select! {
@@ -196,6 +205,7 @@ impl Provisioner {
         drop(changes);
         let none = Duration::ZERO;
         tokio::join!(claims.drain(none), volumes.drain(none), protections.drain(none));
+        shared.mark_all().await;
         writing.join_all().await;
     }
 
@@ -255,7 +265,7 @@ impl Provisioner {
             snapshots: Objects::new(client.clone(), Store::new(|_| false)),
             contents: Objects::new(client.clone(), Store::new(|_| false)),
             place,
-            ledger: Ledger::default(),
+            ledger: options.unsettled.of(&options.driver),
             held: Held::default(),
             turns: Turns::default(),
             capacities,

@@ -1,10 +1,11 @@
-//! The way from a replica to the API server, which can be cut: it then carries nothing, and closes nothing.
+//! The way from a replica to the API server, or to a driver, which can be cut: it then carries nothing, and closes nothing.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -52,6 +53,51 @@ impl Relay {
     pub fn mend(&self) {
         self.there.send_replace(true);
         self.back.send_replace(true);
+    }
+}
+
+/// A way to the socket of a driver. A driver behind one that is cut accepts connections and answers nothing, as a process that
+/// hangs.
+pub struct SocketRelay {
+    open: watch::Sender<bool>,
+    _carrying: JoinSet<()>,
+}
+
+impl SocketRelay {
+    /// A way from the socket at `path`, which is made, to the one at `driver`.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn open(path: &Path, driver: &Path) -> io::Result<Self> {
+        let listener = UnixListener::bind(path)?;
+        let open = watch::Sender::new(true);
+        let mut carrying = JoinSet::new();
+        carrying.spawn(serve_socket(listener, driver.to_owned(), open.subscribe()));
+        Ok(Self { open, _carrying: carrying })
+    }
+
+    /// What is sent waits from now on, in both directions.
+    pub fn cut(&self) {
+        self.open.send_replace(false);
+    }
+
+    /// Everything goes on, beginning with what has waited.
+    pub fn mend(&self) {
+        self.open.send_replace(true);
+    }
+}
+
+async fn serve_socket(listener: UnixListener, driver: PathBuf, open: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        let (driver, open) = (driver.clone(), open.clone());
+        connections.spawn(async move {
+            let Ok(driver) = UnixStream::connect(driver).await else { return };
+            let (from_client, to_client) = client.into_split();
+            let (from_driver, to_driver) = driver.into_split();
+            let requests = carry(from_client, to_driver, open.clone());
+            let _ = tokio::join!(requests, carry(from_driver, to_client, open));
+        });
     }
 }
 

@@ -21,6 +21,7 @@ use crate::backoff::Backoff;
 use crate::call::{AGENT, CallRecord, RESENDS, reset_status};
 use crate::chain::Chain;
 use crate::link::Link;
+use crate::silence::{Sent, Silence};
 use crate::{DialError, LinkState, RpcMetrics, call, deadline};
 
 /// How to dial.
@@ -48,6 +49,7 @@ pub struct Channel {
     shared: Arc<Shared>,
     metrics: Option<RpcMetrics>,
     limits: Limits,
+    silence: Option<Silence>,
 }
 
 /// When a call may be sent.
@@ -71,6 +73,7 @@ impl Channel {
             shared: Arc::new(Shared { link, _holder: holder }),
             metrics: None,
             limits: Limits::default(),
+            silence: None,
         }
     }
 
@@ -78,6 +81,12 @@ impl Channel {
     #[must_use]
     pub fn with_metrics(self, metrics: RpcMetrics) -> Channel {
         Channel { metrics: Some(metrics), ..self }
+    }
+
+    /// The same channel, which notes in `silence` which of its requests are answered.
+    #[must_use]
+    pub fn with_silence(self, silence: Silence) -> Channel {
+        Channel { silence: Some(silence), ..self }
     }
 
     /// The same channel, whose calls are sent on no other connection than the one of this generation: behind another one
@@ -127,9 +136,8 @@ impl Channel {
         let timeout = deadline::header_timeout(request.headers());
         let record = CallRecord::start("client", &method, timeout, self.metrics);
         complete(&mut request);
-        match deadline::within_header(timeout, &method, exchange(self.shared, self.limits, request))
-            .await
-        {
+        let answer = exchange(self.shared, self.limits, self.silence, request);
+        match deadline::within_header(timeout, &method, answer).await {
             Ok(response) => Ok(record.follow(response).map(Body::new)),
             Err(status) => {
                 record.fail(&status);
@@ -177,6 +185,7 @@ impl Drop for Shared {
 async fn exchange(
     shared: Arc<Shared>,
     mut limits: Limits,
+    silence: Option<Silence>,
     mut request: Request<Body>,
 ) -> Result<Response<impl http_body::Body<Data = bytes::Bytes, Error = Status> + Unpin>, Status> {
     let mut resends = 0;
@@ -203,8 +212,10 @@ async fn exchange(
             until.changed().await.map_err(|_| too_late(&shared.link.path))?;
             continue;
         }
-        let sent = connection.sender.clone().try_send_request(request).await;
-        match sent {
+        let noted = silence.as_ref().map(Silence::sent);
+        let answer = connection.sender.clone().try_send_request(request).await;
+        noted.into_iter().for_each(Sent::ended);
+        match answer {
             Ok(response) => {
                 return Ok(response.map(|body| {
                     // The closure also keeps the connection open until the body has ended.

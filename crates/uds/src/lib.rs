@@ -34,6 +34,7 @@ mod listen;
 mod metrics;
 mod raw;
 mod serve;
+mod silence;
 mod tasks;
 
 pub use accept::ServeError;
@@ -47,4 +48,5 @@ pub use listen::{ListenError, ListenOptions, Listener};
 pub use metrics::{RpcMetrics, code_name};
 pub use raw::{RawAnswer, RawCall, Relay, RelayOptions};
 pub use serve::PeerCredentials;
+pub use silence::Silence;
 pub use tonic::service::Routes;

@@ -66,12 +66,13 @@ fn unsettled(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
         );
         return Wait::new("a person", what);
     }
-    let has_changed = |class: &Listed<StorageClass>| {
-        Note::on(claim).is_some_and(|note| !note.has_parameters_of(&class.object))
+    let change = |class: &Listed<StorageClass>| match class.object.provisioner == driver {
+        true => Note::on(claim)?.difference(claim, &class.object),
+        false => Some("another provisioner"),
     };
-    if world.storage_class(class).is_some_and(has_changed) {
+    if let Some(change) = world.storage_class(class).and_then(change) {
         let what = format!(
-            "CreateVolume has no final answer, and StorageClass {class} has other parameters than it had then: driver \
+            "CreateVolume has no final answer, and StorageClass {class} has {change} than it had then: driver \
              {driver} may have volume {volume}. Bring the class back as it was, or give the volume up with wharf sidecars \
              settle"
         );

@@ -190,6 +190,16 @@ fn a_claim_whose_volume_is_unsettled_waits_for_the_provisioner() {
     let note = json!({ "storageClass": "now", "parameters": { "tier": "fast" } }).to_string();
     let mut changed = deleted.clone();
     changed["metadata"]["annotations"] = json!({ annotation::UNSETTLED_VOLUME: note });
+    let noted = |mount: Value| {
+        let note = json!({ "storageClass": "now", "parameters": {}, "mount": mount }).to_string();
+        let mut claim = deleted.clone();
+        claim["metadata"]["annotations"] = json!({ annotation::UNSETTLED_VOLUME: note });
+        claim
+    };
+    let remounted = noted(json!({ "fsType": "ext4", "options": ["noatime"] }));
+    let same = noted(json!({ "fsType": "ext4", "options": [] }));
+    let mut moved = same.clone();
+    moved["metadata"]["annotations"][annotation::STORAGE_PROVISIONER] = json!("e.example.com");
     let no_class = json!({ "spec": { "storageClassName": "gone" } });
     let mut orphaned = deleted.clone();
     merge(&mut orphaned, &no_class);
@@ -199,6 +209,9 @@ fn a_claim_whose_volume_is_unsettled_waits_for_the_provisioner() {
         (json!({}), "Pending", "provisioner", asked),
         (deleted, "Terminating", "provisioner", "is asked again, and then to delete it"),
         (changed, "Terminating", "a person", "StorageClass now has other parameters"),
+        (remounted, "Terminating", "a person", "StorageClass now has other mount options"),
+        (same, "Terminating", "provisioner", "is asked again, and then to delete it"),
+        (moved, "Terminating", "a person", "StorageClass now has another provisioner"),
         (orphaned, "Terminating", "a person", "StorageClass gone is gone"),
         (bound, "Bound", "provisioner", "wharf sidecars settle"),
     ] {

@@ -52,6 +52,34 @@ fn an_in_tree_volume_is_shown_when_a_sidecar_would_have_to_act_or_has_said_so() 
     assert_eq!(only(&world("Bound", Vec::new()), "volume").who, None);
 }
 
+/// Events are gone after an hour.
+#[test]
+fn an_idle_in_tree_volume_is_shown_without_an_event() {
+    let node = |driver: &str| {
+        json!({
+            "metadata": { "name": "node" },
+            "spec": { "drivers": [{ "name": driver, "nodeID": "n" }] },
+        })
+    };
+    let attachment = |attached: bool| {
+        json!({
+            "metadata": { "name": "a" },
+            "spec": { "attacher": "ebs.csi.aws.com", "source": { "persistentVolumeName": "v" } },
+            "status": { "attached": attached },
+        })
+    };
+    let world = |driver: &str, attached: bool| World {
+        volumes: listed(&volume("Bound", &json!({}))),
+        csi_nodes: listed(&node(driver)),
+        attachments: listed(&attachment(attached)),
+        ..World::default()
+    };
+    let idle = only(&world("ebs.csi.aws.com", false), "volume");
+    assert_person(&idle, "if wharf's sidecars serve its driver");
+    assert_eq!(only(&world("ebs.csi.aws.com", true), "volume").who, None);
+    assert_eq!(only(&world("other.example.com", false), "volume").who, None);
+}
+
 #[test]
 fn an_attachment_of_an_in_tree_volume_waits_for_a_person() {
     let attachment = |attached: bool| {

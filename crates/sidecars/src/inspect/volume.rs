@@ -34,13 +34,30 @@ pub(super) fn in_tree_message(volume: &PersistentVolume) -> Option<String> {
     annotated.into_iter().chain(plugin).find_map(|driver| volume_message(volume, driver))
 }
 
-/// A volume that no sidecar serves, if one of them would have to act, or has said that it cannot.
+/// A volume that sidecars of wharf do not serve, if one has said so, has to act, or would have to once a pod uses the volume.
 fn not_served(world: &World, volume: &PersistentVolume, wait: Option<&Wait>) -> Option<Wait> {
     let message = in_tree_message(volume)?;
     let of_sidecars = ["attacher", "provisioner", PV_CONTROLLER];
-    let waits = wait.is_some_and(|wait| of_sidecars.contains(&wait.who.as_str()));
-    let is_told = world.not_served(&volume.metadata.uid).is_some();
-    (waits || wait.is_none() && is_told).then(|| Wait::new("a person", message))?
+    match wait {
+        Some(wait) if of_sidecars.contains(&wait.who.as_str()) => Wait::new("a person", message),
+        Some(_) => None,
+        None if world.not_served(&volume.metadata.uid).is_some() => Wait::new("a person", message),
+        // The event is gone after an hour, or was never written. No object tells whose sidecars serve the driver.
+        None if is_idle(world, volume) => {
+            Wait::new("a person", format!("if wharf's sidecars serve its driver: {message}"))
+        }
+        None => None,
+    }
+}
+
+/// Whether a volume of an in-tree plugin needs a sidecar when a pod uses it next. A volume that is attached was served by other
+/// sidecars. Where no node has the driver, the plugin is not migrated to it.
+fn is_idle(world: &World, volume: &PersistentVolume) -> bool {
+    let plugin = volume.spec.in_tree().map(|plugin| plugin.driver);
+    let annotated = volume.metadata.annotations.get(annotation::MIGRATED_TO);
+    let is_migrated = plugin.into_iter().chain(annotated).any(|it| world.is_anywhere(it));
+    let mut attachments = world.attachments_of(&volume.metadata.name);
+    is_migrated && !attachments.any(|it| it.object.status.attached)
 }
 
 fn kept(volume: &PersistentVolume) -> Option<Wait> {

@@ -144,6 +144,11 @@ impl World {
         named(&self.csi_nodes, None, node).is_some_and(|it| it.object.node_id(driver).is_some())
     }
 
+    /// Whether any node has told of a driver.
+    pub(super) fn is_anywhere(&self, driver: &str) -> bool {
+        self.csi_nodes.iter().any(|it| it.object.node_id(driver).is_some())
+    }
+
     /// The pods that use a claim and have not ended.
     pub(super) fn users(&self, namespace: &str, claim: &str) -> Vec<&Value> {
         let uses = |pod: &&Value| {

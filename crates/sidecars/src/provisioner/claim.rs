@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use wharf_cluster::{EventType, Key, Kind, PersistentVolumeClaim};
+use wharf_cluster::{EventType, Key, Kind, PersistentVolume, PersistentVolumeClaim};
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
@@ -43,7 +44,7 @@ impl Operation<ClaimKey> for ClaimOperation {
 impl Shared {
     async fn serve(&self, key: &ClaimKey, attempt: &Attempt) -> Outcome {
         let begun = self.ledger.begun(&key.uid);
-        if let Some(Begun { claim, stage: Stage::Made { object, began } }) = &begun {
+        if let Some(Begun { claim, stage: Stage::Made { object, began, .. } }) = &begun {
             return self.save(claim, object, *began).await;
         }
         let is_begun = begun.is_some();
@@ -70,6 +71,7 @@ impl Shared {
                 (claim, class, None)
             }
             (None, Some(Begun { claim, stage: Stage::Asked(asked) })) => {
+                self.ledger.note_gone(&key.uid);
                 (claim, Some(Arc::clone(&asked.class)), Some(asked.plan))
             }
             (None, _) => {
@@ -114,8 +116,17 @@ impl Shared {
             tracing::debug!(claim = &*key.key, kind, "claim left to a populator");
             return Outcome::Done;
         }
-        let began = Instant::now();
+        let (began, is_gone) = (Instant::now(), asked.is_some());
         match self.provision(&claim, &class, asked).await {
+            Ok(Some(object)) if is_gone && self.is_known_otherwise(&object) => {
+                tracing::warn!(
+                    claim = claim.title(),
+                    "volume of a deleted claim has another PersistentVolume: leaving it"
+                );
+                self.ledger.forget(&key.uid);
+                self.release_source_of(&claim, false).await;
+                Outcome::Done
+            }
             Ok(Some(object)) => self.save(&claim, &Arc::new(object), began).await,
             Ok(None) => {
                 self.release_source_of(&claim, false).await;
@@ -150,7 +161,9 @@ impl Shared {
                 Some(self.unmark(claim).await)
             }
             MarkNeed::Settlement => {
-                self.ledger.recall(&claim.metadata.uid, topology);
+                // The node that the volume was asked for may be gone, and its place with it: only the note knows where to ask.
+                // The volume is deleted at once, and the StorageClass holds for it.
+                self.ledger.recall(&claim.metadata.uid, topology.if_labels());
                 Some(self.settle(claim).await)
             }
         }
@@ -160,6 +173,13 @@ impl Shared {
     fn is_made(&self, claim: &PersistentVolumeClaim) -> bool {
         let name = self.options.names.of(&claim.metadata.uid);
         name.is_ok_and(|name| self.volumes.store().get(&name).is_some())
+    }
+
+    /// Whether the volume of a PersistentVolume that is to be made has one already, under another name: somebody keeps it.
+    fn is_known_otherwise(&self, object: &Value) -> bool {
+        let handle = object["spec"]["csi"]["volumeHandle"].as_str().unwrap_or_default();
+        let same = self.volumes.store().indexed(PersistentVolume::BY_HANDLE, handle);
+        same.iter().any(|it| it.is_of(&self.options.driver))
     }
 
     fn refuse(&self, claim: &Arc<PersistentVolumeClaim>, refusal: &Refusal) -> Outcome {

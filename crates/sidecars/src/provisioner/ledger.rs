@@ -1,4 +1,5 @@
-//! What is remembered of claims between attempts.
+//! What is remembered of claims between attempts. Volumes that the driver may be making are remembered for as long as the process
+//! lives, whether it leads or not: see `carried`.
 
 use std::{
     collections::HashMap,
@@ -10,7 +11,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use wharf_cluster::{PersistentVolumeClaim, StorageClass};
 
-use super::{plan::Plan, topology::Memory};
+use super::{note::Note, plan::Plan, topology::Memory};
 
 /// The claims that something is remembered of, by their UID. Most are here for the time of one call.
 #[derive(Default)]
@@ -19,6 +20,12 @@ pub(super) struct Ledger(Mutex<HashMap<String, Entry>>);
 #[derive(Default)]
 struct Entry {
     begun: Option<Begun>,
+    /// The claim has the mark, so that any later leader finds out about the volume.
+    marked: bool,
+    /// It was begun in an earlier term.
+    carried: bool,
+    /// The claim is gone, so that only this process knows of the volume.
+    claim_gone: bool,
     slow: Option<Slow>,
     memory: Memory,
     /// The last attempt found no place for the volume, or is about to look for one.
@@ -40,7 +47,7 @@ pub(super) enum Stage {
     /// The driver may be at it.
     Asked(Asked),
     /// It is made by an attempt that began then, and nothing but the API is left to be told of it.
-    Made { object: Arc<Value>, began: Instant },
+    Made { asked: Asked, object: Arc<Value>, began: Instant },
 }
 
 /// What a driver was asked for. The same is asked again when the claim has gone, and with it what the plan was made of.
@@ -70,6 +77,63 @@ impl Ledger {
         }
     }
 
+    /// Begins a term as leader, or a time in which another replica leads. Keeps volumes that only this process knows of. The mark
+    /// on a claim tells the rest, and other leaders may have changed it meanwhile. For the same reason a volume that was made
+    /// counts as asked for: the driver is asked again what it has.
+    pub(super) fn begin_term(&self) {
+        self.entries().retain(|_, entry| {
+            entry.slow = None;
+            entry.lacks_place = false;
+            // The claim is looked for again.
+            entry.claim_gone = false;
+            entry.carried = entry.begun.is_some();
+            if let Some(begun) = &mut entry.begun
+                && let Stage::Made { asked, .. } = &begun.stage
+            {
+                begun.stage = Stage::Asked(asked.clone());
+            }
+            entry.begun.is_some() && !entry.marked
+        });
+    }
+
+    /// The claims of volumes that the driver may be making, and that have no mark.
+    pub(super) fn unmarked(&self) -> Vec<Arc<PersistentVolumeClaim>> {
+        let entries = self.entries();
+        let unmarked = entries.values().filter(|entry| !entry.marked);
+        unmarked.filter_map(|entry| Some(Arc::clone(&entry.begun.as_ref()?.claim))).collect()
+    }
+
+    /// Whether a claim was found to be gone.
+    pub(super) fn is_gone(&self, uid: &str) -> bool {
+        self.entries().get(uid).is_some_and(|entry| entry.claim_gone)
+    }
+
+    /// The claim has the mark.
+    pub(super) fn note_mark(&self, uid: &str) {
+        self.change(uid, |entry| entry.marked = true);
+    }
+
+    /// The claim is gone.
+    pub(super) fn note_gone(&self, uid: &str) {
+        self.change(uid, |entry| entry.claim_gone = true);
+    }
+
+    /// The number of volumes that the driver may have, and that only this process knows of.
+    pub(super) fn orphans(&self) -> usize {
+        let is_orphan = |entry: &&Entry| {
+            entry.begun.is_some() && !entry.marked && (entry.carried || entry.claim_gone)
+        };
+        self.entries().values().filter(is_orphan).count()
+    }
+
+    /// The note on what the driver of this name was asked for last.
+    pub(super) fn note(&self, uid: &str, driver: &str) -> Option<Note> {
+        let asked = match self.begun(uid)?.stage {
+            Stage::Asked(asked) | Stage::Made { asked, .. } => asked,
+        };
+        Some(Note::of(driver, &asked.class, &asked.plan, self.memory(uid)))
+    }
+
     /// Whether a volume was begun for such a claim.
     pub(super) fn is_begun(&self, is_meant: impl Fn(&PersistentVolumeClaim) -> bool) -> bool {
         let entries = self.entries();
@@ -83,7 +147,12 @@ impl Ledger {
 
     /// The driver is not at it any more.
     pub(super) fn end(&self, uid: &str) {
-        self.change(uid, |entry| entry.begun = None);
+        self.change(uid, |entry| {
+            entry.begun = None;
+            entry.marked = false;
+            entry.carried = false;
+            entry.claim_gone = false;
+        });
     }
 
     /// No attempt for so long, unless the class becomes another.
@@ -162,7 +231,17 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// A volume that is made for the claim of this UID.
+    fn made(uid: &str) -> Begun {
+        let claim = serde_json::from_value(json!({ "metadata": { "uid": uid } })).unwrap();
+        let asked = Asked { class: Arc::default(), plan: Arc::default() };
+        let stage = Stage::Made { asked, object: Arc::default(), began: Instant::now() };
+        Begun { claim: Arc::new(claim), stage }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_claim_that_cannot_be_served_rests_until_its_class_is_another() {
@@ -195,15 +274,39 @@ mod tests {
     #[test]
     fn what_was_begun_is_kept_until_it_ends() {
         let ledger = Ledger::default();
-        let begun = Begun {
-            claim: Arc::default(),
-            stage: Stage::Made { object: Arc::default(), began: Instant::now() },
-        };
-        ledger.begin(begun);
-        assert!(ledger.begun("").is_some());
-        ledger.end("");
-        assert!(ledger.begun("").is_none());
-        ledger.forget("");
+        ledger.begin(made("u"));
+        assert!(ledger.begun("u").is_some());
+        ledger.end("u");
+        assert!(ledger.begun("u").is_none());
+        ledger.forget("u");
         assert!(ledger.entries().is_empty());
+    }
+
+    #[test]
+    fn what_only_this_process_knows_outlasts_its_term() {
+        let ledger = Ledger::default();
+        for uid in ["marked", "ended", "unmarked"] {
+            ledger.begin(made(uid));
+        }
+        ledger.note_mark("marked");
+        ledger.end("ended");
+        ledger.begin_term();
+        assert!(ledger.begun("marked").is_none() && ledger.begun("ended").is_none());
+        // Another leader may have deleted what was made.
+        assert!(ledger.asked("unmarked").is_some());
+        let unmarked = ledger.unmarked();
+        assert_eq!(
+            unmarked.iter().map(|it| it.metadata.uid.as_str()).collect::<Vec<_>>(),
+            ["unmarked"]
+        );
+        assert_eq!(ledger.orphans(), 1);
+        ledger.note_gone("unmarked");
+        assert!(ledger.is_gone("unmarked"));
+        ledger.begin(made("new"));
+        assert_eq!(ledger.orphans(), 1);
+        ledger.forget("unmarked");
+        assert_eq!(ledger.orphans(), 0);
+        ledger.note_gone("new");
+        assert_eq!(ledger.orphans(), 1);
     }
 }

@@ -15,7 +15,11 @@ use wharf_proto::csi::{
     volume_content_source::{SnapshotSource, Type, VolumeSource},
 };
 
-use super::{parameters::for_driver, plan::Plan, topology::Memory};
+use super::{
+    parameters::{for_driver, fs_type},
+    plan::Plan,
+    topology::Memory,
+};
 
 /// All annotations of an object together have 256 KiB.
 const LONGEST: usize = 64 << 10;
@@ -98,9 +102,23 @@ impl Note {
         self.parameters == parameters(plan) && self.secret == secret(plan) && is_mounted_so
     }
 
-    /// Whether a class tells the driver what the volume was asked for with.
-    pub(crate) fn has_parameters_of(&self, class: &StorageClass) -> bool {
-        for_driver(&class.parameters).is_ok_and(|told| told == self.parameters)
+    /// Says how a class differs from the one that the volume was asked for with; `None` if it does not, as far as the class itself
+    /// tells.
+    pub(crate) fn difference(
+        &self,
+        claim: &PersistentVolumeClaim,
+        class: &StorageClass,
+    ) -> Option<&'static str> {
+        if for_driver(&class.parameters).ok().as_ref() != Some(&self.parameters) {
+            return Some("other parameters");
+        }
+        let mount = self.mount.as_ref().filter(|_| !claim.is_block())?;
+        // A flag of the provisioner names the filesystem where the class does not.
+        let fs_type = fs_type(&class.parameters, &mount.fs_type).ok();
+        if fs_type.as_ref() != Some(&mount.fs_type) {
+            return Some("another filesystem");
+        }
+        (*class.mount_options != *mount.options).then_some("other mount options")
     }
 
     pub(super) fn content_source(&self) -> Option<VolumeContentSource> {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use wharf_reconcile::{Backoff, Config, WorkqueueMetrics};
 
-use super::{ProvisionerMetrics, TopologyOptions, VolumeNames};
+use super::{ProvisionerMetrics, TopologyOptions, UnsettledVolumes, VolumeNames};
 
 /// How a [`Provisioner`](super::Provisioner) works; the defaults are upstream's.
 #[derive(Clone, Debug)]
@@ -41,6 +41,8 @@ pub struct ProvisionerOptions {
     /// A claim is marked when the driver has worked on its volume for so long: if the claim is deleted then, or this process
     /// killed, the next leader knows.
     pub mark_after: Duration,
+    /// What the process knows of volumes without a final answer; shared by all of its terms as leader and between them.
+    pub unsettled: UnsettledVolumes,
     /// The host's name, for events.
     pub host: String,
     /// Where is counted what was made and deleted.
@@ -69,6 +71,7 @@ impl ProvisionerOptions {
             sweep: Duration::from_mins(5),
             leftovers: Duration::ZERO,
             mark_after: Duration::from_secs(5),
+            unsettled: UnsettledVolumes::default(),
             host: String::new(),
             metrics: ProvisionerMetrics::default(),
             queues: None,

@@ -42,8 +42,10 @@ impl Shared {
                 );
                 // Only a note of what was asked for leads the next leader to it.
                 self.mark(claim).await;
-                let stage = Stage::Made { object: Arc::clone(object), began };
-                self.ledger.begin(Begun { claim: Arc::clone(claim), stage });
+                if let Some(asked) = self.ledger.asked(uid) {
+                    let stage = Stage::Made { asked, object: Arc::clone(object), began };
+                    self.ledger.begin(Begun { claim: Arc::clone(claim), stage });
+                }
                 return Outcome::Retry;
             }
         }

@@ -25,7 +25,7 @@ use super::{
 use crate::{attributes_api, secret};
 
 /// All that is known before the driver is asked.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Plan {
     pub(super) call: CreateVolumeRequest,
     pub(super) fs_type: String,

@@ -1,4 +1,5 @@
-//! The provisioner's work in a replica that does not lead: it removes the mark of bound claims.
+//! The provisioner's work in a replica that does not lead: it removes the mark of bound claims, and marks claims whose volumes
+//! it asked for when it led (`handover`).
 //!
 //! The leader may be Go's provisioner, which never removes a finalizer of ours, so that a bound claim could not be deleted.
 //! Nothing else is done here: a claim that is not bound to the volume that the driver was asked for waits for a leader of ours.
@@ -29,7 +30,7 @@ const WORKERS: usize = 4;
 
 /// The provisioner of a replica that does not lead.
 pub struct StandbyProvisioner {
-    options: ProvisionerOptions,
+    pub(super) options: ProvisionerOptions,
     client: Client,
     caches: Caches,
 }
@@ -59,7 +60,17 @@ impl StandbyProvisioner {
             }
             self.remove_marks(&self.caches.claims).await;
         };
-        stop.run_until_cancelled(work).await;
+        stop.run_until_cancelled(async { tokio::join!(self.hand_over(), work) }).await;
+    }
+
+    /// Claims, read when they are needed.
+    pub(super) fn claims(&self) -> Objects<PersistentVolumeClaim> {
+        Objects::new(self.client.clone(), Store::new(|_| false))
+    }
+
+    /// Volumes, read when they are needed.
+    pub(super) fn volumes(&self) -> Objects<PersistentVolume> {
+        Objects::new(self.client.clone(), Store::new(|_| false))
     }
 
     /// Watches all claims and keeps marked ones only.
@@ -76,7 +87,7 @@ impl StandbyProvisioner {
         let operation = MarkRemoval {
             options: self.options.clone(),
             claims: Objects::new(self.client.clone(), Arc::clone(claims)),
-            volumes: Objects::new(self.client.clone(), Store::new(|_| false)),
+            volumes: self.volumes(),
         };
         let removals = Reconciler::start(self.options.queue("marked-claims", WORKERS), operation);
         let (handle, options) = (removals.handle(), self.options.clone());

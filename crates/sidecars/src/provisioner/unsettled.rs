@@ -7,8 +7,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
-use wharf_cluster::{ApiFailure, EventType, Kind, PersistentVolume, PersistentVolumeClaim};
+use tokio::time::timeout;
+use wharf_cluster::{
+    ApiFailure, EventType, Kind, Objects, PersistentVolume, PersistentVolumeClaim,
+};
 use wharf_facts::{annotation, finalizer::UNSETTLED_VOLUME};
 use wharf_proto::csi::DeleteVolumeRequest;
 use wharf_reconcile::{Outcome, note_error};
@@ -23,6 +27,9 @@ use super::{
 };
 use crate::secret;
 
+/// How long a process that stops may take to mark claims. Pods have 30 s to end by default.
+const LAST_MARKS: Duration = Duration::from_secs(3);
+
 impl Shared {
     /// The claim as it is now, if it has the mark.
     pub(super) fn marked(
@@ -31,52 +38,42 @@ impl Shared {
     ) -> Option<Arc<PersistentVolumeClaim>> {
         let now = self.claims.store().get(&claim.metadata.key())?;
         let is_same = now.metadata.uid == claim.metadata.uid;
-        (is_same && now.metadata.has_finalizer(UNSETTLED_VOLUME)).then_some(now)
+        (is_same && has_mark(&now)).then_some(now)
     }
 
     /// Marks a claim that the driver was asked for a volume for. A claim that is being deleted takes no mark any more: then
     /// what this process remembers is all there is.
     pub(super) async fn mark(&self, claim: &PersistentVolumeClaim) {
-        let text = self.note(claim).map(|note| note.text());
+        let uid = &claim.metadata.uid;
+        let note = self.ledger.note(uid, &self.options.driver);
         let Some(now) = self.claims.store().get(&claim.metadata.key()) else { return };
         let noted = now.metadata.annotations.get(annotation::UNSETTLED_VOLUME);
-        let is_noted = text.is_none() || noted == text.as_deref();
-        if now.metadata.uid != claim.metadata.uid
-            || is_noted && now.metadata.has_finalizer(UNSETTLED_VOLUME)
-        {
+        let is_noted = note.as_ref().is_none_or(|note| noted == Some(&note.text()));
+        if now.metadata.uid != *uid {
             return;
         }
-        let marked = match self.write_mark(claim, text.as_deref()).await {
-            // A claim whose annotations are full takes no note. Its own source and its class say the same, unless they change.
-            Err(ApiFailure::Invalid { .. }) if text.is_some() => self.write_mark(claim, None).await,
-            marked => marked,
-        };
-        match marked {
-            Ok(()) | Err(ApiFailure::NotFound { .. }) => {}
+        if is_noted && has_mark(&now) {
+            self.ledger.note_mark(uid);
+            return;
+        }
+        match write_mark(&self.claims, claim, note.as_ref()).await {
+            Ok(written) if written.metadata.uid == *uid && has_mark(&written) => {
+                self.ledger.note_mark(uid);
+            }
+            Ok(_) | Err(ApiFailure::NotFound { .. }) => {}
             Err(error) => {
                 tracing::warn!(claim = claim.title(), %error, "failed to mark claim, retrying");
             }
         }
     }
 
-    async fn write_mark(
-        &self,
-        claim: &PersistentVolumeClaim,
-        note: Option<&str>,
-    ) -> Result<(), ApiFailure> {
-        let mark = |document: &mut Value| {
-            let metadata = &document["metadata"];
-            let finalizers = metadata["finalizers"].as_array();
-            let has_mark = finalizers.is_some_and(|it| it.iter().any(|it| it == UNSETTLED_VOLUME));
-            let takes_mark = has_mark || metadata["deletionTimestamp"].is_null();
-            if takes_mark && metadata["uid"] == claim.metadata.uid.as_str() {
-                hold(document, UNSETTLED_VOLUME);
-                if let Some(note) = note {
-                    document["metadata"]["annotations"][annotation::UNSETTLED_VOLUME] = json!(note);
-                }
-            }
-        };
-        self.claims.update(&claim.metadata, mark).await.map(drop)
+    /// Marks the claims of all volumes that the driver may be making, when this process stops: whoever leads next is to know.
+    pub(super) async fn mark_all(&self) {
+        let claims = self.ledger.unmarked();
+        let marking = claims.iter().map(|claim| self.mark(claim));
+        if timeout(LAST_MARKS, join_all(marking)).await.is_err() {
+            tracing::warn!(claims = claims.len(), "claims were not marked in time before the end");
+        }
     }
 
     /// Removes the mark of a claim.
@@ -96,18 +93,11 @@ impl Shared {
         }
     }
 
-    /// What the driver was asked for last in this term.
-    fn note(&self, claim: &PersistentVolumeClaim) -> Option<Note> {
-        let uid = &claim.metadata.uid;
-        let asked = self.ledger.asked(uid)?;
-        let topology = self.ledger.memory(uid);
-        Some(Note::of(&self.options.driver, &asked.class, &asked.plan, topology))
-    }
-
     /// Whether the request of this term is the one that the mark of a claim is about.
     pub(super) fn is_noted(&self, claim: &PersistentVolumeClaim) -> bool {
         let noted = claim.metadata.annotations.get(annotation::UNSETTLED_VOLUME);
-        self.note(claim).is_some_and(|note| noted == Some(&note.text()))
+        let note = self.ledger.note(&claim.metadata.uid, &self.options.driver);
+        note.is_some_and(|note| noted == Some(&note.text()))
     }
 
     /// Whether the volume that may be in the making for a claim is known to the API.
@@ -192,6 +182,41 @@ impl Shared {
             true => Ok(plan),
             false => Err(Failure::ClassChanged(name.to_owned())),
         }
+    }
+}
+
+/// Whether a claim has the mark.
+pub(super) fn has_mark(claim: &PersistentVolumeClaim) -> bool {
+    claim.metadata.has_finalizer(UNSETTLED_VOLUME)
+}
+
+/// Puts the mark and a note on a claim, unless it is another claim of this name, or is being deleted: then it takes no mark.
+/// Gives the claim as it is then.
+pub(super) async fn write_mark(
+    claims: &Objects<PersistentVolumeClaim>,
+    claim: &PersistentVolumeClaim,
+    note: Option<&Note>,
+) -> Result<Arc<PersistentVolumeClaim>, ApiFailure> {
+    let text = note.map(Note::text);
+    let write = async |text: Option<&str>| {
+        let mark = |document: &mut Value| {
+            let metadata = &document["metadata"];
+            let finalizers = metadata["finalizers"].as_array();
+            let has_mark = finalizers.is_some_and(|it| it.iter().any(|it| it == UNSETTLED_VOLUME));
+            let takes_mark = has_mark || metadata["deletionTimestamp"].is_null();
+            if takes_mark && metadata["uid"] == claim.metadata.uid.as_str() {
+                hold(document, UNSETTLED_VOLUME);
+                if let Some(text) = text {
+                    document["metadata"]["annotations"][annotation::UNSETTLED_VOLUME] = json!(text);
+                }
+            }
+        };
+        claims.update(&claim.metadata, mark).await
+    };
+    match write(text.as_deref()).await {
+        // A claim whose annotations are full takes no note. Its own source and its class say the same, unless they change.
+        Err(ApiFailure::Invalid { .. }) if text.is_some() => write(None).await,
+        written => written,
     }
 }
 

@@ -7,7 +7,7 @@ use wharf_cluster::VolumeSnapshotContent;
 
 /// Parameters of CreateSnapshot calls without a final answer, by UID of the VolumeSnapshotContent.
 ///
-/// A retry sends the same parameters until the driver gives a final answer, even if the VolumeSnapshotClass was replaced
+/// The mark on a content tells them to the next process. A retry sends the same parameters until the driver gives a final answer, even if the VolumeSnapshotClass was replaced
 /// meanwhile. A final error for other parameters would not show whether the driver has the snapshot of the first call.
 #[derive(Default)]
 pub(super) struct Asked(Mutex<HashMap<String, BTreeMap<String, String>>>);

@@ -6,13 +6,12 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use wharf_cluster::{ApiFailure, EventType, Key, Part, VolumeSnapshotContent};
-use wharf_csi::ErrorClass;
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
     Shared,
-    decide::{Step, next},
+    decide::{Step, is_being_created, is_settling, next},
     failure::{Failure, text},
     request::{self, Taken},
     status,
@@ -72,8 +71,9 @@ impl Shared {
         call.secrets = secrets;
         let volume = call.source_volume_id.clone();
 
+        let is_repeated = is_being_created(&content.metadata);
         let mark = |it: &VolumeSnapshotContent| match next(it) {
-            Step::Create => status::mark(it),
+            Step::Create => status::mark(it, &call.parameters),
             // Deleted meanwhile, or taken by another.
             _ => None,
         };
@@ -81,6 +81,10 @@ impl Shared {
         let marked = marked.map_err(|failure| Failure::Mark { content: name.clone(), failure })?;
         if next(&marked) != Step::Create {
             return Ok(Progress::Finished);
+        }
+        if let Some(noted) = status::noted_parameters(&marked) {
+            call.parameters.retain(|key, _| status::is_metadata(key));
+            call.parameters.extend(noted);
         }
         call.parameters = self.asked.first(content, call.parameters);
         match self.create_snapshot(call).await {
@@ -100,7 +104,7 @@ impl Shared {
                 Ok(progress(taken.ready))
             }
             Err(status) => {
-                if wharf_csi::class(&status, true) == ErrorClass::Final {
+                if is_settling(&status, is_repeated) {
                     self.asked.settled(content);
                     self.unmark(&marked).await?;
                 }

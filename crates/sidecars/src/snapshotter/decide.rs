@@ -1,6 +1,8 @@
 //! What a VolumeSnapshotContent needs next.
 
+use tonic::{Code, Status};
 use wharf_cluster::{Meta, VolumeSnapshotContent};
+use wharf_csi::ErrorClass;
 use wharf_facts::{annotation, finalizer};
 
 /// What a content needs.
@@ -47,6 +49,16 @@ pub(super) fn next(content: &VolumeSnapshotContent) -> Step {
 /// Whether CreateSnapshot may have been called without a final answer.
 pub(super) fn is_being_created(metadata: &Meta) -> bool {
     metadata.annotations.get(annotation::SNAPSHOT_BEING_CREATED).is_some()
+}
+
+/// Whether an error of CreateSnapshot tells that the driver is not taking the snapshot. An error about the caller, or about a
+/// snapshot that is not as it is asked for, does not tell what became of an earlier call that had no final answer.
+pub(super) fn is_settling(status: &Status, is_repeated: bool) -> bool {
+    let tells_nothing = matches!(
+        status.code(),
+        Code::AlreadyExists | Code::Unauthenticated | Code::PermissionDenied
+    );
+    wharf_csi::class(status, true) == ErrorClass::Final && !(is_repeated && tells_nothing)
 }
 
 fn may_be_deleted(content: &VolumeSnapshotContent) -> bool {

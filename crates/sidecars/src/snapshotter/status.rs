@@ -1,18 +1,51 @@
 //! What is written to VolumeSnapshotContents.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use wharf_cluster::{Patch, VolumeSnapshotContent};
-use wharf_facts::{annotation, finalizer};
+use wharf_facts::{annotation, context, finalizer};
 
 use super::{decide::is_being_created, request::Taken};
 
+/// The mark where the class has no parameters, which is Go's mark of every call.
+const PLAIN_MARK: &str = "yes";
+/// All annotations of an object together have 256 KiB.
+const LONGEST: usize = 64 << 10;
+
 /// Marks a content before the driver is called: until the mark is gone, the driver may have a snapshot that nobody has
-/// written down. `None` where it is there, or where the snapshot is known and only not ready.
-pub(super) fn mark(content: &VolumeSnapshotContent) -> Option<Patch> {
+/// written down. The mark tells the parameters of the class. `None` where it is there, or where the snapshot is known and only not
+/// ready.
+pub(super) fn mark(
+    content: &VolumeSnapshotContent,
+    parameters: &BTreeMap<String, String>,
+) -> Option<Patch> {
     let status = content.status.as_ref();
     let known = status.is_some_and(|status| status.snapshot_handle.is_some());
-    (!known && !is_being_created(&content.metadata)).then(|| annotate(content, Some("yes")))
+    if known || is_being_created(&content.metadata) {
+        return None;
+    }
+    let of_class = parameters.iter().filter(|(key, _)| !is_metadata(key));
+    let of_class: BTreeMap<_, _> = of_class.collect();
+    let mark = match of_class.is_empty() {
+        true => PLAIN_MARK.to_owned(),
+        false => fitting(json!(of_class).to_string()),
+    };
+    Some(annotate(content, Some(&mark)))
+}
+
+/// Whether a parameter names objects, as a flag has it, and is not of the class.
+pub(super) fn is_metadata(parameter: &str) -> bool {
+    parameter.starts_with(context::PREFIX)
+}
+
+/// The parameters that the mark of a content tells; `None` where it tells none, as that of Go's snapshotter.
+pub(super) fn noted_parameters(
+    content: &VolumeSnapshotContent,
+) -> Option<BTreeMap<String, String>> {
+    let noted = content.metadata.annotations.get(annotation::SNAPSHOT_BEING_CREATED)?;
+    serde_json::from_str(noted).ok()
 }
 
 /// Takes the mark back. `None` where it is gone.
@@ -75,6 +108,11 @@ pub(super) fn error(
     Some(Patch::status(&content.metadata, &json!({ "error": error, "readyToUse": false })))
 }
 
+/// The mark, or the plain one where it would be too long for the content.
+fn fitting(mark: String) -> String {
+    if mark.len() > LONGEST { PLAIN_MARK.to_owned() } else { mark }
+}
+
 fn annotate(content: &VolumeSnapshotContent, value: Option<&str>) -> Patch {
     let annotations = json!({ annotation::SNAPSHOT_BEING_CREATED: value });
     Patch::metadata(&content.metadata, json!({ "annotations": annotations }))
@@ -102,9 +140,26 @@ mod tests {
 
     #[test]
     fn a_snapshot_that_is_known_needs_no_mark() {
-        assert!(mark(&content(&Value::Null)).is_some());
-        assert!(mark(&content(&json!({ "error": {} }))).is_some());
-        assert_eq!(mark(&content(&json!({ "snapshotHandle": "h" }))), None);
+        let mark = |status| mark(&content(&status), &BTreeMap::new());
+        assert!(mark(Value::Null).is_some());
+        assert!(mark(json!({ "error": {} })).is_some());
+        assert_eq!(mark(json!({ "snapshotHandle": "h" })), None);
+    }
+
+    #[test]
+    fn a_mark_tells_the_parameters_if_it_can() {
+        let marked = |value: &str| {
+            let names = (format!("{}pvc/name", context::PREFIX), "c".to_owned());
+            let parameters = [("a".to_owned(), value.to_owned()), names].into();
+            let Some(Patch::Merge(patch)) = mark(&content(&Value::Null), &parameters) else {
+                panic!("no mark")
+            };
+            serde_json::from_value(json!({ "metadata": patch["metadata"] })).unwrap()
+        };
+        assert_eq!(noted_parameters(&marked("b")), Some([("a".to_owned(), "b".to_owned())].into()));
+        let long: VolumeSnapshotContent = marked(&"b".repeat(LONGEST));
+        assert!(is_being_created(&long.metadata));
+        assert_eq!(noted_parameters(&long), None);
     }
 
     #[test]

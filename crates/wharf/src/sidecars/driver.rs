@@ -1,17 +1,20 @@
 //! The driver as a sidecar sees it: waited for at the start, asked again whenever it comes back.
 
+#[cfg(test)]
+mod tests;
+
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
 use tokio::{
     sync::watch,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tonic::{Code, Status};
 use tracing::{info, warn};
 use wharf_csi::{Calls, Capabilities, Driver, NodeCapabilities};
 use wharf_facts::validation::check_driver_name;
-use wharf_uds::{LinkState, RpcMetrics, code_name};
+use wharf_uds::{LinkState, RpcMetrics, Silence, code_name};
 
 use super::controller::{Served, Source};
 
@@ -20,6 +23,11 @@ const MENTION: Duration = Duration::from_secs(10);
 const MENTIONS: usize = 3;
 /// Between two questions to a driver that is not ready.
 const PAUSE: Duration = Duration::from_secs(1);
+/// A driver that has answered no call for so long is asked for its Probe. A call may take longer than that: then the driver
+/// answers the Probe.
+const QUIET: Duration = Duration::from_secs(5);
+/// A driver that does not answer the Probe for so long counts as away. livenessprobe has the same limit.
+const PROBE: Duration = Duration::from_secs(3);
 
 /// Where the driver is, and how it is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +71,10 @@ pub(super) struct Connected {
     node: NodeSide,
     /// Asked whenever there is a connection.
     anyone: Driver,
-    /// The connection that this was said on.
+    /// The connection that this was said on; none while the driver does not answer.
     known: Arc<watch::Sender<u64>>,
+    /// Whether it answers.
+    silence: Silence,
 }
 
 impl Source for DriverSource {
@@ -96,13 +106,19 @@ impl Source for DriverSource {
     }
 
     /// Waits until the driver has come back as another one, with other capabilities or in another place. While it is away, and when it
-    /// comes back as it was, nothing ends: calls fail, and are tried again.
+    /// comes back as it was, nothing ends: calls fail, and are tried again. A driver that does not answer counts as away.
     async fn changed(&self, known: &Connected) -> Connected {
         loop {
             let generation = *known.known.borrow();
-            if !lost(&known.anyone, generation).await {
-                // The channel is held by `known`, so this cannot be; there is nothing more to learn then.
-                return std::future::pending().await;
+            tokio::select! {
+                is_lost = lost(&known.anyone, generation) => if !is_lost {
+                    // The channel is held by `known`, so this cannot be; there is nothing more to learn then.
+                    return std::future::pending().await;
+                },
+                () = known.falls_silent() => {
+                    warn!(driver = %known.name, "CSI driver does not answer, waiting for it");
+                    known.known.send_replace(NONE);
+                }
             }
             match self.identify_again(known).await {
                 Ok(found) if found.is_same(known) => {
@@ -191,7 +207,8 @@ impl Served for Connected {
     async fn absent_for(&self, time: Duration) {
         loop {
             self.wait_for(false).await;
-            if timeout(time, self.wait_for(true)).await.is_err() {
+            let since = self.silence.since().unwrap_or_else(Instant::now);
+            if timeout_at(since + time, self.wait_for(true)).await.is_err() {
                 return;
             }
         }
@@ -210,6 +227,9 @@ impl Served for Connected {
         match generation(&self.anyone.link().borrow()) {
             NONE => Some(format!("CSI driver {name} is not connected at {socket}")),
             generation if generation == *self.known.borrow() => None,
+            _ if self.silence.since().is_some() => {
+                Some(format!("CSI driver {name} at {socket} does not answer"))
+            }
             _ => {
                 Some(format!("CSI driver {name} at {socket} has not said that it is the same yet"))
             }
@@ -218,6 +238,19 @@ impl Served for Connected {
 }
 
 impl Connected {
+    /// Waits until the driver has answered neither calls nor the Probe for a while. A driver that is asked for nothing is not asked
+    /// for its Probe either.
+    async fn falls_silent(&self) {
+        loop {
+            let since = self.silence.lasts(QUIET).await;
+            // Whatever it answers ends the silence.
+            let _ = timeout(PROBE, self.anyone.probe()).await;
+            if self.silence.since() == Some(since) {
+                return;
+            }
+        }
+    }
+
     /// Waits until the connection is, or is not, one on which the driver has said that it is still the same.
     async fn wait_for(&self, present: bool) {
         let (mut link, mut known) = (self.anyone.link(), self.known.subscribe());
@@ -248,13 +281,16 @@ async fn identify(driver: &Driver) -> anyhow::Result<Connected> {
     let name = name(driver).await?;
     let capabilities = driver.capabilities().await.map_err(refused("GetCapabilities"))?;
     let (known, receiver) = watch::channel(generation);
+    let silence = Silence::default();
+    let driver = driver.clone().with_silence(silence.clone());
     Ok(Connected {
         driver: driver.clone().only_on(receiver),
         name,
         capabilities,
         node: NodeSide::default(),
-        anyone: driver.clone(),
+        anyone: driver,
         known: Arc::new(known),
+        silence,
     })
 }
 
@@ -306,134 +342,5 @@ fn refused(call: &'static str) -> impl Fn(Status) -> anyhow::Error {
     move |status| {
         let (code, text) = (code_name(status.code()), status.message());
         anyhow::anyhow!("{call} of the CSI driver: rpc error: code = {code} desc = {text}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use prometheus_client::registry::Registry;
-    use tokio::time::Instant;
-    use wharf_proto::csi::{ProbeRequest, Topology};
-    use wharf_testkit::csi_driver::{Answer, DriverScript, ScriptedDriver};
-
-    use super::*;
-
-    fn source(socket: PathBuf) -> DriverSource {
-        let node = NodeFacts { place: true, capabilities: true };
-        let options = DriverOptions { socket, timeout: Duration::from_secs(15), node };
-        DriverSource::new(options, RpcMetrics::register(&mut Registry::default()))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_socket_that_never_comes_is_given_up_and_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("csi.sock");
-        let began = Instant::now();
-        let error = source(socket.clone()).connect().await.unwrap_err().to_string();
-        assert_eq!(began.elapsed().as_secs(), 30);
-        assert!(error.contains(&format!("--csi-address={}", socket.display())), "{error}");
-    }
-
-    #[tokio::test]
-    async fn a_driver_that_refuses_or_has_no_name_is_an_error() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("csi.sock");
-        let good = DriverScript::new("csi.example.com");
-        for (script, wanted) in [
-            (
-                good.clone()
-                    .with("Probe", Answer::Error(Status::new(Code::FailedPrecondition, "no"))),
-                "Probe of the CSI driver: rpc error: code = FailedPrecondition",
-            ),
-            (
-                good.clone().with(
-                    "GetPluginCapabilities",
-                    Answer::Error(Status::new(Code::Internal, "no")),
-                ),
-                "GetCapabilities of the CSI driver: rpc error: code = Internal",
-            ),
-            (DriverScript { name: String::new(), ..good }, "CSI driver name is empty"),
-        ] {
-            let driver = ScriptedDriver::serve(&socket, script);
-            let error = format!("{:#}", source(socket.clone()).connect().await.unwrap_err());
-            assert!(error.contains(wanted), "{error}");
-            driver.stop().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn nothing_is_asked_of_another_driver_at_the_same_socket() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("csi.sock");
-        let own = DriverScript::new("csi.example.com");
-        let driver = ScriptedDriver::serve(&socket, own.clone());
-        let source = source(socket.clone());
-        let known = source.connect().await.unwrap();
-        let asked = || async {
-            let mut identity = known.driver.identity();
-            let send = |request| async move { identity.probe(request).await };
-            known.driver.call("Probe", send, ProbeRequest {}).await
-        };
-        asked().await.unwrap();
-        let reconnected = || async {
-            let generation = *known.known.borrow();
-            assert!(lost(&known.anyone, generation).await);
-        };
-
-        // One that is back is asked once it has said that it is the same.
-        driver.kill().await;
-        let driver = ScriptedDriver::serve(&socket, own);
-        reconnected().await;
-        // Nor do those who ask for what it can do, and wait for each other, hold that up.
-        let capabilities = timeout(Duration::from_secs(5), known.driver.capabilities());
-        tokio::select! {
-            _ = source.changed(&known) => panic!("it is as it was"),
-            answers = async { tokio::join!(capabilities, asked()) } => {
-                drop((answers.0.unwrap().unwrap(), answers.1.unwrap()));
-            }
-        }
-        driver.kill().await;
-        let other = ScriptedDriver::serve(&socket, DriverScript::new("other.example.com"));
-        reconnected().await;
-        let found = tokio::select! {
-            found = source.changed(&known) => found,
-            answer = asked() => panic!("{answer:?}"),
-        };
-        assert_eq!(found.name, "other.example.com");
-        // As often as it takes to learn who it is, on each of two connections.
-        assert_eq!(other.calls("Probe"), 2);
-        other.stop().await;
-    }
-
-    #[tokio::test]
-    async fn a_driver_that_comes_back_in_another_place_is_another_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("csi.sock");
-        let at = |zone: &str| {
-            let mut script = DriverScript::new("csi.example.com");
-            let segments = BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
-            script.node.accessible_topology = Some(Topology { segments });
-            script
-        };
-        let driver = ScriptedDriver::serve(&socket, at("a"));
-        let source = source(socket.clone());
-        let known = source.connect().await.unwrap();
-        driver.stop().await;
-        let back = ScriptedDriver::serve(&socket, at("a"));
-        let changed = source.changed(&known);
-        tokio::pin!(changed);
-        let returned = async {
-            let (mut link, first) = (known.anyone.link(), *known.known.borrow());
-            link.wait_for(|state| ![NONE, first].contains(&generation(state))).await.map(drop)
-        };
-        tokio::select! {
-            _ = &mut changed => panic!("it is where it was"),
-            returned = returned => returned.unwrap(),
-        }
-        back.stop().await;
-        let elsewhere = ScriptedDriver::serve(&socket, at("b"));
-        let found = timeout(Duration::from_secs(10), changed).await.unwrap();
-        assert_eq!(found.node.place, Some(BTreeMap::from([("zone".to_owned(), "b".to_owned())])));
-        elsewhere.stop().await;
     }
 }

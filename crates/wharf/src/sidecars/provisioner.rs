@@ -183,6 +183,7 @@ impl Personality for Flags {
         driver.node.place = controller.options.node.is_some();
         let make: MakeController = Box::new(move |registry, queues| {
             controller.options.metrics.register(registry);
+            controller.options.unsettled.register(registry);
             controller.options.queues = Some(queues.clone());
             Arc::new(controller)
         });

@@ -184,7 +184,7 @@ impl<For: Served> Post<For> {
                 Ok(None) => return Ok(()),
                 Ok(Some(Some(outcome))) => return outcome,
                 Ok(Some(None)) => {
-                    warn!(absent_for = ?patience, "gave the Lease back: the CSI driver is gone, and another replica may have one");
+                    warn!(absent_for = ?patience, "gave the Lease back: the CSI driver is gone or does not answer, and another replica may have one");
                 }
                 Err(lost) => error!(error = %lost, "stopped leading"),
             }
@@ -255,7 +255,7 @@ impl<For: Served> Post<For> {
             outcome = &mut work => outcome,
             () = absent => {
                 told.cancel();
-                // What waits for an answer now waits for a connection, and is cut.
+                // What waits for an answer waits for a driver that is gone or does not answer, and is cut.
                 let _ = work.await;
                 return Ended::Resigned(None);
             }

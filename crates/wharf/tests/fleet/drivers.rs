@@ -1,5 +1,8 @@
 //! Two replicas, each beside a driver of its own: work follows the driver, and calls that the driver has begun.
 
+use wharf_testkit::relay::SocketRelay;
+
+use crate::eyes::Shown;
 use crate::ledger::Door;
 use crate::life::Life;
 use crate::program::{Kind, Make, Program};
@@ -58,6 +61,70 @@ async fn work_follows(site: &Site, program: Program, kinds: &[Kind]) {
 async fn a_leader_without_its_driver_lets_another_replica_work() {
     let Some(site) = Site::new("driverless").await else { return };
     work_follows(&site, Program::One(Kind::Provisioner, Make::Ours), &[Kind::Provisioner]).await;
+}
+
+/// The driver of the leader accepts connections and answers nothing, and later answers again.
+#[tokio::test]
+async fn a_leader_whose_driver_hangs_lets_another_replica_work() {
+    let Some(site) = Site::new("hung-driver").await else { return };
+    let program = Program::One(Kind::Provisioner, Make::Ours);
+    let lease = Kind::Provisioner.lease(&site.name);
+    let (door, behind) = site.open("first.sock");
+    let socket = behind.with_file_name("front.sock");
+    let relay = SocketRelay::open(&socket, &behind).unwrap();
+    let shown = Shown::new();
+    let more = ["--http-endpoint", shown.0.as_str()];
+    let order = Order { socket, more: &more, ..site.order(program, Some("first")) };
+    let mut first = Replica { host: "first", door, sidecar: order.start().unwrap() };
+    first.leads(&site, &lease).await;
+    let second = Replica::start(&site, "second", program, &[]);
+    let before = Life::begin(&site, "before").await;
+
+    relay.cut();
+    // Nobody needs the driver: it is not asked, and keeps its leader.
+    let (calls, holder) = (first.door.calls(), site.renewed(&lease).await);
+    assert_eq!((calls, holder.as_str()), (1, "first"));
+    let without = Life::begin(&site, "without").await;
+    second.leads(&site, &lease).await;
+    first.sidecar.said("CSI driver does not answer", 1).await;
+    first.sidecar.said("gave the Lease back", 1).await;
+    shown.reads("503", &["does not answer"]).await;
+
+    relay.mend();
+    shown.reads("200", &[]).await;
+    let mut second = second;
+    second.sidecar.stop().await;
+    first.leads(&site, &lease).await;
+    let again = Life::begin(&site, "again").await;
+    for life in [before, without, again] {
+        life.end().await;
+    }
+    first.sidecar.stop().await;
+    site.ledger.assert_clean();
+}
+
+/// One call takes longer than a Lease lasts, and the driver answers its Probe meanwhile.
+#[tokio::test]
+async fn a_leader_whose_driver_is_slow_leads_on() {
+    let Some(site) = Site::new("slow-driver").await else { return };
+    let program = Program::One(Kind::Provisioner, Make::Ours);
+    let lease = Kind::Provisioner.lease(&site.name);
+    let mut first = Replica::start(&site, "first", program, &["--timeout=10m"]);
+    first.leads(&site, &lease).await;
+    let second = Replica::start(&site, "second", program, &[]);
+    site.ledger.hold("CreateVolume");
+    let life = Life::ask(&site, "data").await;
+    site.ledger.held().await;
+    // About three times as long as a silent driver keeps its leader.
+    for _ in 0..40 {
+        assert_eq!(site.renewed(&lease).await, "first");
+    }
+    site.ledger.release();
+    life.bind().await;
+    assert_eq!((second.door.calls(), site.ledger.calls("CreateVolume")), (0, 1));
+    life.end().await;
+    first.sidecar.stop().await;
+    site.ledger.assert_clean();
 }
 
 #[tokio::test]

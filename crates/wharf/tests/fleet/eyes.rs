@@ -39,7 +39,7 @@ impl Shown {
     }
 
     /// Waits until it says of itself what is wanted, and gives its metrics then.
-    async fn reads(&self, code: &str, wanted: &[&str]) -> String {
+    pub(crate) async fn reads(&self, code: &str, wanted: &[&str]) -> String {
         let said = async || {
             let (answer, body) = self.get("/readyz");
             (answer == code && wanted.iter().all(|text| body.contains(text))).then_some(())
@@ -157,10 +157,10 @@ async fn every_alert_is_about_a_metric_that_there_is() {
     let more = ["--http-endpoint", &shown.0];
     let order = Order {
         more: &more,
-        ..site.order(Program::One(Kind::Attacher, Make::Ours), Some("alerts"))
+        ..site.order(Program::One(Kind::Provisioner, Make::Ours), Some("alerts"))
     };
     let mut sidecar = order.start().unwrap();
-    site.term(&Kind::Attacher.lease(&site.name), |_| true).await;
+    site.term(&Kind::Provisioner.lease(&site.name), |_| true).await;
     let metrics = shown.reads("200", &[]).await;
     let described: BTreeSet<&str> = metrics
         .lines()

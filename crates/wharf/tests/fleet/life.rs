@@ -24,6 +24,12 @@ impl<'a> Life<'a> {
         Self::claimed(site, name, |_| {}).await
     }
 
+    /// The same with a class of attributes from the beginning.
+    pub(crate) async fn begin_with_attributes(site: &'a Site, name: &str) -> Self {
+        let class = json!(site.name);
+        Self::claimed(site, name, |claim| claim["spec"]["volumeAttributesClassName"] = class).await
+    }
+
     /// The same for a pod that the scheduler has put on a node.
     pub(crate) async fn begin_on(site: &'a Site, name: &str, node: &str) -> Self {
         let life = Self::ask_on(site, name, node).await;

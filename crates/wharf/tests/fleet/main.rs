@@ -31,3 +31,4 @@ mod sidecar;
 mod site;
 mod standby;
 mod unsettled;
+mod upstream_roles;

@@ -188,11 +188,16 @@ async fn declare(site: &Site, kind: &str, scope: &str) {
     wait_for(PATIENCE, &name, listed).await.unwrap();
 }
 
+/// Declares the kinds of group snapshots that controllers look for.
+pub(crate) async fn declare_groups(site: &Site) {
+    declare(site, "VolumeGroupSnapshot", "Namespaced").await;
+    declare(site, "VolumeGroupSnapshotContent", "Cluster").await;
+}
+
 #[tokio::test]
 async fn group_snapshots_are_told_once_in_whichever_version_they_are() {
     let Some(site) = Site::with_snapshots("group-snapshots").await else { return };
-    declare(&site, "VolumeGroupSnapshot", "Namespaced").await;
-    declare(&site, "VolumeGroupSnapshotContent", "Cluster").await;
+    declare_groups(&site).await;
     let groups = format!("{GROUPS}/namespaces/{}/volumegroupsnapshots", site.name);
     let early = json!({ "metadata": { "name": "early" } });
     let early = site.api.create(&groups, "VolumeGroupSnapshot", early).await;

@@ -3,17 +3,21 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 use wharf_csi_sdk::prelude::Topology;
+use wharf_testkit::cluster::Cluster;
 use wharf_testkit::deploy::{self, CONTROLLERS};
 use wharf_testkit::process::wait_for;
 
 use crate::api::PATIENCE;
 use crate::audit;
-use crate::life::Life;
+use crate::life::{Life, VOLUMES};
+use crate::not_served::declare_groups;
 use crate::program::{Kind, Make, Program};
 use crate::secrets;
 use crate::sidecar::{Order, Sidecar};
 use crate::site::Site;
+use crate::upstream_roles;
 
 /// Where the driver's volumes are.
 const KEY: &str = "rights.test/zone";
@@ -24,15 +28,8 @@ const REFUSED: [&str; 3] = ["CreateVolume", "CreateSnapshot", "ControllerExpandV
 /// A verb, and what it is done to, as `resource.group`.
 type Right = (String, String);
 
-/// Rights that this test has no use for, and why a role has them all the same.
+/// Rights that this test has no use for, and why a role has them all the same. Upstream's manifests grant each of them.
 const ELSEWHERE: &[(&str, &[&str], &str, &str)] = &[
-    ("attacher", &["watch"], LEASES, STANDBY),
-    ("attacher", &["create"], "events", "only for volumes that are not served"),
-    ("provisioner", &["watch"], LEASES, STANDBY),
-    ("resizer", &["watch"], LEASES, STANDBY),
-    ("snapshotter", &["watch"], LEASES, STANDBY),
-    ("snapshot-controller", &["watch"], LEASES, STANDBY),
-    ("snapshot-controller", &["create"], LEASES, "another test may have created its one Lease"),
     ("provisioner", &["get"], "pods", "the owner of capacity objects is found by its pod"),
     ("provisioner", &["get"], "replicasets.apps", "the owner of capacity objects may be above it"),
     (
@@ -41,34 +38,21 @@ const ELSEWHERE: &[(&str, &[&str], &str, &str)] = &[
         "csistoragecapacities.storage.k8s.io",
         "only with --enable-capacity",
     ),
-    (
-        "provisioner",
-        &["get"],
-        "volumeattributesclasses.storage.k8s.io",
-        "only for claims that name a class when they are made",
-    ),
-    ("provisioner", &["list"], CONTENTS, UPSTREAM),
-    ("provisioner", &["watch"], "volumesnapshots.snapshot.storage.k8s.io", UPSTREAM),
+    ("provisioner", &["list"], CONTENTS, GO),
+    ("provisioner", &["watch"], "volumesnapshots.snapshot.storage.k8s.io", GO),
     ("snapshotter", &["patch"], "events", "only for events that are repeated"),
-    ("snapshotter", &["list", "watch"], GROUP_CONTENTS, SERVED),
-    ("snapshot-controller", &["list", "watch"], GROUPS, SERVED),
-    ("snapshotter", &["update"], CONTENTS, UPSTREAM),
+    ("snapshotter", &["update"], CONTENTS, GO),
     ("snapshot-controller", &["patch"], "events", "only for events that are repeated"),
-    ("snapshot-controller", &["update"], CONTENTS, UPSTREAM),
+    ("snapshot-controller", &["update"], CONTENTS, GO),
     (
         "snapshot-controller",
         &["patch"],
         "volumesnapshotcontents/status.snapshot.storage.k8s.io",
-        UPSTREAM,
+        GO,
     ),
 ];
-const GROUP_CONTENTS: &str = "volumegroupsnapshotcontents.groupsnapshot.storage.k8s.io";
-const GROUPS: &str = "volumegroupsnapshots.groupsnapshot.storage.k8s.io";
-const SERVED: &str = "only where the API serves group snapshots";
-const LEASES: &str = "leases.coordination.k8s.io";
 const CONTENTS: &str = "volumesnapshotcontents.snapshot.storage.k8s.io";
-const STANDBY: &str = "replicas that stand by watch the Lease";
-const UPSTREAM: &str = "upstream's manifests grant it, and the Go programs may need it elsewhere";
+const GO: &str = "the Go programs may need it elsewhere";
 
 /// All that a controller's roles grant.
 fn granted(controller: &str) -> BTreeSet<Right> {
@@ -139,9 +123,53 @@ async fn bring_back(site: &Site) {
     }
 }
 
+/// A volume of an in-tree plugin, which controllers say on the volume that they do not serve.
+async fn in_tree_volume(site: &Site) -> String {
+    let spec = json!({
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": { "storage": "1Gi" },
+        "persistentVolumeReclaimPolicy": "Retain",
+        "cinder": { "volumeID": "v" },
+    });
+    let metadata = json!({
+        "name": "in-tree", "annotations": { "pv.kubernetes.io/migrated-to": site.name },
+    });
+    let volume = json!({ "metadata": metadata, "spec": spec });
+    site.api.create(VOLUMES, "PersistentVolume", volume).await;
+    format!("{VOLUMES}/in-tree")
+}
+
+/// Waits until a controller has used a right.
+async fn uses(site: &Site, controller: &str, verb: &str, what: &str) {
+    let right = (verb.to_owned(), what.to_owned());
+    let used = async || audit::rights(site, controller).contains(&right).then_some(());
+    wait_for(PATIENCE, &format!("{controller} to {verb} {what}"), used).await.unwrap();
+}
+
+/// What only our programs do: others stand by, and say what they do not serve.
+async fn live_as_ours(site: &Site) {
+    let volume = in_tree_volume(site).await;
+    let standbys = Kind::ALL
+        .map(|kind| site.order(Program::One(kind, Make::Ours), Some("standby")).start().unwrap());
+    for controller in CONTROLLERS {
+        uses(site, controller, "watch", "leases.coordination.k8s.io").await;
+    }
+    uses(site, "attacher", "create", "events").await;
+    for mut standby in standbys {
+        standby.stop().await;
+    }
+    site.api.delete(&volume).await;
+    site.api.unprotect(&volume, "kubernetes.io/pv-protection").await;
+    let life = Life::begin_with_attributes(site, "attributes").await;
+    life.end().await;
+}
+
+/// Other tests must not use rights in place of this one, so the cluster is its own.
 #[tokio::test]
 async fn roles_grant_what_is_used_and_nothing_else() {
-    let Some(site) = Site::with_snapshots("rights").await else { return };
+    static OWN: OnceCell<Option<Cluster>> = OnceCell::const_new();
+    let Some(site) = Site::on(&OWN, "rights").await else { return };
+    declare_groups(&site).await;
     secrets::declare(&site).await;
     let driver = json!({ "name": site.name, "nodeID": "placed", "topologyKeys": [KEY] });
     let node = json!({ "metadata": { "name": "placed" }, "spec": { "drivers": [driver] } });
@@ -156,6 +184,9 @@ async fn roles_grant_what_is_used_and_nothing_else() {
             site.remake_classes(|_| {}, |_| {}).await;
         }
         let Some(fleet) = start(&site, make, &socket) else { return };
+        if make == Make::Ours {
+            live_as_ours(&site).await;
+        }
         for rpc in REFUSED {
             site.ledger.take_down(rpc);
         }
@@ -175,6 +206,8 @@ async fn roles_grant_what_is_used_and_nothing_else() {
             for verb in *verbs {
                 let right = ((*verb).to_owned(), (*what).to_owned());
                 assert!(granted(controller).contains(&right), "{right:?} is gone: {reason}");
+                let is_upstream = upstream_roles::grants(controller, verb, what);
+                assert!(is_upstream, "upstream does not grant {verb} {what} to {controller}");
             }
         }
     }

@@ -43,7 +43,16 @@ pub(crate) struct Term {
 impl Site {
     /// With a driver that is served. `None` where there is no cluster to be had.
     pub(crate) async fn new(name: &str) -> Option<Self> {
-        let cluster = prepared().await?;
+        static SHARED: OnceCell<Option<Cluster>> = OnceCell::const_new();
+        Self::on(&SHARED, name).await
+    }
+
+    /// The same on the cluster of this cell, which is started for the first site on it.
+    pub(crate) async fn on(
+        cluster: &'static OnceCell<Option<Cluster>>,
+        name: &str,
+    ) -> Option<Self> {
+        let cluster = cluster.get_or_init(prepared).await.as_ref()?;
         let (folder, ledger) = (tempfile::tempdir().unwrap(), Arc::new(Ledger::default()));
         let door = ledger.open(name, &folder.path().join("csi.sock"));
         let api = Api::new(cluster.kubeconfig()).await;
@@ -194,17 +203,13 @@ fn holder(lease: &Value) -> Option<String> {
     lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
 }
 
-/// The cluster that all tests share, with the kinds of snapshots and the roles of deploy/.
-async fn prepared() -> Option<&'static Cluster> {
-    static PREPARED: OnceCell<Option<Cluster>> = OnceCell::const_new();
-    let prepare = || async {
-        let builder = Cluster::builder().audited(true).removed(OLD_CLASSES);
-        let cluster = builder.start().await.unwrap()?;
-        let mut install = Command::new(env!("CARGO_BIN_EXE_wharf"));
-        install.args(["crds", "install", "--kubeconfig"]).arg(cluster.kubeconfig());
-        process::run(&install, PATIENCE).await.unwrap();
-        role::grant(&cluster).await;
-        Some(cluster)
-    };
-    PREPARED.get_or_init(prepare).await.as_ref()
+/// A cluster with the kinds of snapshots and the roles of deploy/.
+async fn prepared() -> Option<Cluster> {
+    let builder = Cluster::builder().audited(true).removed(OLD_CLASSES);
+    let cluster = builder.start().await.unwrap()?;
+    let mut install = Command::new(env!("CARGO_BIN_EXE_wharf"));
+    install.args(["crds", "install", "--kubeconfig"]).arg(cluster.kubeconfig());
+    process::run(&install, PATIENCE).await.unwrap();
+    role::grant(&cluster).await;
+    Some(cluster)
 }

@@ -4,13 +4,15 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use serde_json::Value;
-use wharf_testkit::process;
+use wharf_testkit::process::{self, wait_for};
 use wharf_testkit::relay::Relay;
 
 use crate::api::PATIENCE;
 use crate::audit;
+use crate::eyes::Shown;
 use crate::life::{Life, VOLUMES};
 use crate::program::{Kind, Make, Program};
+use crate::role::READER;
 use crate::sidecar::{Order, Sidecar};
 use crate::site::Site;
 
@@ -77,6 +79,103 @@ async fn a_leader_that_loses_its_lease_leaves_no_volume_of_a_deleted_claim() {
     site.ledger.release();
     settled(&site, &life).await;
     relay.mend();
+    site.ledger.assert_clean();
+}
+
+/// The cut comes before the claim is marked, and the claim goes: then no object tells of the volume.
+async fn cut_before_the_mark<'a>(site: &'a Site, shown: &Shown) -> (Sidecar, Relay, Life<'a>) {
+    site.ledger.hold("CreateVolume");
+    let relay = Relay::open(site.cluster.server(), Ipv4Addr::LOCALHOST).await.unwrap();
+    let more = ["--timeout=10m", "--http-endpoint", shown.0.as_str()];
+    let order = Order { more: &more, ..site.order(PROVISIONER, Some("first")) };
+    let mut first = Order { server: Some(relay.address()), ..order }.start().unwrap();
+    let life = Life::ask(site, "data").await;
+    site.ledger.held().await;
+    relay.cut();
+    assert!(!is_marked(&site.api.get(&life.claim()).await.unwrap()), "marked too early");
+    life.delete_claim().await;
+    site.api.gone(&life.claim()).await;
+    first.said("stopped leading", 1).await;
+    site.ledger.release();
+    assert_eq!(site.ledger.volumes(), 1);
+    (first, relay, life)
+}
+
+const UNSETTLED: &str = "wharf_provisioner_unsettled_volumes";
+
+/// Waits until so many volumes are known to the process alone.
+async fn unsettled(shown: &Shown, count: usize) {
+    let line = format!("{UNSETTLED} {count}");
+    let found = async || shown.get("/metrics").1.lines().any(|it| it == line).then_some(());
+    wait_for(PATIENCE, &line, found).await.unwrap();
+}
+
+/// Waits until the volume is shown by a PersistentVolume and, as its claim is gone, deleted.
+async fn deleted(site: &Site, life: &Life<'_>) {
+    site.api.wait(&format!("{VOLUMES}/{}", life.volume()), |_| true).await;
+    life.released().await;
+}
+
+#[tokio::test]
+async fn a_leader_that_leads_again_settles_what_nobody_else_knows() {
+    let Some(site) = Site::new("unsettled-again").await else { return };
+    let shown = Shown::new();
+    let (mut first, relay, life) = cut_before_the_mark(&site, &shown).await;
+    relay.mend();
+    deleted(&site, &life).await;
+    unsettled(&shown, 0).await;
+    first.stop().await;
+    site.ledger.assert_clean();
+}
+
+#[tokio::test]
+async fn a_replica_tells_what_only_it_knows_while_another_leads() {
+    let Some(site) = Site::new("unsettled-told").await else { return };
+    for make in [Make::Ours, Make::Go] {
+        let shown = Shown::new();
+        let (mut first, relay, life) = cut_before_the_mark(&site, &shown).await;
+        let Some(mut second) = site.start_elected(Kind::Provisioner, make) else { return };
+        site.term(&Kind::Provisioner.lease(&site.name), |holder| holder != "first").await;
+        relay.mend();
+        first.said("volume of a deleted claim may be left at the driver", 1).await;
+        unsettled(&shown, 1).await;
+        second.stop().await;
+        deleted(&site, &life).await;
+        unsettled(&shown, 0).await;
+        first.stop().await;
+        site.ledger.assert_clean();
+    }
+}
+
+/// The claim stays, so that the next leader can know.
+#[tokio::test]
+async fn a_replica_marks_what_it_began_while_another_leads() {
+    let Some(site) = Site::new("unsettled-handed").await else { return };
+    let (door, socket) = site.open("first.sock");
+    let relay = Relay::open(site.cluster.server(), Ipv4Addr::LOCALHOST).await.unwrap();
+    let order =
+        Order { socket, more: &["--timeout=10m"], ..site.order(PROVISIONER, Some("first")) };
+    let mut first = Order { server: Some(relay.address()), ..order }.start().unwrap();
+    door.hold("CreateVolume");
+    let life = Life::ask(&site, "data").await;
+    site.ledger.held().await;
+    relay.cut();
+    // Its driver is down for the other, which would finish the volume else.
+    site.ledger.take_down("CreateVolume");
+    let order = Order { user: READER, more: TIMEOUT, ..site.order(PROVISIONER, Some("second")) };
+    let mut second = order.start().unwrap();
+    site.term(&Kind::Provisioner.lease(&site.name), |holder| holder == "second").await;
+    assert!(!is_marked(&site.api.get(&life.claim()).await.unwrap()));
+    relay.mend();
+    marked(&site, &life).await;
+    // Whoever leads next finds out, although the first is gone.
+    first.kill().await;
+    second.kill().await;
+    life.delete_claim().await;
+    site.ledger.release();
+    site.ledger.bring_back("CreateVolume");
+    let _third = start(&site, Some("third"));
+    settled(&site, &life).await;
     site.ledger.assert_clean();
 }
 

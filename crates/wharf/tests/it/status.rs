@@ -324,3 +324,60 @@ async fn what_cannot_be_explained_is_an_error() {
         assert!(!ok && error.contains(wanted), "{subject}: {error}");
     }
 }
+
+/// An API server without objects and without the kinds of snapshots.
+fn bare_api() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut request) = (client.unwrap(), Vec::new());
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).unwrap();
+                request.push(byte[0]);
+            }
+            let request = String::from_utf8(request).unwrap();
+            let path = request.split(' ').nth(1).unwrap();
+            let (status, code) = match path.contains("snapshot.storage.k8s.io") {
+                true => ("404 Not Found", 404),
+                false => ("200 OK", 200),
+            };
+            let body = json!({ "code": code, "metadata": {}, "items": [] }).to_string();
+            let head =
+                format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}", body.len());
+            client.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+        }
+    });
+    url
+}
+
+#[test]
+fn a_cluster_without_snapshots_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kubeconfig");
+    let named = |key: &str, value: Value| json!([{ "name": "bare", key: value }]);
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": named("cluster", json!({ "server": bare_api() })),
+        "users": named("user", json!({})),
+        "contexts": named("context", json!({ "cluster": "bare", "user": "bare" })),
+        "current-context": "bare",
+    });
+    std::fs::write(&path, config.to_string()).unwrap();
+    let why = |subject: &str| {
+        let output = wharf(&["why", subject, "--kubeconfig", path.to_str().unwrap()]);
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (subject, kind) in [("vs/x", "VolumeSnapshot"), ("vsc/x", "VolumeSnapshotContent")] {
+        let wanted = format!(
+            "there is no {kind} x: this cluster has no such kind. wharf crds install adds it"
+        );
+        let told = why(subject);
+        assert!(told.contains(&wanted), "{told}");
+    }
+    let told = why("pvc/x");
+    assert!(told.contains("there is no PersistentVolumeClaim x in namespace default"), "{told}");
+}

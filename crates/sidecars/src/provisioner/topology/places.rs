@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 use wharf_cluster::{CsiNode, Node, Store};
+use wharf_facts::validation::{is_label_key, is_label_value};
 
 use super::{Segment, TopologyRefusal, segment::sort};
 
@@ -32,6 +33,20 @@ impl Memory {
     pub(in super::super) fn condensed(mut self) -> Self {
         sort(&mut self.all);
         self
+    }
+
+    /// The same if labels of nodes can say so, and else nothing but the node. The driver is told no text that somebody made up
+    /// for a note.
+    pub(in super::super) fn if_labels(self) -> Self {
+        let mut segments = self.selected.iter().chain(&self.all);
+        let are_labels = self.keys.iter().all(|key| is_label_key(key))
+            && segments.all(|segment| {
+                segment.iter().all(|(key, value)| self.keys.contains(key) && is_label_value(value))
+            });
+        match are_labels {
+            true => self,
+            false => Self { node: self.node, ..Self::default() },
+        }
     }
 
     /// The same without the list of all places, which may be long.
@@ -150,4 +165,33 @@ impl Places<'_> {
 fn values(node: &Node, keys: &[String]) -> Option<Segment> {
     let labels = &node.metadata.labels;
     keys.iter().map(|key| Some((key.clone(), labels.get(key)?.to_owned()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_labels_of_nodes_are_places() {
+        let memory = |memory: Value| -> Memory { serde_json::from_value(memory).unwrap() };
+        let kept = |told: &Value| memory(told.clone()).if_labels() == memory(told.clone());
+        let zone = |zone: &str| json!({ "node": "n", "keys": ["example.com/zone"], "selected": { "example.com/zone": zone } });
+        for good in
+            [zone("a"), zone(""), json!({}), json!({ "keys": ["zone"], "all": [{ "zone": "a" }] })]
+        {
+            assert!(kept(&good), "{good}");
+        }
+        for bad in [
+            zone("a b"),
+            zone("a;rm"),
+            zone("../a"),
+            json!({ "keys": ["a key"] }),
+            json!({ "keys": ["zone"], "all": [{ "other": "a" }] }),
+        ] {
+            assert!(!kept(&bad), "{bad}");
+        }
+        assert_eq!(memory(zone("a b")).if_labels(), memory(json!({ "node": "n" })));
+    }
 }

@@ -10,7 +10,7 @@ use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_reconcile::Backoff;
 use wharf_sidecars::{
     Caches,
-    provisioner::{CapacityOptions, Provisioner, ProvisionerOptions},
+    provisioner::{CapacityOptions, Provisioner, ProvisionerOptions, UnsettledVolumes},
 };
 
 use crate::journal::DEADLINE;
@@ -26,6 +26,8 @@ pub(super) struct Bench {
     stage: Stage,
     pub(super) options: ProvisionerOptions,
     pub(super) capacity: Option<CapacityOptions>,
+    /// Whether the next provisioner knows what the one before it knew when it lost its Lease.
+    pub(super) is_same_process: bool,
 }
 
 impl Deref for Bench {
@@ -52,7 +54,7 @@ impl Bench {
         options.host = "host".to_owned();
         // What is held back for a while in a test is no reason.
         options.mark_after = 2 * DEADLINE;
-        Some(Self { stage, options, capacity: None })
+        Some(Self { stage, options, capacity: None, is_same_process: false })
     }
 
     /// Starts the driver and the provisioner.
@@ -63,6 +65,9 @@ impl Bench {
 
     /// Starts the provisioner for a driver that runs, whose calls end after `timeout`.
     pub(super) fn start_provisioner(&mut self, socket: &Path, timeout: Duration) {
+        if !self.is_same_process {
+            self.options.unsettled = UnsettledVolumes::default();
+        }
         let client = self.journal.client(&self.wire, Some(role::PROVISIONER));
         let caches = Caches::of_all_drivers();
         let options = DriverOptions { hold: true, timeout, ..DriverOptions::default() };

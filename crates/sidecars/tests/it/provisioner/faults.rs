@@ -57,13 +57,16 @@ async fn who_takes_over_between_volume_and_object_makes_one_of_each() {
     assert!(bench.persistent_volume(&name).await.is_none());
 
     bench.start_provisioner(&bench.socket(), crate::journal::DEADLINE);
-    bench.journal.expect([create.clone(), create, post]).await;
+    // It marks what it leaves.
+    let [[get, put], [get_again, put_again]] = [(); 2].map(|()| marked(bench.name));
+    let lines = [create.clone(), get, put, create, post, get_again, put_again];
+    bench.journal.expect(lines).await;
     assert_eq!(bench.driver.volumes().made(), [name.as_str()]);
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_stopped_provisioner_begins_nothing() {
+async fn a_stopped_provisioner_begins_nothing_but_a_mark() {
     let Some(mut bench) = Bench::new("prov-stopped", &[]).await else { return };
     let told = CancellationToken::new();
     bench.driver.answer(Answer::When(told.clone()));
@@ -75,7 +78,7 @@ async fn a_stopped_provisioner_begins_nothing() {
     told.cancel();
     let claim = json!({ "metadata": { "annotations": { "example.com/seen": "yes" } } });
     bench.patch(CLAIMS, claim).await;
-    let [create, _] = made(&name);
-    assert_eq!(bench.journal.lines(), [create]);
+    let ([create, _], [get, put]) = (made(&name), marked(bench.name));
+    assert_eq!(bench.journal.lines(), [create, get, put]);
     bench.stop().await;
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod capacity;
+mod carried;
 mod claims;
 mod codes;
 mod deletion;

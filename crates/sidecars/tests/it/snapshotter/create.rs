@@ -16,8 +16,8 @@ async fn a_snapshot_is_taken() {
     bench.class(|it| it["parameters"] = json!({ "a": "b" })).await;
     bench.content(|_| {}).await;
     bench.start_snapshotter();
-    let taken = bench.taken_line(true);
-    bench.expect([bench.mark_line(), bench.create_line(), taken, bench.unmark_line()]).await;
+    let (mark, taken) = (bench.mark_line_of(&json!({ "a": "b" })), bench.taken_line(true));
+    bench.expect([mark, bench.create_line(), taken, bench.unmark_line()]).await;
     let [call] = &bench.driver.taken()[..] else { panic!() };
     assert_eq!(call.parameters, [("a".to_owned(), "b".to_owned())].into());
     assert!(call.secrets.is_empty());
@@ -108,6 +108,51 @@ async fn a_request_is_repeated_as_it_was_when_its_class_has_changed() {
     let asked: Vec<_> = bench.driver.asked().into_iter().map(|told| told["a"].clone()).collect();
     assert_eq!(asked, ["first", "first", "third"]);
     bench.stop().await;
+}
+
+/// What the class says now is another request.
+#[tokio::test]
+async fn the_next_process_repeats_the_request_of_the_first() {
+    let Some(mut bench) = Bench::new("snap-handed").await else { return };
+    bench.class(|it| it["parameters"] = json!({ "a": "first" })).await;
+    bench.content(|_| {}).await;
+    let never = CancellationToken::new();
+    bench.driver.answer(Answer::When(never.clone()));
+    bench.start_snapshotter();
+    bench.lines(2).await;
+    bench.stop_controllers().await;
+    bench.delete(CLASSES).await;
+    bench.class(|it| it["parameters"] = json!({ "a": "second" })).await;
+    bench.start_snapshotter_for(&bench.socket(), DEADLINE);
+    let lines = bench.lines(5).await;
+    assert_eq!(lines[4], bench.unmark_line(), "{lines:#?}");
+    let asked: Vec<_> = bench.driver.asked().into_iter().map(|told| told["a"].clone()).collect();
+    assert_eq!(asked, ["first", "first"]);
+    never.cancel();
+    bench.stop().await;
+}
+
+/// Such an error is about the caller, and does not tell what became of the first call.
+#[tokio::test]
+async fn an_error_that_tells_nothing_of_an_earlier_call_leaves_the_mark() {
+    for (name, status) in [
+        ("snap-exists", Status::already_exists("no")),
+        ("snap-unknown-caller", Status::unauthenticated("no")),
+        ("snap-not-allowed", Status::permission_denied("no")),
+    ] {
+        let Some(mut bench) = Bench::new(name).await else { return };
+        bench.class(|_| {}).await;
+        bench.content(|_| {}).await;
+        bench.driver.answer(Answer::Error(Status::deadline_exceeded("no")));
+        bench.driver.answer(Answer::Error(status.clone()));
+        bench.start_snapshotter();
+        let (mark, create, unmark) = (bench.mark_line(), bench.create_line(), bench.unmark_line());
+        let lines = bench.lines(8).await;
+        let calls = lines.iter().filter(|line| line.starts_with(&create)).count();
+        assert_eq!((&lines[0], calls), (&mark, 3), "{lines:#?}");
+        assert_eq!(lines.iter().position(|line| *line == unmark), Some(7), "{lines:#?}");
+        bench.stop().await;
+    }
 }
 
 #[tokio::test]

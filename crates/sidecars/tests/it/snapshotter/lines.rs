@@ -11,6 +11,11 @@ impl Bench {
         self.annotate_line(&json!("yes"))
     }
 
+    /// The mark of a call with parameters.
+    pub(super) fn mark_line_of(&self, parameters: &Value) -> String {
+        self.annotate_line(&json!(parameters.to_string()))
+    }
+
     pub(super) fn unmark_line(&self) -> String {
         self.annotate_line(&Value::Null)
     }
