@@ -19,6 +19,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("openssl", "openssl"),
     ("promtool", "prometheus"),
     ("setpriv", "util-linux"),
+    ("systemd-socket-activate", "systemd"),
     ("mkfs.ext4", "e2fsprogs"),
     ("mkfs.xfs", "xfsprogs"),
     ("mkfs.btrfs", "btrfs-progs"),

@@ -19,6 +19,7 @@ mod runtime;
 mod server;
 mod side;
 mod unary;
+mod upgrade;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -129,7 +130,8 @@ async fn measure(binary: &Path, counts: &Counts, report: &mut Report) -> Result<
     large::measure_bytes(binary, counts, report).await.context("large answers, not decoded")?;
     load::measure(binary, counts, report).await.context("load")?;
     records::measure(binary, counts, report).await.context("records")?;
-    config::measure(binary, counts, report).await.context("configuration")
+    config::measure(binary, counts, report).await.context("configuration")?;
+    upgrade::measure(binary, counts, report).await.context("upgrades")
 }
 
 /// One thread, as most of what stands on either side of a proxy has for one connection: to wake another up takes longer

@@ -1,15 +1,22 @@
-//! Questions of a person to a running proxy: `wharf proxy status` and `forget`.
+//! Questions to a running proxy: `wharf proxy status`, `forget`, `upgrade` and `--take-over`.
 
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::{
+    mpsc::{self, error::SendError},
+    oneshot,
+};
 use tokio_util::sync::CancellationToken;
-use wharf_uds::{Listener, ServeError};
+use wharf_uds::{LineCall, Listener, ServeError};
 
 use crate::{
     config::{ConfigHandle, ConfigStatus},
     intercept::Interceptor,
 };
+
+/// The answer of a proxy that has a successor, or is about to end.
+const REPLACED: &str = "this proxy is being replaced or stopped: ask again";
 
 /// How long questions in flight may take once the proxy is told to stop.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -22,6 +29,19 @@ pub enum ControlQuestion {
     Status,
     /// Stop waiting for the file of this server.
     Forget(String),
+    /// Start a successor, and hand over to it.
+    Upgrade,
+    /// Hand over to the process that asks. The sockets, and then lines of the hand-over, follow on this connection.
+    TakeOver,
+}
+
+/// A wish for a successor.
+#[derive(Debug)]
+pub enum SuccessionRequest {
+    /// Start it. What came of that is to be sent.
+    Upgrade(oneshot::Sender<Result<String, String>>),
+    /// It is this process.
+    TakeOver(LineCall),
 }
 
 /// The answer of a running proxy: one line of JSON.
@@ -41,6 +61,7 @@ pub enum ControlAnswer {
 pub struct Control {
     pub(crate) config: ConfigHandle,
     pub(crate) interceptor: Arc<Interceptor>,
+    pub(crate) succession: mpsc::Sender<SuccessionRequest>,
 }
 
 impl Control {
@@ -58,25 +79,38 @@ impl Control {
         listener: Listener,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let handler = move |line: String| {
+        let handler = move |call: LineCall| {
             let control = self.clone();
-            async move {
-                let answer = control.answer(&line).await;
-                serde_json::to_string(&answer).unwrap_or_else(|error| error.to_string())
-            }
+            async move { control.serve_call(call).await }
         };
         listener.serve_lines(handler, DRAIN, stop).await
     }
 
-    async fn answer(&self, line: &str) -> ControlAnswer {
-        match serde_json::from_str(line) {
+    async fn serve_call(&self, call: LineCall) {
+        let question = serde_json::from_str(call.question());
+        let answer = match question {
             Ok(ControlQuestion::Status) => ControlAnswer::Status(self.status()),
-            Ok(ControlQuestion::Forget(server)) => match self.config.forget(server).await {
-                Ok(done) => ControlAnswer::Done(done),
-                Err(reason) => ControlAnswer::Failed(reason),
-            },
+            Ok(ControlQuestion::Forget(server)) => done(self.config.forget(server).await),
+            Ok(ControlQuestion::Upgrade) => done(self.upgrade().await),
+            Ok(ControlQuestion::TakeOver) => {
+                let request = SuccessionRequest::TakeOver(call);
+                if let Err(SendError(SuccessionRequest::TakeOver(call))) =
+                    self.succession.send(request).await
+                {
+                    call.answer(line(&ControlAnswer::Failed(REPLACED.to_owned()))).await;
+                }
+                return;
+            }
             Err(error) => ControlAnswer::Failed(format!("the question is not understood: {error}")),
-        }
+        };
+        call.answer(line(&answer)).await;
+    }
+
+    async fn upgrade(&self) -> Result<String, String> {
+        let (sender, upgraded) = oneshot::channel();
+        let request = SuccessionRequest::Upgrade(sender);
+        self.succession.send(request).await.map_err(|_| REPLACED.to_owned())?;
+        upgraded.await.unwrap_or_else(|_| Err(REPLACED.to_owned()))
     }
 
     /// The state of each server; of one whose file is well, the last failure of the server itself.
@@ -90,4 +124,12 @@ impl Control {
         }
         status
     }
+}
+
+fn done(outcome: Result<String, String>) -> ControlAnswer {
+    outcome.map_or_else(ControlAnswer::Failed, ControlAnswer::Done)
+}
+
+fn line(answer: &ControlAnswer) -> String {
+    serde_json::to_string(answer).unwrap_or_else(|error| error.to_string())
 }

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A field that a hook server may change, of a pod sandbox or a container. Two servers that change
 /// the same one are in conflict.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Field {
     /// A label of the pod sandbox.
     Label(String),
@@ -23,7 +25,7 @@ pub(crate) enum Field {
 }
 
 /// The numbers among a container's resources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Amount {
     CpuPeriod,
     CpuQuota,
@@ -34,7 +36,7 @@ pub(crate) enum Amount {
 }
 
 /// The two sets of a cpuset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Cpuset {
     Cpus,
     Mems,
@@ -42,7 +44,7 @@ pub(crate) enum Cpuset {
 
 /// The value of a field. Absent texts are empty and absent numbers zero, but an environment variable
 /// or a key of a map can be there and empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Value {
     Absent,
     Number(i64),
@@ -50,7 +52,7 @@ pub(crate) enum Value {
 }
 
 /// A change that a hook server asks for.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Edit {
     pub(crate) field: Field,
     pub(crate) from: Value,

@@ -24,6 +24,7 @@ mod edit;
 mod env;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+mod handover;
 mod hook_metrics;
 mod id;
 mod intercept;
@@ -44,7 +45,10 @@ pub use config::{
     FileError, FileState, FileWarning, Finding, FolderError, Report, Server, ServerStatus, Servers,
     check, trust_file,
 };
-pub use control::{Control, ControlAnswer, ControlQuestion};
+pub use control::{Control, ControlAnswer, ControlQuestion, SuccessionRequest};
+pub use handover::{
+    Finishing, Followed, HandOver, HandOverError, Hello, PassedFile, PassedSocket, Predecessor,
+};
 pub use hook_metrics::HookMetrics;
 pub use intercept::Skip;
 pub use proxy::{Proxy, ProxyOptions};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -13,7 +13,8 @@ use wharf_uds::{LinkState, Listener, RawCall, Relay, RelayOptions, ServeError};
 
 use crate::chain::{Chain, ChainOptions, Conflict};
 use crate::config::{Config, ConfigError, ConfigOptions};
-use crate::control::Control;
+use crate::control::{Control, SuccessionRequest};
+use crate::handover::{Calls, HandOver, PredecessorCalls};
 use crate::hook_metrics::HookMetrics;
 use crate::intercept::{self, Interceptor, Method, Skip};
 use crate::metrics::{CallMetrics, RuntimeConnected};
@@ -53,6 +54,9 @@ pub struct ProxyOptions {
     pub busy_poll: Duration,
     /// Called when calls have ceased for a second: a time to give memory back.
     pub at_rest: fn(),
+    /// Whether another process writes the state folder, until this one has
+    /// [taken over](crate::Predecessor::take) from it.
+    pub state_is_kept_elsewhere: bool,
 }
 
 impl ProxyOptions {
@@ -70,6 +74,7 @@ impl ProxyOptions {
             skip: Some(Skip::default()),
             busy_poll: BUSY_POLL,
             at_rest: || {},
+            state_is_kept_elsewhere: false,
         }
     }
 }
@@ -79,8 +84,8 @@ impl ProxyOptions {
 pub struct Proxy {
     metrics: CallMetrics,
     hook_metrics: HookMetrics,
-    config: Config,
-    interceptor: Arc<Interceptor>,
+    pub(crate) config: Config,
+    pub(crate) interceptor: Arc<Interceptor>,
 }
 
 impl Proxy {
@@ -91,17 +96,20 @@ impl Proxy {
     pub async fn start(options: ProxyOptions) -> Result<Proxy, ConfigError> {
         let ProxyOptions { runtime, hooks, state_dir, required, skip, busy_poll, at_rest, .. } =
             options;
-        let ProxyOptions { budget, conflict, reading, .. } = options;
+        let ProxyOptions { budget, conflict, reading, state_is_kept_elsewhere, .. } = options;
         let hook_metrics = HookMetrics::default();
-        let files = ConfigOptions { folder: hooks, state_dir, required };
+        let files = ConfigOptions { folder: hooks, state_dir, required, state_is_kept_elsewhere };
         let config = Config::start(files, hook_metrics.clone()).await?;
         let chain_options = ChainOptions { budget, conflict, reading };
         let chain = Chain::new(config.servers(), chain_options, hook_metrics.clone());
+        let records = Records::default();
         let interceptor = Interceptor {
             recovery: Client::new(&runtime, ClientOptions::default()),
             runtime: Relay::new(runtime, RelayOptions::default()),
             chain,
-            records: Records::default(),
+            calls: Calls::new(records.clone()),
+            predecessor: PredecessorCalls::default(),
+            records,
             skip,
             turns: Default::default(),
             overlooked: Default::default(),
@@ -126,9 +134,15 @@ impl Proxy {
         self.interceptor.runtime.link()
     }
 
-    /// Answers questions about the proxy, also while it serves.
-    pub fn control(&self) -> Control {
-        Control { config: self.config.handle(), interceptor: self.interceptor.clone() }
+    /// Answers questions about the proxy, also while it serves. Wishes for a successor are left to others.
+    pub fn control(&self, succession: mpsc::Sender<SuccessionRequest>) -> Control {
+        let (config, interceptor) = (self.config.handle(), self.interceptor.clone());
+        Control { config, interceptor, succession }
+    }
+
+    /// Hands calls over to a successor, while the proxy serves.
+    pub fn hand_over(&self) -> HandOver {
+        HandOver { config: self.config.handle(), interceptor: self.interceptor.clone() }
     }
 
     /// Carries calls until `stop`. Those in flight then get `drain` to finish.
@@ -196,6 +210,10 @@ async fn remember(interceptor: Arc<Interceptor>) {
     let mut known = None;
     while link.wait_for(is_up).await.is_ok() {
         link.mark_unchanged();
+        if interceptor.calls.have_passed() {
+            // Nobody asks for these records any more.
+            return;
+        }
         match rebuild::all(&interceptor.recovery, &interceptor.records).await {
             Ok(rebuilt) => {
                 known = None;

@@ -7,6 +7,7 @@
 //! old one, so whoever holds one holds what was true when it was read.
 
 mod records;
+mod transfer;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,7 @@ use crate::edit::Edit;
 use crate::intercept::Skip;
 
 pub(crate) use records::{Rebuild, RecordCounts, Records, Vanished};
+pub(crate) use transfer::Entry;
 
 /// A pod sandbox.
 pub(crate) struct Pod {

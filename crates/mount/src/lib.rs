@@ -15,7 +15,7 @@
 //! - [`probe`], [`format`](mod@format), [`check`], [`grow`], [`undo`]: the filesystem inside an image or a device.
 //! - [`clone`](mod@clone), [`extents`], [`space`], [`attribute`], [`sync`]: image files on their pool.
 //! - [`freeze`]: a filesystem that holds still while it is cloned, and is thawed whatever happens.
-//! - [`heap`]: the memory of a process whose threads wait for disks.
+//! - [`heap`]: the memory of a process whose threads wait for disks; [`inherited`]: files that it was started with.
 //! - [`programs`]: the few programs that are run, and how.
 //!
 //! Unsafe code is in the private module `sys` only: one small function per system call that no safe
@@ -30,6 +30,7 @@ pub mod freeze;
 pub mod grow;
 pub mod heap;
 pub mod holders;
+pub mod inherited;
 pub mod loopdev;
 pub mod mount;
 pub mod mounted;

@@ -12,5 +12,6 @@ pub(crate) mod code;
 pub(crate) mod fiemap;
 pub(crate) mod fs;
 pub(crate) mod heap;
+pub(crate) mod inherited;
 pub(crate) mod loops;
 pub(crate) mod mount;

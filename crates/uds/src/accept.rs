@@ -30,7 +30,8 @@ pub enum ServeError {
 impl Listener {
     /// Has `attend` serve each connection, until `stop`. It gets the owner of the streams' tasks,
     /// and the token that asks a connection to finish its streams and take no new ones; what is
-    /// left of them after `drain` is dropped.
+    /// left of them after `drain` is dropped. Of a listener that is released, the connections have
+    /// until `stop` to finish, and then `drain`.
     pub(crate) async fn accept<F>(
         self,
         drain: Duration,
@@ -47,19 +48,23 @@ impl Listener {
         let start = |stream| attend(stream, streams.clone(), closing.clone());
         let accepted = accept(&self, start, &mut connections, &stop).await;
 
-        let Listener { claim, socket, .. } = self;
+        let Listener { mut claim, socket, released, .. } = self;
         let path = claim.path.clone();
+        claim.file.remove &= !released.is_cancelled();
         drop(claim);
         drop(socket);
         closing.cancel();
-        let drained = tokio::time::timeout(drain, async {
-            while let Some(ended) = connections.join_next().await {
-                report(ended);
-            }
-            // A call may have more to do than to answer, and its caller may have left.
-            streams.finished().await;
-        });
-        if drained.await.is_err() {
+        // Whoever has the socket now takes new calls: nobody waits for the end of these.
+        let in_own_time = async {
+            let finished = finish(&mut connections, &streams);
+            released.is_cancelled() && stop.run_until_cancelled(finished).await.is_some()
+        };
+        let drained = if in_own_time.await {
+            Ok(())
+        } else {
+            tokio::time::timeout(drain, finish(&mut connections, &streams)).await
+        };
+        if drained.is_err() {
             let (open, calls) = (connections.len(), streams.len());
             let path = path.display();
             tracing::warn!(%path, ?drain, open, calls, "closing connections in use");
@@ -85,6 +90,7 @@ where
         let accepted = tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(()),
+            () = listener.released.cancelled() => return Ok(()),
             Some(ended) = connections.join_next() => {
                 report(ended);
                 continue;
@@ -105,6 +111,15 @@ where
             }
         }
     }
+}
+
+/// Waits for the end of all connections and their streams.
+async fn finish(connections: &mut JoinSet<()>, streams: &Tasks) {
+    while let Some(ended) = connections.join_next().await {
+        report(ended);
+    }
+    // A call may have more to do than to answer, and its caller may have left.
+    streams.finished().await;
 }
 
 /// A connection does not panic, whatever its handlers do. Should it, the others go on.

@@ -24,12 +24,24 @@ use crate::{ListenError, address};
 /// A claim takes some tens of microseconds; whoever holds a folder for longer is not one of us.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// A path that leads to our socket. Dropped, it removes the path if that still holds.
+/// A path that leads to our socket. Dropped, it removes the path if that still holds and it is
+/// ours to remove.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) path: PathBuf,
-    device: u64,
-    inode: u64,
+    pub(crate) file: SocketFile,
+}
+
+/// The file of a bound socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketFile {
+    /// The filesystem that it is on.
+    pub device: u64,
+    /// Its inode number there.
+    pub inode: u64,
+    /// Whether whoever serves the socket removes the file in the end. A service manager keeps the
+    /// files of its sockets.
+    pub remove: bool,
 }
 
 impl Claim {
@@ -66,7 +78,8 @@ impl Claim {
         draft.discard().map_err(failed("remove the draft of"))?;
         let listening = draft.listen(mode).and_then(|(socket, stat)| {
             rustix::fs::renameat(&folder, &draft.name, &folder, name)?;
-            let claim = Claim { path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino };
+            let file = SocketFile { device: stat.st_dev, inode: stat.st_ino, remove: true };
+            let claim = Claim { path: path.to_owned(), file };
             Ok((socket, claim))
         });
         if listening.is_err() {
@@ -79,14 +92,20 @@ impl Claim {
     /// Whether the path still leads to the socket that was bound. The kernel keeps the inode of a
     /// bound socket, so its number cannot come back under another file.
     pub(crate) fn holds(&self) -> bool {
-        rustix::fs::lstat(&self.path)
-            .is_ok_and(|stat| stat.st_dev == self.device && stat.st_ino == self.inode)
+        Claim::leads(&self.path, self.file)
+    }
+
+    /// Whether a path leads to this file.
+    pub(crate) fn leads(path: &Path, file: SocketFile) -> bool {
+        rustix::fs::lstat(path)
+            .is_ok_and(|stat| stat.st_dev == file.device && stat.st_ino == file.inode)
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if self.holds()
+        if self.file.remove
+            && self.holds()
             && let Err(error) = rustix::fs::unlink(&self.path)
         {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket");

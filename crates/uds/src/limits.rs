@@ -18,6 +18,8 @@ pub(crate) const CONNECTION_WINDOW: u32 = 8 << 20;
 pub(crate) const SHARED_WINDOW: u32 = (1 << 31) - 1;
 /// How long a client may take to say that it speaks HTTP/2; it does so before anything else.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The same for a client that has connected when the server is about to close.
+pub(crate) const LAST_HANDSHAKE: Duration = Duration::from_secs(1);
 /// The largest frame that we announce, which is the least that HTTP/2 allows. The authority
 /// repair holds one HEADERS frame of this size at most.
 pub(crate) const FRAME: u32 = 16_384;

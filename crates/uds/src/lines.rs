@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Listener, ServeError, address};
+use crate::{Listener, PeerCredentials, ServeError, address};
 
 /// The longest question in bytes.
 const LONGEST_QUESTION: u64 = 4096;
@@ -24,9 +24,41 @@ const LONGEST_ANSWER: u64 = 16 << 20;
 /// How long a caller may take to ask, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A question that came in.
+#[derive(Debug)]
+pub struct LineCall {
+    question: String,
+    peer: PeerCredentials,
+    stream: UnixStream,
+}
+
+impl LineCall {
+    /// The line, without its end.
+    pub fn question(&self) -> &str {
+        &self.question
+    }
+
+    /// The process that asks.
+    pub fn peer(&self) -> PeerCredentials {
+        self.peer
+    }
+
+    /// Answers with one line.
+    pub async fn answer(mut self, mut answer: String) {
+        answer.push('\n');
+        // A caller that left needs no answer.
+        let _ = timeout(PATIENCE, self.stream.write_all(answer.as_bytes())).await;
+    }
+
+    /// The connection, where the question begins a longer conversation.
+    pub fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+}
+
 impl Listener {
-    /// Answers the first line of each connection with one line, until `stop`. Calls in flight then
-    /// get `drain` to finish.
+    /// Gives the first line of each connection to `handler`, which answers it, until `stop`. Calls in
+    /// flight then get `drain` to finish.
     ///
     /// # Errors
     /// When the listener is broken.
@@ -37,18 +69,17 @@ impl Listener {
         stop: CancellationToken,
     ) -> Result<(), ServeError>
     where
-        H: Fn(String) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = String> + Send + 'static,
+        H: Fn(LineCall) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
     {
         self.accept(drain, stop, |mut stream, _, _| {
             let handler = handler.clone();
             async move {
+                let Ok(peer) = stream.peer_cred().map(PeerCredentials::from) else { return };
                 let question = timeout(PATIENCE, read_line(&mut stream)).await;
-                let Ok(Ok(question)) = question else { return };
-                let mut answer = handler(question).await;
-                answer.push('\n');
-                // A caller that left needs no answer.
-                let _ = timeout(PATIENCE, stream.write_all(answer.as_bytes())).await;
+                let Ok(Ok(mut question)) = question else { return };
+                question.truncate(question.trim_end().len());
+                handler(LineCall { question, peer, stream }).await;
             }
         })
         .await
@@ -71,15 +102,25 @@ async fn read_line(stream: &mut UnixStream) -> io::Result<String> {
 /// # Errors
 /// When nobody serves the socket, or the answer does not come.
 pub fn ask_line(socket: &Path, question: &str, patience: Duration) -> io::Result<String> {
-    let mut stream = StdStream::from(address::connect(socket)?);
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
-    writeln!(stream, "{question}")?;
+    let stream = begin_ask(socket, question, patience)?;
     let mut line = String::new();
     BufReader::new(stream.take(LONGEST_ANSWER)).read_line(&mut line)?;
     if !line.ends_with('\n') {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut short"));
     }
     Ok(line)
+}
+
+/// Sends a question, and leaves the answer to be read from the connection. Reads and writes take at most
+/// `patience` each.
+///
+/// # Errors
+/// When nobody serves the socket.
+pub fn begin_ask(socket: &Path, question: &str, patience: Duration) -> io::Result<StdStream> {
+    let mut stream = StdStream::from(address::connect(socket)?);
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    writeln!(stream, "{question}")?;
+    Ok(stream)
 }

@@ -1,12 +1,16 @@
 //! A bound unix socket.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
 use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::claim::Claim;
+use crate::{SocketFile, inherited};
 
 /// How to listen.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +38,17 @@ impl Default for ListenOptions {
 pub struct Listener {
     // Dropped in this order: the path goes while the socket still listens (see `claim`).
     pub(crate) claim: Claim,
-    pub(crate) socket: UnixListener,
+    pub(crate) socket: Arc<UnixListener>,
     pub(crate) options: ListenOptions,
+    pub(crate) released: CancellationToken,
+}
+
+/// Passes the socket of a [`Listener`] on to another process while it is served.
+#[derive(Clone, Debug)]
+pub struct ListenerHandle {
+    socket: Weak<UnixListener>,
+    file: SocketFile,
+    released: CancellationToken,
 }
 
 impl Listener {
@@ -45,9 +58,62 @@ impl Listener {
     /// Needs to be called inside a tokio runtime.
     pub fn bind(path: &Path, options: &ListenOptions) -> Result<Listener, ListenError> {
         let (socket, claim) = Claim::take(path, options.mode, options.take_over)?;
-        let socket = UnixListener::from_std(StdListener::from(socket))
-            .map_err(|source| ListenError::Io { path: path.to_owned(), step: "watch", source })?;
-        Ok(Listener { claim, socket, options: *options })
+        Listener::new(socket, claim, options)
+    }
+
+    /// Serves a socket that the service manager bound to `path`. The file stays when this listener
+    /// goes.
+    ///
+    /// Needs to be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When it does not listen, or is bound to another path.
+    pub fn inherit(
+        socket: OwnedFd,
+        path: &Path,
+        options: &ListenOptions,
+    ) -> Result<Listener, ListenError> {
+        let file = inherited::check(&socket, path)?;
+        Listener::new(socket, Claim { path: path.to_owned(), file }, options)
+    }
+
+    /// Serves a socket that another process of this program bound to `path` as `file`, and passed on.
+    ///
+    /// Needs to be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When it does not listen.
+    pub fn adopt(
+        socket: OwnedFd,
+        path: &Path,
+        file: SocketFile,
+        options: &ListenOptions,
+    ) -> Result<Listener, ListenError> {
+        inherited::check_listening(&socket, path)?;
+        Listener::new(socket, Claim { path: path.to_owned(), file }, options)
+    }
+
+    fn new(
+        socket: OwnedFd,
+        claim: Claim,
+        options: &ListenOptions,
+    ) -> Result<Listener, ListenError> {
+        let socket = UnixListener::from_std(StdListener::from(socket)).map_err(|source| {
+            ListenError::Io { path: claim.path.clone(), step: "watch", source }
+        })?;
+        let (socket, released) = (Arc::new(socket), CancellationToken::new());
+        Ok(Listener { claim, socket, options: *options, released })
+    }
+
+    /// Removes the socket's file in the end, or leaves it to whoever else serves it.
+    pub fn remove_file(&mut self, remove: bool) {
+        self.claim.file.remove = remove;
+    }
+
+    /// A handle that passes the socket on.
+    pub fn handle(&self) -> ListenerHandle {
+        let (socket, file) = (Arc::downgrade(&self.socket), self.claim.file);
+        ListenerHandle { socket, file, released: self.released.clone() }
     }
 
     /// The path as it was given.
@@ -58,6 +124,34 @@ impl Listener {
     /// Whether the path still leads to this socket.
     pub fn is_still_ours(&self) -> bool {
         self.claim.holds()
+    }
+}
+
+impl ListenerHandle {
+    /// The socket, for another process to serve as well.
+    ///
+    /// # Errors
+    /// When the listener is gone.
+    pub fn socket(&self) -> io::Result<OwnedFd> {
+        let gone = || io::Error::new(io::ErrorKind::NotConnected, "the socket is closed");
+        self.socket.upgrade().ok_or_else(gone)?.as_fd().try_clone_to_owned()
+    }
+
+    /// Whether `path` still leads to the socket.
+    pub fn is_in_place(&self, path: &Path) -> bool {
+        Claim::leads(path, self.file)
+    }
+
+    /// The socket's file.
+    pub fn file(&self) -> SocketFile {
+        self.file
+    }
+
+    /// Leaves the socket and its file to another process. Connections are asked to finish their
+    /// calls and to make no new ones, and have all the time that these take, until the listener is
+    /// told to stop.
+    pub fn release(&self) {
+        self.released.cancel();
     }
 }
 
@@ -86,6 +180,14 @@ pub enum ListenError {
         folder: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// A socket that came with the process is not the one to serve.
+    #[error("cannot serve {} on the socket that was passed to this process: {reason}", path.display())]
+    Inherited {
+        /// The path to serve.
+        path: PathBuf,
+        /// What is wrong with the socket, and what to do.
+        reason: String,
     },
     /// A system call failed.
     #[error("cannot {step} {}", path.display())]

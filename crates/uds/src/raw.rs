@@ -25,4 +25,4 @@ mod serve;
 
 pub use self::ask::RawAnswer;
 pub use self::call::RawCall;
-pub use self::relay::{Relay, RelayOptions};
+pub use self::relay::{Relay, RelayOptions, probe};

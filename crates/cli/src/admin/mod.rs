@@ -164,6 +164,23 @@ impl Admin {
         }
         Err(listen(refused.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into())))
     }
+
+    /// Listens on a socket that another process has bound.
+    ///
+    /// Needs to be called inside a tokio runtime.
+    pub fn adopt(self, listener: std::net::TcpListener) -> Result<BoundAdmin, AdminError> {
+        let Admin { router, flag } = self;
+        let adopted = || {
+            let local = listener.local_addr()?;
+            listener.set_nonblocking(true)?;
+            Ok((TcpListener::from_std(listener)?, local))
+        };
+        let (listener, local) = adopted().map_err(|source| {
+            let address = "the socket that was passed to this process".to_owned();
+            AdminError::Listen { flag, address, source }
+        })?;
+        Ok(BoundAdmin::new(listener, local, router))
+    }
 }
 
 /// What [`Admin::pprof`] answers, and what the help of `--enable-pprof` should say.

@@ -1,5 +1,6 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +57,11 @@ impl BoundAdmin {
     /// Where it listens, with the port that the system chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
+    }
+
+    /// The socket, for another process to serve as well.
+    pub fn socket(&self) -> std::io::Result<OwnedFd> {
+        self.listener.as_fd().try_clone_to_owned()
     }
 
     /// Serves until `stop`, then finishes answers under way for a few seconds at most.

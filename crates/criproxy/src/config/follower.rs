@@ -13,7 +13,7 @@ use wharf_dirwatch::{Change, DirWatch};
 use super::catalog::{Catalog, News};
 use super::folder::Contents;
 use super::last_good::LastGood;
-use super::watch::{ForgetRequest, RESCAN, read};
+use super::watch::{RESCAN, Request, read};
 use super::{ConfigStatus, Effect, FileWarning, ServerStatus, Servers};
 use crate::hook_metrics::HookMetrics;
 
@@ -25,6 +25,8 @@ pub(super) struct Follower {
     pub(super) folder: PathBuf,
     pub(super) catalog: Catalog,
     pub(super) last_good: Option<Arc<Mutex<LastGood>>>,
+    /// Whether this process writes the state folder.
+    pub(super) keeps_state: bool,
     pub(super) servers: watch::Sender<Arc<Servers>>,
     pub(super) status: watch::Sender<Arc<ConfigStatus>>,
     pub(super) metrics: HookMetrics,
@@ -38,7 +40,7 @@ impl Follower {
     pub(super) async fn follow(
         mut self,
         mut changes: DirWatch,
-        mut requests: mpsc::Receiver<ForgetRequest>,
+        mut requests: mpsc::Receiver<Request>,
     ) {
         let mut rescan = interval_at(Instant::now() + RESCAN, RESCAN);
         rescan.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -52,10 +54,8 @@ impl Follower {
                         return;
                     }
                 }
-                Some(ForgetRequest { server, answer }) = requests.recv() => {
-                    let forgotten = self.forget(&server).await;
-                    // Whoever asked may have left.
-                    let _ = answer.send(forgotten);
+                Some(request) = requests.recv() => {
+                    self.serve(request).await;
                     continue;
                 }
                 () = expired(deadline) => {}
@@ -68,6 +68,20 @@ impl Follower {
                     self.is_at_fault(Some(error.reason()));
                     self.publish().await;
                 }
+            }
+        }
+    }
+
+    async fn serve(&mut self, request: Request) {
+        // Whoever asked may have left.
+        match request {
+            Request::Forget { server, answer } => {
+                let _ = answer.send(self.forget(&server).await);
+            }
+            Request::KeepState { keep, done } => {
+                self.keeps_state = keep;
+                self.keep_last_good().await;
+                let _ = done.send(());
             }
         }
     }
@@ -157,7 +171,7 @@ impl Follower {
     }
 
     async fn keep_last_good(&mut self) {
-        let Some(last_good) = self.last_good.clone() else { return };
+        let Some(last_good) = self.last_good.clone().filter(|_| self.keeps_state) else { return };
         let versions = self.catalog.good_versions();
         let kept = spawn_blocking(move || {
             last_good.lock().unwrap_or_else(PoisonError::into_inner).keep(&versions)

@@ -37,6 +37,9 @@ pub struct ConfigOptions {
     /// Servers that must have a file, by the file's name without `.json`: calls that they would be
     /// asked about are refused while there is none.
     pub required: BTreeSet<String>,
+    /// Whether another process writes the state folder, until [`ConfigHandle::keep_state`] says that this
+    /// one does.
+    pub state_is_kept_elsewhere: bool,
 }
 
 /// The hook servers that a folder describes, as it changes. Dropping it leaves the last ones in
@@ -52,13 +55,16 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct ConfigHandle {
     status: watch::Receiver<Arc<ConfigStatus>>,
-    requests: mpsc::Sender<ForgetRequest>,
+    requests: mpsc::Sender<Request>,
 }
 
+/// A request to the task that follows the folder.
 #[derive(Debug)]
-pub(super) struct ForgetRequest {
-    pub(super) server: String,
-    pub(super) answer: oneshot::Sender<Result<String, String>>,
+pub(super) enum Request {
+    /// Stop waiting for the file of a server.
+    Forget { server: String, answer: oneshot::Sender<Result<String, String>> },
+    /// Write the state folder from now on, or leave it to another process.
+    KeepState { keep: bool, done: oneshot::Sender<()> },
 }
 
 /// Why no folder could be followed.
@@ -93,7 +99,7 @@ impl Config {
     /// # Errors
     /// When the folder cannot be followed, or the state folder cannot be used.
     pub async fn start(options: ConfigOptions, metrics: HookMetrics) -> Result<Self, ConfigError> {
-        let ConfigOptions { folder, state_dir, required } = options;
+        let ConfigOptions { folder, state_dir, required, state_is_kept_elsewhere } = options;
         let last_good = match state_dir {
             Some(state_dir) => Some(open_state(state_dir).await?),
             None => None,
@@ -122,6 +128,7 @@ impl Config {
             folder,
             catalog: Catalog::new(required, kept),
             last_good: last_good.map(|kept| Arc::new(Mutex::new(kept))),
+            keeps_state: !state_is_kept_elsewhere,
             servers: sender,
             status: status_sender,
             metrics,
@@ -164,9 +171,21 @@ impl ConfigHandle {
     pub async fn forget(&self, server: String) -> Result<String, String> {
         let ended = "the hook server folder is not followed any more";
         let (answer, answered) = oneshot::channel();
-        let request = ForgetRequest { server, answer };
+        let request = Request::Forget { server, answer };
         self.requests.send(request).await.map_err(|_| ended.to_owned())?;
         answered.await.unwrap_or_else(|_| Err(ended.to_owned()))
+    }
+}
+
+impl ConfigHandle {
+    /// Writes the state folder from now on, or leaves it to another process: two that write it at once would spoil it. What
+    /// is being written is written when this returns.
+    pub async fn keep_state(&self, keep: bool) {
+        let (done, kept) = oneshot::channel();
+        // A folder that is not followed any more is not written either.
+        if self.requests.send(Request::KeepState { keep, done }).await.is_ok() {
+            let _ = kept.await;
+        }
     }
 }
 

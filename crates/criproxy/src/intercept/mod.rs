@@ -28,10 +28,12 @@ use wharf_wire::WireError;
 
 pub(crate) use self::method::Method;
 pub(crate) use self::overlooked::Overlooked;
+pub(crate) use self::restore::run_of;
 pub use self::skip::Skip;
 use self::visit::{End, Visit};
 use crate::HookPoint;
 use crate::chain::{About, Asked, Chain, Outcome};
+use crate::handover::{Admission, Calls, PredecessorCalls, Scope};
 use crate::id;
 use crate::record::Records;
 use crate::subject::Subject;
@@ -53,6 +55,10 @@ pub(crate) struct Interceptor {
     /// Bytes that the messages of further calls may take.
     pub(crate) room: Arc<Semaphore>,
     pub(crate) vigil: Vigil,
+    /// The calls under way here, and who begins new ones.
+    pub(crate) calls: Calls,
+    /// The calls that the process before this one still answers.
+    pub(crate) predecessor: PredecessorCalls,
 }
 
 /// Room for the messages of all calls.
@@ -64,15 +70,33 @@ impl Interceptor {
     pub(crate) async fn attend(&self, call: RawCall, method: Method) -> Code {
         let mut visit = Visit::new(call);
         let end = match visit.message(&self.room).await {
-            Ok(message) => match self.pass(&mut visit, method, message.clone()).await {
-                Err(End::Unreadable(error)) => {
-                    self.unreadable(&mut visit, method, &message, error).await
-                }
-                end => end,
-            },
+            Ok(message) => self.admit(&mut visit, method, message).await,
             Err(end) => Err(end),
         };
         visit.end(end)
+    }
+
+    /// Intercepts a call here, or passes it on to the process that has taken over.
+    async fn admit(
+        &self,
+        visit: &mut Visit,
+        method: Method,
+        message: Bytes,
+    ) -> Result<RawAnswer, End> {
+        let scope = Scope::of(method, &message, &self.records);
+        let running = match visit.while_wanted(self.calls.begin(scope.clone())).await? {
+            Admission::Here(running) => running,
+            Admission::Elsewhere(successor) => {
+                return visit.forward(&successor, &message, None).await;
+            }
+        };
+        visit.while_wanted(self.predecessor.clear(scope.as_ref())).await?;
+        let end = match self.pass(visit, method, message.clone()).await {
+            Err(End::Unreadable(error)) => self.unreadable(visit, method, &message, error).await,
+            end => end,
+        };
+        running.end().await;
+        end
     }
 
     async fn pass(

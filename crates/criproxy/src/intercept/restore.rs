@@ -134,7 +134,7 @@ impl Interceptor {
 }
 
 /// The RunPodSandbox that a RestorePod stands for.
-fn run_of(restore: &Bytes) -> Result<Bytes, WireError> {
+pub(crate) fn run_of(restore: &Bytes) -> Result<Bytes, WireError> {
     let restore = Message::parse(restore.clone())?;
     let mut run = Message::default();
     for (from, to) in [(CONFIG, RUN_CONFIG), (RUNTIME_HANDLER, RUN_HANDLER)] {

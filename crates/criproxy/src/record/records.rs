@@ -15,19 +15,21 @@ use super::{Container, Pod};
 pub(crate) struct Records(Arc<Mutex<State>>);
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// Each id is there once, whoever names it.
-    pods: HashMap<Arc<str>, Arc<Pod>>,
-    containers: HashMap<Arc<str>, Arc<Container>>,
+    pub(super) pods: HashMap<Arc<str>, Arc<Pod>>,
+    pub(super) containers: HashMap<Arc<str>, Arc<Container>>,
     /// The containers of each pod.
-    members: HashMap<Arc<str>, Vec<Arc<str>>>,
+    pub(super) members: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// The servers that know of the end of a pod or container of which others have yet to be told.
-    told: HashMap<Box<str>, BTreeSet<String>>,
+    pub(super) told: HashMap<Box<str>, BTreeSet<String>>,
     rebuilds: usize,
     /// What was removed while a rebuild is at work.
     removed: HashSet<Box<str>>,
     /// What ended unseen, until somebody tells of it.
     vanished: Vec<Vanished>,
+    /// What calls have changed, while a successor wants to know.
+    pub(super) changed: Option<BTreeSet<Box<str>>>,
 }
 
 /// A pod or container that the runtime no longer has and whose end was not told of.
@@ -60,6 +62,7 @@ impl Records {
     pub(crate) fn commit_pod(&self, id: &str, pod: Pod) {
         let mut state = self.state();
         state.removed.remove(id);
+        state.note_change(id);
         let id = state.pod_id(id);
         state.pods.insert(id, pod.into());
     }
@@ -72,27 +75,56 @@ impl Records {
             return;
         }
         state.removed.remove(&*container.id);
+        state.note_change(&container.id);
         state.insert(container);
+    }
+
+    /// Records a container whatever is known of its pod, which may follow.
+    pub(super) fn put_container(&self, container: Container) {
+        let mut state = self.state();
+        state.removed.remove(&*container.id);
+        state.note_change(&container.id);
+        state.insert(container);
+    }
+
+    /// The id of the pod of a container, by the container's id or the beginning of it.
+    pub(crate) fn pod_of(&self, id: &str) -> Option<String> {
+        let state = self.state();
+        let whole = only(&state.containers, id);
+        let container = state.containers.get(whole.as_deref().unwrap_or(id))?;
+        Some(container.pod().to_owned())
+    }
+
+    /// The ids of the containers of a pod that there are, by the pod's id or the beginning of it.
+    pub(crate) fn members_of(&self, id: &str) -> Vec<String> {
+        let state = self.state();
+        let whole = only(&state.pods, id);
+        let members = state.members.get(whole.as_deref().unwrap_or(id));
+        members.into_iter().flatten().map(|id| id.as_ref().to_owned()).collect()
     }
 
     /// Records what became of a pod, unless it was forgotten meanwhile. The change is made to the
     /// record that there is now: others may have changed it since the caller read it.
     pub(crate) fn update_pod(&self, id: &str, change: impl FnOnce(&Pod) -> Pod) {
-        if let Some(known) = self.state().pods.get_mut(id) {
+        let mut state = self.state();
+        state.note_change(id);
+        if let Some(known) = state.pods.get_mut(id) {
             *known = change(known).into();
         }
     }
 
     /// Records what became of a container, likewise.
     pub(crate) fn update_container(&self, id: &str, change: impl FnOnce(&Container) -> Container) {
-        if let Some(known) = self.state().containers.get_mut(id) {
+        let mut state = self.state();
+        state.note_change(id);
+        if let Some(known) = state.containers.get_mut(id) {
             *known = change(known).into();
         }
     }
 
     /// The servers that were told of the end of a pod or container, while others were not.
     pub(crate) fn told(&self, id: &str) -> BTreeSet<String> {
-        self.state().told.get(id).cloned().unwrap_or_default()
+        self.state().told_of(id)
     }
 
     /// Remembers who was told of an end of which others have yet to be told.
@@ -100,6 +132,7 @@ impl Records {
         let mut state = self.state();
         let known = state.pods.contains_key(id) || state.containers.contains_key(id);
         if known && !servers.is_empty() {
+            state.note_change(id);
             state.told.insert(id.into(), servers);
         }
     }
@@ -179,7 +212,7 @@ impl Records {
         Rebuild(self.clone())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -259,7 +292,19 @@ impl State {
         }
     }
 
+    fn note_change(&mut self, id: &str) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert(id.into());
+        }
+    }
+
+    /// The servers that know of the end of a pod or container.
+    pub(super) fn told_of(&self, id: &str) -> BTreeSet<String> {
+        self.told.get(id).cloned().unwrap_or_default()
+    }
+
     fn note_removal(&mut self, id: &str) {
+        self.note_change(id);
         self.told.remove(id);
         if self.rebuilds > 0 {
             self.removed.insert(id.into());

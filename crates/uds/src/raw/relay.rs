@@ -18,7 +18,7 @@ use super::bulk::Bulk;
 use super::overflow::{Overflow, Shared};
 use super::{RawAnswer, RawCall, ask, carry};
 use crate::call::{AGENT, CallRecord, RESENDS, complete};
-use crate::connection::{Dispatch, Greeted, PeerCheck, Sender, logged};
+use crate::connection::{Dialled, Dispatch, Greeted, PeerCheck, Sender, logged};
 use crate::link::Link;
 use crate::tasks::Tasks;
 use crate::{DialError, LinkState, deadline, limits};
@@ -169,6 +169,15 @@ fn request(method: &PathAndQuery, metadata: &HeaderMap) -> Request<()> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
     request
+}
+
+/// Connects to the socket at `path` and waits until its server says that it speaks HTTP/2, for
+/// `timeout` at most.
+///
+/// # Errors
+/// When nobody serves there.
+pub async fn probe(path: &Path, timeout: Duration) -> Result<(), DialError> {
+    Dialled::<SendRequest<Bytes>>::dial(path, timeout, None).await.map(drop)
 }
 
 impl Drop for Relay {

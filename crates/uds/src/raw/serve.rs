@@ -60,16 +60,25 @@ where
         .initial_window_size(limits::STREAM_WINDOW)
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
         .handshake(Bulk::new(stream));
-    // Whoever connects and says nothing would hold a descriptor and a task for ever.
-    let handshake = tokio::time::timeout(limits::HANDSHAKE, handshake);
-    let ended = match closing.run_until_cancelled(handshake).await {
-        Some(Ok(Ok(connection))) => take_calls(connection, handler, streams, closing).await,
-        Some(Ok(Err(error))) => Err(error),
-        Some(Err(_)) => {
-            tracing::debug!(limit = ?limits::HANDSHAKE, "a client said nothing: hung up");
+    // Whoever connects and says nothing would hold a descriptor and a task for ever. A client that
+    // has just connected is told in good order that this end is closing: one that is cut off
+    // takes it for a failure of its calls.
+    let silence = async {
+        let closing = tokio::time::timeout(limits::HANDSHAKE, closing.cancelled()).await.is_ok();
+        if closing {
+            tokio::time::sleep(limits::LAST_HANDSHAKE).await;
+        }
+    };
+    let ended = tokio::select! {
+        biased;
+        connection = handshake => match connection {
+            Ok(connection) => take_calls(connection, handler, streams, closing).await,
+            Err(error) => Err(error),
+        },
+        () = silence => {
+            tracing::debug!("a client said nothing: hung up");
             Ok(())
         }
-        None => Ok(()),
     };
     if let Err(error) = ended {
         tracing::debug!(error = %Chain(&error), "connection ended");

@@ -4,7 +4,7 @@ use std::{io::ErrorKind, time::Duration};
 
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
-use wharf_uds::{ListenOptions, Listener, ask_line};
+use wharf_uds::{LineCall, ListenOptions, Listener, ask_line};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -15,7 +15,11 @@ async fn a_line_is_answered_by_a_line() {
     let listener = Listener::bind(&path, &ListenOptions::default()).unwrap();
     let stop = CancellationToken::new();
     let mut serving = JoinSet::new();
-    let handler = |question: String| async move { format!("{} to you", question.trim_end()) };
+    let handler = |call: LineCall| async move {
+        assert_eq!(call.peer().uid, rustix::process::geteuid().as_raw());
+        let answer = format!("{} to you", call.question());
+        call.answer(answer).await;
+    };
     serving.spawn(listener.serve_lines(handler, PATIENCE, stop.clone()));
     for question in ["hello", ""] {
         let path = path.clone();

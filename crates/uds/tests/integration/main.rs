@@ -9,5 +9,6 @@ mod lines;
 mod listen;
 mod metrics;
 mod overflow;
+mod passed;
 mod raw;
 mod serve;

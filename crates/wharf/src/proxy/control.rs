@@ -1,8 +1,8 @@
-//! `wharf proxy status` and `wharf proxy forget`: questions to a running proxy through its control socket.
+//! `wharf proxy status`, `forget` and `upgrade`: questions to a running proxy through its control socket.
 
 use std::{fmt::Display, io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets::NOTHING};
 use wharf_criproxy::{ConfigStatus, ControlAnswer, ControlQuestion, ServerStatus};
@@ -10,8 +10,9 @@ use wharf_uds::{ask_line, socket_of};
 
 use super::CONTROL;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an answer may take: as long as a successor may take to start, one that waits for another's.
+const PATIENCE: Duration = Duration::from_secs(60);
+const NOT_UNDERSTOOD: &str = "the proxy's answer is not understood; is it of another version?";
 
 /// Lists the hook servers of a running proxy: their files, sockets, policies and errors
 #[derive(Args)]
@@ -36,6 +37,17 @@ pub(super) struct Forget {
     proxy: ProxyArgs,
 }
 
+/// Has a running proxy start its program anew, and hand over to it
+///
+/// For a new version of the program, at the same path: it gets the same arguments and the sockets, and no call is lost. If
+/// it does not come to serve, the running proxy goes on, and this command ends with 1. Changed arguments take a restart, or
+/// a proxy that is started with --take-over.
+#[derive(Args)]
+pub(super) struct Upgrade {
+    #[command(flatten)]
+    proxy: ProxyArgs,
+}
+
 #[derive(Args)]
 struct ProxyArgs {
     /// The proxy's --control
@@ -56,7 +68,7 @@ impl Status {
 
     fn show(&self) -> anyhow::Result<()> {
         let ControlAnswer::Status(status) = self.proxy.ask(&ControlQuestion::Status)? else {
-            bail!("the proxy's answer is not understood; is it of another version?");
+            bail!(NOT_UNDERSTOOD);
         };
         match self.output {
             Output::Json => print(serde_json::to_string_pretty(&status)?),
@@ -73,8 +85,18 @@ impl Forget {
     fn forget(self) -> anyhow::Result<()> {
         match self.proxy.ask(&ControlQuestion::Forget(self.name))? {
             ControlAnswer::Done(done) => print(done),
-            _ => bail!("the proxy's answer is not understood; is it of another version?"),
+            _ => bail!(NOT_UNDERSTOOD),
         }
+    }
+}
+
+impl Upgrade {
+    pub(super) fn run(self) -> ExitCode {
+        exit_code(match self.proxy.ask(&ControlQuestion::Upgrade) {
+            Ok(ControlAnswer::Done(done)) => print(done),
+            Ok(_) => Err(anyhow!(NOT_UNDERSTOOD)),
+            Err(error) => Err(error),
+        })
     }
 }
 

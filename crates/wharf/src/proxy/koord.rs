@@ -34,6 +34,7 @@ struct OwnFlags {
     require_server: Flag<Vec<String>>,
     state_dir: Flag<String>,
     control: Flag<String>,
+    take_over: Flag<bool>,
     hook_budget: Flag<Duration>,
     on_conflict: Flag<String>,
     skip: Flag<String>,
@@ -120,8 +121,14 @@ impl OwnFlags {
             control: set.string(
                 "control",
                 "",
-                "Socket that the commands status and forget ask; control.sock in --state-dir unless \
-                 set.",
+                "Socket that the commands status, forget and upgrade ask; control.sock in \
+                 --state-dir unless set.",
+            ),
+            take_over: set.bool(
+                "take-over",
+                false,
+                "Take the sockets and the calls over from the proxy that answers at --control, if \
+                 one does.",
             ),
             hook_budget: set.duration(
                 "hook-budget",
@@ -213,6 +220,7 @@ fn settings(
         require_server: parsed.get(&own.require_server).clone(),
         state_dir: PathBuf::from(parsed.get(&own.state_dir)),
         control: parsed.is_set(&own.control).then(|| socket(&own.control)).transpose()?,
+        take_over: *parsed.get(&own.take_over),
         hook_budget: duration(&own.hook_budget, check_hook_budget)?,
         on_conflict,
         skip: pair,
@@ -240,7 +248,7 @@ pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
         return Commands::parse_from(args).command.run();
     }
     let about = "Stands between kubelet and container runtime, and asks hook servers. The commands \
-                 check-config, status and forget are those of `wharf proxy`.";
+                 check-config, status, forget and upgrade are those of `wharf proxy`.";
     let mut set = FlagSet::new(name, about).dialect(Dialect::Pflag);
     let (upstream, own) = (UpstreamFlags::register(&mut set), OwnFlags::register(&mut set));
     let logging = LoggingFlags::register(&mut set);

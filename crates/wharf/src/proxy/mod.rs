@@ -2,9 +2,15 @@
 
 mod check;
 mod control;
+mod inherited;
 pub(crate) mod koord;
+mod notify;
 mod run;
+mod service;
 mod settings;
+mod sockets;
+mod succession;
+mod successor;
 
 use std::{process::ExitCode, sync::Once};
 
@@ -13,8 +19,9 @@ use wharf_mount::heap;
 
 use self::{
     check::CheckConfig,
-    control::{Forget, Status},
+    control::{Forget, Status, Upgrade},
     settings::Settings,
+    successor::StartSuccessor,
 };
 use crate::running::{self, LogArgs, Threads};
 
@@ -44,6 +51,9 @@ enum Command {
     CheckConfig(CheckConfig),
     Status(Status),
     Forget(Forget),
+    Upgrade(Upgrade),
+    #[command(hide = true)]
+    StartSuccessor(StartSuccessor),
 }
 
 #[derive(Args)]
@@ -69,6 +79,8 @@ impl Command {
             Self::CheckConfig(check) => check.run(),
             Self::Status(status) => status.run(),
             Self::Forget(forget) => forget.run(),
+            Self::Upgrade(upgrade) => upgrade.run(),
+            Self::StartSuccessor(start) => start.run(),
         }
     }
 }

@@ -1,23 +1,32 @@
 //! The proxy as a process: its socket, its HTTP endpoint, its end.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::TcpListener, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
 use prometheus_client::registry::Registry;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
-use wharf_cli::{Admin, CheckFailure, process_metrics};
-use wharf_criproxy::{Control, Proxy, ProxyOptions};
-use wharf_uds::{LinkState, ListenOptions, Listener};
+use wharf_cli::{Admin, BoundAdmin, CheckFailure, process_metrics};
+use wharf_criproxy::{Control, Finishing, Proxy, ProxyOptions, SuccessionRequest};
+use wharf_uds::LinkState;
+
+use super::{
+    notify::Notifier,
+    service::Service,
+    sockets::{Addresses, Sockets},
+    succession::{Requests, Succession},
+    successor::Program,
+};
 
 /// How long calls in flight may take once the proxy is told to stop, unless a flag says otherwise.
 pub(super) const DRAIN: Duration = Duration::from_secs(10);
+
+/// How many requests for a successor wait while one is served.
+const REQUESTS: usize = 4;
 
 /// What to run.
 pub(super) struct Plan {
@@ -25,6 +34,8 @@ pub(super) struct Plan {
     /// The socket for questions to the proxy.
     pub(super) control: PathBuf,
     pub(super) http: Option<String>,
+    /// Whether to take over from the proxy that runs.
+    pub(super) take_over: bool,
     /// How long calls in flight may take once it is told to stop.
     pub(super) drain: Duration,
     pub(super) options: ProxyOptions,
@@ -32,16 +43,39 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode> {
-        let Plan { listen, control, http, drain, options } = self;
+        let Plan { listen, control, http, take_over, drain, options } = self;
         let (runtime, hooks) = (options.runtime.clone(), options.hooks.clone());
         ensure!(
             listen != runtime,
             "the socket to listen on and that of the runtime are the same socket: {}",
             listen.display()
         );
-        let listener = bind(&listen)?;
-        let proxy = Proxy::start(options).await?;
-        let questions = bind(&control).context("--control")?;
+        let program = Program::own();
+        let notifier = Notifier::from_env();
+        let addresses = Addresses { listen: &listen, control: &control, http: http.as_deref() };
+        let mut sockets = Sockets::open(addresses, take_over).await?;
+        let mut predecessor = sockets.predecessor.take();
+        let options = ProxyOptions { state_is_kept_elsewhere: predecessor.is_some(), ..options };
+        let (requests, questions) = mpsc::channel(REQUESTS);
+        let requested = Requests::new(questions)?;
+        let prepared = prepare(options, requests, http.as_deref(), sockets.http.take()).await;
+        let prepared = prepared.and_then(|prepared| Ok((prepared, sockets.control(&control)?)));
+        let (prepared, mut questions) = match (prepared, &mut predecessor) {
+            (Err(error), Some(predecessor)) => {
+                predecessor.fail(&format!("{error:#}")).await;
+                return Err(error);
+            }
+            (prepared, _) => prepared?,
+        };
+        let (proxy, control_answers, bound_admin) = prepared;
+        let finishing = match predecessor {
+            Some(predecessor) => Some(predecessor.take(&proxy).await?),
+            None => None,
+        };
+        sockets.keep(&mut questions);
+        // A predecessor that died has told nobody of its successor.
+        let is_bereft = finishing.as_ref().is_some_and(Finishing::is_bereft);
+        let is_announced = sockets.is_announced && !is_bereft;
         info!(
             listen = %listen.display(),
             runtime = %runtime.display(),
@@ -49,21 +83,41 @@ impl Plan {
             "proxy started"
         );
 
+        let listener = sockets.runtime;
+        let http_released = stop.child_token();
+        let succession = Succession {
+            hand_over: proxy.hand_over(),
+            listen: listen.clone(),
+            control,
+            runtime_socket: listener.handle(),
+            control_socket: questions.handle(),
+            http: match (&bound_admin, http) {
+                (Some(admin), Some(address)) => Some((address, admin.socket()?)),
+                _ => None,
+            },
+            http_released: http_released.clone(),
+            program,
+        };
         let mut serving = JoinSet::new();
-        let control = proxy.control();
-        if let Some(address) = http {
-            let mut registry = Registry::default();
-            process_metrics(&mut registry);
-            proxy.register_metrics(&mut registry);
-            let runtime = runtime.display().to_string();
-            let admin = admin(runtime, proxy.link(), control.clone(), registry);
-            let bound = admin.bind(&address).await.context("--http-endpoint")?;
-            info!(address = %bound.local_addr(), "serving /healthz, /readyz and /metrics");
-            serving.spawn(bound.serve(stop.clone()));
+        if let Some(admin) = bound_admin {
+            info!(address = %admin.local_addr(), "serving /healthz, /readyz and /metrics");
+            serving.spawn(admin.serve(http_released));
         }
         let mut answering = JoinSet::new();
-        answering.spawn(control.serve(questions, stop.clone()));
-        proxy.serve(listener, drain, stop).await?;
+        answering.spawn(control_answers.serve(questions, stop.clone()));
+        if !is_announced {
+            notifier.ready("serving");
+        }
+        let service = Service { notifier, listen, drain, stop: stop.clone() };
+        tokio::try_join!(
+            async {
+                let served = proxy.serve(listener, drain, stop.clone()).await;
+                // Also where a successor has taken over, and the last call has ended.
+                stop.cancel();
+                Ok(served?)
+            },
+            service.supervise(succession, requested, finishing),
+        )?;
         serving.join_all().await;
         for answered in answering.join_all().await {
             answered.context("--control")?;
@@ -72,13 +126,26 @@ impl Plan {
     }
 }
 
-/// Binds a socket, whose folder is made if it is not there.
-fn bind(socket: &Path) -> anyhow::Result<Listener> {
-    if let Some(folder) = socket.parent() {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("folder of the socket {}", socket.display()))?;
-    }
-    Ok(Listener::bind(socket, &ListenOptions::default())?)
+/// Makes everything that a proxy needs to serve, but serves nothing.
+async fn prepare(
+    options: ProxyOptions,
+    requests: mpsc::Sender<SuccessionRequest>,
+    http: Option<&str>,
+    passed: Option<TcpListener>,
+) -> anyhow::Result<(Proxy, Control, Option<BoundAdmin>)> {
+    let runtime = options.runtime.display().to_string();
+    let proxy = Proxy::start(options).await?;
+    let control = proxy.control(requests);
+    let Some(address) = http else { return Ok((proxy, control, None)) };
+    let mut registry = Registry::default();
+    process_metrics(&mut registry);
+    proxy.register_metrics(&mut registry);
+    let admin = admin(runtime, proxy.link(), control.clone(), registry);
+    let bound = match passed {
+        Some(listener) => admin.adopt(listener),
+        None => admin.bind(address).await,
+    };
+    Ok((proxy, control, Some(bound.context("--http-endpoint")?)))
 }
 
 fn admin(

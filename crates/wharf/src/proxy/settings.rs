@@ -35,9 +35,13 @@ pub(super) struct Settings {
     /// Folder that keeps the last good version of each hook server file over restarts; made if it is not there
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(super) state_dir: PathBuf,
-    /// Socket that `wharf proxy status` and `forget` ask; control.sock in --state-dir unless set
+    /// Socket that `wharf proxy status`, `forget` and `upgrade` ask; control.sock in --state-dir unless set
     #[arg(long, value_name = "SOCKET", value_parser = socket_of)]
     pub(super) control: Option<PathBuf>,
+    /// Take the sockets and the calls over from the proxy that answers at --control, if one does. It finishes the calls that
+    /// it has begun, and ends
+    #[arg(long)]
+    pub(super) take_over: bool,
     /// How long all hook servers together may take for one call, at most a fifth of the caller's own patience
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = hook_budget)]
     pub(super) hook_budget: Duration,
@@ -89,6 +93,7 @@ impl Settings {
             listen: socket(self.listen),
             control: self.control.unwrap_or_else(|| self.state_dir.join(CONTROL_NAME)),
             http: self.http_endpoint,
+            take_over: self.take_over,
             drain: self.drain,
             options: ProxyOptions {
                 runtime: socket(self.runtime),
@@ -109,6 +114,7 @@ impl Settings {
                 }),
                 busy_poll: self.busy_poll,
                 at_rest: give_back,
+                state_is_kept_elsewhere: false,
             },
         }
     }

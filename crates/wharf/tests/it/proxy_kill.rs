@@ -50,7 +50,7 @@ async fn containers_are_what_their_callers_believe() -> Result<()> {
     }
     stop.send_replace(true);
     let mut workers = workers.join_all().await;
-    let broken: usize = workers.iter().map(|worker| worker.failures).sum();
+    let broken: usize = workers.iter().map(|worker| worker.failed.len()).sum();
     ensure!(broken >= KILLS, "{broken} calls failed by {KILLS} kills");
 
     for worker in &mut workers {
@@ -70,13 +70,19 @@ async fn containers_are_what_their_callers_believe() -> Result<()> {
         worker.end().await?;
     }
     ensure!(direct.containers().await?.next().is_none() && direct.pods().await?.next().is_none());
+    no_end_is_told_twice(&hooks)?;
+    ensure!(proxy.stop(PATIENCE).await?.success());
+    cluster.stop().await
+}
+
+/// No end of a container was told of twice.
+pub(crate) fn no_end_is_told_twice(hooks: &HookServer) -> Result<()> {
     let mut told = BTreeSet::new();
     for call in hooks.calls().iter().filter(|call| call.hook == "PostStopContainer") {
         let id = call.container().container_meta.clone().unwrap_or_default().id;
         ensure!(told.insert(id.clone()), "the end of {id} was told of twice");
     }
-    ensure!(proxy.stop(PATIENCE).await?.success());
-    cluster.stop().await
+    Ok(())
 }
 
 fn is_stop_of(call: &HookCall, id: &str) -> bool {
@@ -86,7 +92,7 @@ fn is_stop_of(call: &HookCall, id: &str) -> bool {
 }
 
 /// Makes containers of one pod, one after another, and remembers what it knows of them.
-struct Worker {
+pub(crate) struct Worker {
     client: Client,
     pod: String,
     config: PodSandboxConfig,
@@ -97,11 +103,12 @@ struct Worker {
     unsure: BTreeSet<String>,
     /// Ids of those that were stopped.
     stopped: Vec<String>,
-    failures: usize,
+    /// Errors of calls that failed.
+    pub(crate) failed: Vec<Status>,
 }
 
 impl Worker {
-    async fn begin(cluster: &Cluster, socket: &Path, number: usize) -> Result<Worker> {
+    pub(crate) async fn begin(cluster: &Cluster, socket: &Path, number: usize) -> Result<Worker> {
         let group = cluster.folder().file_name().context("a name")?.display();
         let name = format!("pod-{number}");
         let (uid, namespace) = (name.clone(), "default".to_owned());
@@ -121,7 +128,7 @@ impl Worker {
             present: BTreeMap::new(),
             unsure: BTreeSet::new(),
             stopped: Vec::new(),
-            failures: 0,
+            failed: Vec::new(),
         };
         let request = cri::RunPodSandboxRequest { config: Some(config), ..Default::default() };
         let answer: cri::RunPodSandboxResponse = worker.call("RunPodSandbox", &request).await?;
@@ -129,12 +136,16 @@ impl Worker {
         Ok(worker)
     }
 
-    async fn work(mut self, lives: watch::Sender<usize>, stop: watch::Receiver<bool>) -> Worker {
+    pub(crate) async fn work(
+        mut self,
+        lives: watch::Sender<usize>,
+        stop: watch::Receiver<bool>,
+    ) -> Worker {
         while !*stop.borrow() {
             match self.life().await {
                 Ok(()) => lives.send_modify(|lives| *lives += 1),
-                Err(_) => {
-                    self.failures += 1;
+                Err(error) => {
+                    self.failed.push(error);
                     self.answered().await.unwrap();
                 }
             }
@@ -200,7 +211,7 @@ impl Worker {
     }
 
     /// Nothing is lost, nothing is there that nobody asked for, and all is as the calls left it.
-    fn compare(&self, listed: &[cri::Container]) -> Result<()> {
+    pub(crate) fn compare(&self, listed: &[cri::Container]) -> Result<()> {
         let of_pod = listed.iter().filter(|container| container.pod_sandbox_id == self.pod);
         let found: BTreeMap<_, _> = of_pod
             .map(|own| (own.metadata.clone().unwrap_or_default().name, own.state()))
@@ -218,7 +229,7 @@ impl Worker {
 
     /// Removes the pod as a kubelet does, which asks again: containerd refuses to remove a container whose StartContainer was
     /// cut, as long as its task runs.
-    async fn end(self) -> Result<()> {
+    pub(crate) async fn end(self) -> Result<()> {
         let pod_sandbox_id = self.pod.clone();
         let stop = cri::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() };
         let remove = cri::RemovePodSandboxRequest { pod_sandbox_id };

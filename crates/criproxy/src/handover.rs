@@ -1,0 +1,97 @@
+//! One process takes over from another, and no call notices.
+//!
+//! ```text
+//!  old                                           new
+//!   │── sockets, hello ──────────────────────────>│  reads its files, reaches the runtime
+//!   │<──────────────────────────────────── ready ─│
+//!   │  calls about pods and containers wait       │
+//!   │── what is under way, records, all ─────────>│
+//!   │<─────────────────────────────────── loaded ─│
+//!   │── yours ───────────────────────────────────>│
+//!   │<────────────────────────────────── serving ─│  accepts connections
+//!   │  closes its sockets, GOAWAY, passes         │
+//!   │  late calls on to the new one               │
+//!   │── a call has ended, its records ───────────>│
+//!   │<──────────────────────────────────── noted ─│
+//!   │  answers the call                           │
+//! ```
+//!
+//! Each call about a pod or container is intercepted by one of the two: those that began before the hand-over by the old
+//! one, all others by the new one. A call in the new process waits for one in the old process only if both are about the same
+//! container, or one of them about the whole pod of the other (`scope`). The old one answers a call only once the new one has
+//! its records, so that the call that follows finds them.
+//!
+//! Until it has heard `serving`, the old process goes on as if nothing had been, if the new one dies, fails or takes too long.
+//! The new process, should the old one die, serves at once, with what it was told and what the runtime tells.
+
+mod calls;
+mod channel;
+mod message;
+mod new;
+mod old;
+mod predecessor_calls;
+mod scope;
+
+use std::{io, time::Duration};
+
+pub(crate) use self::calls::{Admission, Calls};
+pub use self::{
+    message::{Hello, PassedFile, PassedSocket},
+    new::{Finishing, Predecessor},
+    old::{Followed, HandOver},
+};
+pub(crate) use self::{predecessor_calls::PredecessorCalls, scope::Scope};
+
+/// Why one process did not take over from another.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandOverError {
+    /// It has ended.
+    #[error("the other process ended before it was done; its log says why")]
+    Ended,
+    /// It does not answer.
+    #[error("the other process did not {step} within {limit:?}; its log may say why")]
+    Silent {
+        /// What it should have done.
+        step: &'static str,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// It says that it cannot.
+    #[error("the other process cannot take over: {0}")]
+    Failed(String),
+    /// The old process has called it off.
+    #[error("the running proxy called the hand-over off: {0}")]
+    Aborted(String),
+    /// The old process is busy with its files.
+    #[error(
+        "the folder of hook servers or the state folder hangs: the running proxy cannot leave it"
+    )]
+    StateFolder,
+    /// The old process is told to stop.
+    #[error("the running proxy is told to stop")]
+    Stopped,
+    /// It speaks another version.
+    #[error(
+        "the other process speaks version {0} of the hand-over, and this one version \
+         {expected}: restart the proxy instead",
+        expected = message::PROTOCOL
+    )]
+    Protocol(u32),
+    /// It said something else than what comes next.
+    #[error("the other process does not follow the protocol of the hand-over")]
+    Confused,
+    /// The channel is broken.
+    #[error("the channel to the other process is broken: {0}")]
+    Channel(io::Error),
+}
+
+impl From<io::Error> for HandOverError {
+    /// An end that is closed is one of a process that has ended, whatever was being done.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::Ended,
+            _ => Self::Channel(error),
+        }
+    }
+}
