@@ -97,7 +97,8 @@ fn resources(sent: &Resources, answer: &Resources, removals: &Removals) -> Edits
     refuse(
         "hugepage_limits",
         "no hook can change them",
-        !answer.hugepage_limits.is_empty() && answer.hugepage_limits != sent.hugepage_limits,
+        // A server may repeat them in any order.
+        !answer.hugepage_limits.iter().all(|limit| sent.hugepage_limits.contains(limit)),
     )?;
     let mut edits = Vec::new();
     for amount in Amount::ALL {

@@ -1,3 +1,5 @@
+use wharf_proto::hooks::HugepageLimit;
+
 use super::*;
 
 fn map(pairs: &[(&str, &str)]) -> Map {
@@ -127,6 +129,21 @@ fn what_cannot_be_applied_is_named() {
         assert!(error.to_string().contains(field), "{error}");
     }
     assert_eq!(fields(CREATE, &resources(|own| own.cpu_quota = -1)), ["cpu_quota"]);
+}
+
+/// A server that keeps them by size answers in another order than the kubelet's.
+#[test]
+fn huge_pages_may_be_repeated_in_any_order() {
+    let limits = ["2MB", "1GB"].map(|size| HugepageLimit { page_size: size.into(), limit: 1 });
+    let mut sent = sent();
+    sent.container_resources.as_mut().unwrap().hugepage_limits = limits.to_vec();
+    let mut limits = limits.to_vec();
+    limits.reverse();
+    let answer = resources(|own| own.hugepage_limits.clone_from(&limits));
+    assert_eq!(of_container(CREATE, &sent, &answer), Ok(Vec::new()));
+    limits[0].limit = 2;
+    let answer = resources(|own| own.hugepage_limits = limits);
+    assert_eq!(of_container(CREATE, &sent, &answer).unwrap_err().field, "hugepage_limits");
 }
 
 #[test]
