@@ -40,7 +40,7 @@ enum Bench {
     /// The local-storage driver beside the disk that it works on
     Driver(driver::Options),
     /// The runtime proxy beside the way without one, and beside koord-runtime-proxy
-    Proxy,
+    Proxy(proxy::Options),
     /// A process that the measurement of the proxy needs around it
     #[command(subcommand, hide = true)]
     ProxyPart(proxy::Part),
@@ -61,7 +61,9 @@ fn main() -> ExitCode {
         Bench::Driver(options) => {
             ("driver", Box::new(|report| driver::run(arguments, options, report)))
         }
-        Bench::Proxy => ("proxy", Box::new(|report| proxy::run(arguments, report))),
+        Bench::Proxy(options) => {
+            ("proxy", Box::new(|report| proxy::run(arguments, options, report)))
+        }
         Bench::ProxyPart(part) => return part.run(),
         Bench::Registration => {
             ("registration", Box::new(|report| registration::run(arguments, report)))

@@ -42,7 +42,7 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "proxy",
         about: "the runtime proxy beside the way without one, and koord-runtime-proxy",
-        peers: &["cri-lists", "koord-runtime-proxy"],
+        peers: &["cri-client", "koord-runtime-proxy"],
     },
     Bench {
         name: "registration",

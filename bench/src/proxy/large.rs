@@ -16,7 +16,7 @@ use crate::report::Report;
 use crate::sample::median;
 
 const SHARE: f64 = 0.8;
-const PEER: &str = "cri-lists";
+const PEER: &str = "cri-client";
 const OURS: &str = "wharf, share of it";
 
 /// Between a kubelet's own client and a server of gRPC for Go, as runtimes are, which decode and encode what they send.

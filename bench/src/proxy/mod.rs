@@ -12,6 +12,7 @@ mod hooks;
 mod info;
 mod large;
 mod load;
+mod real;
 mod records;
 mod relay;
 mod rig;
@@ -26,20 +27,59 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::Subcommand;
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::Arguments;
 use crate::report::Report;
+
+/// What to measure of the proxy; everything unless told otherwise.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Measure this alone; may be given more than once
+    #[arg(long, value_name = "TOPIC")]
+    only: Vec<Topic>,
+}
+
+/// What can be measured alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Topic {
+    /// Calls of the kubelet's client to containerd
+    Real,
+    /// Calls that are passed on to a runtime that does next to nothing
+    Carried,
+    /// Calls with a hook
+    Hooked,
+    /// Large answers
+    Large,
+    /// A minute of load
+    Load,
+    /// Records of many containers
+    Records,
+    /// Changes of a hook server's file
+    Configuration,
+    /// Upgrades under load
+    Upgrade,
+}
+
+impl Options {
+    fn wants(&self, topic: Topic) -> bool {
+        self.only.is_empty() || self.only.contains(&topic)
+    }
+}
 
 /// How often each thing is done.
 struct Counts {
     rounds: usize,
     unary: usize,
     hooked: usize,
+    /// By the kubelet's client to containerd, on each way.
+    real: usize,
     large: usize,
     load: Duration,
     containers: [usize; 2],
     changes: usize,
+    /// Of the calls by the clock.
+    divisor: usize,
 }
 
 impl Counts {
@@ -47,19 +87,23 @@ impl Counts {
         rounds: 5,
         unary: 5000,
         hooked: 2000,
+        real: 2000,
         large: 72,
         load: Duration::from_secs(60),
         containers: [500, 10_000],
         changes: 20,
+        divisor: 1,
     };
     const QUICK: Self = Self {
         rounds: 1,
         unary: 500,
         hooked: 200,
+        real: 200,
         large: 2,
         load: Duration::from_secs(3),
         containers: [50, 500],
         changes: 3,
+        divisor: 10,
     };
 }
 
@@ -112,26 +156,49 @@ impl Part {
     }
 }
 
-/// Measures everything about the proxy.
-pub(crate) fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+/// Measures the proxy.
+pub(crate) fn run(arguments: &Arguments, options: &Options, report: &mut Report) -> Result<()> {
     ensure!(
         arguments.binary.is_file(),
         "--binary {}: there is no such file",
         arguments.binary.display()
     );
     let counts = if arguments.quick { Counts::QUICK } else { Counts::FULL };
-    tokio()?.block_on(measure(&arguments.binary, &counts, report))
+    tokio()?.block_on(measure(&arguments.binary, &counts, options, report))
 }
 
-async fn measure(binary: &Path, counts: &Counts, report: &mut Report) -> Result<()> {
-    unary::measure_carried(binary, counts, report).await.context("calls that are passed on")?;
-    unary::measure_hooked(binary, counts, report).await.context("calls with a hook")?;
-    large::measure_decoded(binary, counts, report).await.context("large answers")?;
-    large::measure_bytes(binary, counts, report).await.context("large answers, not decoded")?;
-    load::measure(binary, counts, report).await.context("load")?;
-    records::measure(binary, counts, report).await.context("records")?;
-    config::measure(binary, counts, report).await.context("configuration")?;
-    upgrade::measure(binary, counts, report).await.context("upgrades")
+async fn measure(
+    binary: &Path,
+    counts: &Counts,
+    options: &Options,
+    report: &mut Report,
+) -> Result<()> {
+    if options.wants(Topic::Real) {
+        real::measure(binary, counts, report).await.context("calls to containerd")?;
+    }
+    if options.wants(Topic::Carried) {
+        unary::measure_carried(binary, counts, report).await.context("calls that are passed on")?;
+    }
+    if options.wants(Topic::Hooked) {
+        unary::measure_hooked(binary, counts, report).await.context("calls with a hook")?;
+    }
+    if options.wants(Topic::Large) {
+        large::measure_decoded(binary, counts, report).await.context("large answers")?;
+        large::measure_bytes(binary, counts, report).await.context("large answers, not decoded")?;
+    }
+    if options.wants(Topic::Load) {
+        load::measure(binary, counts, report).await.context("load")?;
+    }
+    if options.wants(Topic::Records) {
+        records::measure(binary, counts, report).await.context("records")?;
+    }
+    if options.wants(Topic::Configuration) {
+        config::measure(binary, counts, report).await.context("configuration")?;
+    }
+    if options.wants(Topic::Upgrade) {
+        upgrade::measure(binary, counts, report).await.context("upgrades")?;
+    }
+    Ok(())
 }
 
 /// One thread, as most of what stands on either side of a proxy has for one connection: to wake another up takes longer

@@ -53,6 +53,21 @@ impl Rig {
         self.part("runtime", &["--update-milliseconds", &update]).await
     }
 
+    /// containerd, without containers and images of its own. It listens.
+    pub(super) async fn containerd(&self) -> Result<Served> {
+        let socket = self.path("runtime.sock");
+        let (root, state) = (self.path("containerd"), self.path("containerd-state"));
+        let config = self.path("containerd.toml");
+        let text = format!(
+            "version = 2\nroot = {root:?}\nstate = {state:?}\n[grpc]\naddress = {socket:?}\n"
+        );
+        std::fs::write(&config, text)?;
+        let mut command = Command::new("containerd");
+        command.arg("--config").arg(&config);
+        let served = self.listening("containerd", &command, socket).await;
+        served.context("the package containerd has to be installed, and it needs root")
+    }
+
     /// The runtime in Go that has long lists, and nothing else. It listens.
     pub(super) async fn lists(&self, peer: &Path) -> Result<Served> {
         let socket = self.path("runtime.sock");

@@ -1,5 +1,5 @@
 // The kubelet's own client of its runtime, and a server as most runtimes have one.
-module wharf.dev/peers/cri-lists
+module wharf.dev/peers/cri-client
 
 go 1.26.0
 
