@@ -1,6 +1,8 @@
 //! What goes wrong in the driver, by what an orchestrator should make of it.
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
+
+use rustix::io::Errno;
 
 use crate::store::StoreError;
 
@@ -118,7 +120,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// The system's word.
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -147,7 +149,7 @@ impl Error {
     pub(crate) fn file(
         operation: &'static str,
         path: impl Into<PathBuf>,
-    ) -> impl FnOnce(std::io::Error) -> Self {
+    ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { operation, path, source }
     }
@@ -165,10 +167,29 @@ impl Error {
             | Self::BelowThinFloor { .. }
             | Self::ThinFull { .. } => true,
             Self::Mount(error) => error.is_full(),
-            Self::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
+            Self::File { source, .. } => source.kind() == io::ErrorKind::StorageFull,
             _ => false,
         }
     }
+
+    /// Whether a disk fails, or takes no writes.
+    pub fn is_of_disk(&self) -> bool {
+        match self {
+            Self::Store(error) => matches!(error, StoreError::Disk { .. }),
+            Self::Mount(error) => {
+                error.errno().is_some_and(|it| is_of_disk(&io::Error::from_raw_os_error(it)))
+            }
+            Self::File { source, .. } => is_of_disk(source),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a system call failed because of the disk below, and not because of what it was asked.
+pub(crate) fn is_of_disk(error: &io::Error) -> bool {
+    const OF_DISK: [Errno; 6] =
+        [Errno::IO, Errno::ROFS, Errno::NODEV, Errno::NXIO, Errno::STALE, Errno::UCLEAN];
+    Errno::from_io_error(error).is_some_and(|errno| OF_DISK.contains(&errno))
 }
 
 /// An error's text with those of its causes: a gRPC status has no other place for them.

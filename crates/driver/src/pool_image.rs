@@ -13,6 +13,7 @@ use wharf_mount::probe::{self, Signature};
 use wharf_mount::{Filesystem, mountinfo, space, sync};
 
 use crate::error::Error;
+use crate::pool::Layout;
 use crate::{files, private};
 
 const IMAGE: &str = "pool.img";
@@ -40,12 +41,16 @@ pub fn exists(root: &Path) -> bool {
 /// When there is no room, mkfs.xfs is missing, the image holds something else, or something else is mounted in its place.
 pub fn open(root: &Path, size: Option<u64>, limit: Duration) -> Result<PathBuf, Error> {
     let (image, point) = (root.join(IMAGE), mount_point(root));
-    match size {
-        None if !is_there(&image) => return Ok(root.to_owned()),
-        Some(size) if !is_there(&image) => make(root, &image, size, limit)?,
-        _ => {}
+    if size.is_none() && !is_there(&image) {
+        return Ok(root.to_owned());
     }
-    private::create_folder(&point)?;
+    refuse_second_pool(root)?;
+    if let Some(size) = size
+        && !is_there(&image)
+    {
+        make(root, &image, size, limit)?;
+    }
+    private::create_own_folder(&point)?;
     private::mend_root(root)?;
     let file = files::open_to_write(&image);
     let file = file.map_err(Error::file("open pool image", &image))?;
@@ -98,6 +103,30 @@ pub fn close(root: &Path) -> Result<(), Error> {
         loopdev::detach(&device.into_loop())?;
     }
     Ok(())
+}
+
+/// Refuses a folder with the files of a pool: a pool in an image beside them would be served in their place, and their volumes
+/// would be unknown.
+///
+/// # Errors
+/// When there are such files, or they cannot be looked at.
+pub(crate) fn refuse_second_pool(root: &Path) -> Result<(), Error> {
+    let image = &root.join(IMAGE);
+    if !Layout::new(root).holds_pool()? {
+        return Ok(());
+    }
+    let (folder, other) = (root.display(), image.display());
+    Err(Error::Precondition(if is_there(image) {
+        format!(
+            "{folder} holds two pools: one whose files lie in the folder itself, and {other}: move the files of one of them \
+             away"
+        )
+    } else {
+        format!(
+            "{folder} holds a pool already, whose files lie in the folder itself, and {other} would take its place: remove \
+             --pool-image (`image` in a --config file), or name an empty folder"
+        )
+    }))
 }
 
 /// An image appears whole or not at all: it is formatted under another name.

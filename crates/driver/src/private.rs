@@ -4,7 +4,7 @@
 //! driver of an older version made is mended when its pool is opened.
 
 use std::fs::{self, DirBuilder, Permissions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -35,7 +35,8 @@ const OWN: [&str; 16] = [
     "volumes",
 ];
 
-/// Makes a folder, and those above it that are missing; one that exists is left as it is.
+/// Makes a folder that a person named, and those above it that are missing; one that exists, or a symlink to one, is left as it
+/// is.
 ///
 /// # Errors
 /// When it cannot be made.
@@ -44,13 +45,47 @@ pub fn create_folder(folder: &Path) -> Result<(), Error> {
     made.map_err(Error::file("create folder", folder))
 }
 
-/// Gives a folder of images its mode, and the files in it theirs.
-pub(crate) fn mend_folder(folder: &Path) -> Result<(), Error> {
+/// Makes a folder in which the driver removes what it does not know. A symlink in its place would lead it to somebody else's
+/// files.
+///
+/// # Errors
+/// When it cannot be made, or a symlink or a file has its name.
+pub(crate) fn create_own_folder(folder: &Path) -> Result<(), Error> {
+    let made = match DirBuilder::new().mode(FOLDER).create(folder) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => fs::symlink_metadata(folder)
+            .and_then(|found| match found.is_dir() {
+                true => Ok(()),
+                false => Err(not_own("it is a symlink or a file")),
+            }),
+        made => made,
+    };
+    made.map_err(Error::file("use folder", folder))
+}
+
+/// Makes a folder of a pool, or gives the one that is there its mode, and the files in it theirs.
+///
+/// # Errors
+/// When it cannot be made, a symlink or a file has its name, or something else is mounted there: images move between the
+/// folders of a pool by a change of their names.
+pub(crate) fn create_pool_folder(folder: &Path, root: &Path) -> Result<(), Error> {
+    create_own_folder(folder)?;
+    let device =
+        |path: &Path| fs::metadata(path).map(|it| it.dev()).map_err(Error::file("look at", path));
+    if device(folder)? != device(root)? {
+        return Err(Error::file("use folder", folder)(not_own(
+            "another filesystem is mounted there",
+        )));
+    }
     set(folder, FOLDER)?;
     for entry in entries(folder)? {
         mend_file(&entry)?;
     }
     Ok(())
+}
+
+fn not_own(found: &str) -> io::Error {
+    let message = format!("{found}; expected a folder of the driver's own: move it away");
+    io::Error::new(ErrorKind::NotADirectory, message)
 }
 
 /// Gives the driver's files in the folder that `--pool` names their modes, and the folder its own if nothing else is in it:
@@ -61,6 +96,11 @@ pub(crate) fn mend_root(root: &Path) -> Result<(), Error> {
         mend_file(entry)?;
     }
     if foreign.is_empty() { set(root, FOLDER) } else { Ok(()) }
+}
+
+/// Whether a pool's folder holds anything that is not the driver's.
+pub(crate) fn has_foreign_files(root: &Path) -> Result<bool, Error> {
+    Ok(!entries(root)?.iter().all(is_own))
 }
 
 fn is_own(entry: &fs::DirEntry) -> bool {

@@ -78,7 +78,9 @@ impl StateDir {
     /// served: see [`Self::damaged`].
     pub fn open(root: &Path, driver: &str) -> Result<Self, Error> {
         let folder = root.join(driver);
-        private::create_folder(&notes_folder(&folder))?;
+        private::create_folder(root)?;
+        private::create_own_folder(&folder)?;
+        private::create_own_folder(&notes_folder(&folder))?;
         let lock = folder.join("lock");
         let file = files::open_or_create(&lock);
         let file = file.map_err(Error::file("open", &lock))?;

@@ -177,7 +177,7 @@ impl NodeVolumes {
     /// An ephemeral volume is never staged by the orchestrator: it gets a place on the pool.
     fn ephemeral_staging(&self, volume: &Volume) -> Result<PathBuf, Error> {
         let path = self.pool.layout().ephemeral(&volume.image);
-        private::create_folder(&path)?;
+        private::create_own_folder(&path)?;
         path.canonicalize().map_err(Error::file("resolve", &path))
     }
 

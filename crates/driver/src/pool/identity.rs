@@ -8,7 +8,7 @@ use std::{fmt, io::ErrorKind, str::FromStr};
 use serde::{Deserialize, Serialize};
 use wharf_mount::sync;
 
-use super::{Layout, has_images};
+use super::Layout;
 use crate::{error::Error, files, random, store::Store};
 
 /// The format that this release writes. A pool of another format is refused by its number.
@@ -61,8 +61,7 @@ pub fn look(layout: &Layout) -> Result<Found, Error> {
     let bytes = match files::read(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let used = layout.state().exists() || has_images(layout)?;
-            return Ok(if used { Found::Unmarked } else { Found::Nothing });
+            return Ok(if layout.is_used()? { Found::Unmarked } else { Found::Nothing });
         }
         Err(error) => return Err(Error::file("read", path)(error)),
     };

@@ -1,6 +1,10 @@
 //! Where things lie in a pool's folder.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+use crate::error::Error;
 
 /// The folder of a pool. File names are the driver's own ids, never an orchestrator's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +111,38 @@ impl Layout {
         ]
     }
 
+    /// Whether anything but its identity says that there is a pool.
+    ///
+    /// # Errors
+    /// When the disk does not tell.
+    pub fn is_used(&self) -> Result<bool, Error> {
+        Ok(is_there(&self.state())? || self.has_images()?)
+    }
+
+    /// Whether there is a pool, or what is left of one.
+    ///
+    /// # Errors
+    /// When the disk does not tell.
+    pub fn holds_pool(&self) -> Result<bool, Error> {
+        Ok(is_there(&self.identity())? || self.is_used()?)
+    }
+
+    /// Whether there are images of volumes or snapshots.
+    ///
+    /// # Errors
+    /// When the disk does not tell.
+    pub fn has_images(&self) -> Result<bool, Error> {
+        for folder in [self.volumes(), self.snapshots()] {
+            match fs::read_dir(&folder).map(|mut entries| entries.next().transpose()) {
+                Ok(Ok(None)) => {}
+                Ok(Ok(Some(_))) => return Ok(true),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Ok(Err(error)) | Err(error) => return Err(Error::file("list", &folder)(error)),
+            }
+        }
+        Ok(false)
+    }
+
     /// The image of a volume.
     pub fn volume(&self, image: &str) -> PathBuf {
         self.volumes().join(file_name(image))
@@ -120,6 +156,18 @@ impl Layout {
     /// An image in the making.
     pub fn in_the_making(&self, image: &str) -> PathBuf {
         self.partial().join(file_name(image))
+    }
+}
+
+/// Whether anything has this name, also a symlink that leads nowhere.
+///
+/// # Errors
+/// When the disk does not tell: a file that cannot be looked at is not missing.
+pub(crate) fn is_there(path: &Path) -> Result<bool, Error> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Error::file("look at", path)(error)),
     }
 }
 

@@ -31,6 +31,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,6 +41,7 @@ use wharf_mount::{clone, sync};
 pub use groups::NewGroup;
 pub use identity::PoolId;
 pub use layout::Layout;
+pub(crate) use layout::is_there;
 pub use mark::Mark;
 use place::rename;
 pub use rebuild::{Rebuilt, rebuild};
@@ -97,7 +99,7 @@ pub struct Pool {
     /// Its filesystem overwrites nothing in place unless it is told to.
     copy_on_write: bool,
     /// Nobody else keeps files on the pool's filesystem.
-    own_filesystem: bool,
+    own_filesystem: AtomicBool,
     options: PoolOptions,
     settings: RwLock<PoolSettings>,
     unsharing: unshare::Unsharing,
@@ -113,8 +115,7 @@ impl Pool {
     pub fn open(root: &Path, options: PoolOptions) -> Result<(Self, Recovery), Error> {
         let layout = Layout::new(root);
         for folder in layout.folders() {
-            private::create_folder(&folder)?;
-            private::mend_folder(&folder)?;
+            private::create_pool_folder(&folder, root)?;
         }
         private::mend_root(root)?;
         let store = open_store(&layout)?;
@@ -123,7 +124,7 @@ impl Pool {
         sync::folder(root)?;
         let reflink = can_share_blocks(&layout)?;
         let copy_on_write = clone::is_copy_on_write(root)?;
-        let own_filesystem = sharing::is_own_filesystem(&layout)?;
+        let own_filesystem = sharing::is_own_filesystem(&layout)?.into();
         let devices = Devices::new(options.image_locks.clone());
         let (settling, unsharing) = Default::default();
         let settings = RwLock::new(options.settings);
@@ -141,7 +142,6 @@ impl Pool {
             unsharing,
             settling,
         };
-        pool.devices.scan(&pool.places())?;
         let recovery = pool.recover()?;
         Ok((pool, recovery))
     }
@@ -161,19 +161,29 @@ impl Pool {
         self.folder
     }
 
+    /// The device number of its filesystem when it was opened.
+    pub(crate) fn disk(&self) -> u64 {
+        self.folder.0
+    }
+
     /// Refuses to go on when the pool's folder is another one than when the pool was opened.
     ///
     /// # Errors
     /// When its disk was unmounted, another one was mounted over it, or the folder was replaced.
     pub fn ensure_present(&self) -> Result<(), Error> {
-        if identity_of(self.layout.root()).is_ok_and(|folder| folder == self.folder) {
-            return Ok(());
+        let (root, id) = (self.layout.root().display(), self.id);
+        match identity_of(self.layout.root()) {
+            Ok(folder) if folder == self.folder => Ok(()),
+            Err(Error::File { source, .. }) if source.kind() != io::ErrorKind::NotFound => {
+                Err(Error::Unavailable(format!(
+                    "the disk of the pool ({id}) at {root} fails: {source}; look at the kernel's log, mount it anew and restart \
+                     the driver"
+                )))
+            }
+            _ => Err(Error::Unavailable(format!(
+                "{root} no longer shows the disk or folder of the pool ({id}): mount it there again, and restart the driver"
+            ))),
         }
-        Err(Error::Unavailable(format!(
-            "{} no longer shows the disk or folder of the pool ({}): mount it there again, and restart the driver",
-            self.layout.root().display(),
-            self.id
-        )))
     }
 
     /// A new id for an object of this pool, which names the pool.
@@ -317,7 +327,7 @@ impl Pool {
 /// Opens the state of a pool. A state file that is lost, or has never had a record, is made from the marks of the images.
 fn open_store(layout: &Layout) -> Result<Store, Error> {
     let open = || Store::open(&layout.state(), &layout.ballast());
-    if has_images(layout)? && (Store::is_lost(&layout.state()) || open()?.read(State::is_blank)) {
+    if layout.has_images()? && (Store::is_lost(&layout.state()) || open()?.read(State::is_blank)) {
         tracing::warn!(folder = %layout.root().display(), "state file is lost, rebuilding it from the marks of the images");
         rebuild(layout.root())?;
     }
@@ -339,15 +349,6 @@ fn can_share_blocks(layout: &Layout) -> Result<bool, Error> {
 fn identity_of(folder: &Path) -> Result<(u64, u64), Error> {
     let metadata = fs::metadata(folder).map_err(Error::file("look at", folder))?;
     Ok((metadata.dev(), metadata.ino()))
-}
-
-fn has_images(layout: &Layout) -> Result<bool, Error> {
-    for folder in [layout.volumes(), layout.snapshots()] {
-        if folder.exists() && !recover::entries(&folder)?.is_empty() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// The figures of the disk that `root` is on.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Layout;
 use super::salvage::Marked;
+use super::{Layout, is_there};
 use crate::error::Error;
 use crate::store::{Store, StoreError};
 
@@ -61,7 +61,7 @@ pub fn rebuild(root: &Path) -> Result<Rebuilt, Error> {
 /// Moves the old state file away, unless a driver holds it.
 fn put_aside(layout: &Layout) -> Result<Option<PathBuf>, Error> {
     let state = layout.state();
-    if !state.exists() {
+    if !is_there(&state)? {
         return Ok(None);
     }
     // Readable or not: what the images say is what was asked for.

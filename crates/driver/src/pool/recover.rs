@@ -45,6 +45,8 @@ impl Pool {
         }
         let perhaps_frozen = self.frozen_perhaps(&self.unsettled());
         let kept = self.keep_whole_images()?;
+        // Only now is it known which images there are, and from here on it matters which of them are attached.
+        self.devices.scan(&self.places())?;
         recovery.kept = kept.ids;
         let mut unsettled = self.unsettled();
         self.leave_unreadable(&mut unsettled, &kept.unreadable);

@@ -4,7 +4,7 @@
 //! the pool's space, the account holds that block back. Elsewhere it may be gone when the thick volume needs it, so a copy
 //! gets blocks of its own: a snapshot, clone or restore of a thick volume, and a thick clone or restore of anything.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use wharf_mount::mountinfo;
 
@@ -12,6 +12,7 @@ use super::{Kind, Kinds, Layout, Pool};
 use crate::{
     backend::BackendKind,
     error::Error,
+    private,
     record::{Blocks, Phase, Snapshot, Source, Volume},
     store::State,
 };
@@ -122,10 +123,20 @@ impl Pool {
         self.store.read(|state| self.ground().may_share(state))
     }
 
+    /// Another pool has its files on this filesystem: blocks are shared no longer. The other pool is stopped from nothing until
+    /// the copies that there are have blocks of their own.
+    pub(crate) fn share_filesystem(&self) {
+        if self.own_filesystem.swap(false, Ordering::Relaxed) {
+            let folder = self.layout.root().display();
+            tracing::warn!(%folder, "another pool is on this pool's filesystem: snapshots and clones of thick volumes get blocks of their own");
+            self.unsharing.wake.notify_one();
+        }
+    }
+
     pub(super) fn ground(&self) -> Ground {
         Ground {
             kinds: self.settings().kinds,
-            own_filesystem: self.own_filesystem,
+            own_filesystem: self.own_filesystem.load(Ordering::Relaxed),
             copy_on_write: self.copy_on_write,
         }
     }
@@ -160,8 +171,12 @@ fn has_unsharing_copy(state: &State, volume: &Volume) -> bool {
         || snapshots.any(|it| it.volume == volume.id)
 }
 
-/// Whether the pool's folder is the root of a filesystem. A mount of a folder of a larger one, such as a hostPath, is not.
+/// Whether the pool's folder is the root of a filesystem, and holds no foreign files. A mount of a folder of a larger one, such as
+/// a hostPath, is not.
 pub(super) fn is_own_filesystem(layout: &Layout) -> Result<bool, Error> {
+    if private::has_foreign_files(layout.root())? {
+        return Ok(false);
+    }
     if mountinfo::root_at(layout.root())?.is_none() {
         return Ok(false);
     }

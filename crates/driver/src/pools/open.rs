@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
+    fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
@@ -17,7 +18,10 @@ use crate::{
     config::PoolConfig,
     error::Error,
     node::NodeVolumes,
-    pool::{ImageLocks, Layout, Pool, PoolId, PoolOptions, Recovery, identity, identity::Found},
+    pool::{
+        ImageLocks, Layout, Pool, PoolId, PoolOptions, Recovery, identity, identity::Found,
+        is_there,
+    },
     pool_image, private,
     state_dir::{Note, StateDir},
     store::{Store, StoreError},
@@ -44,7 +48,7 @@ impl Pools {
     /// Opens the configured pools. Pools that are not there, or whose disk hangs, are served later.
     ///
     /// # Errors
-    /// When the only pool cannot be opened, other than for want of its disk.
+    /// When the only pool cannot be opened, other than for want of its disk or because its disk fails.
     pub fn open(
         configs: Vec<PoolConfig>,
         state_dir: StateDir,
@@ -64,10 +68,13 @@ impl Pools {
             changed: Notify::new(),
         });
         let alone = configs.len() == 1;
+        let noted = pools.state_dir.notes();
         configs.iter().for_each(|config| pools.ensure_slot(config));
         let opened = pools.open_all(configs);
         pools.thaw_orphans_in_time();
-        match opened.first().filter(|_| alone).and_then(|opening| opening.take_failure()) {
+        let failure = opened.first().filter(|_| alone).and_then(|opening| opening.take_failure());
+        // Pods on a disk that failed after it was served can only be torn down by a driver that runs.
+        match failure.filter(|it| !it.is_of_disk() || noted.is_empty()) {
             Some(error) => Err(error),
             None => Ok(pools),
         }
@@ -164,15 +171,21 @@ impl Pools {
                 private::create_folder(&config.folder)?;
                 config.image
             }
-            Some(note) if !config.folder.is_dir() => {
-                let there = format!("{} is not a folder", config.folder.display());
-                return Err(missing(config, note.pool, &there));
+            Some(note) => {
+                let absent = |there: String| Err(missing(config, note.pool, &there));
+                match fs::metadata(&config.folder) {
+                    Ok(found) if found.is_dir() => {}
+                    Ok(_) => return absent(format!("{} is not a folder", config.folder.display())),
+                    Err(error) => {
+                        return absent(format!("{}: {error}", config.folder.display()));
+                    }
+                }
+                if config.image.is_some() && !pool_image::exists(&config.folder) {
+                    pool_image::refuse_second_pool(&config.folder)?;
+                    return absent(format!("{} holds no pool.img", config.folder.display()));
+                }
+                None
             }
-            Some(note) if config.image.is_some() && !pool_image::exists(&config.folder) => {
-                let there = format!("{} holds no pool.img", config.folder.display());
-                return Err(missing(config, note.pool, &there));
-            }
-            Some(_) => None,
         };
         Ok(pool_image::open(&config.folder, size, self.options.node.program_limit)?)
     }
@@ -215,7 +228,7 @@ impl Pools {
     /// Refuses a copy of another pool, whatever its identity: a call names a volume by its id alone.
     fn refuse_same_ids(&self, layout: &Layout) -> Result<(), Error> {
         let served = self.served();
-        if served.is_empty() || !layout.state().exists() {
+        if served.is_empty() || !is_there(&layout.state())? {
             return Ok(());
         }
         let ids: HashSet<String> = open_patiently(|| {
@@ -257,7 +270,7 @@ impl Pools {
     /// Lets `wharf driver pool --pool DIR` find the driver. A pool without the link is served all the same.
     fn link_admin_socket(&self, layout: &Layout) {
         let link = layout.admin_socket();
-        let _ = std::fs::remove_file(&link);
+        let _ = fs::remove_file(&link);
         if let Err(error) = std::os::unix::fs::symlink(self.state_dir.own_admin_socket(), &link) {
             tracing::warn!(link = %link.display(), %error, "failed to link the admin socket");
         }

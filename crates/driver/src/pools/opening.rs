@@ -248,7 +248,13 @@ impl Pools {
         let mut settings = slot.config.settings;
         settings.drain |= drained.unwrap_or_default();
         served.pool.change_settings(|current| *current = settings);
-        slot.state = SlotState::Served(served);
+        slot.state = SlotState::Served(served.clone());
+        for other in slots.values().filter_map(Slot::served) {
+            if other.name != served.name && other.pool.disk() == served.pool.disk() {
+                other.pool.share_filesystem();
+                served.pool.share_filesystem();
+            }
+        }
         Ok(())
     }
 

@@ -66,7 +66,7 @@ impl AttachedImages {
     }
 
     fn of_boot(folder: PathBuf, boot: &str) -> Result<Self, Error> {
-        private::create_folder(&folder)?;
+        private::create_own_folder(&folder)?;
         let mut notes = Vec::new();
         for entry in fs::read_dir(&folder).map_err(Error::file("list", &folder))? {
             let path = entry.map_err(Error::file("list", &folder))?.path();

@@ -58,6 +58,17 @@ pub enum StoreError {
         /// The disk's word.
         reason: String,
     },
+    /// The disk fails, or takes no writes.
+    #[error(
+        "{path}: the disk does not read or take writes: {reason}; see the kernel's log, and mend or mount it: the pool is served \
+         once it takes writes"
+    )]
+    Disk {
+        /// The state file.
+        path: PathBuf,
+        /// The disk's word.
+        reason: String,
+    },
     /// A commit failed and was taken back.
     #[error("{path}: the state cannot be written: {reason}")]
     Commit {

@@ -18,6 +18,7 @@ use super::draft::Draft;
 use super::folder::Folder;
 use super::state::{Record, State};
 use super::{Store, StoreError};
+use crate::error::is_of_disk;
 use crate::record::{Group, Node, Snapshot, Volume};
 
 /// The records are in memory: redb needs little.
@@ -54,6 +55,9 @@ impl Writer {
         let unreadable = |error: redb::Error| match error {
             redb::Error::DatabaseAlreadyOpen => StoreError::Busy { path: path.to_owned() },
             error if is_full(&error) => full(path, &error),
+            redb::Error::Io(error) if is_of_disk(&error) => {
+                StoreError::Disk { path: path.to_owned(), reason: error.to_string() }
+            }
             error => StoreError::Unreadable { path: path.to_owned(), reason: error.to_string() },
         };
         let open = || {

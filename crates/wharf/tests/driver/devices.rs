@@ -235,6 +235,31 @@ async fn a_mounted_volume_is_not_deleted_although_no_record_knows_the_mount() {
     }
 }
 
+/// Somebody brought back a state file of before the volume: its record comes from the image's mark.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mounted_volume_that_an_older_state_file_does_not_know_is_taken_down() {
+    for pool in POOLS {
+        let Some(bench) = Bench::new(pool) else { return };
+        bench.start().await.stop().await;
+        let (state, old) = (bench.images().join("state.redb"), bench.path("old.redb"));
+        std::fs::copy(&state, &old).unwrap();
+        let driver = bench.start().await;
+        let usage = new_volume(&bench, &driver, "mounted", mounted("ext4")).await;
+        driver.bring_up(&usage).await.unwrap();
+        write(&usage.file("data"), &bytes(1, DATA));
+        driver.stop().await;
+        std::fs::copy(&old, &state).unwrap();
+        let driver = bench.start().await;
+        refused(driver.delete(&usage.id).await, "in use");
+        assert_eq!(checksum_of(&usage.file("data"), DATA), checksum(&bytes(1, DATA)));
+        driver.unpublish(&usage).await.unwrap();
+        driver.unstage(&usage).await.unwrap();
+        driver.delete(&usage.id).await.unwrap();
+        driver.stop().await;
+        bench.assert_empty();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_whose_loop_or_image_is_gone_is_unpublished_all_the_same() {
     for capability in [mounted("ext4"), block()] {

@@ -7,6 +7,7 @@ mod dead;
 mod foreign;
 mod hung;
 mod hung_mount;
+mod image;
 mod notes;
 mod opening;
 mod orphans;

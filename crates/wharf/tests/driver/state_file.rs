@@ -110,7 +110,7 @@ pub(crate) async fn with_volume_on_second_pool() -> Option<(Bench, PathBuf, Stri
 }
 
 /// Waits until a volume is listed.
-async fn has(driver: &Running, id: &str) {
+pub(crate) async fn has(driver: &Running, id: &str) {
     wait_for(PATIENCE, "the volume to be listed", async || {
         driver.list().await.unwrap().iter().any(|it| it == id).then_some(())
     })

@@ -1,5 +1,6 @@
 //! A pool whose disk dies under staged volumes.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tonic::Code;
@@ -15,7 +16,7 @@ use crate::full::mount_pool;
 use crate::running::PATIENCE;
 
 /// Mounts XFS where the pool will be.
-fn mount_xfs(bench: &Bench) {
+pub(super) fn mount_xfs(bench: &Bench) {
     std::fs::create_dir(bench.pool()).unwrap();
     mount_new_disk(bench, "disk");
 }
@@ -24,14 +25,8 @@ fn mount_xfs(bench: &Bench) {
 fn mount_new_disk(bench: &Bench, name: &str) {
     let (disk, pool) = (bench.path(name), bench.pool());
     std::fs::File::create(&disk).unwrap().set_len(512 * MIB).unwrap();
-    for (program, arguments) in [("mkfs.xfs", &["-q"][..]), ("mount", &["-o", "loop"])] {
-        let mut command = Command::new(program);
-        command.args(arguments).arg(&disk);
-        if program == "mount" {
-            command.arg(&pool);
-        }
-        assert!(command.status().unwrap().success(), "{program}");
-    }
+    run("mkfs.xfs -q", &[&disk]);
+    run("mount -o loop", &[&disk, &pool]);
 }
 
 /// What XFS does when its disk fails: every access is an error from then on.
@@ -122,7 +117,7 @@ async fn nothing_is_written_to_a_disk_that_takes_the_place_of_a_dead_one() {
 }
 
 /// Runs a program of the machine, which has to succeed.
-fn run(command: &str, paths: &[&std::path::Path]) -> String {
+fn run(command: &str, paths: &[&Path]) -> String {
     let mut words = command.split(' ');
     let mut program = Command::new(words.next().unwrap());
     let output = program.args(words).args(paths).output().unwrap();
@@ -154,7 +149,7 @@ async fn volumes_of_a_disk_that_came_back_as_another_device_are_unstaged_and_sta
     kill_disk(&bench).await;
     mount::lazy_unmount(&bench.pool()).unwrap();
     let device = run("losetup --find --show", &[&bench.path("disk")]);
-    run("mount -o nouuid", &[std::path::Path::new(&device), &bench.pool()]);
+    run("mount -o nouuid", &[Path::new(&device), &bench.pool()]);
     driver.kill().await;
 
     let driver = bench.start().await;
@@ -207,7 +202,7 @@ async fn volumes_of_a_dead_disk_that_is_gone_at_the_next_start_are_taken_from_th
     }
     let left = loopdev::list().unwrap().into_iter().map(|status| status.loopdev.backing);
     let left: Vec<_> = left.filter(|it| names.iter().any(|name| it.ends_with(name))).collect();
-    assert_eq!(left, Vec::<std::path::PathBuf>::new(), "a loop device is left");
+    assert_eq!(left, Vec::<PathBuf>::new(), "a loop device is left");
     driver.stop().await;
 }
 
@@ -292,9 +287,46 @@ async fn a_refused_stage_does_not_forget_the_device_of_the_old_disk() {
     let driver = bench.start().await;
     driver.take_down(&usage).await.unwrap();
     assert_eq!(mountinfo::root_at(&usage.staging).unwrap(), None);
-    assert_eq!(loops_of(&names), Vec::<std::path::PathBuf>::new(), "a loop device is left");
+    assert_eq!(loops_of(&names), Vec::<PathBuf>::new(), "a loop device is left");
     driver.bring_up(&usage).await.unwrap();
     driver.take_down(&usage).await.unwrap();
     driver.delete(&usage.id).await.unwrap();
     driver.stop().await;
+}
+
+/// The only pool: a driver that ends with its disk would leave the pods on it as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_whose_only_disk_takes_no_writes_starts_and_takes_pods_down() {
+    if needs(&["mkfs.ext4"]).is_none() {
+        return;
+    }
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    let (disk, pool) = (bench.path("disk"), bench.pool());
+    std::fs::create_dir(&pool).unwrap();
+    std::fs::File::create(&disk).unwrap().set_len(256 * MIB).unwrap();
+    run("mkfs.ext4 -q", &[&disk]);
+    run("mount -o loop,errors=remount-ro", &[&disk, &pool]);
+    let driver = bench.start().await;
+    let made = driver.create(volume("a", SIZE, mounted(""))).await.unwrap();
+    let usage = Usage::new(&bench, "a", &made.volume_id, mounted(""));
+    driver.bring_up(&usage).await.unwrap();
+    driver.kill().await;
+    // ext4 turns read-only after an error.
+    let device = mountinfo::at(&pool).unwrap().unwrap().source;
+    let name = device.rsplit('/').next().unwrap().to_owned();
+    std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1").unwrap();
+    std::fs::write(pool.join("file"), "").expect_err("the disk takes writes");
+
+    let driver = bench.start().await;
+    let said = refused("a write", driver.delete(&usage.id).await, Code::Unavailable);
+    assert!(said.contains("does not read or take writes"), "{said}");
+    assert!(!said.contains("rebuild"), "{said}");
+    driver.unpublish(&usage).await.unwrap();
+    driver.unstage(&usage).await.unwrap();
+    assert!(mountinfo::root_at(&usage.staging).unwrap().is_none(), "still staged");
+    driver.stop().await;
+    // What was never served is a mistake of whoever configured it.
+    std::fs::remove_dir_all(bench.path("state")).unwrap();
+    let output = bench.command(&[]).output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
 }
