@@ -143,6 +143,10 @@ fn processor_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
+/// A thread that waits for a disk that hangs is not given back. Each pool may keep about a hundred and thirty, and must not take
+/// those of other pools; nothing is taken that no call needs.
+const BLOCKING_THREADS: usize = 1 << 14;
+
 /// Says what is wrong with a command line, or gives the help that was asked for.
 pub(crate) fn usage(error: &FlagError) -> ExitCode {
     // Standard output may be closed; the exit code says enough then.
@@ -155,6 +159,7 @@ fn runtime(threads: Threads) -> anyhow::Result<Runtime> {
         Threads::One => Builder::new_current_thread(),
         Threads::Cores => Builder::new_multi_thread(),
     };
+    builder.max_blocking_threads(BLOCKING_THREADS);
     Ok(builder.enable_all().thread_keep_alive(IDLE_CALLER).build()?)
 }
 

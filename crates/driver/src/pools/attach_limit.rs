@@ -5,6 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use wharf_mount::loopdev;
+
 use super::Pools;
 use crate::{error::Error, store::State};
 
@@ -79,7 +81,24 @@ impl Pools {
             let is_there = |state: &State| state.volumes.get(id).is_some();
             served.iter().any(|it| it.pool.store().read(is_there))
         };
-        let noted = self.state_dir.attached().volumes();
-        noted.iter().filter(|id| *id != volume && !is_known(id)).count() as u64
+        let mut noted = self.state_dir.attached().volumes();
+        noted.retain(|id| id != volume && !is_known(id));
+        if noted.is_empty() {
+            return 0;
+        }
+        // A note outlives a device that somebody else detached.
+        match loopdev::list_asking(|_| false) {
+            Ok(devices) => {
+                let shown = devices.iter().filter_map(|it| {
+                    self.state_dir.attached().of_device(&it.loopdev).map(|note| note.volume)
+                });
+                let shown: BTreeSet<String> = shown.collect();
+                noted.intersection(&shown).count() as u64
+            }
+            Err(error) => {
+                tracing::warn!(%error, "failed to list loop devices, volumes count as attached that were");
+                noted.len() as u64
+            }
+        }
     }
 }

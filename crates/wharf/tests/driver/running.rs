@@ -63,6 +63,11 @@ impl Running {
         Ok(())
     }
 
+    /// How many threads it has.
+    pub(crate) fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap().count()
+    }
+
     pub(crate) fn tail(&self) -> String {
         self.process.tail()
     }

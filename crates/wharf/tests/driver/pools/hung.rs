@@ -1,16 +1,19 @@
 //! A pool whose disk hangs, or is covered by another, beside a pool that works.
 
 use std::process::Command;
+use std::sync::Arc;
 
 use tokio::task::JoinSet;
 use tonic::Code;
 use wharf_mount::{freeze, mount};
+use wharf_testkit::process::wait_for;
 
-use super::{SIZE, fill, made_on, readyz, two_pools};
-use crate::bench::{MIB, PoolKind};
+use super::{SIZE, configure, fill, made_on, on_pool, readyz, two_pools};
+use crate::bench::{Bench, MIB, PoolKind};
 use crate::client::{Client, Usage, block, mounted, volume};
 use crate::codes::refused;
-use crate::full::mount_pool;
+use crate::full::{mount_pool, mount_pool_of};
+use crate::running::PATIENCE;
 
 /// More than work on one pool at the same time.
 const CALLS: usize = 80;
@@ -49,6 +52,41 @@ async fn a_disk_that_hangs_keeps_no_other_pool_waiting() {
         driver.delete(&made.unwrap().volume_id).await.unwrap();
     }
     assert!(attaching.join_all().await.iter().all(Result::is_ok));
+    driver.stop().await;
+}
+
+/// Threads that wait for disks that hang are not given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_pools_that_hang_leave_threads_for_one_that_works() {
+    let Some(bench) = Bench::new(PoolKind::Copy) else { return };
+    mount_pool_of(&bench, 1024 * MIB);
+    let file = bench.path("driver.yaml");
+    let names: Vec<_> = (0..9).map(|number| format!("p{number}")).collect();
+    let mut pools = vec![("default", bench.path("works"), "")];
+    pools.extend(names.iter().map(|name| (name.as_str(), bench.pool().join(name), "")));
+    configure(&file, &pools);
+    let bench = bench.config(&file);
+    let driver = bench.start().await;
+    let frozen = freeze::freeze(&bench.pool()).unwrap();
+    let mut hanging = JoinSet::new();
+    for name in &names {
+        let client = Arc::new(Client::new(&bench.socket()));
+        for number in 0..CALLS {
+            let request = volume(&format!("{name}-{number}"), MIB, block());
+            let (client, request) = (client.clone(), on_pool(name, request));
+            hanging.spawn(async move { client.create(request).await });
+        }
+    }
+    // Each pool's calls are at its disk by then.
+    wait_for(PATIENCE, "threads that hang", async || (driver.threads() > 9 * 60).then_some(()))
+        .await
+        .unwrap();
+    let other = made_on(&bench, &driver, "default", "other").await.unwrap();
+    fill(&driver, &other).await;
+    frozen.thaw().unwrap();
+    for made in hanging.join_all().await {
+        made.unwrap();
+    }
     driver.stop().await;
 }
 
