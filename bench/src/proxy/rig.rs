@@ -10,6 +10,9 @@ use wharf_testkit::process::Process;
 
 use super::client::Client;
 
+/// What is measured of `--busy-poll`.
+pub(super) const BUSY_POLL: &str = "400us";
+
 /// What is started here ends when it is dropped.
 pub(super) struct Rig {
     binary: PathBuf,
@@ -89,12 +92,21 @@ impl Rig {
 
     /// Ours, before the runtime. Each start has a name of its own, for its log.
     pub(super) fn proxy(&self, name: &str) -> Result<Served> {
+        self.proxy_with(name, &[])
+    }
+
+    /// The same, told to look for the next step of a call before it sleeps.
+    pub(super) fn busy_proxy(&self, name: &str) -> Result<Served> {
+        self.proxy_with(name, &["--busy-poll", BUSY_POLL])
+    }
+
+    fn proxy_with(&self, name: &str, flags: &[&str]) -> Result<Served> {
         let socket = self.path("proxy.sock");
         let mut command = Command::new(&self.binary);
         command.arg("proxy").arg("--listen").arg(&socket);
         command.arg("--runtime").arg(self.path("runtime.sock"));
         command.arg("--hooks-dir").arg(self.hooks());
-        command.arg("--state-dir").arg(self.path("state"));
+        command.arg("--state-dir").arg(self.path("state")).args(flags);
         let process = Process::start(name, &command, self.folder.path())?;
         Ok(Served { process, socket })
     }

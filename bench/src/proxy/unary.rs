@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::calls::{self, framed};
 use super::client::Client;
-use super::rig::Rig;
+use super::rig::{BUSY_POLL, Rig};
 use super::side::{Side, take_turns};
 use super::{Counts, hooks, records};
 use crate::report::Report;
@@ -24,12 +24,14 @@ pub(super) async fn measure_carried(
     report: &mut Report,
 ) -> Result<()> {
     let Counts { rounds, unary, .. } = *counts;
-    report.section(&format!("Version, {unary} calls one by one, median of {rounds} rounds"));
+    report.section(&format!(
+        "Version, --busy-poll {BUSY_POLL}, {unary} calls one by one, median of {rounds} rounds"
+    ));
     let rig = Rig::new(binary)?;
     let runtime = rig.runtime(0).await?;
     let side = |client| Side::new(client, calls::VERSION, framed(&calls::version()));
     let mut direct = side(runtime.client().await?);
-    let proxy = rig.proxy("proxy")?;
+    let proxy = rig.busy_proxy("proxy")?;
     let mut ours = side(proxy.client().await?);
     let relay = rig.relay().await?;
     let mut copied = side(relay.client().await?);
@@ -72,7 +74,7 @@ pub(super) async fn measure_hooked(
 ) -> Result<()> {
     let Counts { rounds, hooked, .. } = *counts;
     report.section(&format!(
-        "CreateContainer with a hook server, {hooked} calls one by one, median of {rounds} rounds"
+        "CreateContainer with a hook server, --busy-poll {BUSY_POLL}, {hooked} calls one by one, median of {rounds} rounds"
     ));
     let rig = Rig::new(binary)?;
     let runtime = rig.runtime(0).await?;
@@ -87,7 +89,7 @@ pub(super) async fn measure_hooked(
     let create = framed(&calls::create_container(0, 0, &pod));
     let side = |client| Side::new(client, calls::CREATE_CONTAINER, create.clone());
     let mut direct = side(client);
-    let proxy = rig.proxy("proxy")?;
+    let proxy = rig.busy_proxy("proxy")?;
     let mut ours = side(proxy.client().await?);
     let koord = rig.koord().await?;
     let mut theirs = match &koord {

@@ -26,9 +26,6 @@ use crate::vigil::Vigil;
 /// The pause before the runtime is asked again what it runs, after it could not tell.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Longer than most answers of a runtime take to come, and than its caller takes for the next call.
-const BUSY_POLL: Duration = Duration::from_micros(400);
-
 /// What a proxy is to do.
 #[derive(Clone, Debug)]
 pub struct ProxyOptions {
@@ -49,8 +46,8 @@ pub struct ProxyOptions {
     pub reading: Reading,
     /// Which pods are passed on without hooks; none are without it.
     pub skip: Option<Skip>,
-    /// How long the thread stays awake for the next step of a call. It sleeps at once with a single
-    /// processor, which the other side of the call needs.
+    /// How long the thread stays awake for the next step of a call: not at all unless set. It sleeps at once with a
+    /// single processor, which the other side of the call needs.
     pub busy_poll: Duration,
     /// Called when calls have ceased for a second: a time to give memory back.
     pub at_rest: fn(),
@@ -72,7 +69,7 @@ impl ProxyOptions {
             conflict,
             reading,
             skip: Some(Skip::default()),
-            busy_poll: BUSY_POLL,
+            busy_poll: Duration::ZERO,
             at_rest: || {},
             state_is_kept_elsewhere: false,
         }

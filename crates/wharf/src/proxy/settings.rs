@@ -12,8 +12,9 @@ use crate::running;
 
 /// The time of all hook servers of a call, as the default of --hook-budget says.
 pub(super) const HOOK_BUDGET: Duration = Duration::from_secs(2);
-/// The time to stay awake, as the default of --busy-poll says.
-pub(super) const BUSY_POLL: Duration = Duration::from_micros(400);
+/// The time to stay awake, as the default of --busy-poll says: what it saves the kubelet's calls to a real runtime it takes from
+/// the processors that they run on.
+pub(super) const BUSY_POLL: Duration = Duration::ZERO;
 /// The control socket in the state folder.
 const CONTROL_NAME: &str = "control.sock";
 
@@ -63,9 +64,9 @@ pub(super) struct Settings {
     /// Take an oom_score_adj of 0 in a server's answer for a wish, as koord-runtime-proxy does, and not for unset
     #[arg(long)]
     pub(super) zero_oom_score_adj: bool,
-    /// How long to stay awake for the next step of a call before sleeping: less latency for some processor time while
-    /// calls are made. 0s: not at all, as with a single processor
-    #[arg(long, value_name = "DURATION", default_value = "400us", value_parser = busy_poll)]
+    /// How long to look for the next step of a call before sleeping, such as 400us: on a machine with idle processors calls
+    /// come through sooner, for up to that much processor time a step. Not with a single processor
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = busy_poll)]
     pub(super) busy_poll: Duration,
     /// How long calls in flight, and the hooks that follow them, may take once the proxy is told to stop
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = running::duration)]
