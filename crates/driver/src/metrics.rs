@@ -1,8 +1,11 @@
 //! What an operator graphs of the pools, counted when it is asked for.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -10,73 +13,114 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use crate::pool::Pool;
-use crate::pools::Pools;
+use crate::pool::{Pool, PoolId};
+use crate::pools::{Pools, ServedPool};
 use crate::record::Phase;
 
-/// How long a reader waits for another one: a disk that hangs keeps one thread, not one for each reader.
+/// How long a reader waits for the disks of all pools.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The metrics of a driver's pools.
 #[derive(Debug)]
 pub struct PoolMetrics {
     pools: Arc<Pools>,
-    /// Whether somebody asks the pools' disks now.
-    asking: Mutex<bool>,
-    asked: Condvar,
+    asking: Arc<Asking>,
 }
 
-/// The turn of one reader to ask the pools' disks.
-struct Turn<'a>(&'a PoolMetrics);
+/// The pools whose disks are being asked. A disk that hangs keeps one thread, not one for each reader, and no figures of other
+/// pools.
+#[derive(Debug, Default)]
+struct Asking {
+    pools: Mutex<HashSet<PoolId>>,
+    answered: Condvar,
+}
 
-impl Drop for Turn<'_> {
+/// The turn of one reader to ask the disk of a pool.
+struct Turn(Arc<Asking>, PoolId);
+
+impl Drop for Turn {
     fn drop(&mut self) {
-        *self.0.asking.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.0.asked.notify_one();
+        self.0.pools.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+        self.0.answered.notify_all();
+    }
+}
+
+impl Asking {
+    /// A turn; `None` if the pool's disk does not answer the reader before until then.
+    fn turn(self: &Arc<Self>, pool: PoolId, until: Instant) -> Option<Turn> {
+        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let patience = until.saturating_duration_since(Instant::now());
+        let waited = self.answered.wait_timeout_while(pools, patience, |it| it.contains(&pool));
+        let (mut pools, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        pools.insert(pool).then(|| Turn(self.clone(), pool))
     }
 }
 
 /// One series of a pool: its label beside `pool`, and its value.
 type Series = (&'static str, u64);
 
+/// The series of each gauge.
+type Figures = [Vec<Series>; GAUGES.len()];
+
 impl PoolMetrics {
     /// The metrics of `pools`.
     pub fn new(pools: Arc<Pools>) -> Self {
-        Self { pools, asking: Mutex::new(false), asked: Condvar::new() }
+        Self { pools, asking: Arc::default() }
     }
 
-    /// The turn of this reader; `None` if the disks do not answer the one before.
-    fn turn(&self, patience: Duration) -> Option<Turn<'_>> {
-        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.asked.wait_timeout_while(asking, patience, |asking| *asking);
-        let (mut asking, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let free = !*asking;
-        *asking = true;
-        drop(asking);
-        free.then(|| Turn(self))
+    /// The figures of each pool; none of one whose disk hangs, rather than wrong ones.
+    fn figures(&self, served: &[Arc<ServedPool>]) -> Vec<Option<Figures>> {
+        let now = Instant::now();
+        let until = now + PATIENCE;
+        let ask = |until| move |served: &Arc<ServedPool>| self.ask(served.pool.clone(), until);
+        let mut asked: Vec<_> = served.iter().map(ask(now)).collect();
+        // Those that somebody else asks, once the others are at work.
+        for (served, asked) in served.iter().zip(&mut asked).filter(|(_, asked)| asked.is_none()) {
+            *asked = ask(until)(served);
+        }
+        let answer = |asked: Receiver<Figures>| {
+            asked.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
+        };
+        asked.into_iter().map(|asked| asked.and_then(answer)).collect()
+    }
+
+    /// Asks a pool's disk, in a thread that outlives a reader who does not wait for it.
+    fn ask(&self, pool: Arc<Pool>, until: Instant) -> Option<Receiver<Figures>> {
+        let turn = self.asking.turn(pool.id(), until)?;
+        let (answer, answered) = mpsc::sync_channel(1);
+        let ask = move || {
+            let figures = GAUGES.map(|gauge| (gauge.read)(&pool));
+            drop(turn);
+            // Nobody may wait any more.
+            let _ = answer.send(figures);
+        };
+        match thread::Builder::new().name("figures".to_owned()).spawn(ask) {
+            Ok(_) => Some(answered),
+            Err(error) => {
+                tracing::warn!(%error, "failed to start a thread that reads a pool's figures");
+                None
+            }
+        }
     }
 }
 
 impl Collector for PoolMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let served = self.pools.served();
-        let turn = self.turn(PATIENCE);
-        // Disks that hang show no figures rather than wrong ones.
-        let asked = if turn.is_some() { &served[..] } else { &[] };
-        for gauge in GAUGES {
+        let figures = self.figures(&served);
+        for (index, gauge) in GAUGES.into_iter().enumerate() {
             let metric = ConstGauge::new(0_u64);
             let unit = gauge.unit.as_ref();
             let kind = metric.metric_type();
             let mut family = encoder.encode_descriptor(gauge.name, gauge.help, unit, kind)?;
-            for pool in asked {
-                for (value_of, value) in (gauge.read)(&pool.pool) {
-                    let labels = [("pool", pool.name.as_str()), (gauge.label, value_of)];
+            for (pool, figures) in served.iter().zip(&figures) {
+                for (value_of, value) in figures.iter().flat_map(|figures| &figures[index]) {
+                    let labels = [("pool", pool.name.as_str()), (gauge.label, *value_of)];
                     let labels = if gauge.label.is_empty() { &labels[..1] } else { &labels };
-                    ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+                    ConstGauge::new(*value).encode(family.encode_family(&labels)?)?;
                 }
             }
         }
-        drop(turn);
         self.encode_served(&mut encoder)?;
         for (name, help, read) in COUNTERS {
             let metric = ConstCounter::new(0_u64);
@@ -217,15 +261,17 @@ mod tests {
     use crate::pools::fixtures::pools;
 
     #[test]
-    fn a_disk_that_hangs_costs_its_figures_and_no_more_than_one_thread() {
+    fn a_disk_that_hangs_costs_its_own_figures_and_no_more_than_one_thread() {
         let folder = tempfile::tempdir().expect("a folder");
         let metrics = PoolMetrics::new(pools(folder.path()));
-        let hanging = metrics.turn(Duration::ZERO).expect("nobody asks");
-        assert!(metrics.turn(Duration::ZERO).is_none());
+        let served = metrics.pools.served();
+        let (id, other) = (served[0].pool.id(), PoolId::new().expect("an id"));
+        let now = Instant::now();
+        let hanging = metrics.asking.turn(id, now).expect("nobody asks");
+        assert!(metrics.ask(served[0].pool.clone(), now).is_none());
+        assert!(metrics.asking.turn(other, now).is_some(), "it hangs for others, too");
         drop(hanging);
-        let turn = metrics.turn(Duration::ZERO);
-        assert!(turn.is_some());
-        drop(turn);
+        assert!(metrics.figures(&served)[0].is_some());
 
         let mut registry = Registry::default();
         registry.register_collector(Box::new(metrics));

@@ -38,7 +38,7 @@ struct IdentityFile {
 }
 
 impl PoolId {
-    fn new() -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         let mut bytes: [u8; 16] = random()?;
         // Version 4, variant 1: random.
         bytes[6] = bytes[6] & 0x0f | 0x40;

@@ -73,12 +73,17 @@ fn rows(bench: &Bench) -> Vec<wharf_driver::inspect::Row> {
 
 /// The driver's `/readyz`: its code and text.
 fn readyz(driver: &Running) -> (u16, String) {
+    get(driver, "/readyz")
+}
+
+/// What the driver's HTTP endpoint answers.
+fn get(driver: &Running, path: &str) -> (u16, String) {
     let log = driver.log();
     let line = log.lines().rev().find(|line| line.contains("serving /healthz")).unwrap();
     let address = line.split("127.0.0.1:").nth(1).unwrap();
     let port: String = address.chars().take_while(char::is_ascii_digit).collect();
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
-    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)

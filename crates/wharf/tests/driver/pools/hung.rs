@@ -8,7 +8,7 @@ use tonic::Code;
 use wharf_mount::{freeze, mount};
 use wharf_testkit::process::wait_for;
 
-use super::{SIZE, configure, fill, made_on, on_pool, readyz, two_pools};
+use super::{SIZE, configure, fill, get, made_on, on_pool, readyz, two_pools};
 use crate::bench::{Bench, MIB, PoolKind};
 use crate::client::{Client, Usage, block, mounted, volume};
 use crate::codes::refused;
@@ -43,6 +43,8 @@ async fn a_disk_that_hangs_keeps_no_other_pool_waiting() {
         let (code, said) = readyz(&driver);
         assert_eq!(code, 503);
         assert!(said.contains("pool default: its disk gave no answer"), "{said}");
+        let (_, figures) = get(&driver, "/metrics");
+        assert!(figures.contains(r#"wharf_driver_pool_bytes{pool="fast""#), "{figures}");
         let listed = driver.list().await.unwrap();
         assert!(listed.contains(&before) && listed.contains(&other.id), "{listed:?}");
         frozen.thaw().unwrap();
