@@ -33,7 +33,7 @@ const QUEUE: usize = 1024;
 #[serde(rename_all = "snake_case")]
 pub enum TapLine {
     /// A call.
-    Call(TapCall),
+    Call(Box<TapCall>),
     /// As many calls were dropped since the last such line, as lines were not read fast enough.
     Dropped(u64),
     /// The last line.
@@ -134,7 +134,7 @@ impl Calls {
             return line;
         }
         match self.queue.recv().await {
-            Some(call) => TapLine::Call(TapCall::clone(&call)),
+            Some(call) => TapLine::Call(Box::new(TapCall::clone(&call))),
             // The sender is with the taps until this is dropped.
             None => TapLine::End(TapEnd::Stopping),
         }
@@ -144,7 +144,7 @@ impl Calls {
     pub(crate) fn try_next(&mut self) -> Option<TapLine> {
         self.dropped().or_else(|| {
             let call = self.queue.try_recv().ok()?;
-            Some(TapLine::Call(TapCall::clone(&call)))
+            Some(TapLine::Call(Box::new(TapCall::clone(&call))))
         })
     }
 

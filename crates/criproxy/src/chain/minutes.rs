@@ -178,7 +178,7 @@ impl Heard<'_, '_> {
             Ok(_) => self.decision.outcome = "ok".to_owned(),
             Err(failure) => {
                 self.decision.policy = Some(self.policy.name().to_owned());
-                self.decision.fail(failure, self.minutes.about, fields());
+                self.decision.fail(failure, self.minutes.about, &fields());
                 let given = self.decision.given_us.unwrap_or(u64::MAX);
                 let is_late = self.decision.outcome == "timeout";
                 let is_short = is_late && given < micros(FAIR) && self.server.timeout.is_none();
@@ -195,7 +195,7 @@ impl Heard<'_, '_> {
 
 impl ServerDecision {
     /// Notes a failure, without values that were asked with.
-    pub(super) fn fail(&mut self, failure: &Failure, about: &About, fields: Vec<(Field, Value)>) {
+    pub(super) fn fail(&mut self, failure: &Failure, about: &About, fields: &[(Field, Value)]) {
         let pod = about.secrets();
         let own = fields.iter().filter_map(|(field, value)| match field {
             Field::Env(_) | Field::Annotation(_) => value.text(),

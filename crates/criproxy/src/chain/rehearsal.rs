@@ -154,7 +154,7 @@ impl<S: Subject> Rehearsal<S> {
             Err(failure) => {
                 self.metrics.ended(&server.name, self.point, failure.outcome());
                 self.metrics.rehearsal_failed(&server.name, self.point);
-                decision.fail(&failure, &self.about, S::fields(&self.request));
+                decision.fail(&failure, &self.about, &S::fields(&self.request));
                 let (server, hook, error) = (&server.name, self.point.name(), &failure);
                 if line.begins_to_fail(error) {
                     tracing::warn!(server, hook, %error, "hook server fails in its dry run");

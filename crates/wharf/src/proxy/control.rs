@@ -21,7 +21,7 @@ use crate::text::plain;
 /// The longest question that a proxy takes.
 const LONGEST_QUESTION: usize = 4096;
 /// The longest first line of an answer that has more of them.
-const LONGEST_FIRST_LINE: u64 = 64 << 10;
+const LONGEST_FIRST_LINE: usize = 64 << 10;
 /// How long an answer may take: as long as a successor may take to start, one that waits for another's.
 const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const NOT_UNDERSTOOD: &str =
@@ -192,14 +192,15 @@ fn row(server: &ServerStatus) -> [String; 8] {
 
 /// Reads one line, and nothing of the next.
 fn first_line(stream: &mut UnixStream) -> io::Result<String> {
-    let mut line = Vec::new();
-    for byte in Read::by_ref(stream).take(LONGEST_FIRST_LINE).bytes() {
-        match byte? {
-            b'\n' => return String::from_utf8(line).map_err(io::Error::other),
-            byte => line.push(byte),
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while line.len() < LONGEST_FIRST_LINE {
+        stream.read_exact(&mut byte)?;
+        match byte {
+            [b'\n'] => return String::from_utf8(line).map_err(io::Error::other),
+            [byte] => line.push(byte),
         }
     }
-    Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut short"))
+    Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"))
 }
 
 pub(super) fn exit_code(done: anyhow::Result<()>) -> ExitCode {

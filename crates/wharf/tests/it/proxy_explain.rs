@@ -61,7 +61,7 @@ pub(crate) async fn run_pod(client: &Client, config: PodSandboxConfig) -> String
 /// A container with a secret.
 fn container(name: &str) -> CreateContainerRequest {
     let metadata = ContainerMetadata { name: name.to_owned(), ..Default::default() };
-    let env = KeyValue { key: "TOKEN".to_owned(), value: SECRET.into(), ..Default::default() };
+    let env = KeyValue { key: "TOKEN".to_owned(), value: SECRET.into() };
     let config =
         ContainerConfig { metadata: Some(metadata), envs: vec![env], ..Default::default() };
     CreateContainerRequest {
