@@ -109,7 +109,9 @@ impl Control {
                 Ok(calls) => {
                     let accepted = line(&ControlAnswer::Tapping);
                     let ending = Ending { calls: self.interceptor.calls.clone(), stop };
-                    return calls.serve(call.into_stream(), accepted, ending).await;
+                    calls.serve(call.into_stream(), accepted, ending).await;
+                    self.interceptor.vigil.extend();
+                    return;
                 }
                 Err(reason) => ControlAnswer::Failed(reason),
             },
@@ -127,6 +129,9 @@ impl Control {
             Err(error) => ControlAnswer::Failed(format!("the question is not understood: {error}")),
         };
         call.answer(line(&answer)).await;
+        drop(answer);
+        // A long answer leaves memory behind that is to be given back.
+        self.interceptor.vigil.extend();
     }
 
     async fn upgrade(&self) -> Result<String, String> {
