@@ -10,7 +10,7 @@ use wharf_proto::hooks::{
 use wharf_wire::{Message, WireError};
 
 use crate::HookPoint;
-use crate::edit::{Edit, Field};
+use crate::edit::{Edit, Field, Value};
 use crate::partial::{self, Inexpressible};
 use crate::record::{self, Carried};
 use crate::subject::{Reading, Subject};
@@ -91,6 +91,32 @@ impl Subject for Container {
         }
     }
 
+    fn ignored(
+        point: HookPoint,
+        sent: &ContainerResourceHookRequest,
+        answer: &ContainerResourceHookResponse,
+        reading: Reading,
+    ) -> Vec<Edit> {
+        match (point.is_before(), &answer.container_resources) {
+            (true, Some(answered)) => {
+                let told = sent.container_resources.clone().unwrap_or_default();
+                resources::out_of_range(&told, answered, reading)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn fields(request: &ContainerResourceHookRequest) -> Vec<(Field, Value)> {
+        let mut fields: Vec<_> = pod::parent_field(&request.pod_cgroup_parent).collect();
+        if let Some(resources) = &request.container_resources {
+            fields.extend(resources::fields(resources));
+        }
+        let annotations = map::fields(&request.container_annotations, Field::Annotation);
+        let envs = map::fields(&request.container_envs, Field::Env);
+        fields.extend(annotations.chain(envs));
+        fields
+    }
+
     fn apply(request: &mut ContainerResourceHookRequest, edits: &[Edit]) {
         for edit in edits {
             match &edit.field {
@@ -155,6 +181,12 @@ pub(crate) fn creation(
         ..Default::default()
     };
     Ok(Creation { question, carried })
+}
+
+/// The name of the container that a CreateContainer is to make.
+pub(crate) fn name(create: &Bytes) -> Result<String, WireError> {
+    let mut create = Message::parse(create.clone())?;
+    map::text(create.open(CONFIG)?.open(METADATA)?, NAME)
 }
 
 /// What else a CreateContainer asks for, encoded so that it can follow a question.

@@ -1,4 +1,4 @@
-//! Questions to a running proxy: `wharf proxy status`, `forget`, `upgrade` and `--take-over`.
+//! Questions to a running proxy: `wharf proxy status`, `explain`, `tap`, `forget`, `upgrade` and `--take-over`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,9 @@ use wharf_uds::{LineCall, Listener, ServeError};
 
 use crate::{
     config::{ConfigHandle, ConfigStatus},
+    explain::Explanation,
     intercept::Interceptor,
+    tap::{Ending, TapFilter},
 };
 
 /// The answer of a proxy that has a successor, or is about to end.
@@ -27,6 +29,10 @@ const DRAIN: Duration = Duration::from_secs(1);
 pub enum ControlQuestion {
     /// The state of each hook server.
     Status,
+    /// What came of hook calls about a pod or container, by a name or an id.
+    Explain(String),
+    /// The calls that match, as they go. Lines of the tap follow the answer on this connection.
+    Tap(TapFilter),
     /// Stop waiting for the file of this server.
     Forget(String),
     /// Start a successor, and hand over to it.
@@ -50,6 +56,10 @@ pub enum SuccessionRequest {
 pub enum ControlAnswer {
     /// The state of each hook server.
     Status(ConfigStatus),
+    /// What came of hook calls.
+    Explanation(Explanation),
+    /// Calls follow.
+    Tapping,
     /// The request was carried out: a sentence for a person.
     Done(String),
     /// The request was refused: the reason.
@@ -79,17 +89,32 @@ impl Control {
         listener: Listener,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
+        let stopping = stop.clone();
         let handler = move |call: LineCall| {
-            let control = self.clone();
-            async move { control.serve_call(call).await }
+            let (control, stop) = (self.clone(), stopping.clone());
+            async move { control.serve_call(call, stop).await }
         };
         listener.serve_lines(handler, DRAIN, stop).await
     }
 
-    async fn serve_call(&self, call: LineCall) {
+    async fn serve_call(&self, call: LineCall, stop: CancellationToken) {
         let question = serde_json::from_str(call.question());
         let answer = match question {
             Ok(ControlQuestion::Status) => ControlAnswer::Status(self.status()),
+            Ok(ControlQuestion::Explain(name)) => {
+                let explained = self.interceptor.chain.history.explain(&name).await;
+                explained.map_or_else(ControlAnswer::Failed, ControlAnswer::Explanation)
+            }
+            Ok(ControlQuestion::Tap(filter)) => match self.interceptor.taps.join(filter) {
+                Ok(calls) => {
+                    let accepted = line(&ControlAnswer::Tapping);
+                    let ending = Ending { calls: self.interceptor.calls.clone(), stop };
+                    calls.serve(call.into_stream(), accepted, ending).await;
+                    self.interceptor.vigil.extend();
+                    return;
+                }
+                Err(reason) => ControlAnswer::Failed(reason),
+            },
             Ok(ControlQuestion::Forget(server)) => done(self.config.forget(server).await),
             Ok(ControlQuestion::Upgrade) => done(self.upgrade().await),
             Ok(ControlQuestion::TakeOver) => {
@@ -104,6 +129,9 @@ impl Control {
             Err(error) => ControlAnswer::Failed(format!("the question is not understood: {error}")),
         };
         call.answer(line(&answer)).await;
+        drop(answer);
+        // A long answer leaves memory behind that is to be given back.
+        self.interceptor.vigil.extend();
     }
 
     async fn upgrade(&self) -> Result<String, String> {

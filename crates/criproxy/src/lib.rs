@@ -22,11 +22,13 @@ mod container;
 mod control;
 mod edit;
 mod env;
+mod explain;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod handover;
 mod hook_metrics;
 mod id;
+mod identity;
 mod intercept;
 mod map;
 mod metrics;
@@ -37,6 +39,7 @@ mod rebuild;
 mod record;
 mod resources;
 mod subject;
+mod tap;
 mod vigil;
 
 pub use chain::Conflict;
@@ -46,11 +49,17 @@ pub use config::{
     check, trust_file,
 };
 pub use control::{Control, ControlAnswer, ControlQuestion, SuccessionRequest};
+pub use explain::{
+    Body as DecisionBody, CallEnd, Change, ChangeEffect, Decision, Explanation, ServerDecision,
+    Shown, Verdict,
+};
 pub use handover::{
     Finishing, Followed, HandOver, HandOverError, Hello, PassedFile, PassedSocket, Predecessor,
 };
 pub use hook_metrics::HookMetrics;
+pub use identity::Identity;
 pub use intercept::Skip;
 pub use proxy::{Proxy, ProxyOptions};
 pub use subject::Reading;
+pub use tap::{TapCall, TapEnd, TapEvent, TapFilter, TapLine};
 pub use wharf_facts::hook::HookPoint;

@@ -54,6 +54,14 @@ pub(crate) fn merged(
     })
 }
 
+/// Texts as fields with their values.
+pub(crate) fn fields(
+    map: &Map,
+    field: impl Fn(String) -> Field,
+) -> impl Iterator<Item = (Field, Value)> {
+    map.iter().map(move |(key, value)| (field(key.clone()), Value::Text(value.clone())))
+}
+
 /// Sets or removes a key.
 pub(crate) fn apply(map: &mut Map, key: &str, to: &Value) {
     match to.text() {

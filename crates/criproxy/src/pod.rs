@@ -60,6 +60,12 @@ impl Subject for PodSandbox {
         }
     }
 
+    fn fields(request: &PodSandboxHookRequest) -> Vec<(Field, Value)> {
+        let labels = map::fields(&request.labels, Field::Label);
+        let annotations = map::fields(&request.annotations, Field::Annotation);
+        parent_field(&request.cgroup_parent).chain(labels).chain(annotations).collect()
+    }
+
     fn apply(request: &mut PodSandboxHookRequest, edits: &[Edit]) {
         for edit in edits {
             match &edit.field {
@@ -143,6 +149,12 @@ pub(crate) fn moved(from: &str, to: &str) -> Option<Edit> {
         from: Value::Text(from.to_owned()),
         to: Value::Text(to.to_owned()),
     })
+}
+
+/// A cgroup parent as a field, if there is one.
+pub(crate) fn parent_field(parent: &str) -> impl Iterator<Item = (Field, Value)> {
+    let is_there = !parent.is_empty();
+    is_there.then(|| (Field::CgroupParent, Value::Text(parent.to_owned()))).into_iter()
 }
 
 /// The key of an annotation.

@@ -109,6 +109,7 @@ impl Proxy {
             records,
             skip,
             turns: Default::default(),
+            taps: Default::default(),
             overlooked: Default::default(),
             room: intercept::room(),
             vigil: Vigil::new(if is_alone() { Duration::ZERO } else { busy_poll }, at_rest),
@@ -181,18 +182,24 @@ async fn attend(
     stopping: CancellationToken,
 ) {
     let counted = metrics.start(call.method());
+    let mut tapped = interceptor.taps.begin(call.method());
     interceptor.vigil.extend();
-    let code = match Method::of(call.method()) {
+    let carried = match Method::of(call.method()) {
         // Boxed, what the few take is no burden to the many: a task is copied when it is started.
-        Some(method) => Box::pin(interceptor.attend(call, method)).await,
+        Some(method) => {
+            Box::pin(interceptor.attend(call, method, tapped.as_deref_mut())).await.into()
+        }
         None if is_endless(call.method()) => stopping
             .run_until_cancelled(Box::pin(interceptor.runtime.carry(call)))
             .await
-            .unwrap_or(Code::Cancelled),
+            .unwrap_or(Code::Cancelled.into()),
         None => interceptor.runtime.carry(call).await,
     };
     interceptor.vigil.extend();
-    counted.finish(code);
+    counted.finish(carried.code);
+    if let Some(tapped) = tapped {
+        tapped.finish(carried);
+    }
 }
 
 /// Whether a call has no end by itself, and would take all of a drain.

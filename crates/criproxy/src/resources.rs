@@ -40,12 +40,6 @@ pub(crate) fn read(message: &Message) -> Result<Resources, WireError> {
 /// What an answer changes. Numbers that the protocol cannot tell from unset ones are no wish;
 /// cpusets always are, so that an answer without them clears them.
 pub(crate) fn answered(sent: &Resources, answer: &Resources, reading: Reading) -> Vec<Edit> {
-    let wish = |amount: Amount, value: i64| match amount {
-        Amount::OomScoreAdj => {
-            OOM_SCORES.contains(&value) && (value != 0 || reading.zero_oom_score_adj)
-        }
-        _ => amount.is_set(value),
-    };
     let amounts = Amount::ALL.into_iter().filter_map(|amount| {
         let (from, to) = (amount.of(sent), amount.of(answer));
         let edit = || Edit {
@@ -53,7 +47,7 @@ pub(crate) fn answered(sent: &Resources, answer: &Resources, reading: Reading) -
             from: Value::Number(from),
             to: Value::Number(to),
         };
-        (wish(amount, to) && from != to).then(edit)
+        (is_wish(amount, to, reading) && from != to).then(edit)
     });
     let cpusets = Cpuset::ALL.into_iter().filter_map(|cpuset| {
         let (from, to) = (cpuset.of(sent), cpuset.of(answer));
@@ -66,6 +60,41 @@ pub(crate) fn answered(sent: &Resources, answer: &Resources, reading: Reading) -
     });
     let unified = map::merged(&sent.unified, &answer.unified, Field::Unified);
     amounts.chain(cpusets).chain(unified).collect()
+}
+
+/// Whether a number of an answer says something.
+fn is_wish(amount: Amount, value: i64, reading: Reading) -> bool {
+    match amount {
+        Amount::OomScoreAdj => {
+            OOM_SCORES.contains(&value) && (value != 0 || reading.zero_oom_score_adj)
+        }
+        _ => amount.is_set(value),
+    }
+}
+
+/// The numbers of an answer that are neither zero nor taken.
+pub(crate) fn out_of_range(sent: &Resources, answer: &Resources, reading: Reading) -> Vec<Edit> {
+    let pairs = Amount::ALL.into_iter().map(|amount| (amount, amount.of(sent), amount.of(answer)));
+    pairs
+        .filter(|(amount, from, to)| *to != 0 && from != to && !is_wish(*amount, *to, reading))
+        .map(|(amount, from, to)| Edit {
+            field: Field::Amount(amount),
+            from: Value::Number(from),
+            to: Value::Number(to),
+        })
+        .collect()
+}
+
+/// The fields that have a value.
+pub(crate) fn fields(resources: &Resources) -> Vec<(Field, Value)> {
+    let amounts = Amount::ALL.into_iter().map(|amount| (amount, amount.of(resources)));
+    let amounts = amounts.filter(|(_, value)| *value != 0);
+    let amounts = amounts.map(|(amount, value)| (Field::Amount(amount), Value::Number(value)));
+    let cpusets = Cpuset::ALL.into_iter().map(|cpuset| (cpuset, cpuset.of(resources)));
+    let cpusets = cpusets.filter(|(_, value)| !value.is_empty());
+    let cpusets =
+        cpusets.map(|(cpuset, value)| (Field::Cpuset(cpuset), Value::Text(value.to_owned())));
+    amounts.chain(cpusets).chain(map::fields(&resources.unified, Field::Unified)).collect()
 }
 
 /// Brings an edit into resources.

@@ -1,7 +1,7 @@
 //! What hook servers are asked about: a pod sandbox or a container.
 
 use crate::HookPoint;
-use crate::edit::Edit;
+use crate::edit::{Edit, Field, Value};
 use crate::partial::Inexpressible;
 
 /// How numbers of an answer are read where its protocol cannot tell unset from zero.
@@ -36,6 +36,14 @@ pub(crate) trait Subject: 'static {
         sent: &Self::Request,
         answer: &Self::Response,
     ) -> Result<Vec<Edit>, Inexpressible>;
+
+    /// The values of an answer that are out of range, so that they count as unset.
+    fn ignored(_: HookPoint, _: &Self::Request, _: &Self::Response, _: Reading) -> Vec<Edit> {
+        Vec::new()
+    }
+
+    /// The fields of a question that have a value, those that there are few of first.
+    fn fields(request: &Self::Request) -> Vec<(Field, Value)>;
 
     /// The request as the next server is to see it.
     fn apply(request: &mut Self::Request, edits: &[Edit]);

@@ -51,7 +51,7 @@ pub use link::LinkState;
 pub use listen::{ListenError, ListenOptions, Listener, ListenerHandle};
 pub use metrics::{RpcMetrics, code_name};
 pub use pass::{receive_files, send_files};
-pub use raw::{RawAnswer, RawCall, Relay, RelayOptions, probe};
+pub use raw::{Carried, RawAnswer, RawCall, Relay, RelayOptions, probe};
 pub use serve::PeerCredentials;
 pub use silence::Silence;
 pub use tonic::service::Routes;

@@ -25,4 +25,5 @@ mod serve;
 
 pub use self::ask::RawAnswer;
 pub use self::call::RawCall;
+pub use self::carry::Carried;
 pub use self::relay::{Relay, RelayOptions, probe};

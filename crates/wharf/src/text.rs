@@ -12,7 +12,15 @@ pub(crate) fn plain(text: &str) -> String {
 /// JSON for people and programs. Characters that JSON lets stand and that cannot be seen are escaped as well: it may end on
 /// a terminal.
 pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
-    let text = serde_json::to_string_pretty(value)?;
+    Ok(escaped(&serde_json::to_string_pretty(value)?))
+}
+
+/// The same in one line.
+pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(escaped(&serde_json::to_string(value)?))
+}
+
+fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
         if char == '\n' || is_plain(char) {
@@ -23,7 +31,7 @@ pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
             shown.push_str(&format!("\\u{unit:04x}"));
         }
     }
-    Ok(shown)
+    shown
 }
 
 #[cfg(test)]
@@ -33,6 +41,8 @@ mod tests {
     #[test]
     fn json_has_letters_only_and_means_the_same() {
         let text = "a\u{9b}2Jb\u{7f}\u{202e}c\n\u{1b} ä \u{e0001}";
+        let line = json_line(&[text]).unwrap();
+        assert!(!line.contains('\n') && line.chars().all(is_plain), "{line}");
         let shown = json(&[text]).unwrap();
         let expected = "[\n  \"a\\u009b2Jb\\u007f\\u202ec\\n\\u001b ä \\udb40\\udc01\"\n]";
         assert_eq!(shown, expected);

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
+use prost::Message;
 use tokio::time::Instant;
 use tonic::Code;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use wharf_facts::hook::{OUTCOME_CODE, OUTCOME_DURATION, OUTCOME_MESSAGE};
 use wharf_facts::text::cut;
+use wharf_proto::hooks::ContainerResourceHookRequest;
 
 use super::budget::HookTime;
-use crate::HookPoint;
+use crate::{HookPoint, explain};
 
 /// The longest message of an outcome, before it is encoded.
 const LONGEST_MESSAGE: usize = 1024;
@@ -25,6 +27,8 @@ pub(crate) struct About {
     pub(crate) container: Option<String>,
     /// The id of the sandbox or container, once there is one.
     pub(crate) id: Option<String>,
+    /// The id of a container's sandbox, if that is known.
+    pub(crate) pod_id: Option<String>,
     /// What each question begins with, encoded: of a container's, the half that is its pod's.
     pub(crate) half: Arc<[u8]>,
     /// What follows a question to servers that want details, encoded.
@@ -37,6 +41,21 @@ pub(crate) struct About {
     pub(crate) ends: Option<Instant>,
     /// What the caller traces the call by.
     pub(crate) trace: Trace,
+    /// The records of the call.
+    pub(crate) records: explain::OfCall,
+}
+
+impl About {
+    /// Annotations of a container's pod, which may be secrets.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let pod = ContainerResourceHookRequest::decode(&*self.half).unwrap_or_default();
+        pod.pod_annotations.into_values().collect()
+    }
+
+    /// The same, of a container in this sandbox.
+    pub(crate) fn within(self, sandbox: &str) -> Self {
+        Self { pod_id: Some(sandbox.to_owned()), ..self }
+    }
 }
 
 /// Headers that a trace is followed by, as W3C names them.

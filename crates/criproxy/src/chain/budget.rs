@@ -30,7 +30,8 @@ impl HookTime {
         Measurement(self.clone())
     }
 
-    fn spent(&self) -> Duration {
+    /// The time so far.
+    pub(crate) fn spent(&self) -> Duration {
         let spent = self.lock();
         spent.before + spent.since.map_or(Duration::ZERO, |since| since.elapsed())
     }

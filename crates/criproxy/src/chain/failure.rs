@@ -64,6 +64,17 @@ impl Failure {
         }
     }
 
+    /// The failure for a record: in full, and without what was asked for another call.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Failure::LeftOut(_) => {
+                "it hung before, and is left out until it answers again".to_owned()
+            }
+            Failure::Untrusted(status) | Failure::Call(status) => status.message().to_owned(),
+            Failure::Inexpressible(_) | Failure::Conflict(_) => self.to_string(),
+        }
+    }
+
     /// What the kubelet is told where the policy is to fail. Begins as koord-runtime-proxy's does.
     pub(super) fn status(&self, server: &Server, point: HookPoint) -> Status {
         let (name, endpoint, hook) = (&server.name, server.endpoint.display(), point.name());

@@ -24,6 +24,7 @@
 //! - `rehearsal`: servers whose answers are compared and not applied.
 //! - `round`: one call's way through the servers, and the policy for each.
 //! - `failure`: what went wrong with one server, in all its words.
+//! - `minutes`: what is kept of a round for `wharf proxy explain`.
 
 mod about;
 mod breaker;
@@ -32,6 +33,7 @@ mod connection;
 mod failure;
 mod ledger;
 mod line;
+mod minutes;
 mod peer;
 mod rehearsal;
 mod round;
@@ -57,12 +59,14 @@ pub use self::ledger::Conflict;
 pub(crate) use self::ledger::Dispute;
 use self::ledger::Ledger;
 use self::line::Lines;
+use self::minutes::Minutes;
 pub(crate) use self::rehearsal::Compared;
 use self::rehearsal::Rehearsals;
 use self::round::{Round, Turn};
 pub(crate) use self::states::ServerStates;
 use crate::config::{Answers, Barred, FailurePolicy, Server, Servers};
 use crate::edit::Edit;
+use crate::explain::History;
 use crate::hook_metrics::HookMetrics;
 use crate::subject::{Reading, Subject};
 use crate::{HookPoint, audit};
@@ -96,6 +100,8 @@ pub(crate) struct Chain {
     options: ChainOptions,
     metrics: HookMetrics,
     rehearsals: Rehearsals,
+    /// What came of hook calls.
+    pub(crate) history: History,
     _follower: AbortOnDropHandle<()>,
 }
 
@@ -142,8 +148,9 @@ impl Chain {
         let lines = Arc::new(Lines::new(servers));
         lines.current();
         let follower = TaskTracker::new().spawn(lines.clone().follow());
-        let rehearsals = Rehearsals::default();
-        Chain { lines, options, metrics, rehearsals, _follower: AbortOnDropHandle::new(follower) }
+        let (rehearsals, history) = (Rehearsals::default(), History::default());
+        let _follower = AbortOnDropHandle::new(follower);
+        Chain { lines, options, metrics, rehearsals, history, _follower }
     }
 
     /// Whether any server is asked at `point`, or would have to be.
@@ -205,23 +212,43 @@ impl Chain {
         about: &About,
         mut request: S::Request,
     ) -> Result<Asked<S>, Status> {
-        self.refuse_without(point, &about.pod)?;
+        if let Err(status) = self.refuse_without(point, &about.pod) {
+            minutes::of_missing(&self.history, point, about, self.lines.barred(point));
+            return Err(status);
+        }
         let round = self.round(point, about);
         let metadata = about.trace.metadata();
+        let reading = self.options.reading;
         let mut rehearsals = self.rehearsals.of::<S>(&round);
+        let mut minutes = Minutes::open(&self.history, &round, S::fields(&request));
         let mut ledger = Ledger::default();
         let mut changes = Vec::new();
         let (mut answered, mut said) = (false, false);
-        for turn in round.turns() {
+        let mut turns = round.turns();
+        while let Some(turn) = turns.next() {
             rehearsals.reach(turn.line, &request);
+            minutes.ask(&turn);
             let called = turn.call::<S>(&request, &metadata).await;
+            let mut heard = minutes.hear(&turn);
             let admitted = called.and_then(|answer| {
-                let edits = turn.line.edits::<S>(point, &request, &answer, self.options.reading)?;
+                let edits = turn.line.edits::<S>(point, &request, &answer, reading)?;
+                heard.answered(&edits, &ledger, self.options.conflict);
                 let is_whole = turn.line.server.answers == Answers::Koordinator;
+                if is_whole {
+                    heard.ignored(&S::ignored(point, &request, &answer, reading));
+                }
                 let speaks = is_whole && answer != S::Response::default();
                 Ok((speaks, self.admit(&turn, &ledger, edits)?))
             });
-            let Some((speaks, edits)) = turn.conclude(admitted)? else { continue };
+            heard.conclude(&admitted, || S::fields(&request));
+            let (speaks, edits) = match turn.conclude(admitted) {
+                Ok(Some(admitted)) => admitted,
+                Ok(None) => continue,
+                Err(status) => {
+                    minutes.refuse(turns.map(|turn| &*turn.line.server));
+                    return Err(status);
+                }
+            };
             answered = true;
             said |= speaks;
             if !edits.is_empty() {
@@ -238,7 +265,8 @@ impl Chain {
             by.push(line.server.clone());
         }
         let edits = ledger.net();
-        rehearsals.begin(&request, &edits, &metadata, self.options.reading);
+        let record = minutes.finish(round.has_dry_runs());
+        rehearsals.begin(&request, &edits, &metadata, reading, (&self.history, record));
         Ok(Asked { request, edits, answered, said, by })
     }
 
@@ -260,16 +288,25 @@ impl Chain {
         let round = Round { know, ..self.round(point, about) };
         let mut metadata = about.trace.metadata();
         outcome.add_to(&mut metadata);
-        self.rehearsals.of::<S>(&round).begin(&request, &[], &metadata, self.options.reading);
+        let (reading, history) = (self.options.reading, &self.history);
+        let rehearsals = self.rehearsals.of::<S>(&round);
+        rehearsals.begin(&request, &[], &metadata, reading, (history, None));
+        let mut minutes = Minutes::open(history, &round, Vec::new());
         let mut told = Told { servers: know.clone(), all: Ok(()) };
         for turn in round.turns() {
-            let called = turn.call::<S>(&request, &metadata).await;
-            match turn.conclude(called.map(drop)) {
+            minutes.ask(&turn);
+            let called = turn.call::<S>(&request, &metadata).await.map(drop);
+            minutes.hear(&turn).conclude(&called, || S::fields(&request));
+            match turn.conclude(called) {
                 Ok(None) => {}
                 Ok(Some(())) => drop(told.servers.insert(turn.line.server.name.clone())),
-                Err(status) => told.all = told.all.and(Err(status)),
+                Err(status) => {
+                    minutes.fail();
+                    told.all = told.all.and(Err(status));
+                }
             }
         }
+        minutes.finish(false);
         told
     }
 

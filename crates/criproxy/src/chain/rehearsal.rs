@@ -16,7 +16,9 @@ use super::connection::{Question, Slice};
 use super::line::Line;
 use super::round::{FAIR, Round};
 use crate::edit::Edit;
+use crate::explain::{Body, ChangeEffect, History, Record, ServerDecision, changes_of, micros};
 use crate::hook_metrics::HookMetrics;
+use crate::identity::Identity;
 use crate::subject::{Reading, Subject};
 use crate::{HookPoint, audit};
 
@@ -67,6 +69,7 @@ impl<S: Subject> OfRound<'_, S> {
         applied: &[Edit],
         metadata: &MetadataMap,
         reading: Reading,
+        (history, record): (&History, Option<u64>),
     ) {
         self.note(self.round.lines.len(), request);
         if self.asked.is_empty() {
@@ -78,7 +81,11 @@ impl<S: Subject> OfRound<'_, S> {
         for (index, request) in self.asked {
             let Round { lines, metrics, point, about, most, .. } = self.round;
             if tasks.len() >= MOST {
-                metrics.ended(&lines[index].server.name, *point, "skipped");
+                let server = lines[index].server.name.clone();
+                metrics.ended(&server, *point, "skipped");
+                let error = Some(format!("{MOST} dry runs are under way"));
+                let decision = ServerDecision { server, error, ..of_dry_run("skipped") };
+                keep(history, record, *point, about, decision);
                 continue;
             }
             let rehearsal = Rehearsal::<S> {
@@ -89,6 +96,8 @@ impl<S: Subject> OfRound<'_, S> {
                 about: (*about).clone(),
                 request,
                 applied: applied.clone(),
+                history: history.clone(),
+                record,
                 most: *most,
                 reading,
             };
@@ -107,6 +116,9 @@ struct Rehearsal<S: Subject> {
     request: S::Request,
     /// What the call changed in the end.
     applied: Arc<[Edit]>,
+    history: History,
+    /// The record of its round, if there is one.
+    record: Option<u64>,
     most: Duration,
     reading: Reading,
 }
@@ -121,7 +133,14 @@ impl<S: Subject> Rehearsal<S> {
             Question::new(self.point, &self.about.half, &self.request, details, &metadata);
         let started = Instant::now();
         let answer = line.call::<S>(question, Slice { time, fair: time.min(FAIR) }).await;
-        self.metrics.took(&server.name, self.point, started.elapsed());
+        let took = started.elapsed();
+        self.metrics.took(&server.name, self.point, took);
+        let mut decision = ServerDecision {
+            server: server.name.clone(),
+            took_us: Some(micros(took)),
+            given_us: Some(micros(time)),
+            ..of_dry_run("ok")
+        };
         match answer
             .and_then(|answer| line.edits::<S>(self.point, &self.request, &answer, self.reading))
         {
@@ -130,11 +149,12 @@ impl<S: Subject> Rehearsal<S> {
                 if line.recovers() {
                     tracing::info!(server = server.name, "hook server answers again");
                 }
-                self.compare(&server.name, &edits);
+                self.compare(&server.name, &edits, &mut decision);
             }
             Err(failure) => {
                 self.metrics.ended(&server.name, self.point, failure.outcome());
                 self.metrics.rehearsal_failed(&server.name, self.point);
+                decision.fail(&failure, &self.about, &S::fields(&self.request));
                 let (server, hook, error) = (&server.name, self.point.name(), &failure);
                 if line.begins_to_fail(error) {
                     tracing::warn!(server, hook, %error, "hook server fails in its dry run");
@@ -143,9 +163,10 @@ impl<S: Subject> Rehearsal<S> {
                 }
             }
         }
+        keep(&self.history, self.record, self.point, &self.about, decision);
     }
 
-    fn compare(&self, server: &str, edits: &[Edit]) {
+    fn compare(&self, server: &str, edits: &[Edit], decision: &mut ServerDecision) {
         let compared: Vec<_> = edits
             .iter()
             .map(|edit| {
@@ -159,8 +180,33 @@ impl<S: Subject> Rehearsal<S> {
                 (edit, verdict)
             })
             .collect();
+        (decision.changes, decision.more_changes) = changes_of(edits, ChangeEffect::DryRun);
+        for (change, (_, verdict)) in decision.changes.iter_mut().zip(&compared) {
+            change.why = Some(verdict.reason().to_owned());
+        }
         if !compared.is_empty() {
             audit::rehearsed(server, self.point, &self.about, &compared);
+        }
+    }
+}
+
+fn of_dry_run(outcome: &str) -> ServerDecision {
+    ServerDecision { dry_run: true, ..ServerDecision::new(outcome) }
+}
+
+/// Adds a dry run to the record of its round, or keeps a record of its own.
+fn keep(
+    history: &History,
+    record: Option<u64>,
+    point: HookPoint,
+    about: &About,
+    decision: ServerDecision,
+) {
+    match record {
+        Some(number) => history.rehearsed(number, &decision),
+        None => {
+            let body = Body { servers: vec![decision], ..Body::default() };
+            history.keep(&about.records, Record::new(point, Identity::of(about), &body));
         }
     }
 }
@@ -183,6 +229,15 @@ impl Compared {
             Self::New => "new",
             Self::Same => "same",
             Self::Different => "different",
+        }
+    }
+
+    /// The same in a sentence.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::New => "new: nobody changed the field",
+            Self::Same => "same: it was changed so by others",
+            Self::Different => "different: others changed it otherwise",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One call's way through the servers, and the policy for each.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use super::connection::{Question, Slice};
 use super::failure::Failure;
 use super::ledger::{Conflict, Dispute};
 use super::line::Line;
-use crate::config::FailurePolicy;
+use crate::config::{FailurePolicy, Server};
 use crate::hook_metrics::HookMetrics;
 use crate::subject::Subject;
 use crate::{HookPoint, audit};
@@ -38,6 +38,12 @@ pub(super) struct Round<'a> {
 }
 
 impl Round<'_> {
+    /// Whether a server is asked whose answers are compared only.
+    pub(super) fn has_dry_runs(&self) -> bool {
+        let is_asked = |server: &Server| server.dry_run && server.hooks.contains_key(&self.point);
+        self.lines.iter().any(|line| is_asked(&line.server))
+    }
+
     pub(super) fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
         let policy = |line: &Line| {
             let policy = line.server.hooks.get(&self.point).copied();
@@ -49,18 +55,28 @@ impl Round<'_> {
         let later = |point| self.lines.iter().filter(move |line| wants(line, point));
         let mut to_come = here + self.about.later.iter().flat_map(later).count();
         self.lines.iter().filter_map(move |line| {
-            let turn = Turn { round: self, line, policy: policy(line)?, to_come };
+            let (policy, timing) = (policy(line)?, OnceLock::new());
+            let turn = Turn { round: self, line, policy, to_come, timing };
             to_come -= 1;
             Some(turn)
         })
     }
 }
 
+/// The time of a question.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timing {
+    pub(super) given: Duration,
+    pub(super) took: Duration,
+}
+
 /// One server of a round.
 pub(super) struct Turn<'a> {
     round: &'a Round<'a>,
     pub(super) line: &'a Line,
-    policy: FailurePolicy,
+    pub(super) policy: FailurePolicy,
+    /// The time of the question, once it was asked.
+    pub(super) timing: OnceLock<Timing>,
     /// The servers that still share the budget, this one included, each once for each point of the call.
     to_come: usize,
 }
@@ -83,7 +99,10 @@ impl Turn<'_> {
         let started = Instant::now();
         let answer = line.call::<S>(question, Slice { time, fair }).await;
         if !matches!(answer, Err(Failure::LeftOut(_))) {
-            round.metrics.took(&line.server.name, round.point, started.elapsed());
+            let took = started.elapsed();
+            // A turn asks once.
+            let _ = self.timing.set(Timing { given: time, took });
+            round.metrics.took(&line.server.name, round.point, took);
         }
         answer
     }

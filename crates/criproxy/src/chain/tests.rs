@@ -4,6 +4,7 @@ mod answers;
 mod bench;
 mod breaker;
 mod conflicts;
+mod explained;
 mod faults;
 mod log;
 mod order;

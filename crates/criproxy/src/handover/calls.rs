@@ -131,6 +131,13 @@ impl Calls {
         self.forget_unused();
     }
 
+    /// Waits until the successor begins new calls.
+    pub(crate) async fn passed(&self) {
+        let is_passed = |phase: &Phase| matches!(phase, Phase::Elsewhere(_));
+        // The sender is ours.
+        let _ = self.phase.subscribe().wait_for(is_passed).await;
+    }
+
     /// Whether the successor begins new calls.
     pub(crate) fn have_passed(&self) -> bool {
         matches!(&*self.phase.borrow(), Phase::Elsewhere(_))

@@ -33,7 +33,7 @@ impl Interceptor {
         // Without a server that could have changed the pod, what its sandbox has beyond the request is what kubelet took back.
         let guessing = !skipped && self.chain.wants(HookPoint::PreRunPodSandbox);
         let Creation { question, carried } = container::creation(&message, &pod, guessing)?;
-        let mut about = visit.about_container(&pod, &question);
+        let mut about = visit.about_container(&pod, &question).within(&pod_id);
         if !skipped && self.chain.tells_details(point) {
             about.details = container::details(&message)?.into();
         }
@@ -42,6 +42,7 @@ impl Interceptor {
             self.ask::<Container>(visit, point, &about, question, skipped).await?;
         if !carried.is_empty() {
             audit::carried(pod.who_changed_it(), &about, &carried);
+            self.chain.history.carried(pod.who_changed_it(), &about, &carried);
         }
         let message = container::edited(message, &carried, &edits)?;
         let answer = visit.forward(&self.runtime, &message, turn).await?;
@@ -65,7 +66,7 @@ impl Interceptor {
             return visit.forward(&self.runtime, &message, None).await;
         };
         let question = container.question();
-        let about = visit.about_container(&pod, &question);
+        let about = visit.about_container(&pod, &question).within(container.pod());
         let begun = About { later: &[HookPoint::PostStartContainer], ..about.clone() };
         let turn = self.turn(visit, container.pod()).await?;
         let skipped = pod.is_skipped(self.skip.as_ref());
@@ -107,7 +108,7 @@ impl Interceptor {
             return Ok(answer);
         };
         let question = container::update_asked(&message, &container)?;
-        let about = visit.about_container(&pod, &question);
+        let about = visit.about_container(&pod, &question).within(container.pod());
         let turn = self.turn(visit, container.pod()).await?;
         let skipped = pod.is_skipped(self.skip.as_ref());
         let Asked { request, said, edits, .. } =
@@ -196,7 +197,8 @@ impl Interceptor {
         let pod = self.records.pod(container.pod());
         if let Some(pod) = pod.filter(|pod| !pod.is_skipped(self.skip.as_ref())) {
             let question = container.question();
-            let about = About { later, ..visit.about_container(&pod, &question) };
+            let about = visit.about_container(&pod, &question).within(container.pod());
+            let about = About { later, ..about };
             let (point, known) = (HookPoint::PostStopContainer, self.records.told(id));
             let told = self.chain.tell::<Container>(point, &about, question, outcome, &known).await;
             self.remember_told(id, outcome, told)?;

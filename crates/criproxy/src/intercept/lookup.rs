@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 use tonic::Status;
+use wharf_uds::code_name;
 
 use super::visit::{End, Visit};
 use super::{Interceptor, Method};
@@ -73,20 +74,27 @@ impl Interceptor {
             let text = format!("the runtime did not tell of {id:?} within {limit:?}");
             Err(Status::deadline_exceeded(text))
         };
-        self.settle(method, id, found.unwrap_or_else(late))
+        self.settle(visit, method, id, found.unwrap_or_else(late))
     }
 
     /// A runtime that cannot tell is no reason to refuse a call, unless hooks that must be asked
     /// before it would be left out. What is to be stopped is stopped.
     fn settle<T>(
         &self,
+        visit: &Visit,
         method: Method,
         id: &str,
         found: Result<Option<T>, Status>,
     ) -> Result<Option<T>, End> {
         let hooks = || method.points().iter().filter(|point| self.chain.wants(**point));
+        let keep = |note: String| {
+            if let Some(point) = hooks().next() {
+                self.keep_unknown(*point, method, id, visit.records(), note);
+            }
+        };
         match found {
             Ok(None) => {
+                keep("no hooks: neither the proxy nor the runtime knows it".to_owned());
                 for point in hooks().filter(|point| point.is_before()) {
                     self.chain.refuse_without(*point, "")?;
                 }
@@ -97,9 +105,15 @@ impl Interceptor {
             }
             Ok(found) => Ok(found),
             Err(status) if hooks().any(|point| point.is_before() && self.chain.insists(*point)) => {
+                let code = code_name(status.code());
+                keep(format!(
+                    "refused: hooks must be asked, and the runtime does not tell of it: {code}"
+                ));
                 Err(status.into())
             }
             Err(status) => {
+                let code = code_name(status.code());
+                keep(format!("no hooks: the runtime does not tell of it: {code}"));
                 tracing::warn!(
                     id,
                     ?method,

@@ -12,6 +12,7 @@ mod overlooked;
 mod pods;
 mod restore;
 mod skip;
+mod traced;
 mod vanished;
 mod visit;
 
@@ -37,6 +38,7 @@ use crate::handover::{Admission, Calls, PredecessorCalls, Scope};
 use crate::id;
 use crate::record::Records;
 use crate::subject::Subject;
+use crate::tap::{Tapped, Taps};
 use crate::vigil::Vigil;
 
 /// Stands in the way of calls, with everything that they concern.
@@ -55,6 +57,7 @@ pub(crate) struct Interceptor {
     /// Bytes that the messages of further calls may take.
     pub(crate) room: Arc<Semaphore>,
     pub(crate) vigil: Vigil,
+    pub(crate) taps: Taps,
     /// The calls under way here, and who begins new ones.
     pub(crate) calls: Calls,
     /// The calls that the process before this one still answers.
@@ -67,13 +70,24 @@ pub(crate) fn room() -> Arc<Semaphore> {
 }
 
 impl Interceptor {
-    pub(crate) async fn attend(&self, call: RawCall, method: Method) -> Code {
+    pub(crate) async fn attend(
+        &self,
+        call: RawCall,
+        method: Method,
+        mut tapped: Option<&mut Tapped>,
+    ) -> Code {
+        let begun = tokio::time::Instant::now();
         let mut visit = Visit::new(call);
         let end = match visit.message(&self.room).await {
-            Ok(message) => self.admit(&mut visit, method, message).await,
+            Ok(message) => {
+                if let Some(tapped) = &mut tapped {
+                    tapped.identify(self.identify(method, &message));
+                }
+                self.admit(&mut visit, method, message).await
+            }
             Err(end) => Err(end),
         };
-        visit.end(end)
+        self.conclude(visit, method, begun, end, tapped)
     }
 
     /// Intercepts a call here, or passes it on to the process that has taken over.
@@ -127,7 +141,12 @@ impl Interceptor {
         request: S::Request,
         skipped: bool,
     ) -> Result<Asked<S>, End> {
-        if skipped || !self.chain.wants(point) {
+        let is_wanted = self.chain.wants(point);
+        if skipped && is_wanted {
+            let note = "no hooks: --skip leaves out pods with its label";
+            self.chain.history.note(point, about, note);
+        }
+        if skipped || !is_wanted {
             let (edits, by) = (Vec::new(), Vec::new());
             return Ok(Asked { request, edits, answered: false, said: false, by });
         }

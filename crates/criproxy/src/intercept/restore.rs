@@ -99,6 +99,8 @@ impl Interceptor {
                 point.name(),
                 edit.field
             );
+            let note = "refused: a restored container cannot leave its pod's cgroup";
+            self.chain.history.note(point, &about, note);
             return Err(Status::failed_precondition(text).into());
         }
         if edits.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -13,7 +14,7 @@ use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
 use crate::chain::{About, HookTime, Trace};
-use crate::record;
+use crate::{explain, record};
 
 /// The largest message that is looked into. CRI's own limit is 16 MiB.
 const LARGEST: usize = 32 << 20;
@@ -33,6 +34,10 @@ pub(super) struct Visit {
     /// Room for its message, until the call ends.
     room: Option<OwnedSemaphorePermit>,
     time: HookTime,
+    /// The records of its hooks.
+    records: explain::OfCall,
+    /// The time that the runtime took so far.
+    in_runtime: Duration,
 }
 
 /// Why a call ends without the runtime's answer.
@@ -59,7 +64,8 @@ impl From<Status> for End {
 
 impl Visit {
     pub(super) fn new(call: RawCall) -> Visit {
-        Visit { call, room: None, time: HookTime::default() }
+        let (time, records) = (HookTime::default(), explain::OfCall::default());
+        Visit { call, room: None, time, records, in_runtime: Duration::ZERO }
     }
 
     /// The message, once all of it is there. Those of all calls share the room.
@@ -107,12 +113,23 @@ impl Visit {
         &self.time
     }
 
+    /// The time that the runtime took so far.
+    pub(super) fn in_runtime(&self) -> Duration {
+        self.in_runtime
+    }
+
+    /// The records of its hooks.
+    pub(super) fn records(&self) -> &explain::OfCall {
+        &self.records
+    }
+
     fn about(&self, pod: String) -> About {
         About {
             pod,
             time: self.time.clone(),
             ends: self.ends(),
             trace: Trace::of(self.call.metadata()),
+            records: self.records.clone(),
             ..About::default()
         }
     }
@@ -137,7 +154,10 @@ impl Visit {
         turn: impl Into<Option<Turn>>,
     ) -> Result<RawAnswer, End> {
         let turn = turn.into();
-        runtime.ask(&mut self.call, message, || drop(turn)).await.ok_or(End::Abandoned)
+        let begun = Instant::now();
+        let answer = runtime.ask(&mut self.call, message, || drop(turn)).await;
+        self.in_runtime += begun.elapsed();
+        answer.ok_or(End::Abandoned)
     }
 
     /// Ends the call, and tells how.

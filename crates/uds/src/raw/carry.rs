@@ -17,7 +17,7 @@ use super::pump::{Broken, pump};
 use crate::call::{complete, grpc_status, reset_status};
 
 /// Passes `call` on through `sender` and its answer back. `path` is the server's socket.
-pub(super) async fn carry(call: RawCall, sender: &SendRequest<Bytes>, path: &Path) -> Code {
+pub(super) async fn carry(call: RawCall, sender: &SendRequest<Bytes>, path: &Path) -> Carried {
     let RawCall { mut head, mut body, reply, .. } = call;
     let mut answer = Answer { reply, sink: None };
     complete(&mut head.uri);
@@ -25,7 +25,7 @@ pub(super) async fn carry(call: RawCall, sender: &SendRequest<Bytes>, path: &Pat
     let sent = sender.clone().send_request(Request::from_parts(head, ()), no_body);
     let Ok((response, mut request)) = sent else {
         // Nothing has left: the caller may send it again.
-        return answer.reset(Reason::REFUSED_STREAM);
+        return answer.reset(Reason::REFUSED_STREAM).into();
     };
     let end = {
         let mut upload = pin!(pump(&mut body, &mut request));
@@ -44,12 +44,31 @@ pub(super) async fn carry(call: RawCall, sender: &SendRequest<Bytes>, path: &Pat
         }
     };
     match end {
-        End::Answered(code) => code,
+        End::Answered(code) => code.into(),
         End::CallerLeft(reason) => {
             request.send_reset(reason);
-            Code::Cancelled
+            Carried::ABANDONED
         }
-        End::ServerLeft(error) => answer.cut(&error, path),
+        End::ServerLeft(error) => answer.cut(&error, path).into(),
+    }
+}
+
+/// How a call that was carried ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// The code that its caller got, or would have got.
+    pub code: Code,
+    /// Whether the caller gave up first.
+    pub abandoned: bool,
+}
+
+impl Carried {
+    pub(super) const ABANDONED: Self = Self { code: Code::Cancelled, abandoned: true };
+}
+
+impl From<Code> for Carried {
+    fn from(code: Code) -> Self {
+        Self { code, abandoned: false }
     }
 }
 

@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 
 use super::bulk::Bulk;
 use super::overflow::{Overflow, Shared};
-use super::{RawAnswer, RawCall, ask, carry};
+use super::{Carried, RawAnswer, RawCall, ask, carry};
 use crate::call::{AGENT, CallRecord, RESENDS, complete};
 use crate::connection::{Dialled, Dispatch, Greeted, PeerCheck, Sender, logged};
 use crate::link::Link;
@@ -74,19 +74,19 @@ impl Relay {
     /// Without a connection one attempt is made to connect; if it fails, the call is answered
     /// UNAVAILABLE, with a text that names the socket and the cause. Deadlines are for the server
     /// and the caller to keep.
-    pub async fn carry(&self, mut call: RawCall) -> Code {
+    pub async fn carry(&self, mut call: RawCall) -> Carried {
         let timeout = deadline::header_timeout(&call.head.headers);
         let record = CallRecord::start("relay", call.method(), timeout, None);
-        let code = match self.connection(&mut call).await {
+        let carried = match self.connection(&mut call).await {
             Some(Ok(connection)) => carry::carry(call, &connection.sender, self.path()).await,
             Some(Err(error)) => {
                 call.refuse(Status::unavailable(error.to_string()));
-                Code::Unavailable
+                Code::Unavailable.into()
             }
-            None => Code::Cancelled,
+            None => Carried::ABANDONED,
         };
-        record.finish(code);
-        code
+        record.finish(carried.code);
+        carried
     }
 
     /// Asks the server with the headers of `call` and this `message`, and collects the answer.

@@ -1,18 +1,31 @@
-//! `wharf proxy status`, `forget` and `upgrade`: questions to a running proxy through its control socket.
+//! `wharf proxy status`, `forget`, `upgrade` and what other commands have in common with them: questions to a running proxy through its control socket.
 
-use std::{fmt::Display, io::Write, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    fmt::Display,
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets::NOTHING};
 use wharf_criproxy::{ConfigStatus, ControlAnswer, ControlQuestion, ServerStatus};
-use wharf_uds::{ask_line, socket_of};
+use wharf_uds::{ask_line, begin_ask, socket_of};
 
 use super::CONTROL;
+use crate::text::plain;
 
+/// The longest question that a proxy takes.
+const LONGEST_QUESTION: usize = 4096;
+/// The longest first line of an answer that has more of them.
+const LONGEST_FIRST_LINE: usize = 64 << 10;
 /// How long an answer may take: as long as a successor may take to start, one that waits for another's.
 const PATIENCE: Duration = Duration::from_secs(60);
-const NOT_UNDERSTOOD: &str = "the proxy's answer is not understood; is it of another version?";
+pub(super) const NOT_UNDERSTOOD: &str =
+    "the proxy's answer is not understood; is it of another version?";
 
 /// Lists the hook servers of a running proxy: their files, sockets, policies and errors
 #[derive(Args)]
@@ -48,11 +61,18 @@ pub(super) struct Upgrade {
     proxy: ProxyArgs,
 }
 
-#[derive(Args)]
-struct ProxyArgs {
+#[derive(Args, Clone)]
+pub(super) struct ProxyArgs {
     /// The proxy's --control
     #[arg(long, value_name = "SOCKET", default_value = CONTROL, value_parser = socket_of)]
-    control: PathBuf,
+    pub(super) control: PathBuf,
+}
+
+/// The form of what is shown.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    Text,
+    Json,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -101,19 +121,46 @@ impl Upgrade {
 }
 
 impl ProxyArgs {
-    fn ask(&self, question: &ControlQuestion) -> anyhow::Result<ControlAnswer> {
-        let socket = self.control.display();
-        let line = ask_line(&self.control, &serde_json::to_string(question)?, PATIENCE);
-        let line = line.with_context(|| {
-            format!("no proxy answers at {socket}: start it, or name its socket with --control")
-        })?;
-        let answer = serde_json::from_str(&line).with_context(|| {
+    pub(super) fn ask(&self, question: &ControlQuestion) -> anyhow::Result<ControlAnswer> {
+        let line = ask_line(&self.control, &self.encode(question)?, PATIENCE);
+        self.answer(&line.with_context(|| self.silence())?)
+    }
+
+    /// Asks what is answered by more than one line: gives the first, and the connection for those that follow.
+    pub(super) fn begin(
+        &self,
+        question: &ControlQuestion,
+    ) -> anyhow::Result<(ControlAnswer, UnixStream)> {
+        let stream = begin_ask(&self.control, &self.encode(question)?, PATIENCE);
+        let mut stream = stream.with_context(|| self.silence())?;
+        let line = first_line(&mut stream).with_context(|| self.silence())?;
+        Ok((self.answer(&line)?, stream))
+    }
+
+    fn encode(&self, question: &ControlQuestion) -> anyhow::Result<String> {
+        let line = serde_json::to_string(question)?;
+        ensure!(
+            line.len() < LONGEST_QUESTION,
+            "the arguments are too long: the proxy takes questions of {LONGEST_QUESTION} bytes"
+        );
+        Ok(line)
+    }
+
+    fn answer(&self, line: &str) -> anyhow::Result<ControlAnswer> {
+        let answer = serde_json::from_str(line).with_context(|| {
+            let socket = self.control.display();
             format!("{socket}: the proxy's answer is not understood; is it of another version?")
         })?;
         match answer {
-            ControlAnswer::Failed(reason) => bail!("{reason}"),
+            // It may name pods and servers as others have called them.
+            ControlAnswer::Failed(reason) => bail!(plain(&reason)),
             answer => Ok(answer),
         }
+    }
+
+    fn silence(&self) -> String {
+        let socket = self.control.display();
+        format!("no proxy answers at {socket}: start it, or name its socket with --control")
     }
 }
 
@@ -143,7 +190,20 @@ fn row(server: &ServerStatus) -> [String; 8] {
     ]
 }
 
-fn exit_code(done: anyhow::Result<()>) -> ExitCode {
+/// Reads one line, and nothing of the next.
+fn first_line(stream: &mut UnixStream) -> io::Result<String> {
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while line.len() < LONGEST_FIRST_LINE {
+        stream.read_exact(&mut byte)?;
+        match byte {
+            [b'\n'] => return String::from_utf8(line).map_err(io::Error::other),
+            [byte] => line.push(byte),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"))
+}
+
+pub(super) fn exit_code(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -154,6 +214,6 @@ fn exit_code(done: anyhow::Result<()>) -> ExitCode {
 }
 
 /// Standard output may be a closed pipe: that is an error like any other.
-fn print(text: impl Display) -> anyhow::Result<()> {
-    Ok(writeln!(std::io::stdout().lock(), "{text}")?)
+pub(super) fn print(text: impl Display) -> anyhow::Result<()> {
+    Ok(writeln!(io::stdout().lock(), "{text}")?)
 }

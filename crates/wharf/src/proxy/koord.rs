@@ -121,8 +121,8 @@ impl OwnFlags {
             control: set.string(
                 "control",
                 "",
-                "Socket that the commands status, forget and upgrade ask; control.sock in \
-                 --state-dir unless set.",
+                "Socket that the commands status, explain, tap, forget and upgrade ask; \
+                 control.sock in --state-dir unless set.",
             ),
             take_over: set.bool(
                 "take-over",
@@ -248,7 +248,7 @@ pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
         return Commands::parse_from(args).command.run();
     }
     let about = "Stands between kubelet and container runtime, and asks hook servers. The commands \
-                 check-config, status, forget and upgrade are those of `wharf proxy`.";
+                 check-config, status, explain, tap, forget and upgrade are those of `wharf proxy`.";
     let mut set = FlagSet::new(name, about).dialect(Dialect::Pflag);
     let (upstream, own) = (UpstreamFlags::register(&mut set), OwnFlags::register(&mut set));
     let logging = LoggingFlags::register(&mut set);

@@ -2,6 +2,8 @@
 
 mod check;
 mod control;
+mod explain;
+mod format;
 mod inherited;
 pub(crate) mod koord;
 mod notify;
@@ -11,6 +13,7 @@ mod settings;
 mod sockets;
 mod succession;
 mod successor;
+mod tap;
 
 use std::{process::ExitCode, sync::Once};
 
@@ -20,8 +23,10 @@ use wharf_mount::heap;
 use self::{
     check::CheckConfig,
     control::{Forget, Status, Upgrade},
+    explain::Explain,
     settings::Settings,
     successor::StartSuccessor,
+    tap::Tap,
 };
 use crate::running::{self, LogArgs, Threads};
 
@@ -50,6 +55,8 @@ pub(crate) struct Proxy {
 enum Command {
     CheckConfig(CheckConfig),
     Status(Status),
+    Explain(Explain),
+    Tap(Tap),
     Forget(Forget),
     Upgrade(Upgrade),
     #[command(hide = true)]
@@ -78,6 +85,8 @@ impl Command {
         match self {
             Self::CheckConfig(check) => check.run(),
             Self::Status(status) => status.run(),
+            Self::Explain(explain) => explain.run(),
+            Self::Tap(tap) => tap.run(),
             Self::Forget(forget) => forget.run(),
             Self::Upgrade(upgrade) => upgrade.run(),
             Self::StartSuccessor(start) => start.run(),

@@ -36,7 +36,7 @@ pub(super) struct Settings {
     /// Folder that keeps the last good version of each hook server file over restarts; made if it is not there
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(super) state_dir: PathBuf,
-    /// Socket that `wharf proxy status`, `forget` and `upgrade` ask; control.sock in --state-dir unless set
+    /// Socket that `wharf proxy status`, `explain`, `tap`, `forget` and `upgrade` ask; control.sock in --state-dir unless set
     #[arg(long, value_name = "SOCKET", value_parser = socket_of)]
     pub(super) control: Option<PathBuf>,
     /// Take the sockets and the calls over from the proxy that answers at --control, if one does. It finishes the calls that

@@ -56,7 +56,8 @@ async fn a_pods_life() -> Result<()> {
     cluster.stop().await
 }
 
-async fn pod(cluster: &Cluster, crictl: &Crictl) -> Result<()> {
+/// The whole life of the pod `default/p` and its container `c`.
+pub(crate) async fn pod(cluster: &Cluster, crictl: &Crictl) -> Result<()> {
     let group = cluster.folder().file_name().context("a name")?.display();
     let logs = cluster.folder().join("logs");
     std::fs::create_dir(&logs)?;

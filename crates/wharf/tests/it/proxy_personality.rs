@@ -105,6 +105,14 @@ async fn flags_and_commands_of_our_own_work_under_its_name() {
     ask(&["forget", "other"]);
     client.call(method, run("name", "value")).await.unwrap();
     assert_eq!(hooks.calls().len(), 1);
+    let explained = ask(&["explain", "name"]);
+    let missing = ", refused; RunPodSandbox ended with Unavailable after ";
+    for expected in
+        [missing, "other.json: missing, policy Fail\n    error: ", "test.json: ok after "]
+    {
+        assert!(explained.contains(expected), "no {expected:?} in {explained}");
+    }
+    assert!(ask(&["tap", "--for", "1ms"]).starts_with("TIME "));
     proxy.ready(PATIENCE, "readyz", || ok(ready.clone())).await.unwrap();
     assert!(proxy.stop(PATIENCE).await.unwrap().success());
 

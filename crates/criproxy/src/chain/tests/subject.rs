@@ -53,6 +53,10 @@ impl Subject for Container {
         Ok(Self::edits(point, sent, answer, Reading::default()))
     }
 
+    fn fields(request: &ContainerResourceHookRequest) -> Vec<(Field, Value)> {
+        crate::container::Container::fields(request)
+    }
+
     fn apply(request: &mut ContainerResourceHookRequest, edits: &[Edit]) {
         for Edit { field, to, .. } in edits {
             match (field, to) {

@@ -1,0 +1,253 @@
+//! What is kept of a round for `wharf proxy explain`.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::{
+    about::About,
+    failure::Failure,
+    ledger::{Conflict, Ledger},
+    round::{FAIR, Round, Turn},
+};
+use crate::{
+    HookPoint,
+    config::{Barred, FailurePolicy, Server},
+    edit::{Edit, Field, Value},
+    explain::{
+        Body, ChangeEffect, History, Record, ServerDecision, Verdict, changes_of, micros, strike,
+    },
+    identity::Identity,
+};
+
+/// The record of a round that goes on. Dropped, its caller has left.
+pub(super) struct Minutes<'a> {
+    history: &'a History,
+    point: HookPoint,
+    about: &'a About,
+    at: Timestamp,
+    began: Instant,
+    body: Body,
+    /// The server that is being asked.
+    asking: Option<String>,
+    is_done: bool,
+}
+
+/// One server's part in a round.
+pub(super) struct Heard<'m, 'a> {
+    minutes: &'m mut Minutes<'a>,
+    server: &'m Server,
+    policy: FailurePolicy,
+    decision: ServerDecision,
+}
+
+impl<'a> Minutes<'a> {
+    /// Begins the record of a round that asks with these fields.
+    pub(super) fn open(
+        history: &'a History,
+        round: &Round<'a>,
+        fields: Vec<(Field, Value)>,
+    ) -> Self {
+        let (point, about) = (round.point, round.about);
+        let mut body = Body::default();
+        body.asked(fields);
+        let (at, began) = (Timestamp::now(), Instant::now());
+        Self { history, point, about, at, began, body, asking: None, is_done: false }
+    }
+
+    /// Notes that a server is being asked.
+    pub(super) fn ask(&mut self, turn: &Turn<'_>) {
+        self.asking = Some(turn.line.server.name.clone());
+    }
+
+    /// Begins the part of the server that was asked.
+    pub(super) fn hear<'m>(&'m mut self, turn: &'m Turn<'_>) -> Heard<'m, 'a> {
+        let server = &*turn.line.server;
+        let timing = turn.timing.get();
+        let decision = ServerDecision {
+            server: self.asking.take().unwrap_or_else(|| server.name.clone()),
+            took_us: timing.map(|timing| micros(timing.took)),
+            given_us: timing.map(|timing| micros(timing.given)),
+            ..ServerDecision::default()
+        };
+        Heard { minutes: self, server, policy: turn.policy, decision }
+    }
+
+    /// The call is refused for the last server's failure. The `others` are not asked.
+    pub(super) fn refuse<'s>(mut self, others: impl Iterator<Item = &'s Server>) {
+        let reason = "the call was refused";
+        for change in self.body.servers.iter_mut().flat_map(|server| &mut server.changes) {
+            if matches!(change.effect, ChangeEffect::Applied | ChangeEffect::Remembered) {
+                (change.effect, change.why) = (ChangeEffect::Undone, Some(reason.to_owned()));
+            }
+        }
+        self.body.servers.extend(others.map(|server| ServerDecision {
+            server: server.name.clone(),
+            error: Some(format!("{reason} before its turn")),
+            ..ServerDecision::new("not-asked")
+        }));
+        self.fail();
+        self.keep();
+    }
+
+    /// The call fails, and the round goes on.
+    pub(super) fn fail(&mut self) {
+        self.body.verdict = Verdict::Refused;
+    }
+
+    /// The round is over. Gives the number of its record, for its dry runs.
+    pub(super) fn finish(mut self, has_dry_runs: bool) -> Option<u64> {
+        self.is_done = self.body.servers.is_empty() && !has_dry_runs;
+        (!self.is_done).then(|| self.keep())
+    }
+
+    fn keep(&mut self) -> u64 {
+        self.is_done = true;
+        let body = Body { took_us: micros(self.began.elapsed()), ..std::mem::take(&mut self.body) };
+        let identity = Identity::of(self.about);
+        let record = Record::begun(self.at, self.point, identity, &body);
+        self.history.keep(&self.about.records, record)
+    }
+}
+
+impl Drop for Minutes<'_> {
+    fn drop(&mut self) {
+        if self.is_done || self.asking.is_none() && self.body.servers.is_empty() {
+            return;
+        }
+        if let Some(server) = self.asking.take() {
+            let error = Some("the caller left before it answered".to_owned());
+            let decision = ServerDecision { server, error, ..ServerDecision::new("abandoned") };
+            self.body.servers.push(decision);
+        }
+        self.body.verdict = Verdict::Abandoned;
+        self.keep();
+    }
+}
+
+impl Heard<'_, '_> {
+    /// Notes what an answer changes, and what becomes of it.
+    pub(super) fn answered(&mut self, edits: &[Edit], ledger: &Ledger, conflict: Conflict) {
+        let disputes = ledger.disputes(edits);
+        let (mut changes, more) = changes_of(edits, ChangeEffect::Applied);
+        for (change, edit) in changes.iter_mut().zip(edits) {
+            let owner = disputes.iter().find(|dispute| dispute.field == edit.field);
+            let owner = owner.map(|dispute| dispute.owner.name.as_str());
+            let refusal = match (owner, conflict) {
+                (Some(owner), Conflict::Refuse | Conflict::First) => {
+                    let way = conflict.name();
+                    Some(format!("{owner} changed it before, and --on-conflict is {way}"))
+                }
+                (None, Conflict::Refuse) if !disputes.is_empty() => {
+                    Some("its answer is refused as a whole".to_owned())
+                }
+                _ => None,
+            };
+            if let Some(why) = refusal {
+                (change.effect, change.why) = (ChangeEffect::Refused, Some(why));
+                continue;
+            }
+            if owner.is_some() {
+                self.minutes.overrule(&change.field, &self.server.name);
+            }
+            if let Some(why) = remembered(self.minutes.point, &edit.field) {
+                (change.effect, change.why) = (ChangeEffect::Remembered, Some(why.to_owned()));
+            }
+        }
+        self.decision.changes = changes;
+        self.decision.more_changes = more;
+    }
+
+    /// Notes values that count as unset.
+    pub(super) fn ignored(&mut self, edits: &[Edit]) {
+        let (mut changes, more) = changes_of(edits, ChangeEffect::Ignored);
+        for change in &mut changes {
+            change.why = Some("the value is out of range, and counts as unset".to_owned());
+        }
+        self.decision.changes.append(&mut changes);
+        self.decision.more_changes += more;
+    }
+
+    /// Notes what came of it. `fields` are those of the question.
+    pub(super) fn conclude<T>(
+        mut self,
+        result: &Result<T, Failure>,
+        fields: impl FnOnce() -> Vec<(Field, Value)>,
+    ) {
+        match result {
+            Ok(_) => self.decision.outcome = "ok".to_owned(),
+            Err(failure) => {
+                self.decision.policy = Some(self.policy.name().to_owned());
+                self.decision.fail(failure, self.minutes.about, &fields());
+                let given = self.decision.given_us.unwrap_or(u64::MAX);
+                let is_late = self.decision.outcome == "timeout";
+                let is_short = is_late && given < micros(FAIR) && self.server.timeout.is_none();
+                if let Some(error) = self.decision.error.as_mut().filter(|_| is_short) {
+                    error.push_str(
+                        "; servers before it, or the caller's deadline, left it no more time",
+                    );
+                }
+            }
+        }
+        self.minutes.body.servers.push(self.decision);
+    }
+}
+
+impl ServerDecision {
+    /// Notes a failure, without values that were asked with.
+    pub(super) fn fail(&mut self, failure: &Failure, about: &About, fields: &[(Field, Value)]) {
+        let pod = about.secrets();
+        let own = fields.iter().filter_map(|(field, value)| match field {
+            Field::Env(_) | Field::Annotation(_) => value.text(),
+            _ => None,
+        });
+        let secrets = pod.iter().map(String::as_str).chain(own);
+        self.outcome = failure.outcome().to_owned();
+        self.error = Some(strike(&failure.text(), secrets));
+    }
+}
+
+impl Minutes<'_> {
+    /// Notes that a later server has changed a field.
+    fn overrule(&mut self, field: &str, server: &str) {
+        for change in self.body.servers.iter_mut().flat_map(|server| &mut server.changes) {
+            let counts = matches!(change.effect, ChangeEffect::Applied | ChangeEffect::Remembered);
+            if counts && change.field == field {
+                change.effect = ChangeEffect::Overridden;
+                change.why = Some(format!("{server} changed it later, and --on-conflict is last"));
+            }
+        }
+    }
+}
+
+/// Why a change is not in the request of this point, if it is not.
+fn remembered(point: HookPoint, field: &Field) -> Option<&'static str> {
+    match (point, field) {
+        (HookPoint::PreStartContainer, Field::Env(_) | Field::CgroupParent)
+        | (HookPoint::PreUpdateContainerResources, Field::Env(_) | Field::CgroupParent) => {
+            Some("it cannot be changed of a container that is there: only hooks that follow see it")
+        }
+        (HookPoint::PreStartContainer, _) => {
+            Some("a start carries nothing to the runtime: the next full update does")
+        }
+        _ => None,
+    }
+}
+
+/// Keeps that a call is refused since a server is missing.
+pub(super) fn of_missing(
+    history: &History,
+    point: HookPoint,
+    about: &About,
+    barred: Option<Barred>,
+) {
+    let Some(Barred { name, why, .. }) = barred else { return };
+    let server = ServerDecision {
+        server: name,
+        policy: Some(FailurePolicy::Fail.name().to_owned()),
+        error: Some(strike(&why, [])),
+        ..ServerDecision::new("missing")
+    };
+    let body = Body { verdict: Verdict::Refused, servers: vec![server], ..Body::default() };
+    history.keep(&about.records, Record::new(point, Identity::of(about), &body));
+}
