@@ -16,6 +16,7 @@ mod kills;
 mod kubelet;
 mod provisioner_flags;
 mod proxy;
+mod proxy_attacks;
 mod proxy_config_map;
 mod proxy_containerd;
 mod proxy_differential;
