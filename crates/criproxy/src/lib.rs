@@ -22,6 +22,7 @@ mod container;
 mod control;
 mod edit;
 mod env;
+mod events;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod handover;
@@ -46,6 +47,7 @@ pub use config::{
     check, trust_file,
 };
 pub use control::{Control, ControlAnswer, ControlQuestion, SuccessionRequest};
+pub use events::EventsState;
 pub use handover::{
     Finishing, Followed, HandOver, HandOverError, Hello, PassedFile, PassedSocket, Predecessor,
 };

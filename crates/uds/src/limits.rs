@@ -14,8 +14,8 @@ pub(crate) const REQUEST_HEADERS: u32 = 64 << 10;
 /// Header fields of a request. HPACK has a field take one byte on the wire.
 pub(crate) const REQUEST_FIELDS: usize = 128;
 /// Header lists of all requests under way that a listener passes on: HPACK does not compress on the way to the server
-/// what it compressed on the way here.
-pub(crate) const ALL_REQUEST_HEADERS: usize = 16 << 20;
+/// what it compressed on the way here. Enough for eight thousand calls of a kubelet.
+pub(crate) const ALL_REQUEST_HEADERS: usize = 4 << 20;
 
 /// Calls in flight on one connection.
 pub(crate) const STREAMS: u32 = 1024;

@@ -20,6 +20,7 @@ mod proxy_attacks;
 mod proxy_config_map;
 mod proxy_containerd;
 mod proxy_differential;
+mod proxy_events;
 mod proxy_generations;
 mod proxy_hooks;
 mod proxy_kill;
