@@ -9,6 +9,7 @@ mod calls;
 mod client;
 mod config;
 mod hooks;
+mod hostile;
 mod info;
 mod large;
 mod load;
@@ -131,6 +132,7 @@ async fn measure(binary: &Path, counts: &Counts, report: &mut Report) -> Result<
     load::measure(binary, counts, report).await.context("load")?;
     records::measure(binary, counts, report).await.context("records")?;
     config::measure(binary, counts, report).await.context("configuration")?;
+    hostile::measure(binary, counts, report).await.context("attacks")?;
     upgrade::measure(binary, counts, report).await.context("upgrades")
 }
 
