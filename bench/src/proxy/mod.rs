@@ -9,6 +9,7 @@ mod calls;
 mod client;
 mod config;
 mod hooks;
+mod hostile;
 mod info;
 mod large;
 mod load;
@@ -57,6 +58,8 @@ enum Topic {
     Records,
     /// Changes of a hook server's file
     Configuration,
+    /// What attacks cost other clients
+    Hostile,
     /// Upgrades under load
     Upgrade,
 }
@@ -194,6 +197,9 @@ async fn measure(
     }
     if options.wants(Topic::Configuration) {
         config::measure(binary, counts, report).await.context("configuration")?;
+    }
+    if options.wants(Topic::Hostile) {
+        hostile::measure(binary, counts, report).await.context("attacks")?;
     }
     if options.wants(Topic::Upgrade) {
         upgrade::measure(binary, counts, report).await.context("upgrades")?;

@@ -6,12 +6,12 @@ use http::uri::PathAndQuery;
 use prost::Message;
 use tonic::client::Grpc;
 use tonic::metadata::AsciiMetadataValue;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 use wharf_proto::cri::{
-    Container, ContainerFilter, ContainerStatusRequest, ContainerStatusResponse,
-    ListContainersRequest, ListPodSandboxRequest, PodSandbox, PodSandboxStatusRequest,
-    PodSandboxStatusResponse,
+    Container, ContainerEventResponse, ContainerFilter, ContainerStatusRequest,
+    ContainerStatusResponse, GetEventsRequest, ListContainersRequest, ListPodSandboxRequest,
+    PodSandbox, PodSandboxStatusRequest, PodSandboxStatusResponse,
 };
 use wharf_uds::{Channel, ChannelOptions, timed, within};
 
@@ -90,6 +90,20 @@ impl Client {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
         let answer = known(self.call("ContainerStatus", request).await)?;
         Ok(answer.and_then(|answer: ContainerStatusResponse| ContainerDetails::read(answer)))
+    }
+
+    /// Events of containers from now on. The call returns once the runtime has sent the first one, and the stream lasts for as
+    /// long as the runtime sends any: it is up to the caller to bound both.
+    ///
+    /// # Errors
+    /// UNIMPLEMENTED of a runtime without events. Older versions of the protocol have none, so they are not tried.
+    pub async fn container_events(&self) -> Result<Streaming<ContainerEventResponse>, Status> {
+        let path = PathAndQuery::from_static("/runtime.v1.RuntimeService/GetContainerEvents");
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(LARGEST);
+        let mut request = Request::new(GetEventsRequest {});
+        request.metadata_mut().insert("user-agent", AsciiMetadataValue::from_static(AGENT));
+        let codec = ProstCodec::<GetEventsRequest, ContainerEventResponse>::default();
+        grpc.server_streaming(request, path, codec).await.map(Response::into_inner)
     }
 
     async fn list_containers(

@@ -144,6 +144,7 @@ impl Control {
     /// The state of each server; of one whose file is well, the last failure of the server itself.
     fn status(&self) -> ConfigStatus {
         let mut status = ConfigStatus::clone(&self.config.status());
+        status.container_events = *self.interceptor.events.borrow();
         let mut failures = self.interceptor.chain.failures();
         for server in &mut status.servers {
             if server.error.is_none() {

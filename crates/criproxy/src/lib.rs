@@ -22,6 +22,7 @@ mod container;
 mod control;
 mod edit;
 mod env;
+mod events;
 mod explain;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
@@ -49,6 +50,7 @@ pub use config::{
     check, trust_file,
 };
 pub use control::{Control, ControlAnswer, ControlQuestion, SuccessionRequest};
+pub use events::EventsState;
 pub use explain::{
     Body as DecisionBody, CallEnd, Change, ChangeEffect, Decision, Explanation, ServerDecision,
     Shown, Verdict,

@@ -14,6 +14,7 @@ use wharf_uds::{LinkState, Listener, RawCall, Relay, RelayOptions, ServeError};
 use crate::chain::{Chain, ChainOptions, Conflict};
 use crate::config::{Config, ConfigError, ConfigOptions};
 use crate::control::{Control, SuccessionRequest};
+use crate::events::FollowedEvents;
 use crate::handover::{Calls, HandOver, PredecessorCalls};
 use crate::hook_metrics::HookMetrics;
 use crate::intercept::{self, Interceptor, Method, Skip};
@@ -112,6 +113,7 @@ impl Proxy {
             taps: Default::default(),
             overlooked: Default::default(),
             room: intercept::room(),
+            events: watch::Sender::default(),
             vigil: Vigil::new(if is_alone() { Duration::ZERO } else { busy_poll }, at_rest),
         };
         let (metrics, interceptor) = (CallMetrics::default(), Arc::new(interceptor));
@@ -159,10 +161,12 @@ impl Proxy {
         beside.spawn(tell(runtime, interceptor.runtime.link()));
         beside.spawn(remember(interceptor.clone()));
         beside.spawn(interceptor.vigil.clone().keep());
+        let events = FollowedEvents::start(interceptor.clone());
         let stopping = stop.clone();
         let handler =
             move |call| attend(metrics.clone(), interceptor.clone(), call, stopping.clone());
         let served = listener.serve_raw(handler, drain, stop).await;
+        events.stop().await;
         beside.shutdown().await;
         config.stop().await;
         served

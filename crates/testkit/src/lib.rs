@@ -10,6 +10,7 @@
 //! - [`plugin`], [`csi_driver`], [`device_plugin`]: scripted servers, with faults on demand
 //! - [`client`]: calls by name, with bytes
 //! - [`koord`]: koordinator's runtime proxy and hook server
+//! - [`hostile`]: a client that attacks an HTTP/2 server
 //! - [`hook_server`]: a hook server that records what it is asked, and answers by script
 //! - [`runtime`]: a container runtime that records what it gets, byte for byte
 //! - [`relay`]: a way to the API server that can be cut
@@ -25,6 +26,7 @@ pub mod device_plugin;
 pub mod docs;
 mod front;
 pub mod hook_server;
+pub mod hostile;
 pub mod koord;
 pub mod peers;
 pub mod plugin;

@@ -42,6 +42,12 @@ impl Runtime {
     /// A runtime at the socket `path`, whatever is there. It answers every call with an empty message.
     #[must_use]
     pub fn start(path: &Path) -> Runtime {
+        Runtime::with_streams(path, None)
+    }
+
+    /// The same, with at most this many calls at a time on each connection.
+    #[must_use]
+    pub fn with_streams(path: &Path, streams: Option<u32>) -> Runtime {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => panic!("{path:?}: {error}"),
             _ => {}
@@ -56,6 +62,7 @@ impl Runtime {
             script: script.clone(),
             tale: tale.clone(),
             closing: closing.subscribe(),
+            streams,
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -136,12 +143,17 @@ struct Served {
     script: Scripted,
     tale: Scripted,
     closing: watch::Receiver<u32>,
+    streams: Option<u32>,
 }
 
 impl Served {
     async fn connection(mut self, stream: UnixStream) {
         self.closing.mark_unchanged();
-        let handshake = server::Builder::new()
+        let mut builder = server::Builder::new();
+        if let Some(streams) = self.streams {
+            builder.max_concurrent_streams(streams);
+        }
+        let handshake = builder
             .max_header_list_size(16 << 20)
             .max_pending_accept_reset_streams(usize::MAX)
             .initial_window_size(1 << 20)

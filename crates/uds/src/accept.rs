@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Listener;
 use crate::backoff::Backoff;
+use crate::guard::Guarded;
 use crate::tasks::Tasks;
 
 /// Why a server ended before it was told to.
@@ -36,7 +37,7 @@ impl Listener {
         self,
         drain: Duration,
         stop: CancellationToken,
-        attend: impl Fn(UnixStream, Tasks, CancellationToken) -> F,
+        attend: impl Fn(Guarded<UnixStream>, Tasks, CancellationToken) -> F,
     ) -> Result<(), ServeError>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -45,7 +46,11 @@ impl Listener {
         let _end_on_drop = streams.guard();
         let closing = CancellationToken::new();
         let mut connections = JoinSet::new();
-        let start = |stream| attend(stream, streams.clone(), closing.clone());
+        let start = |stream: UnixStream| {
+            let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+            let stream = Guarded::new(stream, pid, self.options.repair_authority);
+            attend(stream, streams.clone(), closing.clone())
+        };
         let accepted = accept(&self, start, &mut connections, &stop).await;
 
         let Listener { mut claim, socket, released, .. } = self;

@@ -45,11 +45,11 @@ pub(crate) type Dispatch = Pin<Box<dyn Future<Output = ()> + Send>>;
 impl Sender for http2::SendRequest<Body> {
     async fn handshake(stream: Greeted, tasks: &Tasks) -> Option<(Self, Dispatch)> {
         let (sender, dispatch) = http2::Builder::new(tasks.clone())
-            .max_header_list_size(limits::HEADER_LIST)
+            .max_header_list_size(limits::ANSWER_HEADERS)
             .max_frame_size(limits::FRAME)
-            .max_concurrent_reset_streams(limits::PENDING_RESETS)
-            .max_pending_accept_reset_streams(limits::PENDING_RESETS)
-            .max_local_error_reset_streams(limits::PENDING_RESETS)
+            .max_concurrent_reset_streams(limits::SERVER_RESETS)
+            .max_pending_accept_reset_streams(limits::SERVER_RESETS)
+            .max_local_error_reset_streams(limits::SERVER_RESETS)
             .initial_stream_window_size(limits::STREAM_WINDOW)
             .initial_connection_window_size(limits::CONNECTION_WINDOW)
             .handshake(TokioIo::new(stream))

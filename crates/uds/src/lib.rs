@@ -9,6 +9,7 @@
 //!   that never takes the place of a living one ([`Listener::bind`]);
 //! - callers that put a percent-encoded path into `:authority`, which hyper refuses: the
 //!   [authority](Listener) is repaired on its way in;
+//! - limits of what a client may ask for that hold before a task is spent on its calls: streams, resets, header lists;
 //! - a stop that lets calls finish, bounded by a drain time, and leaves no task behind
 //!   ([`Listener::serve`]);
 //! - a connection whose loss is an event ([`Channel::link`]), that comes back by itself, and that
@@ -18,6 +19,7 @@
 
 mod accept;
 mod address;
+mod admission;
 mod authority;
 mod backoff;
 mod call;
@@ -27,6 +29,7 @@ mod claim;
 mod connection;
 mod deadline;
 mod endpoint;
+mod guard;
 mod inherited;
 mod limits;
 mod lines;

@@ -1,15 +1,38 @@
-//! HTTP/2 limits of both sides. hyper's defaults suit a web server that strangers reach; on a
-//! node they cut error details, big messages and storms of cancelled calls.
+//! HTTP/2 limits of both sides.
+//!
+//! hyper's defaults suit a web server that strangers reach; on a node they cut error details, big messages and storms of
+//! cancelled calls. What a client may send is bounded far below what a server may answer: a client decides how much work
+//! its requests make, and a proxy repeats that work at the runtime.
 
 use std::time::Duration;
 
-/// Header list of a message: 1 MB of metadata has to pass, with room for HPACK's overhead.
-pub(crate) const HEADER_LIST: u32 = 8 << 20;
+/// Header list of an answer: 1 MB of error details has to pass, with room for HPACK's overhead.
+pub(crate) const ANSWER_HEADERS: u32 = 8 << 20;
+/// Header list of a request. Kubelets, CRI and CSI clients send less than 2 KiB, and 8 KiB of baggage with tracing. h2
+/// answers a larger list with HTTP status 431, and ends the connection at four times the size.
+pub(crate) const REQUEST_HEADERS: u32 = 64 << 10;
+/// Header fields of a request. HPACK has a field take one byte on the wire.
+pub(crate) const REQUEST_FIELDS: usize = 128;
+/// Header lists of all requests under way that a listener passes on: HPACK does not compress on the way to the server
+/// what it compressed on the way here. Enough for eight thousand calls of a kubelet.
+pub(crate) const ALL_REQUEST_HEADERS: usize = 4 << 20;
+
 /// Calls in flight on one connection.
-pub(crate) const STREAMS: u32 = 4096;
-/// Streams that the peer reset before they were accepted, and those reset for a local error. A
-/// cancelled batch must not end in a GOAWAY; at most all streams of a connection, twice over.
-pub(crate) const PENDING_RESETS: usize = 2 * STREAMS as usize;
+pub(crate) const STREAMS: u32 = 1024;
+/// Streams that a client may reset at once: all calls of its connection, twice over. A cancelled batch must not end the
+/// connection.
+pub(crate) const RESETS: u32 = 2 * STREAMS;
+/// After this time a client may reset another one.
+pub(crate) const RESET_EVERY: Duration = Duration::from_millis(4);
+/// Streams that h2 resets for errors of the client, over the life of a connection.
+pub(crate) const ERRORS: usize = RESETS as usize;
+/// The same of a server that we call, which is trusted more than whoever calls.
+pub(crate) const SERVER_RESETS: usize = 8192;
+
+/// Bytes of a client's frames that cost the thread one of the 128 steps that tokio gives a task at a time. Data is not
+/// counted: it is the small frames that make much work.
+pub(crate) const BYTES_PER_STEP: usize = 256;
+
 /// Flow-control windows: a 16 MiB message takes few round trips.
 pub(crate) const STREAM_WINDOW: u32 = 1 << 20;
 pub(crate) const CONNECTION_WINDOW: u32 = 8 << 20;

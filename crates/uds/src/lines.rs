@@ -72,8 +72,9 @@ impl Listener {
         H: Fn(LineCall) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        self.accept(drain, stop, |mut stream, _, _| {
-            let handler = handler.clone();
+        self.accept(drain, stop, |stream, _, _| {
+            // The limits of lines are their own.
+            let (handler, mut stream) = (handler.clone(), stream.into_inner());
             async move {
                 let Ok(peer) = stream.peer_cred().map(PeerCredentials::from) else { return };
                 let question = timeout(PATIENCE, read_line(&mut stream)).await;

@@ -10,7 +10,6 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
 use tokio_util::sync::CancellationToken;
@@ -19,9 +18,10 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower::ServiceExt;
 
-use crate::authority::Repaired;
+use crate::admission;
 use crate::call::{CallRecord, RecordedBody};
 use crate::chain::Chain;
+use crate::guard::Guarded;
 use crate::tasks::Tasks;
 use crate::{Listener, ServeError, deadline, limits};
 
@@ -56,10 +56,10 @@ impl Listener {
         drain: Duration,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let (routes, repair_authority) = (routes.prepare(), self.options.repair_authority);
+        let routes = routes.prepare();
         self.accept(drain, stop, |stream, streams, closing| {
             let routes = routes.clone();
-            Server { routes, streams, closing, repair_authority }.attend(stream)
+            Server { routes, streams, closing }.attend(stream)
         })
         .await
     }
@@ -70,39 +70,27 @@ struct Server {
     routes: Routes,
     streams: Tasks,
     closing: CancellationToken,
-    repair_authority: bool,
 }
 
 impl Server {
-    async fn attend(self, stream: UnixStream) {
-        let peer = match stream.peer_cred() {
+    async fn attend(self, stream: Guarded<UnixStream>) {
+        let peer = match stream.get_ref().peer_cred() {
             Ok(credentials) => PeerCredentials::from(credentials),
             Err(error) => {
                 tracing::debug!(%error, "the peer left before it could be named");
                 return;
             }
         };
-        if self.repair_authority {
-            self.serve_connection(Repaired::new(stream), peer).await;
-        } else {
-            self.serve_connection(stream, peer).await;
-        }
-    }
-
-    async fn serve_connection<S>(self, stream: S, peer: PeerCredentials)
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
         let service = hyper::service::service_fn(|request| {
             let routes = self.routes.clone();
             async move { Ok::<_, Infallible>(answer(routes, peer, request).await) }
         });
         let connection = http2::Builder::new(self.streams.clone())
             .max_concurrent_streams(limits::STREAMS)
-            .max_header_list_size(limits::HEADER_LIST)
+            .max_header_list_size(limits::REQUEST_HEADERS)
             .max_frame_size(limits::FRAME)
-            .max_pending_accept_reset_streams(limits::PENDING_RESETS)
-            .max_local_error_reset_streams(limits::PENDING_RESETS)
+            .max_pending_accept_reset_streams(limits::RESETS as usize)
+            .max_local_error_reset_streams(limits::ERRORS)
             .initial_stream_window_size(limits::STREAM_WINDOW)
             .initial_connection_window_size(limits::CONNECTION_WINDOW)
             .auto_date_header(false)
@@ -130,6 +118,10 @@ async fn answer(
     let timeout = deadline::header_timeout(request.headers());
     let record = CallRecord::start("server", &method, timeout, None);
     request.extensions_mut().insert(peer);
+
+    if let Err(status) = admission::check_fields(request.headers()) {
+        return record.follow(status.into_http());
+    }
 
     let handled =
         AssertUnwindSafe(routes.oneshot(request)).catch_unwind().map(|handled| match handled {

@@ -127,6 +127,11 @@ impl Lines {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).lines.clone()
     }
 
+    /// The servers in force, as they change.
+    pub(super) fn servers(&self) -> watch::Receiver<Arc<Servers>> {
+        self.servers.clone()
+    }
+
     /// The server whose absence refuses the calls of a hook now.
     pub(super) fn barred(&self, point: HookPoint) -> Option<Barred> {
         self.servers.borrow().barred(point).cloned()

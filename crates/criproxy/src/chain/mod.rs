@@ -159,6 +159,17 @@ impl Chain {
             || self.lines.barred(point).is_some()
     }
 
+    /// Waits until a server is asked at `point`, or, for `wanted` false, until none is.
+    pub(crate) async fn until(&self, point: HookPoint, wanted: bool) {
+        let mut servers = self.lines.servers();
+        while self.wants(point) != wanted {
+            if servers.changed().await.is_err() {
+                // Servers do not change any more: the proxy ends.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Whether a server that is asked at `point` is told details of containers.
     pub(crate) fn tells_details(&self, point: HookPoint) -> bool {
         let is_told = |server: &Server| server.details && server.hooks.contains_key(&point);

@@ -153,7 +153,7 @@ impl Follower {
             )
         });
         let faults = folder_fault.into_iter().chain(self.state_fault.clone()).collect();
-        self.status.send_replace(Arc::new(ConfigStatus { servers, faults }));
+        self.status.send_replace(Arc::new(ConfigStatus { servers, faults, ..Default::default() }));
         let servers = self.catalog.servers();
         if servers == **self.servers.borrow() {
             return;

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::events::EventsState;
+
 /// The state of a hook server's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -70,6 +72,9 @@ pub struct ConfigStatus {
     pub servers: Vec<ServerStatus>,
     /// Faults of the folders.
     pub faults: Vec<String>,
+    /// Whether the runtime tells when containers end.
+    #[serde(default, rename = "containerEvents")]
+    pub container_events: EventsState,
 }
 
 impl ConfigStatus {

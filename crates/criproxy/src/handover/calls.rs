@@ -8,7 +8,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{Notify, mpsc, oneshot, watch},
     time::timeout,
 };
 use wharf_uds::Relay;
@@ -25,6 +25,8 @@ pub(crate) struct Calls {
     shared: Arc<Mutex<State>>,
     phase: watch::Sender<Phase>,
     records: Records,
+    /// Notified when a call has ended.
+    ended: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -69,7 +71,8 @@ pub(crate) struct Running {
 
 impl Calls {
     pub(crate) fn new(records: Records) -> Calls {
-        Calls { shared: Arc::default(), phase: watch::Sender::new(Phase::Here), records }
+        let (shared, ended) = (Arc::default(), Arc::default());
+        Calls { shared, phase: watch::Sender::new(Phase::Here), records, ended }
     }
 
     /// Begins a call, once it is known who does.
@@ -143,6 +146,25 @@ impl Calls {
         matches!(&*self.phase.borrow(), Phase::Elsewhere(_))
     }
 
+    /// Waits until those calls have ended that are under way now and that one about `scope` would have to wait for.
+    pub(crate) async fn finished(&self, scope: &Scope) {
+        let next = self.state().next;
+        loop {
+            // First, so that no end is missed.
+            let ended = self.ended.notified();
+            let is_busy = {
+                let state = self.state();
+                let mut others =
+                    state.running.range(..next).filter_map(|(_, other)| other.as_ref());
+                others.any(|other| scope.conflicts_with(other))
+            };
+            if !is_busy {
+                return;
+            }
+            ended.await;
+        }
+    }
+
     /// The successor has the records of a call.
     pub(super) fn noted(&self, call: u64) {
         let noted = self.state().successor.as_mut().and_then(|it| it.noted.remove(&call));
@@ -170,6 +192,7 @@ impl Calls {
             })
         };
         self.forget_unused();
+        self.ended.notify_waiters();
         noted
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use tonic::{Code, Status};
+use wharf_proto::hooks::ContainerResourceHookRequest;
 use wharf_reconcile::Turn;
 use wharf_uds::RawAnswer;
 
@@ -129,7 +130,9 @@ impl Interceptor {
         let id = id::of(&message)?;
         let (answer, end) = self.end_container(visit, Method::StopContainer, &id, &message).await?;
         if let Some((id, outcome)) = end {
-            let told = self.tell_container_stopped(visit, &id, &outcome, &[]).await;
+            let told = self
+                .notify_stop(&id, &outcome, |pod, asked| visit.about_container(pod, asked))
+                .await;
             if outcome.code == Code::Ok {
                 told?;
             }
@@ -152,7 +155,9 @@ impl Interceptor {
         match end {
             Some((id, outcome)) => {
                 // Nobody would call again for a container that is gone, whatever a server says now.
-                let _ = self.tell_container_stopped(visit, &id, &outcome, &[]).await;
+                let _ = self
+                    .notify_stop(&id, &outcome, |pod, asked| visit.about_container(pod, asked))
+                    .await;
                 self.records.remove_container(&id);
             }
             None => self.records.forget_container(&id),
@@ -182,14 +187,12 @@ impl Interceptor {
         Ok((answer, Some((id, outcome))))
     }
 
-    /// Tells of a container's end, unless that was done. Points of the call that come `later` keep
-    /// their share of its time.
-    pub(super) async fn tell_container_stopped(
+    /// Sends PostStopContainer for a container, unless that was done. `about` makes what goes with the question.
+    pub(super) async fn notify_stop(
         &self,
-        visit: &Visit,
         id: &str,
         outcome: &Outcome,
-        later: &'static [HookPoint],
+        about: impl FnOnce(&record::Pod, &ContainerResourceHookRequest) -> About,
     ) -> Result<(), Status> {
         let _once = self.turns.take(&format!("stop {id}")).await;
         let known = self.records.container(id).filter(|container| !container.is_stopped());
@@ -197,8 +200,7 @@ impl Interceptor {
         let pod = self.records.pod(container.pod());
         if let Some(pod) = pod.filter(|pod| !pod.is_skipped(self.skip.as_ref())) {
             let question = container.question();
-            let about = visit.about_container(&pod, &question).within(container.pod());
-            let about = About { later, ..about };
+            let about = about(&pod, &question).within(container.pod());
             let (point, known) = (HookPoint::PostStopContainer, self.records.told(id));
             let told = self.chain.tell::<Container>(point, &about, question, outcome, &known).await;
             self.remember_told(id, outcome, told)?;

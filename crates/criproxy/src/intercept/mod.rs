@@ -6,6 +6,7 @@
 //! RemoveContainer. A call that no hook changes reaches the runtime with the bytes that it came with.
 
 mod containers;
+mod exited;
 mod lookup;
 mod method;
 mod overlooked;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tonic::{Code, Status};
 use wharf_cri::Client;
 use wharf_reconcile::{Turn, Turns};
@@ -34,6 +35,7 @@ pub use self::skip::Skip;
 use self::visit::{End, Visit};
 use crate::HookPoint;
 use crate::chain::{About, Asked, Chain, Outcome};
+use crate::events::EventsState;
 use crate::handover::{Admission, Calls, PredecessorCalls, Scope};
 use crate::id;
 use crate::record::Records;
@@ -62,6 +64,8 @@ pub(crate) struct Interceptor {
     pub(crate) calls: Calls,
     /// The calls that the process before this one still answers.
     pub(crate) predecessor: PredecessorCalls,
+    /// Whether the runtime tells when containers end.
+    pub(crate) events: watch::Sender<EventsState>,
 }
 
 /// Room for the messages of all calls.

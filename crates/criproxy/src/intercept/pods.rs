@@ -8,7 +8,7 @@ use wharf_uds::RawAnswer;
 use super::visit::{End, Visit};
 use super::{Interceptor, Method, made};
 use crate::HookPoint;
-use crate::chain::{Asked, Outcome};
+use crate::chain::{About, Asked, Outcome};
 use crate::id;
 use crate::pod::{self, PodSandbox};
 use crate::rebuild::Found;
@@ -101,7 +101,11 @@ impl Interceptor {
             let containers = self.records.containers_of(id);
             let later = &[HookPoint::PostStopPodSandbox];
             let told = containers.iter().map(|(container, _)| {
-                self.tell_container_stopped(visit, container, outcome, later)
+                // The pod's own hook keeps its share of the time.
+                self.notify_stop(container, outcome, |pod, asked| About {
+                    later,
+                    ..visit.about_container(pod, asked)
+                })
             });
             // One that fails is no reason to leave the others untold.
             join_all(told).await.into_iter().collect::<Result<(), Status>>()?;

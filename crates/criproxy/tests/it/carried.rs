@@ -144,19 +144,33 @@ async fn messages_of_16_mib_both_ways() {
 }
 
 #[tokio::test]
-async fn header_lists_of_megabytes() {
+async fn header_lists_of_megabytes_from_the_runtime() {
     let (_bench, runtime, client) = Bench::with_runtime().await;
     let large = vec![b'a'; 1 << 20];
     let trailing: Vec<_> = (0..3).map(|i| (format!("x-large-{i}"), large.clone())).collect();
     let sent = trailing.clone();
     runtime.answer(move |_| Reply::then(Vec::new(), Then::Trailers(trailing.clone())));
+    let trailers = client.call(VERSION, Bytes::new()).await.unwrap().trailers.unwrap();
+    assert_eq!(trailers.len(), 4);
+    assert!(sent.iter().all(|(name, value)| trailers[name].as_bytes() == value));
+}
+
+/// Eight times what the header lists of kubelets with tracing take.
+#[tokio::test]
+async fn header_lists_of_the_largest_requests() {
+    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let large = vec![b'a'; 20_000];
+    let sent: Vec<_> = (0..3).map(|i| (format!("x-large-{i}"), large.clone())).collect();
     let fields: Vec<(&str, &[u8])> =
         sent.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
     let (response, mut sink) = client.open(VERSION, &fields).await;
     send(&mut sink, Bytes::new(), true).await.unwrap();
-    let answer = whole(response).await.unwrap();
+    assert_eq!(whole(response).await.unwrap().status(), "0");
     assert!(runtime.calls()[0].headers == sent, "request headers differ");
-    let trailers = answer.trailers.unwrap();
-    assert_eq!(trailers.len(), 4);
-    assert!(sent.iter().all(|(name, value)| trailers[name].as_bytes() == value));
+
+    let more = [fields.as_slice(), &[("x-more", &large)]].concat();
+    let (response, _sink) = client.open(VERSION, &more).await;
+    assert_eq!(whole(response).await.unwrap().http_status, 431);
+    assert_eq!(runtime.calls().len(), 1);
+    assert_eq!(client.call(VERSION, message(b"")).await.unwrap().status(), "0");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use wharf_testkit::runtime::{Reply, Then, message};
+use wharf_testkit::runtime::{Reply, Runtime, Then, message};
 
 use crate::bench::{Bench, soon};
 use crate::client::{Client, USUAL, VERSION, next, send};
@@ -87,6 +87,28 @@ async fn a_reader_that_stops_stops_its_writer() {
     }
     assert_eq!(length, PIECE * PIECES);
     assert_eq!(soon(body.trailers()).await.unwrap().unwrap()["grpc-status"], "0");
+}
+
+/// All clients share one connection to the runtime, until long calls have all of its streams.
+#[tokio::test]
+async fn pulls_on_all_streams_of_a_runtime_block_no_other_call() {
+    const PULLS: usize = 5;
+    let bench = Bench::new().await;
+    let runtime = Runtime::with_streams(&bench.runtime_socket(), Some(PULLS as u32));
+    bench.connected(true).await;
+    let client = bench.client().await;
+    runtime.answer(|method| match method {
+        VERSION => Reply::default(),
+        _ => Reply::then(Vec::new(), Then::Never),
+    });
+    let mut pulls = Vec::new();
+    for _ in 0..PULLS {
+        let (response, mut sink) = client.open("/runtime.v1.ImageService/PullImage", USUAL).await;
+        send(&mut sink, message(b""), true).await.unwrap();
+        pulls.push((response, sink));
+    }
+    runtime.seen(|calls| calls.len() == PULLS).await;
+    assert_eq!(client.call(VERSION, message(b"")).await.unwrap().status(), "0");
 }
 
 /// All clients share one connection to the runtime. Those that stall must not use up what it lets in.

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::Reason;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::Headers;
 
@@ -18,6 +18,8 @@ pub struct Reply {
     pub headers: Headers,
     /// Data, a piece at a time.
     pub data: Vec<Bytes>,
+    /// More data, as it is added, until the sender is gone.
+    pub more: Option<watch::Receiver<Vec<Bytes>>>,
     /// What to wait for after the data.
     pub pause: Option<Arc<Notify>>,
     /// What follows.
@@ -51,7 +53,8 @@ impl Reply {
     #[must_use]
     pub fn of(data: Vec<Bytes>) -> Reply {
         let then = Then::Trailers(Vec::new());
-        Reply { early: false, delay: Duration::ZERO, headers: Vec::new(), data, pause: None, then }
+        let (early, delay, headers) = (false, Duration::ZERO, Vec::new());
+        Reply { early, delay, headers, data, more: None, pause: None, then }
     }
 
     /// Data, and then something else than status 0.

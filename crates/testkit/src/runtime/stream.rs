@@ -128,6 +128,23 @@ impl Call {
         for data in scripted.data {
             send(&mut sink, data).await?;
         }
+        if let Some(mut more) = scripted.more {
+            let mut sent = 0;
+            loop {
+                let added = more.borrow_and_update()[sent..].to_vec();
+                sent += added.len();
+                for data in added {
+                    send(&mut sink, data).await?;
+                }
+                tokio::select! {
+                    changed = more.changed() => match changed {
+                        Ok(()) => {}
+                        Err(_) => break,
+                    },
+                    reset = std::future::poll_fn(|cx| sink.poll_reset(cx)) => return Err(reset?.into()),
+                }
+            }
+        }
         if let Some(pause) = scripted.pause {
             pause.notified().await;
         }

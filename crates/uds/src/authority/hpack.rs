@@ -16,7 +16,7 @@ const NAME_INDEX: usize = 1;
 
 /// Repairs the first `:authority` literal of a header block, or of the part of it that one frame
 /// carries. What cannot be walked is left to the real decoder to judge.
-pub(super) fn repair_block(block: &mut [u8]) {
+pub(crate) fn repair_block(block: &mut [u8]) {
     if let Some(value) = find_authority(block) {
         repair_value(&mut block[value.bytes], value.huffman);
     }

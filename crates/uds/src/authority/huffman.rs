@@ -39,7 +39,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Encodes a string, padded to whole bytes.
-pub(super) fn encode(symbols: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(symbols: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(symbols.len());
     let (mut pending, mut count) = (0u64, 0usize);
     for symbol in symbols {

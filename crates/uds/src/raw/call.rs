@@ -5,11 +5,13 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tonic::Status;
 use wharf_wire::{FrameError, Frames};
 
 use super::RawAnswer;
+use crate::admission::{HeaderRoom, is_reset};
 use crate::chain::Chain;
 use crate::deadline;
 
@@ -19,12 +21,29 @@ pub struct RawCall {
     pub(super) body: RecvStream,
     pub(super) reply: SendResponse<Bytes>,
     arrived: Instant,
+    /// Room for its header list, until the call ends.
+    _room: OwnedSemaphorePermit,
 }
 
 impl RawCall {
-    pub(super) fn new(request: Request<RecvStream>, reply: SendResponse<Bytes>) -> RawCall {
+    /// A call to spend a task on, or `None` where the client has reset it or it was refused.
+    pub(super) fn admit(
+        request: Request<RecvStream>,
+        mut reply: SendResponse<Bytes>,
+        room: &HeaderRoom,
+    ) -> Option<RawCall> {
+        if is_reset(&mut reply) {
+            return None;
+        }
+        let room = match room.take(&request) {
+            Ok(room) => room,
+            Err(status) => {
+                refuse(&mut reply, status);
+                return None;
+            }
+        };
         let (head, body) = request.into_parts();
-        RawCall { head, body, reply, arrived: Instant::now() }
+        Some(RawCall { head, body, reply, arrived: Instant::now(), _room: room })
     }
 
     /// The method as its caller wrote it: `/runtime.v1.RuntimeService/Version`.

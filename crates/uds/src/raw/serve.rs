@@ -1,20 +1,25 @@
 //! The server side: streams of a listener.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::{Builder, Connection};
 use hyper::rt::Executor;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::RawCall;
 use super::bulk::Bulk;
-use crate::authority::Repaired;
+use crate::admission::HeaderRoom;
 use crate::chain::Chain;
+use crate::guard::Guarded;
 use crate::tasks::Tasks;
 use crate::{Listener, ServeError, limits};
+
+type Stream = Bulk<Guarded<UnixStream>>;
 
 impl Listener {
     /// Gives every call, of whatever service, to `handler`, in a task of its own, until `stop`.
@@ -29,87 +34,81 @@ impl Listener {
         H: Fn(RawCall) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let repair = self.options.repair_authority;
+        let room = HeaderRoom::new();
         self.accept(drain, stop, |stream, streams, closing| {
-            let handler = handler.clone();
-            async move {
-                if repair {
-                    attend(Repaired::new(stream), &handler, &streams, &closing).await;
-                } else {
-                    attend(stream, &handler, &streams, &closing).await;
-                }
-            }
+            let calls = Calls { handler: handler.clone(), room: room.clone(), streams, closing };
+            calls.attend(stream)
         })
         .await
     }
 }
 
-async fn attend<S, H, F>(stream: S, handler: &H, streams: &Tasks, closing: &CancellationToken)
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin,
-    H: Fn(RawCall) -> F,
-    F: Future<Output = ()> + Send + 'static,
-{
-    let handshake = Builder::new()
-        .max_concurrent_streams(limits::STREAMS)
-        .max_header_list_size(limits::HEADER_LIST)
-        .max_frame_size(limits::FRAME)
-        .max_concurrent_reset_streams(limits::PENDING_RESETS)
-        .max_pending_accept_reset_streams(limits::PENDING_RESETS)
-        .max_local_error_reset_streams(Some(limits::PENDING_RESETS))
-        .initial_window_size(limits::STREAM_WINDOW)
-        .initial_connection_window_size(limits::CONNECTION_WINDOW)
-        .handshake(Bulk::new(stream));
-    // Whoever connects and says nothing would hold a descriptor and a task for ever. A client that
-    // has just connected is told in good order that this end is closing: one that is cut off
-    // takes it for a failure of its calls.
-    let silence = async {
-        let closing = tokio::time::timeout(limits::HANDSHAKE, closing.cancelled()).await.is_ok();
-        if closing {
-            tokio::time::sleep(limits::LAST_HANDSHAKE).await;
-        }
-    };
-    let ended = tokio::select! {
-        biased;
-        connection = handshake => match connection {
-            Ok(connection) => take_calls(connection, handler, streams, closing).await,
-            Err(error) => Err(error),
-        },
-        () = silence => {
-            tracing::debug!("a client said nothing: hung up");
-            Ok(())
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(error = %Chain(&error), "connection ended");
-    }
+/// The calls of one connection.
+struct Calls<H> {
+    handler: H,
+    room: HeaderRoom,
+    streams: Tasks,
+    closing: CancellationToken,
 }
 
-/// Takes calls until the connection ends. To wait for the next one is what moves the others.
-async fn take_calls<S, H, F>(
-    mut connection: Connection<S, Bytes>,
-    handler: &H,
-    streams: &Tasks,
-    closing: &CancellationToken,
-) -> Result<(), h2::Error>
+impl<H, F> Calls<H>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
     H: Fn(RawCall) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut draining = false;
-    loop {
-        tokio::select! {
-            accepted = connection.accept() => match accepted {
-                Some(Ok((request, reply))) => {
-                    streams.execute(handler(RawCall::new(request, reply)));
-                }
-                Some(Err(error)) => return Err(error),
-                None => return Ok(()),
+    async fn attend(self, stream: Guarded<UnixStream>) {
+        let handshake = Builder::new()
+            .max_concurrent_streams(limits::STREAMS)
+            .max_header_list_size(limits::REQUEST_HEADERS)
+            .max_frame_size(limits::FRAME)
+            .max_concurrent_reset_streams(limits::RESETS as usize)
+            .max_pending_accept_reset_streams(limits::RESETS as usize)
+            .max_local_error_reset_streams(Some(limits::ERRORS))
+            .initial_window_size(limits::STREAM_WINDOW)
+            .initial_connection_window_size(limits::CONNECTION_WINDOW)
+            .handshake(Bulk::new(stream));
+        // Whoever connects and says nothing would hold a descriptor and a task for ever. A client that
+        // has just connected is told in good order that this end is closing: one that is cut off
+        // takes it for a failure of its calls.
+        let silence = async {
+            let closing = timeout(limits::HANDSHAKE, self.closing.cancelled()).await.is_ok();
+            if closing {
+                sleep(limits::LAST_HANDSHAKE).await;
+            }
+        };
+        let ended = tokio::select! {
+            biased;
+            connection = handshake => match connection {
+                Ok(connection) => self.take(connection).await,
+                Err(error) => Err(error),
             },
-            () = closing.cancelled(), if !draining => {
-                connection.graceful_shutdown();
-                draining = true;
+            () = silence => {
+                tracing::debug!("a client said nothing: hung up");
+                Ok(())
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(error = %Chain(&error), "connection ended");
+        }
+    }
+
+    /// Takes calls until the connection ends. To wait for the next one is what moves the others.
+    async fn take(&self, mut connection: Connection<Stream, Bytes>) -> Result<(), h2::Error> {
+        let mut closing = pin!(self.closing.cancelled());
+        let mut draining = false;
+        loop {
+            // Not a select: once the task has used up its steps, a select leaves what was read with h2, where it adds up.
+            let accepted = poll_fn(|cx| {
+                if !draining && closing.as_mut().poll(cx).is_ready() {
+                    connection.graceful_shutdown();
+                    draining = true;
+                }
+                pin!(connection.accept()).poll(cx)
+            });
+            let Some(accepted) = accepted.await else { return Ok(()) };
+            let (request, reply) = accepted?;
+            if let Some(call) = RawCall::admit(request, reply, &self.room) {
+                self.streams.execute((self.handler)(call));
             }
         }
     }

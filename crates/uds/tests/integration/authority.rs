@@ -29,11 +29,11 @@ fn authorities() -> [Vec<u8>; 4] {
     ]
 }
 
-fn call(stream: u8, authority: &[u8], message: &Message) -> Vec<u8> {
+fn call(stream: u32, authority: &[u8], message: &Message) -> Vec<u8> {
     crate::raw::call(stream, "/test.Echo/Echo", authority, message)
 }
 
-async fn expect_echo(socket: &mut UnixStream, stream: u8, payload: &[u8]) {
+async fn expect_echo(socket: &mut UnixStream, stream: u32, payload: &[u8]) {
     let head = next(socket, stream).await;
     assert_eq!(head.kind, HEADERS, "{:x?}", head.payload);
     let data = next(socket, stream).await;

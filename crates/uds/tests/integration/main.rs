@@ -5,6 +5,7 @@
 mod authority;
 mod channel;
 mod echo;
+mod hostile;
 mod lines;
 mod listen;
 mod metrics;

@@ -1,5 +1,7 @@
 //! A client that writes its frames itself.
 
+use std::path::Path;
+
 use prost::Message as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -10,6 +12,7 @@ pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const END_STREAM: u8 = 0x1;
+pub(crate) const GOAWAY: u8 = 7;
 const SETTINGS: u8 = 4;
 const END_HEADERS: u8 = 0x4;
 
@@ -22,7 +25,11 @@ pub(crate) struct Frame {
 
 /// Connects and sends the preface.
 pub(crate) async fn dial(server: &Server) -> UnixStream {
-    let mut socket = UnixStream::connect(&server.path).await.unwrap();
+    connect(&server.path).await
+}
+
+pub(crate) async fn connect(path: &Path) -> UnixStream {
+    let mut socket = UnixStream::connect(path).await.unwrap();
     let settings = frame(SETTINGS, 0, 0, &[]);
     let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &settings].concat();
     socket.write_all(&preface).await.unwrap();
@@ -30,7 +37,7 @@ pub(crate) async fn dial(server: &Server) -> UnixStream {
 }
 
 /// The frames of a unary call. `fields` are further header fields, in HPACK.
-pub(crate) fn call(stream: u8, method: &str, fields: &[u8], message: &Message) -> Vec<u8> {
+pub(crate) fn call(stream: u32, method: &str, fields: &[u8], message: &Message) -> Vec<u8> {
     let block = [
         &[0x83, 0x86, 0x44, method.len() as u8],
         method.as_bytes(),
@@ -45,6 +52,13 @@ pub(crate) fn call(stream: u8, method: &str, fields: &[u8], message: &Message) -
     [headers, frame(DATA, END_STREAM, stream, &data)].concat()
 }
 
+/// A call that only begins, and ends with a reset. `fields` are further header fields, in HPACK.
+pub(crate) fn cancelled(stream: u32, method: &str, fields: &[u8]) -> Vec<u8> {
+    let block = [&[0x83, 0x86, 0x04, method.len() as u8], method.as_bytes(), fields].concat();
+    let headers = frame(HEADERS, END_HEADERS, stream, &block);
+    [headers, frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
+}
+
 /// A header field that both sides index.
 pub(crate) fn literal(name: &str, value: &str) -> Vec<u8> {
     let value = [&[value.len() as u8], value.as_bytes()].concat();
@@ -52,16 +66,16 @@ pub(crate) fn literal(name: &str, value: &str) -> Vec<u8> {
 }
 
 /// The next frame of a stream.
-pub(crate) async fn next(socket: &mut UnixStream, stream: u8) -> Frame {
+pub(crate) async fn next(socket: &mut UnixStream, stream: u32) -> Frame {
     soon(async {
         loop {
             let mut header = [0; 9];
             socket.read_exact(&mut header).await.unwrap();
-            let [high, middle, low, kind, flags, .., of] = header;
+            let [high, middle, low, kind, flags, of @ ..] = header;
             let length = u32::from_be_bytes([0, high, middle, low]);
             let mut payload = vec![0; length as usize];
             socket.read_exact(&mut payload).await.unwrap();
-            if of == stream {
+            if u32::from_be_bytes(of) == stream {
                 return Frame { kind, flags, payload };
             }
         }
@@ -69,7 +83,7 @@ pub(crate) async fn next(socket: &mut UnixStream, stream: u8) -> Frame {
     .await
 }
 
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
-    [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }

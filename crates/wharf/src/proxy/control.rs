@@ -164,7 +164,7 @@ impl ProxyArgs {
     }
 }
 
-fn table(ConfigStatus { servers, faults }: &ConfigStatus) -> String {
+fn table(ConfigStatus { servers, faults, container_events }: &ConfigStatus) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(["NAME", "FILE", "STATE", "EFFECT", "REQUIRED", "ENDPOINT", "HOOKS", "ERROR"]);
@@ -172,7 +172,8 @@ fn table(ConfigStatus { servers, faults }: &ConfigStatus) -> String {
         table.add_row(row(server));
     }
     let faults = faults.iter().map(|fault| format!("\n{fault}"));
-    table.trim_fmt() + &faults.collect::<String>()
+    let notes = container_events.note().map(|note| format!("\n{note}"));
+    table.trim_fmt() + &faults.chain(notes).collect::<String>()
 }
 
 fn row(server: &ServerStatus) -> [String; 8] {

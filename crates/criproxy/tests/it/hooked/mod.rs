@@ -3,6 +3,7 @@
 
 mod callers;
 mod chain;
+mod events;
 mod faults;
 mod hostile;
 mod kubelet;

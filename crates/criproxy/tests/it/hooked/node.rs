@@ -66,12 +66,27 @@ impl Plan {
     }
 
     pub(crate) async fn start_with(self, change: impl FnOnce(&mut ProxyOptions)) -> Node {
-        Node::start(self.0, change, None).await
+        Node::start(self.0, change, |_, _| {}).await
+    }
+
+    /// Before a runtime that answers what the proxy asks for itself by this script.
+    pub(crate) async fn start_telling(
+        self,
+        tale: impl Fn(&Ids, &str) -> Reply + Send + Sync + 'static,
+    ) -> Node {
+        Node::start(
+            self.0,
+            |_| {},
+            |runtime, ids| {
+                runtime.tell(move |method| tale(&ids, method));
+            },
+        )
+        .await
     }
 
     /// Before a runtime that knows more than it was asked to make.
     pub(crate) async fn start_before(self, past: Past) -> Node {
-        Node::start(self.0, |_| {}, Some(past)).await
+        Node::start(self.0, |_| {}, |runtime, _| past.of(runtime)).await
     }
 }
 
@@ -102,14 +117,12 @@ impl Node {
     async fn start(
         folder: TempDir,
         change: impl FnOnce(&mut ProxyOptions),
-        past: Option<Past>,
+        script: impl FnOnce(&Runtime, Ids),
     ) -> Node {
         let runtime = Runtime::start(&folder.path().join("runtime.sock"));
         let ids = Ids::default();
         ids.script(&runtime);
-        if let Some(past) = past {
-            past.of(&runtime);
-        }
+        script(&runtime, ids.clone());
         let bench = Bench::within(folder, DRAIN, change).await;
         bench.connected(true).await;
         let kubelet = Kubelet::dial(&bench.socket()).await;
@@ -249,7 +262,7 @@ impl Ids {
         Reply::of(vec![message(&answer.encode_to_vec())])
     }
 
-    fn list(&self, method: &str) -> Reply {
+    pub(crate) fn list(&self, method: &str) -> Reply {
         let kind = match method.rsplit('/').next() {
             Some("ListPodSandbox") => "pod",
             Some("ListContainers") => "container",

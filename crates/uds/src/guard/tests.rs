@@ -8,7 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
-use super::{Repaired, huffman};
+use super::Guarded;
+use crate::authority::huffman;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -172,7 +173,8 @@ impl AsyncRead for Chunks {
 fn read(bytes: &[u8], sizes: &[usize], size: usize) -> Vec<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let mut stream = Repaired::new(Chunks::new(bytes, sizes));
+        let chunks = tokio::io::join(Chunks::new(bytes, sizes), tokio::io::sink());
+        let mut stream = Guarded::new(chunks, None, true);
         let (mut read, mut buffer) = (Vec::new(), vec![0; size]);
         loop {
             match stream.read(&mut buffer).await.unwrap() {

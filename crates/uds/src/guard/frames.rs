@@ -1,21 +1,37 @@
 //! The frames of an HTTP/2 client, walked as they arrive, without any I/O.
 
+use std::mem::take;
+
 use bytes::Bytes;
 
-use super::hpack;
+use crate::authority::repair_block;
 use crate::limits;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEADER: usize = 9;
+const DATA: u8 = 0x0;
 const HEADERS: u8 = 0x1;
+const RST_STREAM: u8 = 0x3;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
 /// Follows the frames of a client. All bytes pass at once but for those of a HEADERS frame, which
-/// are held until the frame is whole.
-#[derive(Default)]
+/// are held until the frame is whole where their authority is repaired.
 pub(super) struct Walker {
     at: Place,
+    repair: bool,
+    counts: Counts,
+}
+
+/// What a client sent.
+#[derive(Default)]
+struct Counts {
+    /// The newest stream.
+    last_stream: u32,
+    /// RST_STREAM frames.
+    resets: usize,
+    /// Bytes of all frames but for the payload of DATA.
+    bytes: usize,
 }
 
 /// What the next byte belongs to.
@@ -53,6 +69,27 @@ impl Default for Place {
 }
 
 impl Walker {
+    pub(super) fn new(repair: bool) -> Self {
+        Self { at: Place::default(), repair, counts: Counts::default() }
+    }
+
+    /// How many streams were reset since this was last asked.
+    pub(super) fn take_resets(&mut self) -> usize {
+        take(&mut self.counts.resets)
+    }
+
+    /// How many steps of the thread the frames are worth that came since this was last asked.
+    pub(super) fn take_steps(&mut self) -> usize {
+        let steps = self.counts.bytes / limits::BYTES_PER_STEP;
+        self.counts.bytes %= limits::BYTES_PER_STEP;
+        steps
+    }
+
+    /// The newest stream that the client has opened.
+    pub(super) fn last_stream(&self) -> u32 {
+        self.counts.last_stream
+    }
+
     /// Walks over `chunk`, repairs what is whole in it, and says how many of its bytes may go on.
     /// The others are held. Not to be called while something is [`missing`](Walker::missing).
     pub(super) fn walk(&mut self, chunk: &mut [u8]) -> usize {
@@ -77,7 +114,9 @@ impl Walker {
                     bytes[*seen..*seen + count].copy_from_slice(&rest[..count]);
                     *seen += count;
                     if *seen == FRAME_HEADER {
-                        self.at = Place::payload(*bytes);
+                        let head = Head::of(*bytes);
+                        self.counts.add(&head);
+                        self.at = Place::payload(&head, self.repair);
                     }
                     count
                 }
@@ -123,7 +162,7 @@ impl Walker {
             return Bytes::new();
         }
         repair_headers(*flags, payload);
-        let payload = std::mem::take(payload);
+        let payload = take(payload);
         self.at = Place::next_frame();
         payload.into()
     }
@@ -145,15 +184,46 @@ impl Place {
         Place::Header { bytes: [0; FRAME_HEADER], seen: 0 }
     }
 
-    fn payload(header: [u8; FRAME_HEADER]) -> Place {
-        let [high, middle, low, kind, flags, ..] = header;
-        match u32::from_be_bytes([0, high, middle, low]) {
+    fn payload(head: &Head, repair: bool) -> Place {
+        match head.length {
             0 => Place::next_frame(),
             // A larger one breaks the limit that we announced: it is not worth memory.
-            length @ ..=limits::FRAME if kind == HEADERS => {
-                Place::Headers { flags, length: length as usize }
+            length @ ..=limits::FRAME if head.kind == HEADERS && repair => {
+                Place::Headers { flags: head.flags, length: length as usize }
             }
             length => Place::Payload { left: length as usize },
+        }
+    }
+}
+
+/// A frame's header.
+struct Head {
+    length: u32,
+    kind: u8,
+    flags: u8,
+    stream: u32,
+}
+
+impl Head {
+    fn of(bytes: [u8; FRAME_HEADER]) -> Self {
+        let [high, middle, low, kind, flags, stream @ ..] = bytes;
+        let length = u32::from_be_bytes([0, high, middle, low]);
+        // The first bit means nothing.
+        Self { length, kind, flags, stream: u32::from_be_bytes(stream) & !(1 << 31) }
+    }
+}
+
+impl Counts {
+    fn add(&mut self, head: &Head) {
+        self.bytes += FRAME_HEADER;
+        if head.kind != DATA {
+            // More than this is not read of any frame.
+            self.bytes += head.length.min(limits::FRAME) as usize;
+        }
+        match head.kind {
+            HEADERS => self.last_stream = self.last_stream.max(head.stream),
+            RST_STREAM => self.resets += 1,
+            _ => {}
         }
     }
 }
@@ -169,6 +239,6 @@ fn repair_headers(flags: u8, payload: &mut [u8]) {
         start += 5;
     }
     if let Some(block) = payload.get_mut(start..end) {
-        hpack::repair_block(block);
+        repair_block(block);
     }
 }
