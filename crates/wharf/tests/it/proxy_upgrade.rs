@@ -138,6 +138,8 @@ async fn streams_of_events_stay_with_the_old_process_until_the_next_upgrade() {
     let _third = generations.upgrade().await;
     assert!(first.wait(PATIENCE).await.unwrap().success(), "one old process lingers, not two");
     early.wait(PATIENCE).await.unwrap();
+    let closed = async || (open(&runtime) < 2).then_some(());
+    wait_for(PATIENCE, "the runtime to see the end of a process", closed).await.unwrap();
     assert_eq!(open(&runtime), 1, "that of the second process goes on");
     generations.call().await.unwrap();
     // Nobody leads it any more.
