@@ -1,6 +1,6 @@
 //! Clients that attack: how long the calls of another client wait meanwhile, and what the proxy takes for it.
 //!
-//! The same attack on the runtime itself says what the runtime makes of it. Both share the processors with the attacker.
+//! The same attack on containerd itself says what the runtime makes of it. Both share the processors with the attacker.
 
 use std::path::Path;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report)
         (format!("{BOMBS} HPACK bombs"), bombs(calls::VERSION, BOMBS, FIELDS)),
     ];
     let rig = Rig::new(binary)?;
-    let runtime = rig.runtime(0).await?;
+    let runtime = rig.containerd().await?;
     let proxy = rig.proxy("proxy")?;
     drop(proxy.client().await?);
     for (name, frames) in attacks {
