@@ -9,6 +9,7 @@
 //! moment at which it *sent* its last renewal, and is out before anyone else can be in. And a leader that sees another
 //! holder stops at once instead of trying on.
 
+mod identity;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -25,6 +26,7 @@ use std::{
 use futures_util::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use serde_json::Value;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout, timeout_at},
@@ -36,6 +38,7 @@ use crate::{
     ApiFailure,
     lease::{KubeLease, Lease, LeaseApi, LeaseClaim},
 };
+pub use identity::ReplicaIdentity;
 pub use timing::{ElectionTiming, TimingError};
 pub use watchdog::{ElectionHealth, ElectionMetrics};
 
@@ -48,8 +51,8 @@ pub struct ElectionOptions {
     pub namespace: String,
     /// The Lease's name, which all replicas share.
     pub name: String,
-    /// This replica's name, which no other has.
-    pub identity: String,
+    /// This replica's name.
+    pub identity: ReplicaIdentity,
     /// Labels that the Lease gets.
     pub labels: BTreeMap<String, String>,
     /// How long things take.
@@ -130,7 +133,7 @@ impl<A: LeaseApi> Election<A> {
         metrics: &ElectionMetrics,
     ) -> Self {
         let claim = LeaseClaim {
-            identity: options.identity.clone(),
+            identity: options.identity.as_str().to_owned(),
             seconds: options.timing.seconds(),
             labels: options.labels.clone(),
         };
@@ -232,12 +235,13 @@ impl<A: LeaseApi> Election<A> {
         }
     }
 
-    /// One attempt at the Lease; `rival` is who holds it as far as this replica knows.
+    /// One attempt at the Lease; `rival` is who holds it as far as this replica knows. A Lease with the own name was left by this
+    /// replica, or by a process that is dead: see [`ReplicaIdentity`].
     async fn attempt(&self, rival: &mut Option<Rival>) -> Result<Option<Held>, ApiFailure> {
         let Some(lease) = self.api.read().await? else {
             return self.create().await.map(Some);
         };
-        let free = lease.holder().is_empty() || lease.holder() == self.options.identity;
+        let free = lease.holder().is_empty() || self.is_own(&lease);
         if !free {
             let seen = match rival.take() {
                 Some(seen) => seen.seen_again(lease.clone()),
@@ -290,7 +294,7 @@ impl<A: LeaseApi> Election<A> {
             let give_up = Instant::now() + timing.patience(held.renewed.elapsed());
             let renewing = timeout_at(give_up, async {
                 loop {
-                    match self.within_attempt(self.renew(&held)).await {
+                    match self.within_attempt(self.renew(&mut held)).await {
                         Ok(outcome) => break outcome,
                         Err(error) => {
                             warn!(lease = %self.options.name, %error, "the Lease was not renewed, trying on");
@@ -313,8 +317,9 @@ impl<A: LeaseApi> Election<A> {
     }
 
     /// One renewal, on the version that was written last; read again only if someone wrote since.
-    async fn renew(&self, held: &Held) -> Result<Renewal, ApiFailure> {
-        match self.write(&held.lease).await {
+    async fn renew(&self, held: &mut Held) -> Result<Renewal, ApiFailure> {
+        let lease = held.lease.clone();
+        match self.write_again(held, &lease).await {
             Ok(held) => return Ok(Renewal::Renewed(held)),
             Err(error @ (ApiFailure::Conflict { .. } | ApiFailure::NotFound { .. })) => {
                 debug!(lease = %self.options.name, %error, "reading the Lease again");
@@ -322,14 +327,17 @@ impl<A: LeaseApi> Election<A> {
             Err(error) => return Err(error),
         }
         match self.api.read().await? {
-            Some(lease) if lease.holder() == self.options.identity => {
+            Some(lease) if self.is_own(&lease) && held.is_written(&lease) => {
                 self.watchdog.slow_path();
-                self.write(&lease).await.map(Renewal::Renewed)
+                self.write_again(held, &lease).await.map(Renewal::Renewed)
+            }
+            Some(lease) if self.is_own(&lease) => {
+                Ok(Renewal::TakenBy(format!("another process of the name {}", lease.holder())))
             }
             Some(lease) if !lease.holder().is_empty() => {
                 Ok(Renewal::TakenBy(lease.holder().to_owned()))
             }
-            Some(lease) => self.write(&lease).await.map(Renewal::Renewed),
+            Some(lease) => self.write_again(held, &lease).await.map(Renewal::Renewed),
             None => self.create().await.map(Renewal::Renewed),
         }
     }
@@ -339,20 +347,35 @@ impl<A: LeaseApi> Election<A> {
         let renewed = Instant::now();
         let lease = self.claim.first(namespace, name, Timestamp::now());
         let lease = self.api.create(&lease).await?;
-        Ok(Held { lease, renewed })
+        Ok(Held { lease, renewed, unanswered: Vec::new() })
     }
 
     async fn write(&self, lease: &Lease) -> Result<Held, ApiFailure> {
+        self.put(self.claim.on(lease, Timestamp::now())).await
+    }
+
+    /// The same, and remembers the write until one is answered: it may be done although its answer is lost.
+    async fn write_again(&self, held: &mut Held, lease: &Lease) -> Result<Held, ApiFailure> {
+        let claimed = self.claim.on(lease, Timestamp::now());
+        held.unanswered.push(claimed.renew_time().clone());
+        self.put(claimed).await
+    }
+
+    async fn put(&self, claimed: Lease) -> Result<Held, ApiFailure> {
         let renewed = Instant::now();
-        let lease = self.api.replace(&self.claim.on(lease, Timestamp::now())).await?;
-        Ok(Held { lease, renewed })
+        let lease = self.api.replace(&claimed).await?;
+        Ok(Held { lease, renewed, unanswered: Vec::new() })
+    }
+
+    fn is_own(&self, lease: &Lease) -> bool {
+        lease.holder() == self.options.identity.as_str()
     }
 
     /// Gives the Lease back if it is ours, which it may be even though no answer said so.
     async fn release(&self) {
         let releasing = async {
             match self.api.read().await? {
-                Some(lease) if lease.holder() == self.options.identity => {
+                Some(lease) if self.is_own(&lease) => {
                     self.api.replace(&lease.released(Timestamp::now())).await.map(drop)
                 }
                 _ => Ok(()),
@@ -388,6 +411,16 @@ struct Held {
     lease: Lease,
     /// When the renewal was sent: others count from a later moment.
     renewed: Instant,
+    /// The times that renewals wrote since, which had no answer.
+    unanswered: Vec<Value>,
+}
+
+impl Held {
+    /// Whether a Lease with the own name was last written by this replica.
+    fn is_written(&self, lease: &Lease) -> bool {
+        let time = lease.renew_time();
+        time == self.lease.renew_time() || self.unanswered.contains(time)
+    }
 }
 
 enum Renewal {

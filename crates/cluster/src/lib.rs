@@ -25,7 +25,8 @@ mod watch;
 pub use client::{Access, ConnectError, client, connect};
 pub use discovery::served_at;
 pub use election::{
-    Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming, Ended, Term,
+    Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming, Ended,
+    ReplicaIdentity, Term,
 };
 pub use events::{
     EventRecorder, EventType, EventWriter, Events, ObjectReference, object_reference,

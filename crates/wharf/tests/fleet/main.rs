@@ -26,6 +26,7 @@ mod replicas;
 mod rights;
 mod role;
 mod rolling;
+mod same_host;
 mod secrets;
 mod sidecar;
 mod site;

@@ -41,7 +41,7 @@ pub(crate) struct Order<'a> {
     /// Where links, kubeconfigs and logs go.
     pub(crate) folder: &'a Path,
     pub(crate) socket: PathBuf,
-    /// The host's name, which is its identity in an election; without one there is none.
+    /// The host's name, with which its identity in an election begins; without one there is none.
     pub(crate) host: Option<&'a str>,
     /// Where it finds the API server, if not where that is.
     pub(crate) server: Option<SocketAddr>,
