@@ -65,14 +65,14 @@ impl Shared {
         // One that was bound elsewhere meanwhile has done with this volume as one that is gone has: once the volume is
         // known to the API, it is released and deleted.
         let known = known.filter(|it| !is_begun || !it.is_bound());
-        let (claim, class, asked) = match (known, begun) {
+        let (claim, class, is_gone) = match (known, begun) {
             (Some(claim), _) => {
                 let class = claim.class().and_then(|name| self.classes.get(name));
-                (claim, class, None)
+                (claim, class, false)
             }
             (None, Some(Begun { claim, stage: Stage::Asked(asked) })) => {
                 self.ledger.note_gone(&key.uid);
-                (claim, Some(Arc::clone(&asked.class)), Some(asked.plan))
+                (claim, Some(asked.class), true)
             }
             (None, _) => {
                 self.ledger.forget(&key.uid);
@@ -116,8 +116,8 @@ impl Shared {
             tracing::debug!(claim = &*key.key, kind, "claim left to a populator");
             return Outcome::Done;
         }
-        let (began, is_gone) = (Instant::now(), asked.is_some());
-        match self.provision(&claim, &class, asked).await {
+        let began = Instant::now();
+        match self.provision(&claim, &class).await {
             Ok(Some(object)) if is_gone && self.is_known_otherwise(&object) => {
                 tracing::warn!(
                     claim = claim.title(),

@@ -25,7 +25,6 @@ use super::{
     protection::{hold, release},
     state::is_settling,
 };
-use crate::secret;
 
 /// How long a process that stops may take to mark claims. Pods have 30 s to end by default.
 const LAST_MARKS: Duration = Duration::from_secs(3);
@@ -161,14 +160,9 @@ impl Shared {
     }
 
     /// The request that had no final answer, as this term remembers it or else as it is noted.
-    async fn settlement(&self, claim: &PersistentVolumeClaim) -> Result<Plan, Failure> {
+    async fn settlement(&self, claim: &PersistentVolumeClaim) -> Result<Arc<Plan>, Failure> {
         if let Some(asked) = self.ledger.asked(&claim.metadata.uid) {
-            let mut plan = (*asked.plan).clone();
-            // They may have changed; if they are gone, those from before will do.
-            if let Ok(now) = secret::read(&self.client, plan.secrets.provisioner.as_ref()).await {
-                plan.call.secrets = now;
-            }
-            return Ok(plan);
+            return Ok(self.again(asked).await.0);
         }
         let name = claim.class().unwrap_or_default();
         let class = self.classes.get(name).ok_or_else(|| Refusal::NoClass(name.to_owned()))?;
@@ -179,7 +173,7 @@ impl Shared {
         let note = Note::on(claim);
         let plan = self.plan(claim, &class, note.as_ref()).await?;
         match note.is_none_or(|note| note.is_of(&plan)) {
-            true => Ok(plan),
+            true => Ok(Arc::new(plan)),
             false => Err(Failure::ClassChanged(name.to_owned())),
         }
     }
