@@ -106,6 +106,11 @@ impl Ledger {
         unmarked.filter_map(|entry| Some(Arc::clone(&entry.begun.as_ref()?.claim))).collect()
     }
 
+    /// Whether the driver may be making the volume of a claim that has no mark.
+    pub(super) fn is_unmarked(&self, uid: &str) -> bool {
+        self.entries().get(uid).is_some_and(|entry| entry.begun.is_some() && !entry.marked)
+    }
+
     /// Whether a claim was found to be gone.
     pub(super) fn is_gone(&self, uid: &str) -> bool {
         self.entries().get(uid).is_some_and(|entry| entry.claim_gone)

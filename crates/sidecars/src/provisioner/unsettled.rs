@@ -45,11 +45,13 @@ impl Shared {
     pub(super) async fn mark(&self, claim: &PersistentVolumeClaim) {
         let uid = &claim.metadata.uid;
         let note = self.ledger.note(uid, &self.options.driver);
-        let Some(now) = self.claims.store().get(&claim.metadata.key()) else { return };
+        let Some(now) = self.claims.store().get(&claim.metadata.key()) else {
+            return self.ledger.note_gone(uid);
+        };
         let noted = now.metadata.annotations.get(annotation::UNSETTLED_VOLUME);
         let is_noted = note.as_ref().is_none_or(|note| noted == Some(&note.text()));
         if now.metadata.uid != *uid {
-            return;
+            return self.ledger.note_gone(uid);
         }
         if is_noted && has_mark(&now) {
             self.ledger.note_mark(uid);
@@ -59,7 +61,9 @@ impl Shared {
             Ok(written) if written.metadata.uid == *uid && has_mark(&written) => {
                 self.ledger.note_mark(uid);
             }
-            Ok(_) | Err(ApiFailure::NotFound { .. }) => {}
+            // One that somebody else holds while it is deleted goes later.
+            Ok(written) if written.metadata.uid == *uid && !written.metadata.deleting => {}
+            Ok(_) | Err(ApiFailure::NotFound { .. }) => self.ledger.note_gone(uid),
             Err(error) => {
                 tracing::warn!(claim = claim.title(), %error, "failed to mark claim, retrying");
             }
@@ -73,6 +77,7 @@ impl Shared {
         if timeout(LAST_MARKS, join_all(marking)).await.is_err() {
             tracing::warn!(claims = claims.len(), "claims were not marked in time before the end");
         }
+        self.last_marks.cancel();
     }
 
     /// Removes the mark of a claim.

@@ -28,9 +28,13 @@ const LONGEST_REST: Duration = Duration::from_mins(5);
 /// What controllers that begin together have listed so short a time ago need not be listed for each of them.
 const NEW: Duration = Duration::from_secs(10);
 
-/// How long a leader that ends waits for calls that its driver has not answered, before it gives its Lease back. Pods have
-/// 30 s to end by default.
+/// How long a leader that is told to end waits for its controller and for calls that its driver has not answered, before it gives
+/// its Lease back. Pods have 30 s to end by default.
 const LAST_CALLS: Duration = Duration::from_secs(20);
+
+/// How long a controller may take to stop when its driver is gone: enough to mark claims for the next leader. Answers of the
+/// driver are not waited for, and the process remembers what they are about.
+const LAST_MARKS: Duration = Duration::from_secs(4);
 
 /// How long controllers may take to stop when their driver has changed.
 const GRACE: Duration = LAST_CALLS.saturating_add(Duration::from_secs(5));
@@ -250,24 +254,39 @@ impl<For: Served> Post<For> {
         let _cut = calls.cut_on_drop();
         let found = found.with_calls(calls.clone());
         let told = stop.child_token();
+        let mut end = pin!(async {
+            stop.cancelled().await;
+            sleep(LAST_CALLS).await;
+        });
         let mut work = pin!(self.supervise(caches, &found, told.clone(), alone));
         let outcome = tokio::select! {
             outcome = &mut work => outcome,
             () = absent => {
                 told.cancel();
                 // What waits for an answer waits for a driver that is gone or does not answer, and is cut.
-                let _ = work.await;
+                let _ = timeout(LAST_MARKS, work).await;
                 return Ended::Resigned(None);
+            }
+            () = &mut end => {
+                warn!(waited = ?LAST_CALLS, "the controller did not stop in time: the Lease is not given back and expires by itself");
+                return Ended::Unfinished(Some(Ok(())));
             }
         };
         if !release {
             return Ended::Done(Some(outcome));
         }
+        // The time that the controller took to stop counts.
+        let late = async {
+            tokio::select! {
+                () = end => {}
+                () = sleep(LAST_CALLS) => {}
+            }
+        };
         tokio::select! {
             () = calls.finished() => Ended::Done(Some(outcome)),
             // Then calls wait for a connection.
             () = found.absent_for(Duration::ZERO) => Ended::Done(Some(outcome)),
-            () = sleep(LAST_CALLS) => {
+            () = late => {
                 warn!(waited = ?LAST_CALLS, "the CSI driver still works on a call: the Lease is not given back and expires by itself");
                 Ended::Unfinished(Some(outcome))
             }

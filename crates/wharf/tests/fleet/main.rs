@@ -31,5 +31,6 @@ mod secrets;
 mod sidecar;
 mod site;
 mod standby;
+mod stopped;
 mod unsettled;
 mod upstream_roles;

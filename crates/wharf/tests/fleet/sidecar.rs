@@ -157,6 +157,11 @@ impl Sidecar {
         seen.await.unwrap();
     }
 
+    /// All that it has logged, also before it was started again.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join(format!("{}.log", self.name))).unwrap()
+    }
+
     /// Starts it again, once it has ended.
     pub(crate) fn start_again(&mut self) {
         let started = Process::start(&self.name, &self.command, &self.folder).unwrap();

@@ -1,5 +1,7 @@
 //! Volumes that the driver may have, of claims that take no mark any more: only the process remembers them.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -78,5 +80,58 @@ async fn a_class_that_is_refused_meanwhile_ends_nothing() {
     let asked = bench.driver.volumes().last_asked();
     assert_eq!((asked.name.as_str(), asked.parameters["tier"].as_str()), (&*name, "fast"));
     bench.patch(CLAIMS, json!({ "metadata": { "finalizers": null } })).await;
+    bench.stop().await;
+}
+
+/// As with SIGTERM: the answer to the call under way is the last that can be learnt of the volume.
+#[tokio::test]
+async fn a_provisioner_that_is_stopped_uses_the_answer_to_a_call_under_way() {
+    let Some(mut bench) = Bench::new("begun-stopped", &[]).await else { return };
+    let told = CancellationToken::new();
+    bench.driver.answer(Answer::When(told.clone()));
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    bench.journal.wait_for(1).await;
+    bench.delete_claim().await;
+    bench.stop.cancel();
+    told.cancel();
+    bench.stop_controller().await;
+    assert!(bench.persistent_volume(&name).await.is_some(), "{:?}", bench.journal.lines());
+    bench.stop().await;
+}
+
+/// No call is under way: the next one would have been made after a pause.
+#[tokio::test]
+async fn a_provisioner_that_is_stopped_asks_once_more_for_a_volume_that_only_it_knows() {
+    let Some(mut bench) = Bench::new("begun-waiting", &[]).await else { return };
+    bench.options.backoff.first = Duration::from_mins(5);
+    let gone = CancellationToken::new();
+    bench.driver.answer(Answer::ErrorWhen(gone.clone(), Status::unavailable("away")));
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    bench.journal.wait_for(1).await;
+    bench.delete_claim().await;
+    gone.cancel();
+    bench.journal.event("Warning ProvisioningFailed rpc error: code = Unavailable").await;
+    bench.stop_controller().await;
+    let ([create, post], lines) = (made(&name), bench.journal.lines());
+    assert!(lines.contains(&create) && lines.contains(&post), "{lines:?}");
+    bench.stop().await;
+}
+
+/// The claim has its mark, and so the next leader finds the volume.
+#[tokio::test]
+async fn a_provisioner_that_is_stopped_does_not_wait_for_the_volume_of_a_marked_claim() {
+    let Some(mut bench) = Bench::new("begun-marked", &[]).await else { return };
+    bench.driver.answer(Answer::Never);
+    bench.class(|_| {}).await;
+    let name = bench.claim(|_| {}).await;
+    bench.start();
+    bench.journal.wait_for(1).await;
+    bench.stop_controller().await;
+    let ([create, _], [get, put]) = (made(&name), marked(bench.name));
+    bench.journal.expect([format!("{create} -> never"), get, put]).await;
     bench.stop().await;
 }
