@@ -1,13 +1,14 @@
 //! What an operator sees of a process that cannot work: `/readyz`, metrics, and alerts for both.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
 use serde_json::Value;
 use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
 use wharf_testkit::deploy::{self, Subject};
 use wharf_testkit::process::wait_for;
+use wharf_testkit::relay::Relay;
 use wharf_testkit::skip;
 
 use crate::api::PATIENCE;
@@ -118,6 +119,24 @@ async fn rights_that_an_account_lacks_are_named_until_they_are_granted() {
     Life::begin(&site, "data").await.end().await;
     sidecar.stop().await;
     site.ledger.assert_clean();
+}
+
+/// An elected replica asks for its Lease alone until it leads.
+#[tokio::test]
+async fn an_api_server_that_was_never_reached_is_seen() {
+    let Some(site) = Site::new("eyes-api").await else { return };
+    let relay = Relay::open(site.cluster.server(), Ipv4Addr::LOCALHOST).await.unwrap();
+    relay.cut();
+    let shown = Shown::new();
+    let more = ["--http-endpoint", &shown.0];
+    let order = site.order(Program::One(Kind::Provisioner, Make::Ours), Some("unreached"));
+    let order = Order { server: Some(relay.address()), more: &more, ..order };
+    let mut sidecar = order.start().unwrap();
+    sidecar.said("the Lease cannot be had now", 1).await;
+    shown.reads("503", &["the API server has not been reached yet"]).await;
+    relay.mend();
+    shown.reads("200", &[]).await;
+    sidecar.stop().await;
 }
 
 #[tokio::test]
