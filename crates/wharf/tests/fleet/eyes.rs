@@ -77,6 +77,9 @@ async fn a_driver_that_is_gone_is_seen() {
             "wharf_sidecars_controller_restarts_total{controller=\"provisioner\"} 0",
         ],
     );
+    for texts in [&["CSI driver is ready"][..], &["cache synced", "kind=\"PersistentVolume\""]] {
+        assert_eq!(sidecar.lines(texts), 1, "{texts:?} in {}", sidecar.log());
+    }
     drop(door);
     let metrics =
         shown.reads("503", &["CSI driver eyes-driver is not connected at", "seen.sock"]).await;
@@ -116,9 +119,36 @@ async fn rights_that_an_account_lacks_are_named_until_they_are_granted() {
     site.cluster.apply_all(&roles).await.unwrap();
     let metrics = shown.reads("200", &[]).await;
     assert!(!metrics.contains("wharf_sidecars_missing_verb{"), "{metrics}");
+    for text in ["the account lacks a right", "the account has the right"] {
+        let texts = [text, "verb=\"watch persistentvolumes\""];
+        assert_eq!(sidecar.lines(&texts), 1, "{texts:?} in {}", sidecar.log());
+    }
     Life::begin(&site, "data").await.end().await;
     sidecar.stop().await;
     site.ledger.assert_clean();
+}
+
+#[tokio::test]
+async fn a_watch_that_fails_is_logged_and_counted() {
+    let Some(site) = Site::new("eyes-watch").await else { return };
+    let relay = Relay::open(site.cluster.server(), Ipv4Addr::LOCALHOST).await.unwrap();
+    let shown = Shown::new();
+    let more = ["--http-endpoint", &shown.0];
+    let order = site.order(Program::One(Kind::Provisioner, Make::Ours), None);
+    let mut sidecar =
+        Order { server: Some(relay.address()), more: &more, ..order }.start().unwrap();
+    shown.reads("200", &[]).await;
+    // Its connections are closed, and no other can be made.
+    drop(relay);
+    sidecar.said("watch failed and is resumed", 1).await;
+    let counted = async || {
+        let metrics = shown.get("/metrics").1;
+        let failures = "wharf_sidecars_watch_failures_total{kind=\"PersistentVolume\"} ";
+        let count = metrics.lines().find_map(|line| line.strip_prefix(failures)).unwrap();
+        (count != "0").then_some(())
+    };
+    wait_for(PATIENCE, "a failed watch to be counted", counted).await.unwrap();
+    sidecar.stop().await;
 }
 
 /// An elected replica asks for its Lease alone until it leads.
@@ -154,6 +184,8 @@ async fn a_controller_that_fails_is_seen_and_old_objects_are() {
     let restarts =
         |name| format!("wharf_sidecars_controller_restarts_total{{controller=\"{name}\"}}");
     assert_shows(&metrics, &[&format!("{} 1", restarts("resizer"))]);
+    let failed = ["the controller failed", "controller=\"resizer\""];
+    assert!(sidecar.lines(&failed) >= 1, "{}", sidecar.log());
     assert_shows(&metrics, &[&format!("{} 0", restarts("snapshot-controller"))]);
     // A queue is shown once its controller works, which the others may have done later than the resizer failed.
     let shows_age = async || {

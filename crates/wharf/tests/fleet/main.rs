@@ -8,6 +8,7 @@
 mod alike;
 mod api;
 mod audit;
+mod defaults;
 mod drivers;
 mod eyes;
 mod flags;
