@@ -10,6 +10,7 @@ mod discovery;
 pub mod election;
 mod events;
 mod failure;
+mod fence;
 mod kinds;
 pub mod lease;
 mod pages;
@@ -32,6 +33,7 @@ pub use events::{
     EventRecorder, EventType, EventWriter, Events, ObjectReference, object_reference,
 };
 pub use failure::{ApiFailure, REQUEST_TIMEOUT, bounded, with_causes};
+pub use fence::writing_until;
 pub use kinds::*;
 pub use pages::Pages;
 pub use patch::{Objects, Part, Patch};

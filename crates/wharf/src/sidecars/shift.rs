@@ -9,7 +9,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span, warn};
-use wharf_cluster::{Election, ElectionHealth, ElectionMetrics, Ended, Term, with_causes};
+use wharf_cluster::{
+    Election, ElectionHealth, ElectionMetrics, Ended, Term, with_causes, writing_until,
+};
 use wharf_csi::Calls;
 use wharf_sidecars::{Caches, not_served::Guard};
 
@@ -140,7 +142,7 @@ impl<For: Served> Post<For> {
         alone: bool,
     ) -> anyhow::Result<()> {
         let Some(candidacy) = &self.candidacy else {
-            return self.supervise(caches, found, stop.clone(), alone).await;
+            return self.supervise(&self.client, caches, found, stop.clone(), alone).await;
         };
         let leading = Leading::default();
         tokio::select! {
@@ -249,6 +251,7 @@ impl<For: Served> Post<For> {
         release: bool,
         absent: impl Future<Output = ()>,
     ) -> Ended<Option<anyhow::Result<()>>> {
+        let client = writing_until(&self.client, held_until.clone());
         let calls = Calls::only_until(held_until);
         // Calls must not outlive the Lease: neither if it is lost, when all of this is dropped, nor if it is given back.
         let _cut = calls.cut_on_drop();
@@ -258,7 +261,7 @@ impl<For: Served> Post<For> {
             stop.cancelled().await;
             sleep(LAST_CALLS).await;
         });
-        let mut work = pin!(self.supervise(caches, &found, told.clone(), alone));
+        let mut work = pin!(self.supervise(&client, caches, &found, told.clone(), alone));
         let outcome = tokio::select! {
             outcome = &mut work => outcome,
             () = absent => {
@@ -293,21 +296,24 @@ impl<For: Served> Post<For> {
         }
     }
 
+    /// Has the controller work with this client for its requests.
     async fn supervise(
         &self,
+        client: &Client,
         caches: &Caches,
         found: &For,
         stop: CancellationToken,
         alone: bool,
     ) -> anyhow::Result<()> {
         let begin = || {
-            let (cluster, controller) = (self.cluster(caches), Arc::clone(&self.controller));
+            let cluster = Cluster { client: client.clone(), ..self.cluster(caches) };
+            let controller = Arc::clone(&self.controller);
             let (found, told) = (found.clone(), stop.clone());
             let guard = Guard::new(
                 self.name,
                 found.driver_name(),
                 controller.gaps(),
-                self.client.clone(),
+                client.clone(),
                 caches.clone(),
                 self.eyes.unserved.clone(),
             );
