@@ -4,6 +4,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use kube::Client;
 use tokio::{
+    sync::watch,
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
@@ -142,7 +143,7 @@ impl<For: Served> Post<For> {
         alone: bool,
     ) -> anyhow::Result<()> {
         let Some(candidacy) = &self.candidacy else {
-            return self.supervise(&self.client, caches, found, stop.clone(), alone).await;
+            return self.supervise(self.cluster(caches), found, stop.clone(), alone).await;
         };
         let leading = Leading::default();
         tokio::select! {
@@ -238,7 +239,14 @@ impl<For: Served> Post<For> {
             client: self.client.clone(),
             caches: caches.clone(),
             permissions: self.eyes.permissions.clone(),
+            writes_until: None,
         }
+    }
+
+    /// The cluster as a leader sees it, whose writes are sent before this moment only.
+    fn led_cluster(&self, caches: &Caches, until: watch::Receiver<Instant>) -> Cluster {
+        let client = writing_until(&self.client, until.clone());
+        Cluster { client, writes_until: Some(until), ..self.cluster(caches) }
     }
 
     /// Works until told to stop, or until the driver is `absent`, which gives `None`.
@@ -251,7 +259,7 @@ impl<For: Served> Post<For> {
         release: bool,
         absent: impl Future<Output = ()>,
     ) -> Ended<Option<anyhow::Result<()>>> {
-        let client = writing_until(&self.client, held_until.clone());
+        let cluster = self.led_cluster(caches, held_until.clone());
         let calls = Calls::only_until(held_until);
         // Calls must not outlive the Lease: neither if it is lost, when all of this is dropped, nor if it is given back.
         let _cut = calls.cut_on_drop();
@@ -261,7 +269,7 @@ impl<For: Served> Post<For> {
             stop.cancelled().await;
             sleep(LAST_CALLS).await;
         });
-        let mut work = pin!(self.supervise(&client, caches, &found, told.clone(), alone));
+        let mut work = pin!(self.supervise(cluster, &found, told.clone(), alone));
         let outcome = tokio::select! {
             outcome = &mut work => outcome,
             () = absent => {
@@ -296,25 +304,23 @@ impl<For: Served> Post<For> {
         }
     }
 
-    /// Has the controller work with this client for its requests.
+    /// Has the controller work on this cluster.
     async fn supervise(
         &self,
-        client: &Client,
-        caches: &Caches,
+        cluster: Cluster,
         found: &For,
         stop: CancellationToken,
         alone: bool,
     ) -> anyhow::Result<()> {
         let begin = || {
-            let cluster = Cluster { client: client.clone(), ..self.cluster(caches) };
-            let controller = Arc::clone(&self.controller);
+            let (cluster, controller) = (cluster.clone(), Arc::clone(&self.controller));
             let (found, told) = (found.clone(), stop.clone());
             let guard = Guard::new(
                 self.name,
                 found.driver_name(),
                 controller.gaps(),
-                client.clone(),
-                caches.clone(),
+                cluster.client.clone(),
+                cluster.caches.clone(),
                 self.eyes.unserved.clone(),
             );
             async move {
