@@ -10,6 +10,7 @@
 //! holder stops at once instead of trying on.
 
 mod identity;
+mod known;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -26,7 +27,6 @@ use std::{
 use futures_util::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use serde_json::Value;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout, timeout_at},
@@ -42,6 +42,7 @@ pub use identity::ReplicaIdentity;
 pub use timing::{ElectionTiming, TimingError};
 pub use watchdog::{ElectionHealth, ElectionMetrics};
 
+use known::{Held, Renewal, Rival};
 use watchdog::Watchdog;
 
 /// What an election is about.
@@ -403,60 +404,5 @@ impl<A: LeaseApi> Election<A> {
         // Each of the standard library's hashers has keys of its own: no generator is needed for a spread.
         let random = RandomState::new().hash_one(()) >> 11;
         self.options.timing.between_attempts(random as f64 / (1u64 << 53) as f64)
-    }
-}
-
-/// A Lease that is ours.
-struct Held {
-    lease: Lease,
-    /// When the renewal was sent: others count from a later moment.
-    renewed: Instant,
-    /// The times that renewals wrote since, which had no answer.
-    unanswered: Vec<Value>,
-}
-
-impl Held {
-    /// Whether a Lease with the own name was last written by this replica.
-    fn is_written(&self, lease: &Lease) -> bool {
-        let time = lease.renew_time();
-        time == self.lease.renew_time() || self.unanswered.contains(time)
-    }
-}
-
-enum Renewal {
-    Renewed(Held),
-    TakenBy(String),
-}
-
-/// Someone else's Lease, and when it was last seen to change.
-struct Rival {
-    lease: Lease,
-    changed: Instant,
-}
-
-impl Rival {
-    fn new(lease: Lease) -> Self {
-        info!(leader = lease.holder(), "new leader detected");
-        Self { lease, changed: Instant::now() }
-    }
-
-    fn seen_again(mut self, lease: Lease) -> Self {
-        self.observe(lease);
-        self
-    }
-
-    fn observe(&mut self, lease: Lease) {
-        if lease.holder() != self.lease.holder() {
-            *self = Self::new(lease);
-        } else if lease.spec() == self.lease.spec() {
-            self.lease = lease;
-        } else {
-            *self = Self { lease, changed: Instant::now() };
-        }
-    }
-
-    /// When the Lease is anyone's, unless its holder is heard of before.
-    fn expiry(&self) -> Instant {
-        self.changed + self.lease.duration()
     }
 }
