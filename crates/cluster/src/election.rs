@@ -9,6 +9,8 @@
 //! moment at which it *sent* its last renewal, and is out before anyone else can be in. And a leader that sees another
 //! holder stops at once instead of trying on.
 
+mod identity;
+mod known;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -36,9 +38,11 @@ use crate::{
     ApiFailure,
     lease::{KubeLease, Lease, LeaseApi, LeaseClaim},
 };
+pub use identity::ReplicaIdentity;
 pub use timing::{ElectionTiming, TimingError};
 pub use watchdog::{ElectionHealth, ElectionMetrics};
 
+use known::{Held, Renewal, Rival};
 use watchdog::Watchdog;
 
 /// What an election is about.
@@ -48,8 +52,8 @@ pub struct ElectionOptions {
     pub namespace: String,
     /// The Lease's name, which all replicas share.
     pub name: String,
-    /// This replica's name, which no other has.
-    pub identity: String,
+    /// This replica's name.
+    pub identity: ReplicaIdentity,
     /// Labels that the Lease gets.
     pub labels: BTreeMap<String, String>,
     /// How long things take.
@@ -130,7 +134,7 @@ impl<A: LeaseApi> Election<A> {
         metrics: &ElectionMetrics,
     ) -> Self {
         let claim = LeaseClaim {
-            identity: options.identity.clone(),
+            identity: options.identity.as_str().to_owned(),
             seconds: options.timing.seconds(),
             labels: options.labels.clone(),
         };
@@ -232,12 +236,13 @@ impl<A: LeaseApi> Election<A> {
         }
     }
 
-    /// One attempt at the Lease; `rival` is who holds it as far as this replica knows.
+    /// One attempt at the Lease; `rival` is who holds it as far as this replica knows. A Lease with the own name was left by this
+    /// replica, or by a process that is dead: see [`ReplicaIdentity`].
     async fn attempt(&self, rival: &mut Option<Rival>) -> Result<Option<Held>, ApiFailure> {
         let Some(lease) = self.api.read().await? else {
             return self.create().await.map(Some);
         };
-        let free = lease.holder().is_empty() || lease.holder() == self.options.identity;
+        let free = lease.holder().is_empty() || self.is_own(&lease);
         if !free {
             let seen = match rival.take() {
                 Some(seen) => seen.seen_again(lease.clone()),
@@ -290,7 +295,7 @@ impl<A: LeaseApi> Election<A> {
             let give_up = Instant::now() + timing.patience(held.renewed.elapsed());
             let renewing = timeout_at(give_up, async {
                 loop {
-                    match self.within_attempt(self.renew(&held)).await {
+                    match self.within_attempt(self.renew(&mut held)).await {
                         Ok(outcome) => break outcome,
                         Err(error) => {
                             warn!(lease = %self.options.name, %error, "the Lease was not renewed, trying on");
@@ -313,8 +318,9 @@ impl<A: LeaseApi> Election<A> {
     }
 
     /// One renewal, on the version that was written last; read again only if someone wrote since.
-    async fn renew(&self, held: &Held) -> Result<Renewal, ApiFailure> {
-        match self.write(&held.lease).await {
+    async fn renew(&self, held: &mut Held) -> Result<Renewal, ApiFailure> {
+        let lease = held.lease.clone();
+        match self.write_again(held, &lease).await {
             Ok(held) => return Ok(Renewal::Renewed(held)),
             Err(error @ (ApiFailure::Conflict { .. } | ApiFailure::NotFound { .. })) => {
                 debug!(lease = %self.options.name, %error, "reading the Lease again");
@@ -322,14 +328,17 @@ impl<A: LeaseApi> Election<A> {
             Err(error) => return Err(error),
         }
         match self.api.read().await? {
-            Some(lease) if lease.holder() == self.options.identity => {
+            Some(lease) if self.is_own(&lease) && held.is_written(&lease) => {
                 self.watchdog.slow_path();
-                self.write(&lease).await.map(Renewal::Renewed)
+                self.write_again(held, &lease).await.map(Renewal::Renewed)
+            }
+            Some(lease) if self.is_own(&lease) => {
+                Ok(Renewal::TakenBy(format!("another process of the name {}", lease.holder())))
             }
             Some(lease) if !lease.holder().is_empty() => {
                 Ok(Renewal::TakenBy(lease.holder().to_owned()))
             }
-            Some(lease) => self.write(&lease).await.map(Renewal::Renewed),
+            Some(lease) => self.write_again(held, &lease).await.map(Renewal::Renewed),
             None => self.create().await.map(Renewal::Renewed),
         }
     }
@@ -339,20 +348,35 @@ impl<A: LeaseApi> Election<A> {
         let renewed = Instant::now();
         let lease = self.claim.first(namespace, name, Timestamp::now());
         let lease = self.api.create(&lease).await?;
-        Ok(Held { lease, renewed })
+        Ok(Held { lease, renewed, unanswered: Vec::new() })
     }
 
     async fn write(&self, lease: &Lease) -> Result<Held, ApiFailure> {
+        self.put(self.claim.on(lease, Timestamp::now())).await
+    }
+
+    /// The same, and remembers the write until one is answered: it may be done although its answer is lost.
+    async fn write_again(&self, held: &mut Held, lease: &Lease) -> Result<Held, ApiFailure> {
+        let claimed = self.claim.on(lease, Timestamp::now());
+        held.unanswered.push(claimed.renew_time().clone());
+        self.put(claimed).await
+    }
+
+    async fn put(&self, claimed: Lease) -> Result<Held, ApiFailure> {
         let renewed = Instant::now();
-        let lease = self.api.replace(&self.claim.on(lease, Timestamp::now())).await?;
-        Ok(Held { lease, renewed })
+        let lease = self.api.replace(&claimed).await?;
+        Ok(Held { lease, renewed, unanswered: Vec::new() })
+    }
+
+    fn is_own(&self, lease: &Lease) -> bool {
+        lease.holder() == self.options.identity.as_str()
     }
 
     /// Gives the Lease back if it is ours, which it may be even though no answer said so.
     async fn release(&self) {
         let releasing = async {
             match self.api.read().await? {
-                Some(lease) if lease.holder() == self.options.identity => {
+                Some(lease) if self.is_own(&lease) => {
                     self.api.replace(&lease.released(Timestamp::now())).await.map(drop)
                 }
                 _ => Ok(()),
@@ -380,50 +404,5 @@ impl<A: LeaseApi> Election<A> {
         // Each of the standard library's hashers has keys of its own: no generator is needed for a spread.
         let random = RandomState::new().hash_one(()) >> 11;
         self.options.timing.between_attempts(random as f64 / (1u64 << 53) as f64)
-    }
-}
-
-/// A Lease that is ours.
-struct Held {
-    lease: Lease,
-    /// When the renewal was sent: others count from a later moment.
-    renewed: Instant,
-}
-
-enum Renewal {
-    Renewed(Held),
-    TakenBy(String),
-}
-
-/// Someone else's Lease, and when it was last seen to change.
-struct Rival {
-    lease: Lease,
-    changed: Instant,
-}
-
-impl Rival {
-    fn new(lease: Lease) -> Self {
-        info!(leader = lease.holder(), "new leader detected");
-        Self { lease, changed: Instant::now() }
-    }
-
-    fn seen_again(mut self, lease: Lease) -> Self {
-        self.observe(lease);
-        self
-    }
-
-    fn observe(&mut self, lease: Lease) {
-        if lease.holder() != self.lease.holder() {
-            *self = Self::new(lease);
-        } else if lease.spec() == self.lease.spec() {
-            self.lease = lease;
-        } else {
-            *self = Self { lease, changed: Instant::now() };
-        }
-    }
-
-    /// When the Lease is anyone's, unless its holder is heard of before.
-    fn expiry(&self) -> Instant {
-        self.changed + self.lease.duration()
     }
 }

@@ -33,6 +33,11 @@ impl Lease {
         &self.0["spec"]
     }
 
+    /// When it was last renewed, as its holder wrote it.
+    pub(crate) fn renew_time(&self) -> &Value {
+        &self.spec()["renewTime"]
+    }
+
     /// The version that a write has to be based on.
     pub fn version(&self) -> &str {
         self.0["metadata"]["resourceVersion"].as_str().unwrap_or_default()

@@ -10,6 +10,7 @@ mod discovery;
 pub mod election;
 mod events;
 mod failure;
+mod fence;
 mod kinds;
 pub mod lease;
 mod pages;
@@ -25,12 +26,14 @@ mod watch;
 pub use client::{Access, ConnectError, client, connect};
 pub use discovery::served_at;
 pub use election::{
-    Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming, Ended, Term,
+    Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming, Ended,
+    ReplicaIdentity, Term,
 };
 pub use events::{
     EventRecorder, EventType, EventWriter, Events, ObjectReference, object_reference,
 };
 pub use failure::{ApiFailure, REQUEST_TIMEOUT, bounded, with_causes};
+pub use fence::writing_until;
 pub use kinds::*;
 pub use pages::Pages;
 pub use patch::{Objects, Part, Patch};

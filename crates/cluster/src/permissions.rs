@@ -1,4 +1,4 @@
-//! What the account of a client may not do, as the API server says it.
+//! What the account of a client may not do, as the API server says it, and whether it has said anything yet.
 //!
 //! A refusal for want of a right looks like others of the same code, such as that of a quota. The text of RBAC tells them
 //! apart, and names the verb and the resource that a role has to grant.
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use tokio::sync::Mutex as Turn;
 use tower::{BoxError, Layer, Service};
 
-use crate::{patience::send, transport::is_watch};
+use crate::{patience::send, transport::is_watch, with_causes};
 
 /// A refusal is a few hundred bytes.
 const MOST: usize = 64 << 10;
@@ -47,16 +47,47 @@ impl fmt::Display for MissingVerb {
 
 /// What the account may not do. Clones share it; it is filled by clients that have it as a layer.
 #[derive(Clone, Debug, Default)]
-pub struct Permissions(Arc<Mutex<BTreeSet<MissingVerb>>>);
+pub struct Permissions(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    missing: BTreeSet<MissingVerb>,
+    /// The API server has answered a request, and knows the account.
+    reached: bool,
+    /// Why it has not, when a request failed last.
+    failure: Option<String>,
+}
 
 impl Permissions {
     /// The rights that were missing when they were last needed.
     pub fn missing(&self) -> Vec<MissingVerb> {
-        self.lock().iter().cloned().collect()
+        self.lock().missing.iter().cloned().collect()
+    }
+
+    /// Why the API server has not served any request yet, for people; `None` once it has.
+    pub fn silence(&self) -> Option<String> {
+        let known = self.lock();
+        let failure = known.failure.as_deref().map(|failure| format!(": {failure}"));
+        let silence =
+            || format!("the API server has not been reached yet{}", failure.unwrap_or_default());
+        (!known.reached).then(silence)
+    }
+
+    /// Notes how a request ended, until one was served.
+    fn note(&self, answer: Result<StatusCode, &BoxError>) {
+        let mut known = self.lock();
+        if known.reached {
+            return;
+        }
+        match answer {
+            Ok(status) if status != StatusCode::UNAUTHORIZED => known.reached = true,
+            Ok(status) => known.failure = Some(format!("it answers {status}")),
+            Err(error) => known.failure = Some(with_causes(error.as_ref())),
+        }
     }
 
     fn refuse(&self, verb: MissingVerb) {
-        let mut missing = self.lock();
+        let missing = &mut self.lock().missing;
         if !missing.contains(&verb) {
             tracing::error!(verb = %verb, "the account lacks a right: grant it in its role");
             missing.insert(verb);
@@ -64,7 +95,7 @@ impl Permissions {
     }
 
     fn grant(&self, request: &Asked) {
-        self.lock().retain(|missing| {
+        self.lock().missing.retain(|missing| {
             let granted = request.is(missing);
             if granted {
                 tracing::info!(verb = %missing, "the account has the right that it lacked");
@@ -74,10 +105,10 @@ impl Permissions {
     }
 
     fn is_any_missing(&self) -> bool {
-        !self.lock().is_empty()
+        !self.lock().missing.is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<MissingVerb>> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,7 +152,9 @@ where
         Box::pin(async move {
             let asked = permissions.is_any_missing().then(|| Asked::of(&request));
             let is_optional = request.extensions().get::<Optional>().is_some();
-            let answer = send(&inner, request).await?;
+            let answer = send(&inner, request).await;
+            permissions.note(answer.as_ref().map(Response::status));
+            let answer = answer?;
             if answer.status() != StatusCode::FORBIDDEN {
                 if let Some(asked) = asked.filter(|_| answer.status().is_success()) {
                     permissions.grant(&asked);

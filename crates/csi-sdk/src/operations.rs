@@ -145,8 +145,8 @@ fn report<R>(rpc: &str, result: &Result<R, Status>) {
     match result {
         Ok(_) => tracing::info!(rpc, "finished after its caller had left"),
         Err(status) => {
-            let (code, message) = (code_name(status.code()), status.message());
-            tracing::info!(rpc, code, message, "failed after its caller had left");
+            let (code, error) = (code_name(status.code()), status.message());
+            tracing::info!(rpc, code, error, "failed after its caller had left");
         }
     }
 }

@@ -29,9 +29,9 @@ pub fn snapshotter(driver: &str) -> String {
     sanitised(&format!("external-snapshotter-leader-{driver}"))
 }
 
-/// The identity of the replica on `host`, as it stands in a Lease.
+/// The name of a replica's host, as it stands in a Lease.
 #[must_use]
-pub fn identity(host: &str) -> String {
+pub fn host(host: &str) -> String {
     sanitised(host)
 }
 
@@ -45,6 +45,6 @@ mod tests {
         assert_eq!(super::resizer(driver), "external-resizer-csi-example-com");
         assert_eq!(super::snapshotter(driver), "external-snapshotter-leader-csi-example-com");
         assert_eq!(super::attacher("a."), "external-attacher-leader-a-X");
-        assert_eq!(super::identity("node-1.example.com"), "node-1-example-com");
+        assert_eq!(super::host("node-1.example.com"), "node-1-example-com");
     }
 }

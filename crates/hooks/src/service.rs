@@ -65,8 +65,8 @@ impl Hooks {
         let duration = started.elapsed();
         let code = result.as_ref().err().map_or(Code::Ok, Status::code);
         if let Err(status) = &result {
-            let (hook, message) = (point.name(), status.message());
-            tracing::warn!(hook, code = code_name(code), ?duration, message, "hook failed");
+            let (hook, error) = (point.name(), status.message());
+            tracing::warn!(hook, code = code_name(code), ?duration, error, "hook failed");
         }
         if let Some(metrics) = &self.metrics {
             metrics.observe(point, code, duration);

@@ -11,7 +11,8 @@
 //!   down what came of it, and `ledger` is what is remembered until the next attempt.
 //! - `unsettled`: the mark on a claim whose CreateVolume had no final answer, which outlasts this process; `note` is what it
 //!   says. `standby` removes the mark of bound claims while another process leads.
-//! - `carried`: what outlasts a term as leader; `handover` marks claims for the leader that follows.
+//! - `carried`: what outlasts a term as leader; `handover` marks claims for the leader that follows. `last` finds out about
+//!   volumes that no object tells of before a process ends.
 //! - `volume`: the operation for one PersistentVolume.
 //! - `protection`: sources of volumes do not go while they are used; `sweep` finds those that were held too long.
 //! - `capacity`: what the driver can still make, for the scheduler.
@@ -25,6 +26,7 @@ mod claim;
 mod decide;
 mod failure;
 mod handover;
+mod last;
 mod ledger;
 mod leftovers;
 mod make;
@@ -56,7 +58,10 @@ use std::{
 
 use jiff::Timestamp;
 use kube::Client;
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use wharf_cluster::{
@@ -72,6 +77,7 @@ use self::{
     capacity::{Capacities, CapacityInputs},
     claim::{ClaimKey, ClaimOperation},
     failure::Failure,
+    last::LAST_ANSWERS,
     ledger::Ledger,
     protection::{Held, Protected, ProtectionOperation},
     topology::{Places, Segment},
@@ -133,6 +139,8 @@ struct Shared {
     /// Where the node is whose driver this is alone for.
     place: Option<Segment>,
     ledger: Arc<Ledger>,
+    /// Cancelled when a provisioner that stops has marked all claims that take a mark.
+    last_marks: CancellationToken,
     held: Held,
     /// Whoever holds a source and whoever lets it go take turns: one that sees a finalizer would else rely on it while
     /// another, who knows nothing of the first, is about to remove it.
@@ -160,8 +168,9 @@ impl Provisioner {
         self
     }
 
-    /// Works until it is told to stop, and then stops at once: no call is begun after that, and no write but marks on claims
-    /// whose volumes the driver may be making. The caches have to be filled meanwhile by whoever made them.
+    /// Works until it is told to stop, and then stops at once, but for volumes that the driver may be making: their claims are
+    /// marked, and those of claims that take no mark are asked for until there is an answer, for 10 s at the most. The caches
+    /// have to be filled meanwhile by whoever made them.
     pub async fn run(self, stop: CancellationToken) {
         let Some((shared, writer)) = stop.run_until_cancelled(self.prepare()).await else {
             return;
@@ -203,9 +212,14 @@ impl Provisioner {
             () = shared.tell_capacity(&stop) => {}
         }
         drop(changes);
-        let none = Duration::ZERO;
-        tokio::join!(claims.drain(none), volumes.drain(none), protections.drain(none));
-        shared.mark_all().await;
+        let (none, last) = (Duration::ZERO, Instant::now() + LAST_ANSWERS);
+        tokio::join!(
+            shared.mark_all(),
+            claims.drain(LAST_ANSWERS),
+            volumes.drain(none),
+            protections.drain(none)
+        );
+        shared.find_out_at_last(last).await;
         writing.join_all().await;
     }
 
@@ -266,6 +280,7 @@ impl Provisioner {
             contents: Objects::new(client.clone(), Store::new(|_| false)),
             place,
             ledger: options.unsettled.of(&options.driver),
+            last_marks: CancellationToken::new(),
             held: Held::default(),
             turns: Turns::default(),
             capacities,

@@ -32,6 +32,7 @@ use wharf_reconcile::{Backoff, Config, Reconciler, WorkqueueMetrics};
 
 pub use self::request::SnapshotNames;
 use self::{asked::Asked, content::ContentOperation};
+pub(crate) use self::{decide::is_being_created, status::noted_parameters};
 use crate::{Caches, Watched};
 
 /// How a [`Snapshotter`] works; the defaults are upstream's.

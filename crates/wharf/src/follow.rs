@@ -36,7 +36,7 @@ pub(crate) async fn follow<F: Future<Output = ()>>(
                 warn!(file = %file.display(), "file is gone, its last version stays in force");
             }
             Change::Trouble { message } => {
-                warn!(file = %file.display(), message, "changes of the file may be seen late");
+                warn!(file = %file.display(), error = message, "changes of the file may be seen late");
             }
             _ => {}
         }

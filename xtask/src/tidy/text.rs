@@ -24,7 +24,9 @@ const LOCAL: &[(&str, &str)] = &[
 pub(super) fn check(sources: &[Source]) -> Vec<String> {
     sources
         .iter()
-        .flat_map(|source| [lints(source), unsafe_code(source), local(source), log_field(source)])
+        .flat_map(|source| {
+            [lints, unsafe_code, local, log_field, log_message].map(|rule| rule(source))
+        })
         .flatten()
         .collect()
 }
@@ -87,6 +89,45 @@ fn log_field(source: &Source) -> Option<String> {
     Some(format!("{}:{}: expected error as the field of a log line", source.path, line + 1))
 }
 
+/// A field of this name takes the place of the line's text.
+fn log_message(source: &Source) -> Option<String> {
+    const LEVELS: [&str; 6] = ["trace", "debug", "info", "warn", "error", "event"];
+    let is_log = |before: &str| LEVELS.iter().any(|level| before.ends_with(level));
+    let calls = source.text.match_indices("!(").filter(|(at, _)| is_log(&source.text[..*at]));
+    let mut messages = calls.filter(|(at, open)| {
+        fields(&source.text[at + open.len()..]).iter().any(|field| {
+            let name = field.split('=').next().unwrap_or_default();
+            name.trim().trim_start_matches(['%', '?']) == "message"
+        })
+    });
+    let (at, _) = messages.next().filter(|_| is_code(&source.path))?;
+    let line = source.text[..at].lines().count();
+    Some(format!("{}:{line}: a log field named message hides the text of the line", source.path))
+}
+
+/// What stands between the commas of a call, whose text begins after its parenthesis; strings are left out.
+fn fields(call: &str) -> Vec<String> {
+    let (mut fields, mut depth, mut chars) = (vec![String::new()], 0, call.chars());
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => loop {
+                match chars.next() {
+                    None | Some('"') => break,
+                    Some('\\') => drop(chars.next()),
+                    Some(_) => {}
+                }
+            },
+            ')' | ']' | '}' if depth == 0 => break,
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => fields.push(String::new()),
+            c if depth == 0 => fields.last_mut().expect("there is a first").push(c),
+            _ => {}
+        }
+    }
+    fields
+}
+
 fn is_code(path: &str) -> bool {
     path.ends_with(".rs")
 }
@@ -128,6 +169,20 @@ mod tests {
         assert_eq!(check(&[source("crates/a/src/lib.rs", &old)]).len(), 1);
         let new = "warn!(socket, %error, \"failed\");\n";
         assert!(check(&[source("crates/a/src/lib.rs", new)]).is_empty());
+    }
+
+    #[test]
+    fn no_field_hides_the_text_of_a_log_line() {
+        for field in ["message", "%message", "message = text(a, b)", "?message"] {
+            let breach =
+                format!("fn a() {{\n    {}!(\n a, {field},\n \"text, {{b}}\")\n}}\n", "warn");
+            assert_eq!(check(&[source("crates/a/src/lib.rs", &breach)]).len(), 1, "{field}");
+        }
+        let fine = format!(
+            "{}!(error = of(b, message), \"of, message, {{message}}\"); f(message, a)",
+            "warn"
+        );
+        assert!(check(&[source("crates/a/src/lib.rs", &fine)]).is_empty());
     }
 
     #[test]

@@ -9,4 +9,4 @@ mod quote;
 
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use number::{NumberError, parse_bool, parse_float, parse_int, parse_uint};
-pub use quote::quote;
+pub use quote::{quote, visible, visible_json};

@@ -9,6 +9,35 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
+/// Escapes what a terminal would act on or what changes how the text around it reads, as [`quote`] does: control characters,
+/// also those of C1, marks of direction and separators of lines. Quotes, backslashes and tabs stay.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\\' | '\t' => shown.push(c),
+            c => push_escaped(&mut shown, c),
+        }
+    }
+    shown
+}
+
+/// Escapes the same in JSON, whose strings alone can have it, so that it reads back as it was.
+pub fn visible_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    let mut units = [0; 2];
+    for c in json.chars() {
+        if c.is_ascii() && c != '\x7f' || is_printable(c) {
+            shown.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut units) {
+                shown.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    shown
+}
+
 fn push_escaped(out: &mut String, c: char) {
     match c {
         '"' => out.push_str("\\\""),
@@ -37,6 +66,20 @@ fn is_printable(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_would_act_on_is_shown() {
+        let text = "a\"b\\c\td \x1b[31m\r\u{9b}2J\u{7f}\u{202e}\u{2028}größe";
+        assert_eq!(
+            visible(text),
+            r#"a"b\c	d \x1b[31m\r\u009b2J\x7f\u202e\u2028größe"#.replace("\\\\", "\\")
+        );
+        let json = serde_json::Value::from(format!("{text}\u{e0001}")).to_string();
+        let shown = visible_json(&json);
+        assert!(shown.chars().all(|c| (' '..='~').contains(&c) || is_printable(c)), "{shown}");
+        let read: String = serde_json::from_str(&shown).unwrap();
+        assert_eq!(read, format!("{text}\u{e0001}"));
+    }
 
     #[test]
     fn quotes_as_go() {

@@ -4,6 +4,7 @@ use tracing::Level;
 use super::filter;
 use super::record::{Record, Value, debug_json, debug_string};
 use super::text::path_end;
+use crate::go::visible_json;
 
 /// component-base's JSON format: `ts`, `caller`, `msg` and `v`, then the values, then `err`.
 pub(super) fn format(record: &Record<'_>) -> String {
@@ -65,5 +66,5 @@ fn push(line: &mut String, name: &str, encoded: &str) {
     }
     line.push_str(&Json::from(name).to_string());
     line.push(':');
-    line.push_str(encoded);
+    line.push_str(&visible_json(encoded));
 }

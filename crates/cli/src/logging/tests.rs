@@ -94,6 +94,29 @@ fn text_values_are_quoted_as_klog_does() {
     );
 }
 
+/// Errors of drivers are the words of strangers.
+#[test]
+fn no_text_acts_on_a_terminal() {
+    let hostile = "a \x1b[2J\u{9b}31m\u{7f}\u{202e}\u{2028}z";
+    let list = vec![hostile];
+    let log = || {
+        info!(one = hostile, lines = %format!("first\n{hostile}\r\nlast"), ?list, "m {hostile}");
+        // What only looks like what Debug writes.
+        info!(fake = %format!("\"{hostile}\""), "m");
+        error!(error = %format!("first\n{hostile}"), "m");
+    };
+    for options in [headless(), json()] {
+        let text = logged(&options, log);
+        let acts = |c: char| c != '\n' && c != '\t' && c != ' ' && c.escape_debug().len() > 1;
+        let found: Vec<char> =
+            text.chars().filter(|c| acts(*c) && !['"', '\\'].contains(c)).collect();
+        assert!(found.is_empty(), "{found:?} in {text}");
+    }
+    let read: serde_json::Value =
+        serde_json::from_str(logged(&json(), log).lines().next().unwrap()).unwrap();
+    assert_eq!(read["one"], hostile);
+}
+
 #[test]
 fn folders_can_be_shown() {
     let text = logged(&LogOptions { add_dir_header: true, ..LogOptions::default() }, || info!("m"));

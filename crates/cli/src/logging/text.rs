@@ -2,7 +2,7 @@ use jiff::tz::TimeZone;
 use tracing::Level;
 
 use super::record::{Record, Value, debug_json, debug_string};
-use crate::go::quote;
+use crate::go::{quote, visible, visible_json};
 
 /// klog's text format.
 #[derive(Clone, Debug)]
@@ -60,10 +60,10 @@ fn push_value(line: &mut String, name: &str, value: &Value) {
         Value::Uint(value) => value.to_string(),
         Value::Float(value) => value.to_string(),
         Value::Text(text) => return push_text(line, name, text),
-        Value::Debug(text) if debug_string(text).is_some() => text.clone(),
+        Value::Debug(text) if debug_string(text).is_some() => visible(text),
         // klog leaves lists and maps unquoted, as JSON.
         Value::Debug(text) => match debug_json(text) {
-            Some(json) => json.to_string(),
+            Some(json) => visible_json(&json.to_string()),
             None => return push_text(line, name, text),
         },
     };
@@ -71,7 +71,7 @@ fn push_value(line: &mut String, name: &str, value: &Value) {
 }
 
 /// One line of text is quoted; several keep their breaks, indented so that none looks like the
-/// start of a log line.
+/// start of a log line. They may be a stranger's words, such as a driver's error.
 fn push_text(line: &mut String, name: &str, text: &str) {
     if !text.contains('\n') {
         line.push_str(&format!(" {name}={}", quote(text)));
@@ -79,7 +79,7 @@ fn push_text(line: &mut String, name: &str, text: &str) {
     }
     line.push_str(&format!(" {name}=<\n"));
     for part in text.lines() {
-        line.push_str(&format!("\t{part}\n"));
+        line.push_str(&format!("\t{}\n", visible(part)));
     }
     line.push_str(" >");
 }

@@ -1,3 +1,5 @@
+mod names;
+
 use std::{sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
@@ -76,7 +78,7 @@ fn election(api: &FakeLease, identity: &str, release: bool) -> Election<FakeLeas
     let options = ElectionOptions {
         namespace: "storage".to_owned(),
         name: "external-attacher-leader-x".to_owned(),
-        identity: identity.to_owned(),
+        identity: ReplicaIdentity::unique(identity),
         labels: BTreeMap::new(),
         timing: ElectionTiming::default(),
         release,

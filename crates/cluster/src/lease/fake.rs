@@ -25,6 +25,7 @@ pub(crate) struct FakeLease {
 struct Reach {
     outage: AtomicBool,
     silence: AtomicBool,
+    lost_answers: AtomicBool,
     no_watch: AtomicBool,
     calls: Mutex<Vec<&'static str>>,
 }
@@ -48,6 +49,11 @@ impl FakeLease {
     /// Whether requests get no answer.
     pub(crate) fn silence(&self, silence: bool) {
         self.reach.silence.store(silence, Ordering::SeqCst);
+    }
+
+    /// Whether writes are done and get no answer.
+    pub(crate) fn lose_answers(&self, lose: bool) {
+        self.reach.lost_answers.store(lose, Ordering::SeqCst);
     }
 
     /// Refuses watches from now on.
@@ -113,7 +119,13 @@ impl LeaseApi for FakeLease {
             Some(stored) if stored.version() != lease.version() => {
                 Err(ApiFailure::Conflict { what: "Lease".into() })
             }
-            Some(_) => Ok(self.put(lease.clone())),
+            Some(_) => {
+                let written = self.put(lease.clone());
+                if self.reach.lost_answers.load(Ordering::SeqCst) {
+                    std::future::pending::<()>().await;
+                }
+                Ok(written)
+            }
         }
     }
 

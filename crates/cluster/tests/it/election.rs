@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use wharf_cluster::election::LeaseLost;
 use wharf_cluster::{
     Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming, Ended,
+    ReplicaIdentity,
 };
 use wharf_testkit::cluster::Cluster;
 use wharf_testkit::process::wait_for;
@@ -75,7 +76,7 @@ fn quick(lease: &str, identity: &str) -> ElectionOptions {
     ElectionOptions {
         namespace: "default".to_owned(),
         name: lease.to_owned(),
-        identity: identity.to_owned(),
+        identity: ReplicaIdentity::unique(identity),
         labels: BTreeMap::from([("app".to_owned(), "csi".to_owned())]),
         timing: ElectionTiming::new(LEASE, renew, retry).unwrap(),
         release: false,

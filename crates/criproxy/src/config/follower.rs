@@ -115,7 +115,7 @@ impl Follower {
         match change {
             Change::Trouble { message } => tracing::warn!(
                 %folder,
-                message,
+                error = message,
                 "the hook server folder cannot be watched: changes are seen within a minute"
             ),
             Change::Synced => tracing::info!(%folder, "the hook server folder is watched again"),

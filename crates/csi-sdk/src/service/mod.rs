@@ -56,8 +56,8 @@ impl Core {
         let duration = started.elapsed();
         let code = result.as_ref().err().map_or(Code::Ok, Status::code);
         if let Err(status) = &result {
-            let message = status.message();
-            tracing::info!(method, code = code_name(code), ?duration, message, "call failed");
+            let error = status.message();
+            tracing::info!(method, code = code_name(code), ?duration, error, "call failed");
         }
         if let Some(metrics) = &self.metrics {
             metrics.observe(method, code, duration);

@@ -3,13 +3,17 @@
 use wharf_cluster::VolumeSnapshotContent;
 
 use super::{Finding, Listed, Wait, World};
+use crate::{
+    snapshot_class::driver_parameters,
+    snapshotter::{is_being_created, noted_parameters},
+};
 
 pub(super) fn finding(world: &World, content: &Listed<VolumeSnapshotContent>) -> Finding {
     let object = &content.object;
     let (stage, wait) = match (object.metadata.deleting, object.is_ready()) {
         (true, _) => ("Terminating", deleting(world, object)),
         (false, true) => ("Ready", None),
-        (false, false) => ("Pending", pending(object)),
+        (false, false) => ("Pending", pending(world, object)),
     };
     let error = object.status.as_ref().and_then(|status| status.error.as_ref());
     let last_error = error.and_then(|error| error.message.clone()).filter(|_| wait.is_some());
@@ -17,8 +21,12 @@ pub(super) fn finding(world: &World, content: &Listed<VolumeSnapshotContent>) ->
     Finding { last_error: last_error.or(finding.last_error), ..finding }
 }
 
-fn pending(content: &VolumeSnapshotContent) -> Option<Wait> {
+/// What a content waits for that is not ready.
+pub(super) fn pending(world: &World, content: &VolumeSnapshotContent) -> Option<Wait> {
     let driver = &content.spec.driver;
+    if let Some(wait) = classless(world, content) {
+        return Some(wait);
+    }
     let what = match &content.spec.source.snapshot_handle {
         Some(handle) => format!("driver {driver} has to find snapshot {handle}"),
         None => format!("driver {driver} has to take it"),
@@ -26,8 +34,50 @@ fn pending(content: &VolumeSnapshotContent) -> Option<Wait> {
     Wait::new("snapshotter", what)
 }
 
+/// What a content waits for whose class does not let the driver be asked for its snapshot.
+fn classless(world: &World, content: &VolumeSnapshotContent) -> Option<Wait> {
+    let is_marked = is_being_created(&content.metadata);
+    let is_dynamic = content.spec.source.snapshot_handle.is_none();
+    let class = content.spec.volume_snapshot_class_name.as_deref().filter(|_| is_dynamic)?;
+    let trouble = match world.snapshot_class(class) {
+        None => "does not exist",
+        Some(found) if driver_parameters(&found.object.parameters).is_err() => "is refused",
+        Some(_) => return None,
+    };
+    if !is_marked {
+        return Wait::new("a person", format!("VolumeSnapshotClass {class} {trouble}"));
+    }
+    if noted_parameters(content).is_some() {
+        return None;
+    }
+    let driver = &content.spec.driver;
+    let what = format!(
+        "driver {driver} may have a snapshot for it, and VolumeSnapshotClass {class}, by which it was asked for, {trouble}: bring it \
+         back as it was"
+    );
+    Wait::new("a person", what)
+}
+
+/// What a content waits for that is being deleted, if no snapshot that is bound to it keeps it.
+pub(super) fn leaving(world: &World, content: &VolumeSnapshotContent) -> Option<Wait> {
+    let driver = &content.spec.driver;
+    if is_being_created(&content.metadata) {
+        let again = || {
+            let what = format!(
+                "CreateSnapshot has no final answer: driver {driver} is asked again, and then to delete the snapshot"
+            );
+            Wait::new("snapshotter", what)
+        };
+        return classless(world, content).or_else(again);
+    }
+    match content.spec.deletion_policy.as_str() {
+        "Delete" => Wait::new("snapshotter", format!("driver {driver} has to delete it")),
+        _ => Wait::new("snapshotter", "its finalizer has to go, and the driver keeps the snapshot"),
+    }
+}
+
 fn deleting(world: &World, content: &VolumeSnapshotContent) -> Option<Wait> {
-    let (driver, of) = (&content.spec.driver, &content.spec.volume_snapshot_ref);
+    let of = &content.spec.volume_snapshot_ref;
     let snapshot = world.snapshot(&of.namespace, &of.name);
     let is_bound =
         snapshot.is_some_and(|it| it.object.metadata.uid == of.uid && !it.object.metadata.deleting);
@@ -38,8 +88,5 @@ fn deleting(world: &World, content: &VolumeSnapshotContent) -> Option<Wait> {
         );
         return Wait::new("a person", what);
     }
-    match content.spec.deletion_policy.as_str() {
-        "Delete" => Wait::new("snapshotter", format!("driver {driver} has to delete it")),
-        _ => Wait::new("snapshotter", "its finalizer has to go, and the driver keeps the snapshot"),
-    }
+    leaving(world, content)
 }

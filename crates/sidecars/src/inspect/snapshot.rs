@@ -2,7 +2,7 @@
 
 use wharf_cluster::VolumeSnapshot;
 
-use super::{Finding, Listed, Wait, World, held_by};
+use super::{Finding, Listed, Wait, World, content, held_by};
 
 /// Who binds snapshots to contents.
 const BINDER: &str = "snapshot-controller";
@@ -23,14 +23,11 @@ pub(super) fn finding(world: &World, snapshot: &Listed<VolumeSnapshot>) -> Findi
 fn pending(world: &World, snapshot: &VolumeSnapshot) -> Option<Wait> {
     let namespace = snapshot.metadata.namespace.as_deref().unwrap_or_default();
     let spec = &snapshot.spec;
-    if let Some(content) = snapshot.bound_content() {
-        return match world.content(content) {
-            None => Wait::new("a person", format!("VolumeSnapshotContent {content} is gone")),
+    if let Some(name) = snapshot.bound_content() {
+        return match world.content(name) {
+            None => Wait::new("a person", format!("VolumeSnapshotContent {name} is gone")),
             Some(it) if it.object.is_ready() => Wait::new(BINDER, "it has to say that it is ready"),
-            Some(it) => {
-                let driver = &it.object.spec.driver;
-                Wait::new("snapshotter", format!("driver {driver} has to take it"))
-            }
+            Some(it) => content::pending(world, &it.object),
         };
     }
     if let Some(class) = spec.volume_snapshot_class_name.as_deref()
@@ -76,8 +73,7 @@ fn deleting(world: &World, snapshot: &VolumeSnapshot) -> Option<Wait> {
     }
     match snapshot.bound_content().and_then(|name| world.content(name)) {
         Some(content) if content.object.metadata.deleting => {
-            let driver = &content.object.spec.driver;
-            Wait::new("snapshotter", format!("driver {driver} has to delete it"))
+            content::leaving(world, &content.object)
         }
         Some(_) => Wait::new(BINDER, "its content has to be deleted or let go"),
         None => Wait::new("the owners of its finalizers", held_by(meta)),

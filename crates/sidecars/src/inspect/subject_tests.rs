@@ -136,4 +136,40 @@ fn a_content_tells_what_its_driver_has_to_do() {
     };
     let gone = "driver d has to delete it";
     assert_eq!(found(&both), wanted("Terminating", "snapshotter", gone, error));
+    // CreateSnapshot has no final answer: it is asked again, as its class said or as the mark says.
+    let asked = |mark: &'static str, class: Option<&'static str>| {
+        move |world: &mut World| {
+            both(world);
+            let content = &mut world.contents[0].object;
+            let key = wharf_facts::annotation::SNAPSHOT_BEING_CREATED;
+            content.metadata.annotations = [(key, mark)].into_iter().collect();
+            content.spec.volume_snapshot_class_name = Some("missing".into());
+            let class = class.map(|parameter| {
+                json!({ "metadata": { "name": "missing" }, "driver": "d", "parameters": { parameter: "b" } })
+            });
+            world.snapshot_classes.clear();
+            world.snapshot_classes.extend(class.iter().map(listed));
+        }
+    };
+    let again = "CreateSnapshot has no final answer: driver d is asked again, and then to delete the snapshot";
+    let again = wanted("Terminating", "snapshotter", again, error);
+    let reserved = "csi.storage.k8s.io/nope";
+    for class in [None, Some("a"), Some(reserved)] {
+        assert_eq!(found(&asked("{\"a\":\"b\"}", class)), again, "{class:?}");
+    }
+    assert_eq!(found(&asked("yes", Some("a"))), again);
+    for (class, is) in [(None, "does not exist"), (Some(reserved), "is refused")] {
+        let what = format!(
+            "driver d may have a snapshot for it, and VolumeSnapshotClass missing, by which it was asked for, {is}: bring it back as it was"
+        );
+        assert_eq!(found(&asked("yes", class)), wanted("Terminating", "a person", &what, error));
+    }
+    // Nothing was asked for yet.
+    let waits = |world: &mut World| {
+        asked("", None)(world);
+        let metadata = &mut world.contents[0].object.metadata;
+        (metadata.annotations, metadata.deleting) = (wharf_cluster::Attributes::default(), false);
+    };
+    let what = "VolumeSnapshotClass missing does not exist";
+    assert_eq!(found(&waits), wanted("Pending", "a person", what, error));
 }

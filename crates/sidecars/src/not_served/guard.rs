@@ -223,7 +223,7 @@ impl Shared {
         tracing::warn!(
             object = object.title(),
             reason = gap.reason(),
-            message,
+            error = message,
             "object is not served"
         );
         let mut about = object_reference(&*object);

@@ -1,6 +1,6 @@
 //! The operation for one claim.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -37,12 +37,17 @@ pub(super) struct ClaimOperation(pub(super) Arc<Shared>, pub(super) Cancellation
 impl Operation<ClaimKey> for ClaimOperation {
     async fn run(&self, key: ClaimKey, attempt: Attempt) -> Outcome {
         let Self(shared, stop) = self;
-        stop.run_until_cancelled(shared.serve(&key, &attempt)).await.unwrap_or(Outcome::Done)
+        let mut serving = pin!(shared.serve(&key, attempt.failures));
+        match stop.run_until_cancelled(&mut serving).await {
+            Some(outcome) => outcome,
+            None => shared.serve_at_last(&key, serving).await,
+        }
     }
 }
 
 impl Shared {
-    async fn serve(&self, key: &ClaimKey, attempt: &Attempt) -> Outcome {
+    /// One attempt, after so many that failed.
+    pub(super) async fn serve(&self, key: &ClaimKey, failures: u32) -> Outcome {
         let begun = self.ledger.begun(&key.uid);
         if let Some(Begun { claim, stage: Stage::Made { object, began, .. } }) = &begun {
             return self.save(claim, object, *began).await;
@@ -65,14 +70,14 @@ impl Shared {
         // One that was bound elsewhere meanwhile has done with this volume as one that is gone has: once the volume is
         // known to the API, it is released and deleted.
         let known = known.filter(|it| !is_begun || !it.is_bound());
-        let (claim, class, asked) = match (known, begun) {
+        let (claim, class, is_gone) = match (known, begun) {
             (Some(claim), _) => {
                 let class = claim.class().and_then(|name| self.classes.get(name));
-                (claim, class, None)
+                (claim, class, false)
             }
             (None, Some(Begun { claim, stage: Stage::Asked(asked) })) => {
                 self.ledger.note_gone(&key.uid);
-                (claim, Some(Arc::clone(&asked.class)), Some(asked.plan))
+                (claim, Some(asked.class), true)
             }
             (None, _) => {
                 self.ledger.forget(&key.uid);
@@ -105,7 +110,7 @@ impl Shared {
         if let Some(pause) = self.ledger.pause(&key.uid, &class.metadata.uid) {
             return Outcome::RetryAfter(pause);
         }
-        if attempt.failures == 0 {
+        if failures == 0 {
             let message =
                 format!("External provisioner is provisioning volume for claim {:?}", &*key.key);
             self.events.tell(&*claim, EventType::Normal, "Provisioning", message);
@@ -116,8 +121,8 @@ impl Shared {
             tracing::debug!(claim = &*key.key, kind, "claim left to a populator");
             return Outcome::Done;
         }
-        let (began, is_gone) = (Instant::now(), asked.is_some());
-        match self.provision(&claim, &class, asked).await {
+        let began = Instant::now();
+        match self.provision(&claim, &class).await {
             Ok(Some(object)) if is_gone && self.is_known_otherwise(&object) => {
                 tracing::warn!(
                     claim = claim.title(),

@@ -9,9 +9,10 @@ use std::{
 
 use serde_json::Value;
 use tokio::time::Instant;
+use tonic::Code;
 use wharf_cluster::{PersistentVolumeClaim, StorageClass};
 
-use super::{note::Note, plan::Plan, topology::Memory};
+use super::{note::Note, plan::Plan, state::is_settling, topology::Memory};
 
 /// The claims that something is remembered of, by their UID. Most are here for the time of one call.
 #[derive(Default)]
@@ -20,6 +21,8 @@ pub(super) struct Ledger(Mutex<HashMap<String, Entry>>);
 #[derive(Default)]
 struct Entry {
     begun: Option<Begun>,
+    /// The driver was asked for it more than once: an earlier call had no final answer.
+    repeated: bool,
     /// The claim has the mark, so that any later leader finds out about the volume.
     marked: bool,
     /// It was begun in an earlier term.
@@ -103,6 +106,11 @@ impl Ledger {
         unmarked.filter_map(|entry| Some(Arc::clone(&entry.begun.as_ref()?.claim))).collect()
     }
 
+    /// Whether the driver may be making the volume of a claim that has no mark.
+    pub(super) fn is_unmarked(&self, uid: &str) -> bool {
+        self.entries().get(uid).is_some_and(|entry| entry.begun.is_some() && !entry.marked)
+    }
+
     /// Whether a claim was found to be gone.
     pub(super) fn is_gone(&self, uid: &str) -> bool {
         self.entries().get(uid).is_some_and(|entry| entry.claim_gone)
@@ -142,13 +150,27 @@ impl Ledger {
 
     pub(super) fn begin(&self, begun: Begun) {
         let uid = begun.claim.metadata.uid.clone();
-        self.entries().entry(uid).or_default().begun = Some(begun);
+        let mut entries = self.entries();
+        let entry = entries.entry(uid).or_default();
+        entry.repeated = entry.begun.is_some();
+        entry.begun = Some(begun);
+    }
+
+    /// Whether an answer of this code ends what was begun. Where an earlier call had no final answer, the driver has to say how
+    /// the volume stands. Without a code the driver was not asked, and nothing that was begun ends.
+    pub(super) fn is_ended_by(&self, uid: &str, code: Option<Code>) -> bool {
+        match (self.entries().get(uid), code) {
+            (Some(Entry { begun: Some(_), .. }), None) => false,
+            (Some(Entry { begun: Some(_), repeated: true, .. }), Some(code)) => is_settling(code),
+            _ => true,
+        }
     }
 
     /// The driver is not at it any more.
     pub(super) fn end(&self, uid: &str) {
         self.change(uid, |entry| {
             entry.begun = None;
+            entry.repeated = false;
             entry.marked = false;
             entry.carried = false;
             entry.claim_gone = false;
@@ -280,6 +302,24 @@ mod tests {
         assert!(ledger.begun("u").is_none());
         ledger.forget("u");
         assert!(ledger.entries().is_empty());
+    }
+
+    #[test]
+    fn what_was_begun_ends_with_an_answer_that_says_how_it_stands() {
+        let ledger = Ledger::default();
+        let (denied, failed) = (Some(Code::PermissionDenied), Some(Code::Internal));
+        assert!(ledger.is_ended_by("u", None), "nothing was begun");
+        ledger.begin(made("u"));
+        assert!(ledger.is_ended_by("u", denied), "a first answer is final");
+        assert!(!ledger.is_ended_by("u", None), "the driver was not asked");
+        ledger.begin(made("u"));
+        assert!(!ledger.is_ended_by("u", denied) && !ledger.is_ended_by("u", None));
+        assert!(ledger.is_ended_by("u", failed));
+        ledger.begin_term();
+        assert!(!ledger.is_ended_by("u", denied), "forgotten in another term");
+        ledger.end("u");
+        ledger.begin(made("u"));
+        assert!(ledger.is_ended_by("u", denied));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc};
 use serde_json::Value;
 use tokio::time::timeout;
 use tonic::Status;
-use wharf_cluster::{PersistentVolumeClaim, StorageClass};
+use wharf_cluster::{Kind, PersistentVolumeClaim, StorageClass};
 use wharf_proto::csi::{CreateVolumeRequest, DeleteVolumeRequest, Volume};
 
 use super::{
@@ -23,32 +23,27 @@ use crate::secret;
 const CLEANUPS: usize = 5;
 
 impl Shared {
-    /// Has the driver make the volume, and describes it. That of a claim which is gone was `asked` for before. `None` where
-    /// the claim changed before the driver was asked: the change has the claim looked at again.
+    /// Has the driver make the volume, and describes it. `None` where the claim changed before the driver was asked: the change
+    /// has the claim looked at again.
     pub(super) async fn provision(
         &self,
         claim: &Arc<PersistentVolumeClaim>,
         class: &Arc<StorageClass>,
-        asked: Option<Arc<Plan>>,
     ) -> Result<Option<Value>, Failure> {
-        let plan = match (self.plan(claim, class, None).await, asked) {
-            (Ok(plan), _) => Arc::new(plan),
-            // What it is planned with may have gone with the claim, and only the driver can tell how the volume stands.
-            (Err(_), Some(asked)) => asked,
-            (Err(failure), None) => return Err(failure),
-        };
+        let planned = self.plan(claim, class, None).await;
         let before = self.ledger.asked(&claim.metadata.uid);
         let is_repeated = before.is_some();
-        // An answer to another request would not tell how the volume stands that was asked for first.
-        let (plan, class) = match before {
-            Some(Asked { class, plan: first }) if !first.is_same_class(&plan) => {
-                let mut first = (*first).clone();
-                // They may have changed; if they are gone, those from before will do.
-                let secrets = secret::read(&self.client, first.secrets.provisioner.as_ref()).await;
-                first.call.secrets = secrets.unwrap_or(first.call.secrets);
-                (Arc::new(first), class)
+        let (plan, class) = match (planned, before) {
+            // An answer to another request would not tell how the volume stands that was asked for first.
+            (Ok(plan), Some(first)) if !first.plan.is_same_class(&plan) => self.again(first).await,
+            (Ok(plan), _) => (Arc::new(plan), Arc::clone(class)),
+            // What it was planned with may have gone with the claim, or its class may be refused by now, and only the driver
+            // can tell how the volume stands.
+            (Err(failure), Some(first)) => {
+                tracing::debug!(claim = claim.title(), error = %failure, "repeating the request as it was");
+                self.again(first).await
             }
-            _ => (plan, Arc::clone(class)),
+            (Err(failure), None) => return Err(failure),
         };
         if !is_repeated && !self.is_current(claim) {
             return Ok(None);
@@ -77,6 +72,19 @@ impl Shared {
             volume: &volume,
             size,
         })))
+    }
+
+    /// A request as it was asked before, with the secrets of now.
+    pub(super) async fn again(
+        &self,
+        Asked { class, plan }: Asked,
+    ) -> (Arc<Plan>, Arc<StorageClass>) {
+        let mut plan = (*plan).clone();
+        // They may have changed; if they are gone, those from before will do.
+        if let Ok(now) = secret::read(&self.client, plan.secrets.provisioner.as_ref()).await {
+            plan.call.secrets = now;
+        }
+        (Arc::new(plan), class)
     }
 
     /// Whether a claim asks for what it asked for when it was read: to read what a plan needs may take long.

@@ -95,11 +95,12 @@ impl Shared {
             State::InBackground | State::NoChange => return Outcome::Retry,
             State::Finished | State::Reschedule => {
                 let marked = self.marked(claim);
-                // It may be about another request than the one that had no final answer, or about none.
+                // The answer may be about another request than the one that had no final answer, or about none.
                 let is_settled = |marked: &Arc<PersistentVolumeClaim>| {
                     failure.code().is_some_and(is_settling) && self.is_noted(marked)
                 };
-                if marked.as_ref().is_none_or(is_settled) {
+                let is_ended = self.ledger.is_ended_by(uid, failure.code());
+                if is_ended && marked.as_ref().is_none_or(is_settled) {
                     self.ledger.end(uid);
                     self.ledger.forget_memory(uid);
                     self.release_source_of(claim, false).await;

@@ -25,7 +25,6 @@ use super::{
     protection::{hold, release},
     state::is_settling,
 };
-use crate::secret;
 
 /// How long a process that stops may take to mark claims. Pods have 30 s to end by default.
 const LAST_MARKS: Duration = Duration::from_secs(3);
@@ -46,11 +45,13 @@ impl Shared {
     pub(super) async fn mark(&self, claim: &PersistentVolumeClaim) {
         let uid = &claim.metadata.uid;
         let note = self.ledger.note(uid, &self.options.driver);
-        let Some(now) = self.claims.store().get(&claim.metadata.key()) else { return };
+        let Some(now) = self.claims.store().get(&claim.metadata.key()) else {
+            return self.ledger.note_gone(uid);
+        };
         let noted = now.metadata.annotations.get(annotation::UNSETTLED_VOLUME);
         let is_noted = note.as_ref().is_none_or(|note| noted == Some(&note.text()));
         if now.metadata.uid != *uid {
-            return;
+            return self.ledger.note_gone(uid);
         }
         if is_noted && has_mark(&now) {
             self.ledger.note_mark(uid);
@@ -60,7 +61,9 @@ impl Shared {
             Ok(written) if written.metadata.uid == *uid && has_mark(&written) => {
                 self.ledger.note_mark(uid);
             }
-            Ok(_) | Err(ApiFailure::NotFound { .. }) => {}
+            // One that somebody else holds while it is deleted goes later.
+            Ok(written) if written.metadata.uid == *uid && !written.metadata.deleting => {}
+            Ok(_) | Err(ApiFailure::NotFound { .. }) => self.ledger.note_gone(uid),
             Err(error) => {
                 tracing::warn!(claim = claim.title(), %error, "failed to mark claim, retrying");
             }
@@ -74,6 +77,7 @@ impl Shared {
         if timeout(LAST_MARKS, join_all(marking)).await.is_err() {
             tracing::warn!(claims = claims.len(), "claims were not marked in time before the end");
         }
+        self.last_marks.cancel();
     }
 
     /// Removes the mark of a claim.
@@ -161,14 +165,9 @@ impl Shared {
     }
 
     /// The request that had no final answer, as this term remembers it or else as it is noted.
-    async fn settlement(&self, claim: &PersistentVolumeClaim) -> Result<Plan, Failure> {
+    async fn settlement(&self, claim: &PersistentVolumeClaim) -> Result<Arc<Plan>, Failure> {
         if let Some(asked) = self.ledger.asked(&claim.metadata.uid) {
-            let mut plan = (*asked.plan).clone();
-            // They may have changed; if they are gone, those from before will do.
-            if let Ok(now) = secret::read(&self.client, plan.secrets.provisioner.as_ref()).await {
-                plan.call.secrets = now;
-            }
-            return Ok(plan);
+            return Ok(self.again(asked).await.0);
         }
         let name = claim.class().unwrap_or_default();
         let class = self.classes.get(name).ok_or_else(|| Refusal::NoClass(name.to_owned()))?;
@@ -179,7 +178,7 @@ impl Shared {
         let note = Note::on(claim);
         let plan = self.plan(claim, &class, note.as_ref()).await?;
         match note.is_none_or(|note| note.is_of(&plan)) {
-            true => Ok(plan),
+            true => Ok(Arc::new(plan)),
             false => Err(Failure::ClassChanged(name.to_owned())),
         }
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::SystemTime};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
-use wharf_cluster::{ApiFailure, EventType, Key, Part, VolumeSnapshotContent};
+use wharf_cluster::{ApiFailure, EventType, Key, Part, VolumeSnapshotClass, VolumeSnapshotContent};
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
@@ -64,11 +64,15 @@ impl Shared {
     async fn create(&self, content: &Arc<VolumeSnapshotContent>) -> Result<Progress, Failure> {
         let name = &content.metadata.name;
         let input = |refusal| Failure::Input { content: name.clone(), refusal: Box::new(refusal) };
-        let class = self.class(content).map_err(input)?;
-        let secrets = self.secrets(content).await.map_err(input)?;
-        let metadata = self.options.extra_create_metadata;
-        let mut call = request::create(content, &class, &self.options.names, metadata)?;
-        call.secrets = secrets;
+        let (names, metadata) = (&self.options.names, self.options.extra_create_metadata);
+        let call = |class: &VolumeSnapshotClass| request::create(content, class, names, metadata);
+        let as_class_says = self.class(content).map_err(input).and_then(|class| call(&class));
+        let mut call = match as_class_says {
+            Ok(call) => call,
+            // The driver may have the snapshot, and says so only if it is asked as before.
+            Err(failure) => call(&self.first_class(content).ok_or(failure)?)?,
+        };
+        call.secrets = self.secrets(content).await.map_err(input)?;
         let volume = call.source_volume_id.clone();
 
         let is_repeated = is_being_created(&content.metadata);
@@ -111,6 +115,17 @@ impl Shared {
                 Err(Failure::Create { volume, status: Box::new(status) })
             }
         }
+    }
+
+    /// What the class of a content said when the driver was asked first, if that is known and there was no final answer.
+    fn first_class(&self, content: &VolumeSnapshotContent) -> Option<VolumeSnapshotClass> {
+        if !is_being_created(&content.metadata) {
+            return None;
+        }
+        let asked = self.asked.of(content).or_else(|| status::noted_parameters(content))?;
+        let of_class = asked.iter().filter(|(key, _)| !status::is_metadata(key));
+        let parameters = of_class.map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        Some(VolumeSnapshotClass { parameters, ..VolumeSnapshotClass::default() })
     }
 
     async fn check(&self, content: &Arc<VolumeSnapshotContent>) -> Result<Progress, Failure> {

@@ -47,7 +47,7 @@ pub(super) fn next(content: &VolumeSnapshotContent) -> Step {
 }
 
 /// Whether CreateSnapshot may have been called without a final answer.
-pub(super) fn is_being_created(metadata: &Meta) -> bool {
+pub(crate) fn is_being_created(metadata: &Meta) -> bool {
     metadata.annotations.get(annotation::SNAPSHOT_BEING_CREATED).is_some()
 }
 

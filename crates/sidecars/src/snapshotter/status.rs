@@ -41,7 +41,7 @@ pub(super) fn is_metadata(parameter: &str) -> bool {
 }
 
 /// The parameters that the mark of a content tells; `None` where it tells none, as that of Go's snapshotter.
-pub(super) fn noted_parameters(
+pub(crate) fn noted_parameters(
     content: &VolumeSnapshotContent,
 ) -> Option<BTreeMap<String, String>> {
     let noted = content.metadata.annotations.get(annotation::SNAPSHOT_BEING_CREATED)?;

@@ -3,6 +3,7 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use kube::Client;
 use prometheus_client::registry::Registry;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::Permissions;
 use wharf_csi::Calls;
@@ -55,6 +56,8 @@ pub(super) struct Cluster {
     pub(super) caches: Caches,
     /// Where other clients note rights that the account lacks.
     pub(super) permissions: Permissions,
+    /// Until when another client may write, as `client` does, where there is an election.
+    pub(super) writes_until: Option<watch::Receiver<Instant>>,
 }
 
 /// Objects that a controller has to see. It may see more, and decides itself which it works on.

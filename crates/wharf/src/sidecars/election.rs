@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use wharf_cli::{Flag, FlagError, FlagSet, Parsed};
-use wharf_cluster::{ElectionOptions, ElectionTiming};
+use wharf_cluster::{ElectionOptions, ElectionTiming, ReplicaIdentity};
 use wharf_facts::lease;
 
 use super::flags::{Retired, retire};
@@ -68,7 +68,11 @@ impl ElectionFlags {
             set,
             &[
                 ("leader-election-type", Retired::Text, "elections are held with Leases"),
-                ("leader-election-identity", Retired::Text, "the identity is the host's name"),
+                (
+                    "leader-election-identity",
+                    Retired::Text,
+                    "the identity begins with the host's name",
+                ),
             ],
         );
         flags
@@ -112,10 +116,11 @@ impl ElectionPlan {
 
     /// The election for the Lease of this name.
     pub(super) fn options(&self, lease: String) -> ElectionOptions {
+        let host = lease::host(&rustix::system::uname().nodename().to_string_lossy());
         ElectionOptions {
+            identity: ReplicaIdentity::of_process(&host, &self.namespace, &lease),
             namespace: self.namespace.clone(),
             name: lease,
-            identity: lease::identity(&rustix::system::uname().nodename().to_string_lossy()),
             labels: self.labels.clone(),
             timing: self.timing,
             release: self.release,
@@ -164,7 +169,7 @@ mod tests {
         assert_eq!(options.namespace, "storage");
         assert_eq!(options.timing, ElectionTiming::default());
         assert_eq!(options.labels["tier"], "csi");
-        assert!(!options.identity.is_empty() && !options.release);
+        assert!(!options.identity.as_str().is_empty() && !options.release);
     }
 
     #[test]

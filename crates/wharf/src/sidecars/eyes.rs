@@ -83,6 +83,10 @@ impl<For: Served> Eyes<For> {
         for watch in seen.caches.iter().flat_map(Caches::watches).filter(|watch| !watch.synced) {
             problems.push(format!("not all objects of kind {} are known yet", watch.kind));
         }
+        // A replica that stands by asks the API for its Lease alone.
+        if seen.caches.is_some() {
+            problems.extend(self.permissions.silence());
+        }
         for verb in self.permissions.missing() {
             problems.push(format!("the account may not {verb}: grant it in its role"));
         }

@@ -8,7 +8,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use wharf_cli::{Dialect, FeatureGates, Flag, FlagError, FlagSet, Gate, Parsed, Stage};
-use wharf_cluster::Access;
+use wharf_cluster::{Access, writing_until};
 use wharf_facts::lease;
 use wharf_sidecars::{
     not_served::Gap,
@@ -241,7 +241,7 @@ struct Volumes {
 impl Controller for Volumes {
     async fn run(
         &self,
-        Cluster { client, caches, permissions }: Cluster,
+        Cluster { client, caches, permissions, writes_until }: Cluster,
         driver: Connected,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -250,7 +250,10 @@ impl Controller for Volumes {
             Provisioner::new(options, client.clone(), driver.driver, caches.clone());
         if let Some(capacity) = &self.capacity {
             let client = match capacity.throttle {
-                Some(_) => self.access.client_of(&permissions, capacity.throttle).await?,
+                Some(_) => {
+                    let own = self.access.client_of(&permissions, capacity.throttle).await?;
+                    writes_until.map_or(own.clone(), |until| writing_until(&own, until))
+                }
                 None => client.clone(),
             };
             provisioner = provisioner.telling_capacity(capacity.options.clone(), client);

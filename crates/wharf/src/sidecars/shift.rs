@@ -4,12 +4,15 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use kube::Client;
 use tokio::{
+    sync::watch,
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span, warn};
-use wharf_cluster::{Election, ElectionHealth, ElectionMetrics, Ended, Term, with_causes};
+use wharf_cluster::{
+    Election, ElectionHealth, ElectionMetrics, Ended, Term, with_causes, writing_until,
+};
 use wharf_csi::Calls;
 use wharf_sidecars::{Caches, not_served::Guard};
 
@@ -28,9 +31,13 @@ const LONGEST_REST: Duration = Duration::from_mins(5);
 /// What controllers that begin together have listed so short a time ago need not be listed for each of them.
 const NEW: Duration = Duration::from_secs(10);
 
-/// How long a leader that ends waits for calls that its driver has not answered, before it gives its Lease back. Pods have
-/// 30 s to end by default.
+/// How long a leader that is told to end waits for its controller and for calls that its driver has not answered, before it gives
+/// its Lease back. Pods have 30 s to end by default.
 const LAST_CALLS: Duration = Duration::from_secs(20);
+
+/// How long a controller may take to stop when its driver is gone: enough to mark claims for the next leader. Answers of the
+/// driver are not waited for, and the process remembers what they are about.
+const LAST_MARKS: Duration = Duration::from_secs(4);
 
 /// How long controllers may take to stop when their driver has changed.
 const GRACE: Duration = LAST_CALLS.saturating_add(Duration::from_secs(5));
@@ -136,7 +143,7 @@ impl<For: Served> Post<For> {
         alone: bool,
     ) -> anyhow::Result<()> {
         let Some(candidacy) = &self.candidacy else {
-            return self.supervise(caches, found, stop.clone(), alone).await;
+            return self.supervise(self.cluster(caches), found, stop.clone(), alone).await;
         };
         let leading = Leading::default();
         tokio::select! {
@@ -232,7 +239,14 @@ impl<For: Served> Post<For> {
             client: self.client.clone(),
             caches: caches.clone(),
             permissions: self.eyes.permissions.clone(),
+            writes_until: None,
         }
+    }
+
+    /// The cluster as a leader sees it, whose writes are sent before this moment only.
+    fn led_cluster(&self, caches: &Caches, until: watch::Receiver<Instant>) -> Cluster {
+        let client = writing_until(&self.client, until.clone());
+        Cluster { client, writes_until: Some(until), ..self.cluster(caches) }
     }
 
     /// Works until told to stop, or until the driver is `absent`, which gives `None`.
@@ -245,51 +259,68 @@ impl<For: Served> Post<For> {
         release: bool,
         absent: impl Future<Output = ()>,
     ) -> Ended<Option<anyhow::Result<()>>> {
+        let cluster = self.led_cluster(caches, held_until.clone());
         let calls = Calls::only_until(held_until);
         // Calls must not outlive the Lease: neither if it is lost, when all of this is dropped, nor if it is given back.
         let _cut = calls.cut_on_drop();
         let found = found.with_calls(calls.clone());
         let told = stop.child_token();
-        let mut work = pin!(self.supervise(caches, &found, told.clone(), alone));
+        let mut end = pin!(async {
+            stop.cancelled().await;
+            sleep(LAST_CALLS).await;
+        });
+        let mut work = pin!(self.supervise(cluster, &found, told.clone(), alone));
         let outcome = tokio::select! {
             outcome = &mut work => outcome,
             () = absent => {
                 told.cancel();
                 // What waits for an answer waits for a driver that is gone or does not answer, and is cut.
-                let _ = work.await;
+                let _ = timeout(LAST_MARKS, work).await;
                 return Ended::Resigned(None);
+            }
+            () = &mut end => {
+                warn!(waited = ?LAST_CALLS, "the controller did not stop in time: the Lease is not given back and expires by itself");
+                return Ended::Unfinished(Some(Ok(())));
             }
         };
         if !release {
             return Ended::Done(Some(outcome));
         }
+        // The time that the controller took to stop counts.
+        let late = async {
+            tokio::select! {
+                () = end => {}
+                () = sleep(LAST_CALLS) => {}
+            }
+        };
         tokio::select! {
             () = calls.finished() => Ended::Done(Some(outcome)),
             // Then calls wait for a connection.
             () = found.absent_for(Duration::ZERO) => Ended::Done(Some(outcome)),
-            () = sleep(LAST_CALLS) => {
+            () = late => {
                 warn!(waited = ?LAST_CALLS, "the CSI driver still works on a call: the Lease is not given back and expires by itself");
                 Ended::Unfinished(Some(outcome))
             }
         }
     }
 
+    /// Has the controller work on this cluster.
     async fn supervise(
         &self,
-        caches: &Caches,
+        cluster: Cluster,
         found: &For,
         stop: CancellationToken,
         alone: bool,
     ) -> anyhow::Result<()> {
         let begin = || {
-            let (cluster, controller) = (self.cluster(caches), Arc::clone(&self.controller));
+            let (cluster, controller) = (cluster.clone(), Arc::clone(&self.controller));
             let (found, told) = (found.clone(), stop.clone());
             let guard = Guard::new(
                 self.name,
                 found.driver_name(),
                 controller.gaps(),
-                self.client.clone(),
-                caches.clone(),
+                cluster.client.clone(),
+                cluster.caches.clone(),
                 self.eyes.unserved.clone(),
             );
             async move {

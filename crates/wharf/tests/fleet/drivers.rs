@@ -6,7 +6,7 @@ use crate::eyes::Shown;
 use crate::ledger::Door;
 use crate::life::Life;
 use crate::program::{Kind, Make, Program};
-use crate::sidecar::{Order, Sidecar};
+use crate::sidecar::{LEASE, Order, Sidecar};
 use crate::site::Site;
 
 /// A replica with its own socket of the driver.
@@ -61,6 +61,22 @@ async fn work_follows(site: &Site, program: Program, kinds: &[Kind]) {
 async fn a_leader_without_its_driver_lets_another_replica_work() {
     let Some(site) = Site::new("driverless").await else { return };
     work_follows(&site, Program::One(Kind::Provisioner, Make::Ours), &[Kind::Provisioner]).await;
+}
+
+#[tokio::test]
+async fn a_leader_without_its_driver_gives_its_lease_back_after_a_lease_duration() {
+    let Some(site) = Site::new("driverless-time").await else { return };
+    let program = Program::One(Kind::Provisioner, Make::Ours);
+    let mut first = Replica::start(&site, "first", program, &[]);
+    first.leads(&site, &Kind::Provisioner.lease(&site.name)).await;
+    drop(first.door);
+    first.sidecar.said("gave the Lease back", 1).await;
+    let lost = first.sidecar.logged_at("lost connection to CSI driver");
+    let took = (first.sidecar.logged_at("gave the Lease back") - lost).rem_euclid(86_400.0);
+    // The connection is lost before that is logged.
+    assert!(took > LEASE - 0.5, "after {took} s: a driver that restarts would cost a failover");
+    assert!(took < LEASE * 2.0, "after {took} s, in which nobody works");
+    first.sidecar.stop().await;
 }
 
 /// The driver of the leader accepts connections and answers nothing, and later answers again.

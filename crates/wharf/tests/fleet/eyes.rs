@@ -1,13 +1,14 @@
 //! What an operator sees of a process that cannot work: `/readyz`, metrics, and alerts for both.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
 use serde_json::Value;
 use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
 use wharf_testkit::deploy::{self, Subject};
 use wharf_testkit::process::wait_for;
+use wharf_testkit::relay::Relay;
 use wharf_testkit::skip;
 
 use crate::api::PATIENCE;
@@ -76,6 +77,9 @@ async fn a_driver_that_is_gone_is_seen() {
             "wharf_sidecars_controller_restarts_total{controller=\"provisioner\"} 0",
         ],
     );
+    for texts in [&["CSI driver is ready"][..], &["cache synced", "kind=\"PersistentVolume\""]] {
+        assert_eq!(sidecar.lines(texts), 1, "{texts:?} in {}", sidecar.log());
+    }
     drop(door);
     let metrics =
         shown.reads("503", &["CSI driver eyes-driver is not connected at", "seen.sock"]).await;
@@ -115,9 +119,54 @@ async fn rights_that_an_account_lacks_are_named_until_they_are_granted() {
     site.cluster.apply_all(&roles).await.unwrap();
     let metrics = shown.reads("200", &[]).await;
     assert!(!metrics.contains("wharf_sidecars_missing_verb{"), "{metrics}");
+    for text in ["the account lacks a right", "the account has the right"] {
+        let texts = [text, "verb=\"watch persistentvolumes\""];
+        assert_eq!(sidecar.lines(&texts), 1, "{texts:?} in {}", sidecar.log());
+    }
     Life::begin(&site, "data").await.end().await;
     sidecar.stop().await;
     site.ledger.assert_clean();
+}
+
+#[tokio::test]
+async fn a_watch_that_fails_is_logged_and_counted() {
+    let Some(site) = Site::new("eyes-watch").await else { return };
+    let relay = Relay::open(site.cluster.server(), Ipv4Addr::LOCALHOST).await.unwrap();
+    let shown = Shown::new();
+    let more = ["--http-endpoint", &shown.0];
+    let order = site.order(Program::One(Kind::Provisioner, Make::Ours), None);
+    let mut sidecar =
+        Order { server: Some(relay.address()), more: &more, ..order }.start().unwrap();
+    shown.reads("200", &[]).await;
+    // Its connections are closed, and no other can be made.
+    drop(relay);
+    sidecar.said("watch failed and is resumed", 1).await;
+    let counted = async || {
+        let metrics = shown.get("/metrics").1;
+        let failures = "wharf_sidecars_watch_failures_total{kind=\"PersistentVolume\"} ";
+        let count = metrics.lines().find_map(|line| line.strip_prefix(failures)).unwrap();
+        (count != "0").then_some(())
+    };
+    wait_for(PATIENCE, "a failed watch to be counted", counted).await.unwrap();
+    sidecar.stop().await;
+}
+
+/// An elected replica asks for its Lease alone until it leads.
+#[tokio::test]
+async fn an_api_server_that_was_never_reached_is_seen() {
+    let Some(site) = Site::new("eyes-api").await else { return };
+    let relay = Relay::open(site.cluster.server(), Ipv4Addr::LOCALHOST).await.unwrap();
+    relay.cut();
+    let shown = Shown::new();
+    let more = ["--http-endpoint", &shown.0];
+    let order = site.order(Program::One(Kind::Provisioner, Make::Ours), Some("unreached"));
+    let order = Order { server: Some(relay.address()), more: &more, ..order };
+    let mut sidecar = order.start().unwrap();
+    sidecar.said("the Lease cannot be had now", 1).await;
+    shown.reads("503", &["the API server has not been reached yet"]).await;
+    relay.mend();
+    shown.reads("200", &[]).await;
+    sidecar.stop().await;
 }
 
 #[tokio::test]
@@ -135,6 +184,8 @@ async fn a_controller_that_fails_is_seen_and_old_objects_are() {
     let restarts =
         |name| format!("wharf_sidecars_controller_restarts_total{{controller=\"{name}\"}}");
     assert_shows(&metrics, &[&format!("{} 1", restarts("resizer"))]);
+    let failed = ["the controller failed", "controller=\"resizer\""];
+    assert!(sidecar.lines(&failed) >= 1, "{}", sidecar.log());
     assert_shows(&metrics, &[&format!("{} 0", restarts("snapshot-controller"))]);
     // A queue is shown once its controller works, which the others may have done later than the resizer failed.
     let shows_age = async || {

@@ -25,6 +25,8 @@ pub(crate) enum Program {
     One(Kind, Make),
     /// All controllers of ours.
     Joint,
+    /// Those of ours that run where none are named.
+    OfDriver,
     /// Those of ours that a driver of one node has beside it.
     OnNode,
 }
@@ -89,7 +91,7 @@ impl Program {
     pub(crate) fn make(self) -> Make {
         match self {
             Self::One(_, make) => make,
-            Self::Joint | Self::OnNode => Make::Ours,
+            Self::Joint | Self::OfDriver | Self::OnNode => Make::Ours,
         }
     }
 
@@ -98,14 +100,14 @@ impl Program {
         match self {
             Self::One(kind, _) => vec![kind.lease(driver)],
             Self::Joint => Kind::ALL.map(|kind| kind.lease(driver)).into(),
-            Self::OnNode => Vec::new(),
+            Self::OfDriver | Self::OnNode => Vec::new(),
         }
     }
 
     pub(crate) fn name(self) -> String {
         match self {
             Self::One(kind, make) => format!("{make:?}-{}", kind.program()),
-            Self::Joint | Self::OnNode => JOINT.to_owned(),
+            Self::Joint | Self::OfDriver | Self::OnNode => JOINT.to_owned(),
         }
     }
 
@@ -113,7 +115,7 @@ impl Program {
     pub(crate) fn user(self) -> &'static str {
         match self {
             Self::One(kind, _) => kind.user(),
-            Self::Joint | Self::OnNode => JOINT,
+            Self::Joint | Self::OfDriver | Self::OnNode => JOINT,
         }
     }
 
@@ -130,7 +132,9 @@ impl Program {
                 &["--feature-gates=CSIVolumeGroupSnapshot=false"]
             }
             Self::One(..) => &[],
-            Self::OnNode => &["--snapshotter-feature-gates=CSIVolumeGroupSnapshot=false"],
+            Self::OfDriver | Self::OnNode => {
+                &["--snapshotter-feature-gates=CSIVolumeGroupSnapshot=false"]
+            }
             Self::Joint => &[
                 "--snapshotter-feature-gates=CSIVolumeGroupSnapshot=false",
                 "--snapshot-controller-feature-gates=CSIVolumeGroupSnapshot=false",

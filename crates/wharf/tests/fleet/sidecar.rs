@@ -23,6 +23,8 @@ const PACE: [&str; 4] = [
     "--kube-api-qps=100",
     "--kube-api-burst=200",
 ];
+/// Of an election, in seconds.
+pub(crate) const LEASE: f64 = 4.0;
 /// Short enough for a test, and long enough for a busy machine.
 const ELECTION: [&str; 5] = [
     "--leader-election",
@@ -41,7 +43,7 @@ pub(crate) struct Order<'a> {
     /// Where links, kubeconfigs and logs go.
     pub(crate) folder: &'a Path,
     pub(crate) socket: PathBuf,
-    /// The host's name, which is its identity in an election; without one there is none.
+    /// The host's name, with which its identity in an election begins; without one there is none.
     pub(crate) host: Option<&'a str>,
     /// Where it finds the API server, if not where that is.
     pub(crate) server: Option<SocketAddr>,
@@ -84,6 +86,7 @@ impl Order<'_> {
             Program::One(kind, Make::Go) => (peers::binary(kind.program())?, &[]),
             Program::One(kind, Make::Ours) => (link(self.folder, kind.program()), &[]),
             Program::Joint => (WHARF.into(), &["sidecars", "--controllers=*,snapshot-controller"]),
+            Program::OfDriver => (WHARF.into(), &["sidecars"]),
             Program::OnNode => (
                 WHARF.into(),
                 &["sidecars", "--controllers=provisioner,resizer,snapshotter", "--node-deployment"],
@@ -155,6 +158,26 @@ impl Sidecar {
             std::future::ready((count >= times).then_some(()))
         });
         seen.await.unwrap();
+    }
+
+    /// All that it has logged, also before it was started again.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join(format!("{}.log", self.name))).unwrap()
+    }
+
+    /// How often lines of its log have all of these texts.
+    pub(crate) fn lines(&self, texts: &[&str]) -> usize {
+        let log = self.log();
+        log.lines().filter(|line| texts.iter().all(|text| line.contains(text))).count()
+    }
+
+    /// When it first logged a text, in seconds of the day.
+    pub(crate) fn logged_at(&self, text: &str) -> f64 {
+        let log = self.log();
+        let line = log.lines().find(|line| line.contains(text)).unwrap();
+        // klog's header: I1119 05:08:49.123456
+        let time = line.split(' ').nth(1).unwrap();
+        time.split(':').fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap())
     }
 
     /// Starts it again, once it has ended.

@@ -92,12 +92,12 @@ impl Site {
     /// Waits until a sidecar of this make holds its Lease.
     pub(crate) async fn leads(&self, kind: Kind, make: Make) {
         let ours = Self::host(Make::Ours);
-        // Go's provisioner makes up a name; all others have that of their host.
+        // Go's provisioner makes up a name; those of all others begin with their host.
         let is_held = |holder: &str| (holder == ours) == (make == Make::Ours);
         self.term(&kind.lease(&self.name), is_held).await;
     }
 
-    /// Waits until a Lease is renewed, and gives its holder then.
+    /// Waits until a Lease is renewed, and gives its holder's host then.
     pub(crate) async fn renewed(&self, lease: &str) -> String {
         let path = lease_path(lease);
         let before = self.api.get(&path).await.unwrap();
@@ -199,8 +199,10 @@ fn lease_path(lease: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/{lease}")
 }
 
+/// The host of the replica that holds a Lease, which is what a holder's name begins with.
 fn holder(lease: &Value) -> Option<String> {
-    lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
+    let identity = lease["spec"]["holderIdentity"].as_str()?;
+    Some(identity.split('_').next().unwrap_or_default().to_owned())
 }
 
 /// A cluster with the kinds of snapshots and the roles of deploy/.

@@ -111,7 +111,7 @@ async fn unsettled(shown: &Shown, count: usize) {
 }
 
 /// Waits until the volume is shown by a PersistentVolume and, as its claim is gone, deleted.
-async fn deleted(site: &Site, life: &Life<'_>) {
+pub(crate) async fn deleted(site: &Site, life: &Life<'_>) {
     site.api.wait(&format!("{VOLUMES}/{}", life.volume()), |_| true).await;
     life.released().await;
 }

@@ -1,5 +1,6 @@
 //! The provisioner.
 
+mod begun;
 mod bench;
 mod capacity;
 mod carried;

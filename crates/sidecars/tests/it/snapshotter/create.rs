@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::journal::DEADLINE;
-use crate::snapshots::{Bench, CLASSES, driver::Answer};
+use crate::snapshots::{Bench, CLASSES, CONTENTS, driver::Answer};
 
 const SECRETS: &str = "/api/v1/namespaces/snap-secret/secrets";
 
@@ -107,6 +107,52 @@ async fn a_request_is_repeated_as_it_was_when_its_class_has_changed() {
     }
     let asked: Vec<_> = bench.driver.asked().into_iter().map(|told| told["a"].clone()).collect();
     assert_eq!(asked, ["first", "first", "third"]);
+    bench.stop().await;
+}
+
+/// The driver may have the snapshot, and the parameters are noted.
+#[tokio::test]
+async fn a_request_is_repeated_although_its_class_is_gone_or_refused() {
+    for (name, refused) in [("snap-classless", false), ("snap-class-refused", true)] {
+        let Some(mut bench) = Bench::new(name).await else { return };
+        bench.class(|it| it["parameters"] = json!({ "a": "first" })).await;
+        bench.content(|_| {}).await;
+        let never = CancellationToken::new();
+        bench.driver.answer(Answer::When(never.clone()));
+        bench.start_snapshotter();
+        bench.lines(2).await;
+        bench.stop_controllers().await;
+        bench.delete(CLASSES).await;
+        if refused {
+            bench.class(|it| it["parameters"] = json!({ "csi.storage.k8s.io/nope": "x" })).await;
+        }
+        // Another process knows only what is noted.
+        bench.start_snapshotter_for(&bench.socket(), DEADLINE);
+        let lines = bench.lines(5).await;
+        assert_eq!(lines[4], bench.unmark_line(), "{lines:#?}");
+        let asked = bench.driver.asked();
+        let asked: Vec<_> = asked.iter().map(|told| told.get("a").map(String::as_str)).collect();
+        assert_eq!(asked, [Some("first"); 2]);
+        never.cancel();
+        bench.stop().await;
+    }
+}
+
+/// A class without parameters leaves no note, as Go's snapshotter. The process that asked remembers it.
+#[tokio::test]
+async fn a_request_without_parameters_is_repeated_by_its_process_although_its_class_is_gone() {
+    let Some(mut bench) = Bench::new("snap-plain").await else { return };
+    bench.class(|_| {}).await;
+    bench.content(|_| {}).await;
+    bench.snapshotter.backoff.first = DEADLINE * 2;
+    bench.driver.answer(Answer::Error(Status::deadline_exceeded("no")));
+    bench.start_snapshotter();
+    bench.lines(3).await;
+    bench.delete(CLASSES).await;
+    // A content that asks for something else is looked at again at once.
+    bench.patch(CONTENTS, json!({ "spec": { "deletionPolicy": "Retain" } })).await;
+    let lines = bench.lines(6).await;
+    assert_eq!((&lines[3], &lines[5]), (&bench.create_line(), &bench.unmark_line()));
     bench.stop().await;
 }
 
