@@ -175,7 +175,11 @@ fn show_added(ways: &[Way], report: &mut Report) {
         }
         if let [_, ours, koord] = added[..] {
             let beside = format!("wharf's added {figure} beside that of {KOORD}");
-            report.at_most(&beside, ours / koord, ADDED, "x");
+            // A share of nothing says nothing.
+            match koord > 0.0 {
+                true => report.at_most(&beside, ours.max(0.0) / koord, ADDED, "x"),
+                false => report.not_measured(&beside, format!("{KOORD} added nothing")),
+            }
         }
     }
 }
