@@ -21,7 +21,8 @@
 //! container, or one of them about the whole pod of the other (`scope`). The old one answers a call only once the new one has
 //! its records, so that the call that follows finds them.
 //!
-//! Until it has heard `serving`, the old process goes on as if nothing had been, if the new one dies, fails or takes too long.
+//! Until it has heard `serving`, the old process goes on as if nothing had been, if the new one dies, fails or takes too long. It
+//! says so before it closes the channel, and kills a process that it cannot tell: the end of the channel means its death.
 //! The new process, should the old one die, serves at once, with what it was told and what the runtime tells.
 
 mod calls;
@@ -31,6 +32,8 @@ mod new;
 mod old;
 mod predecessor_calls;
 mod scope;
+#[cfg(test)]
+mod tests;
 
 use std::{io, time::Duration};
 

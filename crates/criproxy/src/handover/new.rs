@@ -107,7 +107,10 @@ impl Predecessor {
                     return Err(HandOverError::Aborted(reason));
                 }
                 Ok(Ok(Some(_))) => {}
-                _ => return Err(HandOverError::Ended),
+                Ok(Ok(None)) => return Err(HandOverError::Ended),
+                // It lives, or whether it does cannot be told: two that serve are worse than one that does not.
+                Ok(Err(error)) => return Err(HandOverError::Channel(error)),
+                Err(_) => return Err(HandOverError::Silent { step: "end", limit: STEP }),
             }
         }
     }

@@ -21,6 +21,9 @@ const READY: Duration = Duration::from_secs(15);
 /// How long calls about pods and containers may wait until the successor serves.
 const TAKE: Duration = Duration::from_secs(5);
 
+/// How long a successor may take to make room for the word that the hand-over is called off. Calls wait meanwhile.
+const LAST_WORD: Duration = Duration::from_millis(200);
+
 /// Hands the calls of a proxy over to its successor.
 #[derive(Clone, Debug)]
 pub struct HandOver {
@@ -45,7 +48,7 @@ impl HandOver {
     /// some milliseconds, from the moment on at which the successor is told what is under way.
     ///
     /// If it comes to nothing, also because of `stop`, `end_successor` is called before calls go on here; with whether the successor may have begun
-    /// to serve, so that it has to be killed.
+    /// to serve, or cannot be told that it must not, so that it has to be killed.
     ///
     /// # Errors
     /// When the successor is not ready in time, or fails. This process serves on as before.
@@ -73,11 +76,13 @@ impl HandOver {
         };
         let taken = stop.run_until_cancelled(taken).await;
         if let Err(error) = taken.unwrap_or(Err(HandOverError::Stopped)) {
-            // Whoever has not seen the end of this process must not take it for dead.
-            let _ = writer.send(&FromOld::Abort(error.to_string())).await;
+            let told = timeout(LAST_WORD, writer.send(&FromOld::Abort(error.to_string()))).await;
+            // One that stands still and cannot be told would later take the end of the channel for that of this process, and
+            // serve beside it.
+            let is_deaf = !matches!(told, Ok(Ok(())));
             // One that has closed its end, or says that it failed, does not serve.
             let is_over = matches!(error, HandOverError::Ended | HandOverError::Failed(_));
-            end_successor(may_serve && !is_over).await;
+            end_successor((may_serve || is_deaf) && !is_over).await;
             drop(thaw);
             // A folder that hangs is written once it does not.
             let _ = timeout(TAKE, self.config.keep_state(true)).await;
