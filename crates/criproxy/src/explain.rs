@@ -39,7 +39,7 @@ pub use self::{
 pub(crate) use self::{
     decision::{changes_of, micros},
     ring::{Made, Record, time},
-    shown::strike,
+    shown::{shown_error, strike},
 };
 use self::{
     find::find,

@@ -46,10 +46,12 @@ pub(crate) struct About {
 }
 
 impl About {
-    /// Annotations of a container's pod, which may be secrets.
+    /// What may be secret of a container's pod, and of its details: annotations, command and arguments.
     pub(super) fn secrets(&self) -> Vec<String> {
-        let pod = ContainerResourceHookRequest::decode(&*self.half).unwrap_or_default();
-        pod.pod_annotations.into_values().collect()
+        let decode = |half| ContainerResourceHookRequest::decode(half).unwrap_or_default();
+        let pod = decode(&*self.half).pod_annotations.into_values();
+        let details = decode(&*self.details).details.unwrap_or_default();
+        pod.chain(details.command).chain(details.args).collect()
     }
 
     /// The same, of a container in this sandbox.

@@ -6,9 +6,12 @@ use tonic::{Code, Status};
 use wharf_facts::text::plain;
 use wharf_uds::code_name;
 
+use super::about::About;
 use super::ledger::Dispute;
 use crate::HookPoint;
 use crate::config::Server;
+use crate::edit::{Field, Value};
+use crate::explain::strike;
 use crate::partial::Inexpressible;
 
 /// The longest message of a server that is passed on.
@@ -31,6 +34,19 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// The failure without values that the server was asked with: it may quote them, and its text gets to the log, to status,
+    /// to records and to the kubelet.
+    pub(super) fn without_secrets(self, about: &About, fields: &[(Field, Value)]) -> Self {
+        let Failure::Call(status) = self else { return self };
+        let others = about.secrets();
+        let own = fields.iter().filter_map(|(field, value)| match field {
+            Field::Env(_) | Field::Annotation(_) => value.text(),
+            _ => None,
+        });
+        let secrets = others.iter().map(String::as_str).chain(own);
+        Failure::Call(Status::new(status.code(), strike(status.message(), secrets)))
+    }
+
     /// The code that the kubelet is given. A server's own code does not reach it, since kubelets take some
     /// codes of a runtime for success: NOT_FOUND of a stop means that the container is gone.
     fn code_for_caller(&self) -> Code {

@@ -15,7 +15,8 @@ use crate::{
     config::{Barred, FailurePolicy, Server},
     edit::{Edit, Field, Value},
     explain::{
-        Body, ChangeEffect, History, Record, ServerDecision, Verdict, changes_of, micros, strike,
+        Body, ChangeEffect, History, Record, ServerDecision, Verdict, changes_of, micros,
+        shown_error,
     },
     identity::Identity,
 };
@@ -168,17 +169,13 @@ impl Heard<'_, '_> {
         self.decision.more_changes += more;
     }
 
-    /// Notes what came of it. `fields` are those of the question.
-    pub(super) fn conclude<T>(
-        mut self,
-        result: &Result<T, Failure>,
-        fields: impl FnOnce() -> Vec<(Field, Value)>,
-    ) {
+    /// Notes what came of it.
+    pub(super) fn conclude<T>(mut self, result: &Result<T, Failure>) {
         match result {
             Ok(_) => self.decision.outcome = "ok".to_owned(),
             Err(failure) => {
                 self.decision.policy = Some(self.policy.name().to_owned());
-                self.decision.fail(failure, self.minutes.about, &fields());
+                self.decision.fail(failure);
                 let given = self.decision.given_us.unwrap_or(u64::MAX);
                 let is_late = self.decision.outcome == "timeout";
                 let is_short = is_late && given < micros(FAIR) && self.server.timeout.is_none();
@@ -194,16 +191,10 @@ impl Heard<'_, '_> {
 }
 
 impl ServerDecision {
-    /// Notes a failure, without values that were asked with.
-    pub(super) fn fail(&mut self, failure: &Failure, about: &About, fields: &[(Field, Value)]) {
-        let pod = about.secrets();
-        let own = fields.iter().filter_map(|(field, value)| match field {
-            Field::Env(_) | Field::Annotation(_) => value.text(),
-            _ => None,
-        });
-        let secrets = pod.iter().map(String::as_str).chain(own);
+    /// Notes a failure.
+    pub(super) fn fail(&mut self, failure: &Failure) {
         self.outcome = failure.outcome().to_owned();
-        self.error = Some(strike(&failure.text(), secrets));
+        self.error = Some(shown_error(&failure.text()));
     }
 }
 
@@ -245,7 +236,7 @@ pub(super) fn of_missing(
     let server = ServerDecision {
         server: name,
         policy: Some(FailurePolicy::Fail.name().to_owned()),
-        error: Some(strike(&why, [])),
+        error: Some(shown_error(&why)),
         ..ServerDecision::new("missing")
     };
     let body = Body { verdict: Verdict::Refused, servers: vec![server], ..Body::default() };

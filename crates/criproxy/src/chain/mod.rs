@@ -251,7 +251,7 @@ impl Chain {
                 let speaks = is_whole && answer != S::Response::default();
                 Ok((speaks, self.admit(&turn, &ledger, edits)?))
             });
-            heard.conclude(&admitted, || S::fields(&request));
+            heard.conclude(&admitted);
             let (speaks, edits) = match turn.conclude(admitted) {
                 Ok(Some(admitted)) => admitted,
                 Ok(None) => continue,
@@ -307,7 +307,7 @@ impl Chain {
         for turn in round.turns() {
             minutes.ask(&turn);
             let called = turn.call::<S>(&request, &metadata).await.map(drop);
-            minutes.hear(&turn).conclude(&called, || S::fields(&request));
+            minutes.hear(&turn).conclude(&called);
             match turn.conclude(called) {
                 Ok(None) => {}
                 Ok(Some(())) => drop(told.servers.insert(turn.line.server.name.clone())),

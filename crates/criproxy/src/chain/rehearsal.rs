@@ -133,6 +133,8 @@ impl<S: Subject> Rehearsal<S> {
             Question::new(self.point, &self.about.half, &self.request, details, &metadata);
         let started = Instant::now();
         let answer = line.call::<S>(question, Slice { time, fair: time.min(FAIR) }).await;
+        let fields = || S::fields(&self.request);
+        let answer = answer.map_err(|it| it.without_secrets(&self.about, &fields()));
         let took = started.elapsed();
         self.metrics.took(&server.name, self.point, took);
         let mut decision = ServerDecision {
@@ -154,7 +156,7 @@ impl<S: Subject> Rehearsal<S> {
             Err(failure) => {
                 self.metrics.ended(&server.name, self.point, failure.outcome());
                 self.metrics.rehearsal_failed(&server.name, self.point);
-                decision.fail(&failure, &self.about, &S::fields(&self.request));
+                decision.fail(&failure);
                 let (server, hook, error) = (&server.name, self.point.name(), &failure);
                 if line.begins_to_fail(error) {
                     tracing::warn!(server, hook, %error, "hook server fails in its dry run");

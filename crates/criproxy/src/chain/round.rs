@@ -98,6 +98,7 @@ impl Turn<'_> {
         let question = Question::new(round.point, &about.half, message, details, metadata);
         let started = Instant::now();
         let answer = line.call::<S>(question, Slice { time, fair }).await;
+        let answer = answer.map_err(|it| it.without_secrets(about, &S::fields(message)));
         if !matches!(answer, Err(Failure::LeftOut(_))) {
             let took = started.elapsed();
             // A turn asks once.

@@ -64,6 +64,11 @@ pub(crate) fn shown_field(field: &Field, value: &Value) -> (String, Shown) {
     (cut(&field.to_string(), LONGEST_FIELD).into_owned(), Shown::of(field, value))
 }
 
+/// An error, as long as it may be.
+pub(crate) fn shown_error(error: &str) -> String {
+    cut(error, LONGEST_ERROR).into_owned()
+}
+
 /// An error, without these values: a server may quote what it was asked with.
 pub(crate) fn strike<'a>(error: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
     // The longest first: one may be part of another.
@@ -76,5 +81,5 @@ pub(crate) fn strike<'a>(error: &str, secrets: impl IntoIterator<Item = &'a str>
             text = text.replace(secret, "***");
         }
     }
-    cut(&text, LONGEST_ERROR).into_owned()
+    text
 }

@@ -218,7 +218,7 @@ fn an_error_does_not_quote_what_was_asked() {
     let error = "cannot read \"hunter2\", nor hunter2hunter2 at 1";
     let secrets = ["hunter2", "hunter2hunter2", "1", ""];
     assert_eq!(strike(error, secrets), "cannot read \"***\", nor *** at 1");
-    let long = strike(&"x".repeat(1 << 20), []);
+    let long = shown_error(&"x".repeat(1 << 20));
     assert!(long.len() < 1000, "{}", long.len());
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tonic::Code;
 use wharf_proto::hooks::{
-    ContainerResourceHookRequest, ContainerResourceHookResponse, LinuxContainerResources,
+    ContainerDetails, ContainerResourceHookRequest, ContainerResourceHookResponse,
+    LinuxContainerResources,
 };
 
 use super::{
@@ -243,15 +244,25 @@ async fn no_secret_is_kept_whatever_a_server_does_with_it() {
     let _quoting = HookServer::start(&bench.socket("b"), |asked| async move {
         let envs = &asked.message.container_envs["TOKEN"];
         let pod = &asked.message.pod_annotations["pod-vault"];
-        let text = format!("bad values {envs:?}, {pod:?} and {:?}", "harmless");
+        let args = &asked.message.details.as_ref().unwrap().args;
+        let text = format!("bad values {envs:?}, {pod:?}, {args:?} and {:?}", "harmless");
         Err(tonic::Status::invalid_argument(text))
     });
-    bench.serve(["a", "b"].map(|name| bench.server(name, FailurePolicy::Ignore)));
+    let details = true;
+    bench.serve(
+        ["a", "b"].map(|name| Server { details, ..bench.server(name, FailurePolicy::Ignore) }),
+    );
     let half = ContainerResourceHookRequest {
         pod_annotations: map(&[("pod-vault", &format!("{SECRET} of the pod"))]),
         ..Default::default()
     };
-    let about = About { half: prost::Message::encode_to_vec(&half).into(), ..about() };
+    let args = vec![format!("--password={SECRET}")];
+    let details = ContainerResourceHookRequest {
+        details: Some(ContainerDetails { args, ..Default::default() }),
+        ..Default::default()
+    };
+    let [half, details] = [half, details].map(|it| prost::Message::encode_to_vec(&it).into());
+    let about = About { half, details, ..about() };
     let request = ContainerResourceHookRequest {
         container_envs: map(&[("TOKEN", SECRET)]),
         container_annotations: map(&[("vault", SECRET)]),
@@ -259,6 +270,8 @@ async fn no_secret_is_kept_whatever_a_server_does_with_it() {
         ..Default::default()
     };
     soon(bench.chain.ask::<Container>(POINT, &about, request)).await.unwrap();
+    let status = &bench.chain.failures()["b"];
+    assert!(!status.contains("hunter2") && status.contains("harmless"), "{status}");
     let record = record(&bench).await;
     let text = serde_json::to_string(&record).unwrap();
     assert!(!text.contains("hunter2"), "{text}");
