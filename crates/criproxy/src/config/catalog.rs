@@ -107,19 +107,27 @@ impl Catalog {
             if files.contains_key(name) {
                 return true;
             }
-            match entry.presence {
-                Presence::There => entry.presence = Presence::Leaving(now),
-                Presence::Leaving(since) if now.duration_since(since) >= GRACE => {
-                    let name = name.clone();
-                    if !entry.says_required() && !required.contains(server_name(&name)) {
-                        news.push(News::Removed { name });
-                        return false;
-                    }
-                    entry.presence = Presence::Gone;
-                    news.push(News::Missing { name });
+            let is_required = entry.says_required() || required.contains(server_name(name));
+            let is_over = match entry.presence {
+                // It may have been missing for long when this process began.
+                Presence::There if is_required && entry.reading.is_none() => true,
+                Presence::There => {
+                    entry.presence = Presence::Leaving(now);
+                    false
                 }
-                Presence::Leaving(_) | Presence::Gone => {}
+                Presence::Leaving(since) => now.duration_since(since) >= GRACE,
+                Presence::Gone => false,
+            };
+            if !is_over {
+                return true;
             }
+            let name = name.clone();
+            if !is_required {
+                news.push(News::Removed { name });
+                return false;
+            }
+            entry.presence = Presence::Gone;
+            news.push(News::Missing { name });
             true
         });
         news

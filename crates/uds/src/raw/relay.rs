@@ -209,7 +209,9 @@ impl Sender for SendRequest<Bytes> {
             .max_frame_size(limits::FRAME)
             .max_concurrent_reset_streams(limits::SERVER_RESETS)
             .max_pending_accept_reset_streams(limits::SERVER_RESETS)
-            .max_local_error_reset_streams(Some(limits::SERVER_RESETS))
+            // These are late frames of calls that clients gave up. h2 counts them over the life of the connection, which all
+            // clients share: no number of them is a reason to end it.
+            .max_local_error_reset_streams(None)
             .initial_window_size(limits::STREAM_WINDOW)
             .initial_connection_window_size(limits::SHARED_WINDOW)
             .handshake(Bulk::new(stream))

@@ -109,6 +109,24 @@ fn a_version_from_before_a_restart_counts_until_there_is_a_better_one() {
     assert_eq!(kept, ["b.json"]);
 }
 
+/// Nobody knows for how long it has been missing: there is no second in which pods run without it.
+#[test]
+fn a_required_server_without_a_file_refuses_calls_from_the_start_on() {
+    let now = Instant::now();
+    for (required, kept) in [(&[][..], REQUIRED), (&["b"], GOOD)] {
+        let mut catalog = requiring(required, &[("b.json", kept)]);
+        let news = catalog.update(BTreeMap::new(), now);
+        assert!(matches!(&news[..], [News::Missing { .. }]), "{news:?}");
+        assert_eq!(refuses(&catalog), [HookPoint::PreCreateContainer]);
+        assert!(names(&catalog).is_empty(), "asked although nobody wants it");
+        catalog.update(files([("b.json", GOOD)]), now);
+        assert_eq!(refuses(&catalog), []);
+        // A file that was there may be written anew.
+        catalog.update(BTreeMap::new(), now);
+        assert_eq!(refuses(&catalog), []);
+    }
+}
+
 #[test]
 fn a_server_that_was_never_seen_refuses_all_calls_before_which_it_could_be_asked() {
     let (mut catalog, now) = (requiring(&["a"], &[]), Instant::now());
