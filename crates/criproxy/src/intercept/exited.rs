@@ -19,7 +19,7 @@ impl Interceptor {
         let known = self.records.container(id).filter(|container| !container.is_stopped());
         let Some(container) = known else { return };
         let scope = Scope::Container { id: id.to_owned(), pod: Some(container.pod().to_owned()) };
-        // A call that stops the container knows how that went, and one that starts it tells of that first.
+        // A call that stops the container reports its own outcome, and the hooks of one that starts it come first.
         let finished = timeout(CALLS, self.calls.finished(&scope)).await;
         if finished.is_err() {
             tracing::debug!(container = id, "calls about an ended container take too long");

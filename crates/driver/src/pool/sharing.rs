@@ -123,8 +123,9 @@ impl Pool {
         self.store.read(|state| self.ground().may_share(state))
     }
 
-    /// Another pool has its files on this filesystem: blocks are shared no longer. The other pool is stopped from nothing until
-    /// the copies that there are have blocks of their own.
+    /// Notes that another pool has its files on this filesystem: from now on copies of thick volumes get blocks of their own,
+    /// also those that exist. Until the last of them has its own blocks, the other pool can still take the space that a thick
+    /// volume needs when shared blocks are overwritten.
     pub(crate) fn share_filesystem(&self) {
         if self.own_filesystem.swap(false, Ordering::Relaxed) {
             let folder = self.layout.root().display();

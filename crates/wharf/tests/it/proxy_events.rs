@@ -87,7 +87,7 @@ fn streams(runtime: &Runtime) -> usize {
     runtime.inquiries().iter().filter(|call| call.method.ends_with(EVENTS)).count()
 }
 
-/// The event comes before or after the hand-over: one of the two processes tells of it, once.
+/// The event comes before or after the hand-over: one of the two processes sends PostStopContainer, once.
 #[tokio::test]
 async fn one_of_two_generations_tells_of_an_end() {
     for early in [true, false] {

@@ -109,7 +109,7 @@ fn a_version_from_before_a_restart_counts_until_there_is_a_better_one() {
     assert_eq!(kept, ["b.json"]);
 }
 
-/// Nobody knows for how long it has been missing: there is no second in which pods run without it.
+/// A proxy that starts does not know since when the file is missing, so it refuses calls without waiting for a second.
 #[test]
 fn a_required_server_without_a_file_refuses_calls_from_the_start_on() {
     let now = Instant::now();
@@ -121,7 +121,7 @@ fn a_required_server_without_a_file_refuses_calls_from_the_start_on() {
         assert!(names(&catalog).is_empty(), "asked although nobody wants it");
         catalog.update(files([("b.json", GOOD)]), now);
         assert_eq!(refuses(&catalog), []);
-        // A file that was there may be written anew.
+        // An editor may delete a file that was there and write it again.
         catalog.update(BTreeMap::new(), now);
         assert_eq!(refuses(&catalog), []);
     }

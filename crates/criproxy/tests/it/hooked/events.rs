@@ -1,4 +1,4 @@
-//! Ends of containers that the runtime reports: each is told of once, whoever else tells of it.
+//! Containers whose end the runtime reports by an event: hook servers get PostStopContainer once for each.
 
 use std::sync::Arc;
 
