@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout)]
 
+mod build;
 mod driver;
 mod proxy;
 mod registration;
@@ -11,8 +12,7 @@ mod sample;
 mod sidecars;
 mod usage;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -37,6 +37,8 @@ struct Arguments {
 /// Every measurement there is.
 #[derive(Subcommand)]
 enum Bench {
+    /// The first build of the README's first command
+    Build,
     /// The local-storage driver beside the disk that it works on
     Driver(driver::Options),
     /// The runtime proxy beside the way without one, and beside koord-runtime-proxy
@@ -56,8 +58,12 @@ enum Bench {
 type Run<'a> = Box<dyn FnOnce(&mut Report) -> anyhow::Result<()> + 'a>;
 
 fn main() -> ExitCode {
+    if let Some(command) = build::wrapped() {
+        return build::rustc(&command);
+    }
     let arguments = &Arguments::parse();
     let (name, run): (_, Run<'_>) = match &arguments.bench {
+        Bench::Build => ("build", Box::new(|report| build::run(arguments, report))),
         Bench::Driver(options) => {
             ("driver", Box::new(|report| driver::run(arguments, options, report)))
         }

@@ -92,6 +92,17 @@ impl Usage {
     }
 }
 
+/// The processor time, user and system, of the processes that this one started and has waited for, and of theirs.
+pub(crate) fn children() -> Result<Duration> {
+    let stat = read(Path::new("/proc/self/stat"))?;
+    // The second field is the program's name in parentheses, and may hold spaces.
+    let fields = stat.rsplit_once(')').context("stat has no name")?.1;
+    // `cutime` and `cstime` are the 16th and 17th field of the line.
+    let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<u64>);
+    let ticks = ticks.sum::<Result<u64, _>>().context("stat")?;
+    Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second())?)
+}
+
 impl Thread {
     fn read(folder: &Path) -> Result<Self> {
         let schedule = read(&folder.join("schedstat"))?;

@@ -33,25 +33,41 @@ pub(crate) struct Options {
 struct Bench {
     name: &'static str,
     about: &'static str,
+    /// Whether it measures the static binary.
+    binary: bool,
     /// The folders of `peers/` that it runs against.
     peers: &'static [&'static str],
 }
 
 const BENCHES: &[Bench] = &[
-    Bench { name: "driver", about: "the local-storage driver beside its disk", peers: &[] },
+    Bench {
+        name: "build",
+        about: "the first build of the README's first command",
+        binary: false,
+        peers: &[],
+    },
+    Bench {
+        name: "driver",
+        about: "the local-storage driver beside its disk",
+        binary: true,
+        peers: &[],
+    },
     Bench {
         name: "proxy",
         about: "the runtime proxy beside the way without one, and koord-runtime-proxy",
+        binary: true,
         peers: &["cri-client", "koord-runtime-proxy"],
     },
     Bench {
         name: "registration",
         about: "the plugin manager beside a real kubelet, and the registrar",
+        binary: true,
         peers: &["etcd", "kubernetes"],
     },
     Bench {
         name: "sidecars",
         about: "the CSI sidecars in one process beside a bare client, and the Go sidecars",
+        binary: true,
         peers: &["etcd", "kubernetes", "csi-provisioner", "csi-resizer", "csi-snapshotter"],
     },
 ];
@@ -74,7 +90,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let mut measure = shell::cargo();
     measure.args(["run", "--quiet", "--release", "--package", "wharf-bench", "--", name]);
-    measure.arg("--binary").arg(static_binary()?);
+    if bench.binary {
+        measure.arg("--binary").arg(static_binary()?);
+    }
     if options.quick {
         measure.arg("--quick");
     }
