@@ -24,6 +24,7 @@ mod not_served;
 mod partition;
 mod program;
 mod replicas;
+mod resigned;
 mod rights;
 mod role;
 mod rolling;
