@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "helpers of tests, too, fail by panicking")]
 
+mod alerts;
 mod alike;
 mod api;
 mod audit;
