@@ -9,6 +9,9 @@ mod alerts;
 mod alike;
 mod api;
 mod audit;
+#[path = "../charts/lines.rs"]
+mod chart_lines;
+mod charts;
 mod defaults;
 mod drivers;
 mod eyes;
