@@ -17,6 +17,7 @@ mod drivers;
 mod eyes;
 mod flags;
 mod frozen;
+mod kill_points;
 mod kills;
 mod ledger;
 mod life;
