@@ -22,6 +22,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     pin::pin,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use futures_util::StreamExt;
@@ -214,14 +215,17 @@ impl<A: LeaseApi> Election<A> {
     /// Tries for the Lease until it is held.
     async fn acquire(&self) -> Held {
         let mut rival = None;
-        let mut can_watch = true;
+        let (mut can_watch, mut has_failed) = (true, false);
         loop {
             match self.within_attempt(self.attempt(&mut rival)).await {
                 Ok(Some(held)) => return held,
-                Ok(None) => {}
+                Ok(None) => has_failed = false,
                 Err(error) => {
-                    warn!(lease = %self.options.name, %error, "the Lease cannot be had now");
-                    sleep(self.between_attempts()).await;
+                    // An outage is logged once, however often the server is tried.
+                    if !std::mem::replace(&mut has_failed, true) {
+                        warn!(lease = %self.options.name, %error, "the Lease cannot be had now");
+                    }
+                    sleep(self.after_error(&error)).await;
                     continue;
                 }
             }
@@ -400,7 +404,16 @@ impl<A: LeaseApi> Election<A> {
         })
     }
 
-    fn between_attempts(&self) -> std::time::Duration {
+    /// How long to wait after an attempt that failed. While the server is out of reach nobody may lead, so that its return has to be
+    /// noticed soon.
+    fn after_error(&self, error: &ApiFailure) -> Duration {
+        match error {
+            ApiFailure::Unreachable { .. } => self.options.timing.after_failure(),
+            _ => self.between_attempts(),
+        }
+    }
+
+    fn between_attempts(&self) -> Duration {
         // Each of the standard library's hashers has keys of its own: no generator is needed for a spread.
         let random = RandomState::new().hash_one(()) >> 11;
         self.options.timing.between_attempts(random as f64 / (1u64 << 53) as f64)

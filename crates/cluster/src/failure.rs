@@ -42,12 +42,20 @@ pub enum ApiFailure {
         /// What the API server says.
         message: String,
     },
-    /// The API is out of reach, overloaded or slow: nothing is known, ask again.
+    /// The API gave no answer: nothing is known, ask again.
     #[error("{what}: {message}")]
     Unreachable {
         /// What was asked for.
         what: String,
         /// What went wrong.
+        message: String,
+    },
+    /// The API answered that it is overloaded or has failed, or its answer cannot be read: ask again, and not too often.
+    #[error("{what}: {message}")]
+    Overloaded {
+        /// What was asked for.
+        what: String,
+        /// What the API server says.
         message: String,
     },
 }
@@ -56,8 +64,12 @@ impl ApiFailure {
     /// Sorts an error of the client.
     pub fn of(what: &str, error: &kube::Error) -> Self {
         let what = what.to_owned();
-        let kube::Error::Api(status) = error else {
-            return Self::Unreachable { what, message: with_causes(error) };
+        let status = match error {
+            kube::Error::Api(status) => status,
+            kube::Error::SerdeError(_) => {
+                return Self::Overloaded { what, message: with_causes(error) };
+            }
+            _ => return Self::Unreachable { what, message: with_causes(error) },
         };
         let message = status.message.clone();
         match status.code {
@@ -66,8 +78,13 @@ impl ApiFailure {
             410 => Self::Expired { what },
             400 | 422 => Self::Invalid { what, message },
             401 | 403 => Self::Forbidden { what, message },
-            _ => Self::Unreachable { what, message },
+            _ => Self::Overloaded { what, message },
         }
+    }
+
+    /// Whether the API could not do it for reasons of its own, and may soon.
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Overloaded { .. })
     }
 
     /// Whether asking again without a change of something else can help.

@@ -163,7 +163,7 @@ impl<K: Kind> Objects<K> {
             change(&mut after);
             let body = (after != before).then(|| after.to_string().into_bytes());
             let answer: Result<K, ApiFailure> = match body {
-                None => serde_json::from_value(before).map_err(|error| ApiFailure::Unreachable {
+                None => serde_json::from_value(before).map_err(|error| ApiFailure::Overloaded {
                     what: what.clone(),
                     message: format!("the answer cannot be read: {error}"),
                 }),

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    pause::{Pause, spread},
+    pause::{LONGEST, OUTAGE, Pause, spread},
     request::{Scope, follow, initial_stream},
 };
 use crate::{ApiFailure, Kind, Pages, Store, bounded, store::Listing};
@@ -138,6 +138,7 @@ impl<K: Kind> Watch<K> {
         if began.elapsed() >= STABLE {
             pause.reset();
         }
+        let mut longest = LONGEST;
         match ended {
             Ok(()) => {}
             Err(Interruption::NoStreams) => {
@@ -168,9 +169,12 @@ impl<K: Kind> Watch<K> {
                 tracing::warn!(kind = K::KIND, %error, "watch failed and is resumed");
                 self.store.note_failure();
                 self.failed = true;
+                if matches!(error, Interruption::Api(ApiFailure::Unreachable { .. })) {
+                    longest = OUTAGE;
+                }
             }
         }
-        pause.wait().await;
+        pause.wait(longest).await;
     }
 
     /// Follows from where the store is; lists first where it has to.

@@ -237,6 +237,21 @@ async fn an_outage_within_the_renew_deadline_is_survived() {
     }
 }
 
+/// The Lease has expired by then, and nobody leads before somebody notices.
+#[tokio::test(start_paused = true)]
+async fn a_replica_leads_within_a_second_or_two_of_the_return_of_the_api() {
+    for outage in 0..20 {
+        let api = FakeLease::new();
+        api.outage(true);
+        let mut replica = Replica::start(&api, "a");
+        sleep(SECOND * 20 + SECOND * outage / 10).await;
+        api.outage(false);
+        let back = Instant::now();
+        replica.leads().await;
+        assert!(back.elapsed() <= SECOND * 2, "{:?} after the API was back", back.elapsed());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn work_ends_before_others_may_lead_when_the_api_stays_away() {
     for silent in [false, true] {

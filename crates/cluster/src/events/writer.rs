@@ -131,7 +131,7 @@ async fn write(
     let mut pause = PAUSE;
     for _ in 1..ATTEMPTS {
         match try_write(recorder, told, correlated).await {
-            Err(ApiFailure::Unreachable { .. }) => sleep(pause).await,
+            Err(failure) if failure.is_outage() => sleep(pause).await,
             answer => return answer,
         }
         pause *= 2;

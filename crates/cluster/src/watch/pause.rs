@@ -6,10 +6,13 @@ use std::{
 };
 
 const FIRST: Duration = Duration::from_millis(800);
-const LONGEST: Duration = Duration::from_secs(30);
+/// For a server that answers, and is to have its time.
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
+/// For a server that gives no answer: it has no work with those who try, and its return has to be noticed soon.
+pub(super) const OUTAGE: Duration = Duration::from_secs(1);
 
-/// Waits that double from 0.8 s to 30 s, each of them spread. The first of a row is none at all: most watches end in
-/// good order.
+/// Waits that double from 0.8 s to the longest that is asked for, each of them spread. The first of a row is none at all: most watches
+/// end in good order.
 #[derive(Default)]
 pub(super) struct Pause {
     next: Duration,
@@ -20,8 +23,8 @@ impl Pause {
         self.next = Duration::ZERO;
     }
 
-    pub(super) async fn wait(&mut self) {
-        let pause = self.advance();
+    pub(super) async fn wait(&mut self, longest: Duration) {
+        let pause = self.advance().min(longest);
         if !pause.is_zero() {
             tokio::time::sleep(spread(pause)).await;
         }

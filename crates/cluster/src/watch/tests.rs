@@ -103,3 +103,27 @@ async fn a_kind_that_the_server_need_not_have_has_no_objects_without_it() {
         assert_eq!(store.failures(), 0);
     }
 }
+
+/// Where there is no election, no new term has everything listed.
+#[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_within_two_seconds_of_the_return_of_the_api() {
+    for minutes in 1..10 {
+        let (back, inner) = (Instant::now() + Duration::from_mins(minutes), server(true));
+        let away = tower::service_fn(move |request: http::Request<Body>| {
+            let inner = inner.clone();
+            async move {
+                if Instant::now() < back {
+                    return Err(tower::BoxError::from("connection refused"));
+                }
+                Ok(inner.send(request).await?)
+            }
+        });
+        let store = Store::<Node>::new(|_| true);
+        let watch = Watch::new(Client::new(away, "default"), Arc::clone(&store));
+        tokio::select! {
+            () = watch.run(CancellationToken::new()) => {}
+            () = store.synced() => {}
+        }
+        assert!(back.elapsed() <= Duration::from_secs(2), "{:?}", back.elapsed());
+    }
+}

@@ -4,7 +4,7 @@ use kube::Client;
 use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{
-    ApiFailure, Change, EventRecorder, EventType, Key, Kind, ObjectReference, PersistentVolume,
+    Change, EventRecorder, EventType, Key, Kind, ObjectReference, PersistentVolume,
     PersistentVolumeClaim, StorageClass, Store, Subscription, VolumeGroupSnapshot,
     VolumeGroupSnapshotContent, object_reference, served_at,
 };
@@ -263,7 +263,7 @@ async fn write(recorder: &EventRecorder, about: &ObjectReference, message: &str)
         let written = recorder.record_once(about.clone(), EventType::Warning, NOT_SERVED, message);
         match written.await {
             Ok(()) => return,
-            Err(ApiFailure::Unreachable { .. }) => sleep(PAUSE).await,
+            Err(failure) if failure.is_outage() => sleep(PAUSE).await,
             Err(error) => {
                 tracing::debug!(%error, reason = NOT_SERVED, "event not written");
                 return;

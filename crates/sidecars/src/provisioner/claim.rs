@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use wharf_cluster::{EventType, Key, Kind, PersistentVolume, PersistentVolumeClaim};
+use wharf_cluster::{EventType, Key, Kind, PersistentVolumeClaim};
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
@@ -183,8 +183,7 @@ impl Shared {
     /// Whether the volume of a PersistentVolume that is to be made has one already, under another name: somebody keeps it.
     fn is_known_otherwise(&self, object: &Value) -> bool {
         let handle = object["spec"]["csi"]["volumeHandle"].as_str().unwrap_or_default();
-        let same = self.volumes.store().indexed(PersistentVolume::BY_HANDLE, handle);
-        same.iter().any(|it| it.is_of(&self.options.driver))
+        self.has_volume(handle)
     }
 
     fn refuse(&self, claim: &Arc<PersistentVolumeClaim>, refusal: &Refusal) -> Outcome {

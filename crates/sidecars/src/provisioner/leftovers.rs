@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use tonic::Status;
-use wharf_cluster::{PersistentVolume, PersistentVolumeClaim};
+use wharf_cluster::PersistentVolumeClaim;
 use wharf_proto::csi::ListVolumesRequest;
 
 use super::Shared;
@@ -76,9 +76,7 @@ impl Shared {
         }
         // Asked first: what is made meanwhile is not in the answer.
         let mut suspects = self.listed().await?;
-        suspects.retain(|handle, _| {
-            !self.volumes.store().is_indexed(PersistentVolume::BY_HANDLE, handle)
-        });
+        suspects.retain(|handle, _| !self.has_volume(handle));
         let mut found = Found::default();
         if suspects.is_empty() {
             return Ok(found);

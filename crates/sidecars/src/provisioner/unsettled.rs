@@ -111,6 +111,13 @@ impl Shared {
             || self.volumes.store().get(&name).is_some()
     }
 
+    /// Whether a PersistentVolume of this driver has a handle. The cache may have volumes of other drivers, which may have the same
+    /// handles.
+    pub(super) fn has_volume(&self, handle: &str) -> bool {
+        let same = self.volumes.store().indexed(PersistentVolume::BY_HANDLE, handle);
+        same.iter().any(|it| it.is_of(&self.options.driver))
+    }
+
     /// Finds out about a volume that nobody wants any more, and has it deleted.
     pub(super) async fn settle(&self, claim: &Arc<PersistentVolumeClaim>) -> Outcome {
         match self.delete_unsettled(claim).await {
@@ -150,12 +157,8 @@ impl Shared {
         if volume.volume_id.is_empty() {
             return Err(Failure::Mismatch { mismatch: Mismatch::Nameless, name, cleanup: None });
         }
-        let volumes = self.volumes.store();
-        // Whatever a driver gives under this name, a volume that the API knows is not deleted here. The cache may have
-        // volumes of other drivers, which may have the same handles.
-        let same = volumes.indexed(PersistentVolume::BY_HANDLE, &volume.volume_id);
-        let is_own = |same: &Arc<PersistentVolume>| same.is_of(&self.options.driver);
-        if self.is_known(claim) || same.iter().any(is_own) {
+        // Whatever a driver gives under this name, a volume that the API knows is not deleted here.
+        if self.is_known(claim) || self.has_volume(&volume.volume_id) {
             return Ok(None);
         }
         let secrets = plan.call.secrets.clone();

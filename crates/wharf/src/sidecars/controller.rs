@@ -123,6 +123,9 @@ pub(super) trait Served: Clone + Send + Sync + 'static {
     /// Waits until it could not be asked for anything for so long.
     fn absent_for(&self, time: Duration) -> impl Future<Output = ()> + Send;
 
+    /// Waits until it works on no call: its connection is gone, and calls wait for another one.
+    fn disconnected(&self) -> impl Future<Output = ()> + Send;
+
     /// The same, whose calls go on when their callers are gone and are sent when `calls` allows it.
     fn with_calls(&self, calls: Calls) -> Self;
 
@@ -138,6 +141,10 @@ impl Served for () {
     async fn present(&self) {}
 
     async fn absent_for(&self, _: Duration) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn disconnected(&self) {
         std::future::pending::<()>().await;
     }
 

@@ -3,7 +3,15 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context, ensure};
 use tokio::{
@@ -73,6 +81,8 @@ pub(super) struct Connected {
     anyone: Driver,
     /// The connection that this was said on; none while the driver does not answer.
     known: Arc<watch::Sender<u64>>,
+    /// The same, also while the driver does not answer.
+    last_known: Arc<AtomicU64>,
     /// Whether it answers.
     silence: Silence,
 }
@@ -123,7 +133,9 @@ impl Source for DriverSource {
             match self.identify_again(known).await {
                 Ok(found) if found.is_same(known) => {
                     info!(driver = %known.name, "CSI driver is back, as it was");
-                    known.known.send_replace(*found.known.borrow());
+                    let generation = *found.known.borrow();
+                    known.last_known.store(generation, Ordering::Relaxed);
+                    known.known.send_replace(generation);
                 }
                 Ok(found) => {
                     warn!(driver = %found.name, was = %known.name, "CSI driver is back with another name, other capabilities or in another place");
@@ -214,6 +226,13 @@ impl Served for Connected {
         }
     }
 
+    async fn disconnected(&self) {
+        // A driver that does not answer may still work on calls. The sender is held by `self`.
+        let last = self.last_known.load(Ordering::Relaxed);
+        let mut link = self.anyone.link();
+        let _ = link.wait_for(|state| generation(state) != last).await;
+    }
+
     fn with_calls(&self, calls: Calls) -> Self {
         Self { driver: self.driver.clone().with_calls(calls), ..self.clone() }
     }
@@ -290,6 +309,7 @@ async fn identify(driver: &Driver) -> anyhow::Result<Connected> {
         node: NodeSide::default(),
         anyone: driver,
         known: Arc::new(known),
+        last_known: Arc::new(AtomicU64::new(generation)),
         silence,
     })
 }

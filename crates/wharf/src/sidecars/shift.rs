@@ -6,7 +6,7 @@ use kube::Client;
 use tokio::{
     sync::watch,
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info_span, warn};
@@ -35,8 +35,7 @@ const NEW: Duration = Duration::from_secs(10);
 /// its Lease back. Pods have 30 s to end by default.
 const LAST_CALLS: Duration = Duration::from_secs(20);
 
-/// How long a controller may take to stop when its driver is gone: enough to mark claims for the next leader. Answers of the
-/// driver are not waited for, and the process remembers what they are about.
+/// How long a controller may take to stop when its driver is gone: enough to mark claims for the next leader.
 const LAST_MARKS: Duration = Duration::from_secs(4);
 
 /// How long controllers may take to stop when their driver has changed.
@@ -260,7 +259,7 @@ impl<For: Served> Post<For> {
         absent: impl Future<Output = ()>,
     ) -> Ended<Option<anyhow::Result<()>>> {
         let cluster = self.led_cluster(caches, held_until.clone());
-        let calls = Calls::only_until(held_until);
+        let calls = Calls::only_until(held_until.clone());
         // Calls must not outlive the Lease: neither if it is lost, when all of this is dropped, nor if it is given back.
         let _cut = calls.cut_on_drop();
         let found = found.with_calls(calls.clone());
@@ -274,8 +273,13 @@ impl<For: Served> Post<For> {
             outcome = &mut work => outcome,
             () = absent => {
                 told.cancel();
-                // What waits for an answer waits for a driver that is gone or does not answer, and is cut.
-                let _ = timeout(LAST_MARKS, work).await;
+                // A driver that does not answer may still work on calls. They are waited for as long as the Lease would last if this
+                // replica were gone.
+                let expiry = (*held_until.borrow()).min(Instant::now() + LAST_CALLS);
+                let _ = timeout(LAST_MARKS, &mut work).await;
+                if timeout_at(expiry, no_call_under_way(&calls, &found)).await.is_err() {
+                    warn!("gives the Lease back although the CSI driver may still work on a call");
+                }
                 return Ended::Resigned(None);
             }
             () = &mut end => {
@@ -294,9 +298,7 @@ impl<For: Served> Post<For> {
             }
         };
         tokio::select! {
-            () = calls.finished() => Ended::Done(Some(outcome)),
-            // Then calls wait for a connection.
-            () = found.absent_for(Duration::ZERO) => Ended::Done(Some(outcome)),
+            () = no_call_under_way(&calls, &found) => Ended::Done(Some(outcome)),
             () = late => {
                 warn!(waited = ?LAST_CALLS, "the CSI driver still works on a call: the Lease is not given back and expires by itself");
                 Ended::Unfinished(Some(outcome))
@@ -331,6 +333,14 @@ impl<For: Served> Post<For> {
             }
         };
         supervise(self.name, &self.eyes, &stop, alone, begin).await
+    }
+}
+
+/// Waits until the driver works on no call.
+async fn no_call_under_way(calls: &Calls, found: &impl Served) {
+    tokio::select! {
+        () = calls.finished() => {}
+        () = found.disconnected() => {}
     }
 }
 

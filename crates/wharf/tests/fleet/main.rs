@@ -5,14 +5,19 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "helpers of tests, too, fail by panicking")]
 
+mod alerts;
 mod alike;
 mod api;
 mod audit;
+#[path = "../charts/lines.rs"]
+mod chart_lines;
+mod charts;
 mod defaults;
 mod drivers;
 mod eyes;
 mod flags;
 mod frozen;
+mod kill_points;
 mod kills;
 mod ledger;
 mod life;
@@ -24,6 +29,7 @@ mod not_served;
 mod partition;
 mod program;
 mod replicas;
+mod resigned;
 mod rights;
 mod role;
 mod rolling;

@@ -106,7 +106,7 @@ impl Order<'_> {
     }
 
     /// Writes the kubeconfig of an administrator, who acts as the user and has then that user's rights.
-    fn kubeconfig(&self, name: &str) -> PathBuf {
+    pub(crate) fn kubeconfig(&self, name: &str) -> PathBuf {
         let text = std::fs::read_to_string(self.cluster.kubeconfig()).unwrap();
         let mut config: Value = serde_json::from_str(&text).unwrap();
         config["users"][0]["user"]["as"] = json!(self.user);
@@ -151,12 +151,16 @@ impl Sidecar {
 
     /// Waits until it has logged a text so many times.
     pub(crate) async fn said(&mut self, text: &str, times: usize) {
+        let log = self.process.as_ref().unwrap().log().to_owned();
+        let what = format!("{text:?} in the log {times} times");
+        self.until(&what, || std::fs::read_to_string(&log).unwrap().matches(text).count() >= times)
+            .await;
+    }
+
+    /// Waits until a condition holds; its end before that fails the test.
+    pub(crate) async fn until(&mut self, what: &str, holds: impl Fn() -> bool) {
         let process = self.process.as_mut().unwrap();
-        let (log, what) = (process.log().to_owned(), format!("{text:?} in the log {times} times"));
-        let seen = process.ready(PATIENCE, &what, || {
-            let count = std::fs::read_to_string(&log).unwrap().matches(text).count();
-            std::future::ready((count >= times).then_some(()))
-        });
+        let seen = process.ready(PATIENCE, what, || std::future::ready(holds().then_some(())));
         seen.await.unwrap();
     }
 
@@ -186,7 +190,8 @@ impl Sidecar {
         assert!(self.process.replace(started).is_none(), "{} was running", self.name);
     }
 
-    fn start(name: String, command: Command, folder: &Path) -> Self {
+    /// Starts a program under a name for its log.
+    pub(crate) fn start(name: String, command: Command, folder: &Path) -> Self {
         let mut sidecar = Self { name, command, folder: folder.to_owned(), process: None };
         sidecar.start_again();
         sidecar

@@ -1,39 +1,14 @@
-//! Sidecars started as the charts, manifests and operators start them that `charts.txt` lists.
+//! Sidecars started as the charts, manifests and operators start them that `charts/charts.txt` lists.
 
 use std::{path::Path, process::Command};
 
 use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
 use wharf_testkit::process::Process;
 
+use crate::chart_lines::{Line, lines};
 use crate::support::{Bench, DRIVER, PATIENCE, exists, run_as};
 
-/// One container of a chart.
-struct Line {
-    chart: &'static str,
-    variables: Vec<(&'static str, &'static str)>,
-    program: &'static str,
-    args: Vec<&'static str>,
-}
-
-fn lines() -> Vec<Line> {
-    let (mut lines, mut chart) = (Vec::new(), "");
-    for text in include_str!("charts.txt").lines().filter(|line| !line.is_empty()) {
-        if let Some(title) = text.strip_prefix("# ") {
-            chart = title;
-            continue;
-        }
-        let mut words = text.split(' ').peekable();
-        let mut variables = Vec::new();
-        while let Some(variable) = words.peek().and_then(|word| word.split_once('=')) {
-            variables.push(variable);
-            words.next();
-        }
-        let program = words.next().unwrap();
-        lines.push(Line { chart, variables, program, args: words.collect() });
-    }
-    lines
-}
-
+/// The lines of these programs.
 fn of(programs: &[&str]) -> Vec<Line> {
     let found: Vec<Line> =
         lines().into_iter().filter(|line| programs.contains(&line.program)).collect();

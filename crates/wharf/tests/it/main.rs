@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod attacher_flags;
+#[path = "../charts/lines.rs"]
+mod chart_lines;
 mod charts;
 mod commands;
 mod cri_recovery;

@@ -12,6 +12,7 @@ use wharf_sidecars::{
     Caches,
     provisioner::{CapacityOptions, Provisioner, ProvisionerOptions, UnsettledVolumes},
 };
+use wharf_testkit::process::wait_for;
 
 use crate::journal::DEADLINE;
 use crate::role;
@@ -26,6 +27,8 @@ pub(super) struct Bench {
     stage: Stage,
     pub(super) options: ProvisionerOptions,
     pub(super) capacity: Option<CapacityOptions>,
+    /// What the provisioner knows of the cluster.
+    pub(super) caches: Caches,
     /// Whether the next provisioner knows what the one before it knew when it lost its Lease.
     pub(super) is_same_process: bool,
 }
@@ -54,7 +57,8 @@ impl Bench {
         options.host = "host".to_owned();
         // What is held back for a while in a test is no reason.
         options.mark_after = 2 * DEADLINE;
-        Some(Self { stage, options, capacity: None, is_same_process: false })
+        let caches = Caches::of_all_drivers();
+        Some(Self { stage, options, capacity: None, caches, is_same_process: false })
     }
 
     /// Starts the driver and the provisioner.
@@ -70,6 +74,7 @@ impl Bench {
         }
         let client = self.journal.client(&self.wire, Some(role::PROVISIONER));
         let caches = Caches::of_all_drivers();
+        self.caches = caches.clone();
         let options = DriverOptions { hold: true, timeout, ..DriverOptions::default() };
         let driver = wharf_csi::Driver::new(socket, options);
         let mut provisioner =
@@ -82,6 +87,12 @@ impl Bench {
             driver.connected(DEADLINE).await.unwrap();
             tokio::join!(caches.run(&client, &stop), provisioner.run(stop.clone()));
         });
+    }
+
+    /// Waits until the provisioner knows that something is so: its watches may be late.
+    pub(super) async fn knows(&self, what: &str, is_so: impl Fn(&Caches) -> bool) {
+        let known = async || is_so(&self.caches).then_some(());
+        wait_for(DEADLINE, what, known).await.unwrap();
     }
 
     /// Stops everything and sees to it that nothing failed.

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
 use wharf_proto::csi::controller_service_capability::rpc;
 
 use super::bench::Bench;
@@ -15,6 +16,13 @@ async fn a_volume_that_nobody_asks_for_is_reported_and_stays() {
     let volumes = bench.driver.volumes();
     volumes.put("pvc-00000000-0000-0000-0000-000000000001");
     volumes.put("made-by-hand");
+    // A volume of another driver has the same handle.
+    let other = |it: &mut Value| {
+        it["spec"]["csi"] = json!({ "driver": "other.csi.test", "volumeHandle": "made-by-hand" });
+        it["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain");
+        it["metadata"]["finalizers"] = json!([]);
+    };
+    bench.released("prov-left-other", other).await;
     // This one has a claim and an object.
     bench.bound().await;
     // What is listed from now on is listed for a pass that knows of all this.

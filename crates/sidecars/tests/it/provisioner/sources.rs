@@ -7,6 +7,7 @@ use tonic::Status;
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_proto::csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
 
+use wharf_sidecars::Caches;
 use wharf_testkit::process::wait_for;
 
 use super::bench::{Bench, CLAIMS, CLASSES, made};
@@ -271,6 +272,14 @@ async fn a_clone_that_was_begun_is_finished_although_its_claim_source_and_class_
     bench.delete_at(&path).await;
     bench.delete(CLAIMS).await;
     bench.delete(CLASSES).await;
+    // It would read a claim that it does not know to be gone.
+    let all_gone = |caches: &Caches| {
+        let source = caches.claims.get(&format!("default/{name}"));
+        source.is_some_and(|source| source.metadata.deleting)
+            && caches.claims.get(&format!("default/{name}-2")).is_none()
+            && caches.storage_classes.get(name).is_none()
+    };
+    bench.knows("claim, source and class to be gone", all_gone).await;
 
     bench.journal.clear();
     told.cancel();
@@ -299,6 +308,8 @@ async fn a_restore_that_was_begun_is_asked_for_although_its_claim_and_source_go(
     let unready = json!({ "status": { "readyToUse": false } });
     bench.patch_at(&format!("{CONTENTS}/{name}/status"), unready.clone()).await;
     bench.patch_at(&format!("{SNAPSHOTS}/{name}/status"), unready).await;
+    let is_gone = |caches: &Caches| caches.claims.get(&format!("default/{name}")).is_none();
+    bench.knows("the claim to be gone", is_gone).await;
 
     // The driver has the last word, and nobody is held after that.
     bench.journal.clear();

@@ -68,6 +68,7 @@ async fn nothing_is_asked_of_another_driver_at_the_same_socket() {
 
     // One that is back is asked once it has said that it is the same.
     driver.kill().await;
+    known.disconnected().await;
     let driver = ScriptedDriver::serve(&socket, own);
     reconnected().await;
     // Nor do those who ask for what it can do, and wait for each other, hold that up.
@@ -108,6 +109,8 @@ async fn a_driver_that_hangs_counts_as_away_until_it_answers() {
         }
         let absence = known.absence().unwrap();
         assert!(absence.ends_with("does not answer"), "{absence}");
+        let cut_off = timeout(Duration::ZERO, known.disconnected()).await;
+        assert!(cut_off.is_err(), "it may still work on calls");
         assert!(known.silence.since().unwrap().elapsed() >= QUIET, "given up early");
         relay.mend();
         known.wait_for(true).await;
