@@ -46,3 +46,7 @@ pub(crate) const LAST_HANDSHAKE: Duration = Duration::from_secs(1);
 /// The largest frame that we announce, which is the least that HTTP/2 allows. The authority
 /// repair holds one HEADERS frame of this size at most.
 pub(crate) const FRAME: u32 = 16_384;
+/// How long a client may take to close a connection that this end has closed, so that it reads its last answers.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+/// How much such a client may still send.
+pub(crate) const LINGER_BYTES: usize = 1 << 20;
