@@ -63,6 +63,11 @@ impl<S> Guarded<S> {
         }
     }
 
+    /// The client's process, if the kernel can name it.
+    pub(crate) fn pid(&self) -> Option<i32> {
+        self.pid
+    }
+
     pub(crate) fn get_ref(&self) -> &S {
         &self.stream
     }
