@@ -7,6 +7,7 @@ use prost::Message;
 use wharf_proto::{cri, hooks};
 
 pub(super) const VERSION: &str = "/runtime.v1.RuntimeService/Version";
+pub(super) const LIST_CONTAINERS: &str = "/runtime.v1.RuntimeService/ListContainers";
 pub(super) const RUN_POD: &str = "/runtime.v1.RuntimeService/RunPodSandbox";
 pub(super) const CREATE_CONTAINER: &str = "/runtime.v1.RuntimeService/CreateContainer";
 pub(super) const UPDATE_CONTAINER: &str = "/runtime.v1.RuntimeService/UpdateContainerResources";

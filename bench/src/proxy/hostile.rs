@@ -1,14 +1,16 @@
 //! Clients that attack: how long the calls of another client wait meanwhile, and what the proxy takes for it.
 //!
-//! The same attack on containerd itself says what the runtime makes of it. Both share the processors with the attacker.
+//! The same attack on containerd itself says what the runtime makes of it. Both share the processors with the attacker. Each
+//! attacker is a process of its own: the proxy counts what a process gives up.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
-use wharf_testkit::hostile::{Outcome, attack, bombs, resets};
+use clap::ValueEnum;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use wharf_testkit::hostile::{self, Outcome, bombs, resets};
+use wharf_testkit::process::Process;
 
 use super::Counts;
 use super::calls::{self, framed};
@@ -22,39 +24,97 @@ const RESETS: u32 = 200_000;
 const BATCH: u32 = 500;
 const BOMBS: u32 = 200;
 const FIELDS: usize = 2000;
+/// Processes that close connections with calls under way, these calls, and how long each goes on.
+const LEAVERS: usize = 3;
+const LEFT: u32 = 900;
+const LEAVING: Duration = Duration::from_secs(5);
 /// The other client's calls follow each other at this distance, before, during and after an attack.
 const EVERY: Duration = Duration::from_millis(2);
 const AROUND: Duration = Duration::from_millis(300);
+/// The longest that an attack may take.
+const END: Duration = Duration::from_secs(60);
 /// The longest wait of a call that is nobody's concern, in milliseconds.
 const WAIT: f64 = 100.0;
-/// Memory that an attack may leave the proxy with, in MB.
+/// Memory that an attack may take of the proxy, in MB.
 const MEMORY: f64 = 64.0;
+
+/// A way to attack.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Attack {
+    /// Resets, one by one
+    Resets,
+    /// Resets of many calls at a time
+    Batches,
+    /// Small header blocks that stand for large header lists
+    Bombs,
+    /// Connections that are closed with calls under way, one after the other
+    Leave,
+}
+
+impl Attack {
+    /// Attacks, and prints how it ended.
+    pub(super) async fn run(self, socket: &Path) {
+        let frames = match self {
+            Self::Resets => resets(calls::VERSION, RESETS, 1),
+            Self::Batches => resets(calls::VERSION, RESETS, BATCH),
+            Self::Bombs => bombs(calls::VERSION, BOMBS, FIELDS),
+            Self::Leave => {
+                let calls = hostile::calls(calls::LIST_CONTAINERS, LEFT, b"");
+                hostile::leave(socket, &calls, LEAVING).await;
+                return;
+            }
+        };
+        if hostile::attack(socket, &frames).await != Outcome::Served {
+            println!("{CLOSED}");
+        }
+    }
+
+    fn argument(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    fn title(self) -> String {
+        match self {
+            Self::Resets => format!("{RESETS} resets, one by one"),
+            Self::Batches => format!("{RESETS} resets, {BATCH} at a time"),
+            Self::Bombs => format!("{BOMBS} HPACK bombs"),
+            Self::Leave => format!("{LEAVERS} clients that leave {LEFT} calls, again and again"),
+        }
+    }
+
+    fn attackers(self) -> usize {
+        if matches!(self, Self::Leave) { LEAVERS } else { 1 }
+    }
+}
+
+/// The line of an attacker whose connection was closed.
+const CLOSED: &str = "closed";
 
 /// Measures each attack, on the runtime and on the proxy in turns.
 pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report) -> Result<()> {
     report.section("a client that attacks, beside one that calls every 2 ms");
-    let attacks = [
-        (format!("{RESETS} resets, one by one"), resets(calls::VERSION, RESETS, 1)),
-        (format!("{RESETS} resets, {BATCH} at a time"), resets(calls::VERSION, RESETS, BATCH)),
-        (format!("{BOMBS} HPACK bombs"), bombs(calls::VERSION, BOMBS, FIELDS)),
-    ];
     let rig = Rig::new(binary)?;
     let runtime = rig.containerd().await?;
     let proxy = rig.proxy("proxy")?;
     drop(proxy.client().await?);
-    for (name, frames) in attacks {
+    for attack in Attack::value_variants() {
         let (mut direct, mut ours) = (Figures::default(), Figures::default());
         for _ in 0..counts.rounds {
-            direct.add(&run(&runtime, &frames).await.context("the runtime")?);
-            ours.add(&run(&proxy, &frames).await.context("the proxy")?);
+            let round = run(&rig, &runtime, &runtime, *attack);
+            direct.add(&round.await.context("the runtime")?);
+            ours.add(&run(&rig, &proxy, &runtime, *attack).await.context("the proxy")?);
         }
+        let name = attack.title();
         report.show(&format!("{name}: longest wait, direct"), direct.wait, "ms");
         let limit = WAIT.max(2.0 * direct.wait);
         report.at_most(&format!("{name}: longest wait, wharf"), ours.wait, limit, "ms");
         report.at_most(&format!("{name}: failed calls, wharf"), ours.failed, 0.0, "");
-        report.show(&format!("{name}: memory, direct"), direct.memory, "MB");
+        report.show(&format!("{name}: the runtime's memory, direct"), direct.behind, "MB");
+        report.show(&format!("{name}: the runtime's memory, wharf"), ours.behind, "MB");
         report.at_most(&format!("{name}: memory, wharf"), ours.memory, MEMORY, "MB");
-        report.show(&format!("{name}: connections that were closed, wharf"), ours.closed, "");
+        if !matches!(attack, Attack::Leave) {
+            report.show(&format!("{name}: connections that were closed, wharf"), ours.closed, "");
+        }
     }
     Ok(())
 }
@@ -65,8 +125,10 @@ struct Figures {
     /// The longest wait of the other client, in milliseconds.
     wait: f64,
     failed: f64,
-    /// How much more memory the process has at the end, in MB.
+    /// How much more memory the process has at most, in MB.
     memory: f64,
+    /// The same of the runtime.
+    behind: f64,
     /// How many connections of the attacker were closed by the process.
     closed: f64,
 }
@@ -75,42 +137,61 @@ impl Figures {
     fn add(&mut self, round: &Self) {
         self.wait = self.wait.max(round.wait);
         self.memory = self.memory.max(round.memory);
+        self.behind = self.behind.max(round.behind);
         self.failed += round.failed;
         self.closed += round.closed;
     }
 }
 
-async fn run(attacked: &Served, frames: &[u8]) -> Result<Figures> {
-    let pid = attacked.process.id();
+async fn run(rig: &Rig, attacked: &Served, runtime: &Served, attack: Attack) -> Result<Figures> {
+    let (pid, behind) = (attacked.process.id(), runtime.process.id());
     let client = attacked.client().await?;
-    let before = Usage::of(pid)?;
-    let mut attacker = JoinSet::new();
-    // A thread of its own: the attacker must not keep the caller waiting.
-    let (socket, frames) = (attacked.socket.clone(), frames.to_vec());
-    attacker.spawn_blocking(move || -> Result<Outcome> {
-        super::tokio()?.block_on(async {
-            sleep(AROUND).await;
-            Ok(attack(&socket, &frames).await)
-        })
-    });
+    let before = (Usage::of(pid)?.resident, Usage::of(behind)?.resident);
     let mut figures = Figures::default();
-    let mut clock = interval(EVERY);
-    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut ends = None;
-    while ends.is_none_or(|ends| Instant::now() < ends) {
-        clock.tick().await;
-        figures.count(&client).await;
-        if let Some(outcome) = attacker.try_join_next() {
-            figures.closed = f64::from(u8::from(outcome?? != Outcome::Served));
-            ends = Some(Instant::now() + AROUND);
+    figures.watch(&client, AROUND).await;
+    let start = |number| {
+        let name = format!("attacker-{number}");
+        rig.attacker(&name, &attacked.socket, &attack.argument())
+    };
+    let mut attackers = (0..attack.attackers()).map(start).collect::<Result<Vec<_>>>()?;
+    let ends = Instant::now() + END;
+    while !attackers.is_empty() && Instant::now() < ends {
+        figures.watch(&client, EVERY * 10).await;
+        let more = |pid, before: u64| -> Result<f64> {
+            Ok(Usage::of(pid)?.resident.saturating_sub(before) as f64 * 1024.0 / 1e6)
+        };
+        figures.memory = figures.memory.max(more(pid, before.0)?);
+        figures.behind = figures.behind.max(more(behind, before.1)?);
+        let mut left = Vec::new();
+        for mut attacker in attackers {
+            match attacker.wait(Duration::ZERO).await {
+                Ok(_) => figures.closed += f64::from(u8::from(was_closed(&attacker)?)),
+                Err(_) => left.push(attacker),
+            }
         }
+        attackers = left;
     }
-    let more = Usage::of(pid)?.resident.saturating_sub(before.resident);
-    figures.memory = more as f64 * 1024.0 / 1e6;
+    figures.watch(&client, AROUND).await;
     Ok(figures)
 }
 
+fn was_closed(attacker: &Process) -> Result<bool> {
+    let log = std::fs::read_to_string(attacker.log())?;
+    Ok(log.lines().any(|line| line == CLOSED))
+}
+
 impl Figures {
+    /// Has the other client call for so long.
+    async fn watch(&mut self, client: &Client, time: Duration) {
+        let mut clock = interval(EVERY);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let ends = Instant::now() + time;
+        while Instant::now() < ends {
+            clock.tick().await;
+            self.count(client).await;
+        }
+    }
+
     async fn count(&mut self, client: &Client) {
         let begun = Instant::now();
         if let Err(error) = client.call(calls::VERSION, &framed(&calls::version())).await {

@@ -131,6 +131,15 @@ pub(crate) enum Part {
         #[arg(long)]
         to: PathBuf,
     },
+    /// A client that attacks. Prints `closed` if the server closed its connection
+    Attacker {
+        /// The socket to attack
+        #[arg(long)]
+        socket: PathBuf,
+        /// In which way
+        #[arg(long)]
+        attack: hostile::Attack,
+    },
     /// A hook server that changes nothing
     Hooks {
         /// The socket to serve
@@ -140,13 +149,17 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// Serves until it is killed.
+    /// Serves until it is killed, or attacks to the end.
     pub(crate) fn run(&self) -> ExitCode {
         let served = tokio().and_then(|tokio| match self {
             Self::Runtime { socket, update_milliseconds } => {
                 tokio.block_on(runtime::serve(socket, Duration::from_millis(*update_milliseconds)))
             }
             Self::Relay { socket, to } => tokio.block_on(relay::serve(socket, to)),
+            Self::Attacker { socket, attack } => {
+                tokio.block_on(attack.run(socket));
+                Ok(())
+            }
             Self::Hooks { socket } => tokio.block_on(hooks::serve(socket)),
         });
         match served {

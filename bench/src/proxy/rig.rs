@@ -85,6 +85,13 @@ impl Rig {
         self.part("relay", &["--to", &runtime.display().to_string()]).await
     }
 
+    /// A client that attacks what listens at `socket`.
+    pub(super) fn attacker(&self, name: &str, socket: &Path, attack: &str) -> Result<Process> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["proxy-part", "attacker", "--attack", attack, "--socket"]).arg(socket);
+        Process::start(name, &command, self.folder.path())
+    }
+
     /// A hook server that changes nothing. It listens.
     pub(super) async fn hook_server(&self) -> Result<Served> {
         self.part("hooks", &[]).await

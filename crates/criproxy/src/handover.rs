@@ -4,13 +4,14 @@
 //!  old                                           new
 //!   │── sockets, hello ──────────────────────────>│  reads its files, reaches the runtime
 //!   │<──────────────────────────────────── ready ─│
+//!   │── records ─────────────────────────────────>│
 //!   │  calls about pods and containers wait       │
-//!   │── what is under way, records, all ─────────>│
+//!   │── what is under way, changed records, all ─>│
 //!   │<─────────────────────────────────── loaded ─│
 //!   │── yours ───────────────────────────────────>│
 //!   │<────────────────────────────────── serving ─│  accepts connections
-//!   │  closes its sockets, GOAWAY, passes         │
-//!   │  late calls on to the new one               │
+//!   │  closes its sockets, passes calls that      │
+//!   │  waited on to the new one, then GOAWAY      │
 //!   │── a call has ended, its records ───────────>│
 //!   │<──────────────────────────────────── noted ─│
 //!   │  answers the call                           │
@@ -19,7 +20,8 @@
 //! Each call about a pod or container is intercepted by one of the two: those that began before the hand-over by the old
 //! one, all others by the new one. A call in the new process waits for one in the old process only if both are about the same
 //! container, or one of them about the whole pod of the other (`scope`). The old one answers a call only once the new one has
-//! its records, so that the call that follows finds them.
+//! its records, so that the call that follows finds them. Calls that waited reach the new one in the order in which they came,
+//! and before clients are asked to connect to it.
 //!
 //! Until it has heard `serving`, the old process goes on as if nothing had been, if the new one dies, fails or takes too long. It
 //! says so before it closes the channel, and kills a process that it cannot tell: the end of the channel means its death.

@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tonic::Code;
-use wharf_uds::{LinkState, code_name};
+use wharf_uds::{Clients, LinkState, code_name};
 
 /// Callers choose the names of methods, so how many are told apart is bounded. CRI has some fifty,
 /// in each of its two versions.
@@ -138,6 +138,33 @@ impl Collector for RuntimeConnected {
             connected.metric_type(),
         )?;
         connected.encode(encoder)
+    }
+}
+
+/// The calls that clients gave up while the runtime worked on them.
+#[derive(Debug)]
+pub(crate) struct GivenUp(pub(crate) Clients);
+
+impl Collector for GivenUp {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let counters = [
+            (
+                "wharf_proxy_calls_given_up",
+                "Calls that clients gave up after they were passed to the runtime, and before they were answered in full",
+                self.0.given_up(),
+            ),
+            (
+                "wharf_proxy_client_restraints",
+                "Times that a client process was restrained because it gave up too many calls",
+                self.0.restraints(),
+            ),
+        ];
+        for (name, help, count) in counters {
+            let counter = ConstCounter::new(count);
+            let encoder = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+            counter.encode(encoder)?;
+        }
+        Ok(())
     }
 }
 

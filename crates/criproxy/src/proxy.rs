@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use wharf_cri::{Client, ClientOptions};
-use wharf_uds::{LinkState, Listener, RawCall, Relay, RelayOptions, ServeError};
+use wharf_uds::{Clients, LinkState, Listener, RawCall, Relay, RelayOptions, ServeError};
 
 use crate::chain::{Chain, ChainOptions, Conflict};
 use crate::config::{Config, ConfigError, ConfigOptions};
@@ -18,7 +18,7 @@ use crate::events::FollowedEvents;
 use crate::handover::{Calls, HandOver, PredecessorCalls};
 use crate::hook_metrics::HookMetrics;
 use crate::intercept::{self, Interceptor, Method, Skip};
-use crate::metrics::{CallMetrics, RuntimeConnected};
+use crate::metrics::{CallMetrics, GivenUp, RuntimeConnected};
 use crate::rebuild;
 use crate::record::{RecordCounts, Records};
 use crate::subject::Reading;
@@ -81,6 +81,7 @@ impl ProxyOptions {
 #[derive(Debug)]
 pub struct Proxy {
     metrics: CallMetrics,
+    clients: Clients,
     hook_metrics: HookMetrics,
     pub(crate) config: Config,
     pub(crate) interceptor: Arc<Interceptor>,
@@ -116,8 +117,8 @@ impl Proxy {
             events: watch::Sender::default(),
             vigil: Vigil::new(if is_alone() { Duration::ZERO } else { busy_poll }, at_rest),
         };
-        let (metrics, interceptor) = (CallMetrics::default(), Arc::new(interceptor));
-        Ok(Proxy { metrics, hook_metrics, config, interceptor })
+        let (metrics, clients) = (CallMetrics::default(), Clients::default());
+        Ok(Proxy { metrics, clients, hook_metrics, config, interceptor: Arc::new(interceptor) })
     }
 
     /// Exports what is counted.
@@ -125,6 +126,7 @@ impl Proxy {
         self.metrics.register(registry);
         self.hook_metrics.register(registry);
         registry.register_collector(Box::new(RuntimeConnected(self.link())));
+        registry.register_collector(Box::new(GivenUp(self.clients.clone())));
         registry.register_collector(Box::new(RecordCounts(self.interceptor.records.clone())));
         registry.register_collector(Box::new(self.interceptor.chain.states()));
     }
@@ -151,11 +153,12 @@ impl Proxy {
     /// When the listener is broken.
     pub async fn serve(
         self,
-        listener: Listener,
+        mut listener: Listener,
         drain: Duration,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let Proxy { metrics, config, interceptor, .. } = self;
+        let Proxy { metrics, clients, config, interceptor, .. } = self;
+        listener.count_clients(clients);
         let mut beside = JoinSet::new();
         let runtime = interceptor.runtime.path().to_owned();
         beside.spawn(tell(runtime, interceptor.runtime.link()));

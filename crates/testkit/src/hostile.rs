@@ -1,13 +1,20 @@
 //! A client that attacks an HTTP/2 server, with frames written by hand.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout_at};
 
 /// The error code that a server sends to clients that ask for too much.
 pub const ENHANCE_YOUR_CALM: u32 = 0xb;
 
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -43,35 +50,116 @@ pub async fn attack(socket: &Path, frames: &[u8]) -> Outcome {
     let writing = async {
         let settings = frame(SETTINGS, 0, 0, &[]);
         let ping = frame(PING, 0, 0, &[7; 8]);
-        for part in [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", settings.as_slice(), frames, &ping] {
+        for part in [PREFACE, settings.as_slice(), frames, &ping] {
             // The server may have hung up, which the other half finds.
             if sink.write_all(part).await.is_err() {
                 break;
             }
         }
     };
-    let reading = async {
-        let mut code = None;
-        loop {
-            let mut head = [0; 9];
-            if source.read_exact(&mut head).await.is_err() {
-                return Outcome::Closed(code);
-            }
-            let [high, middle, low, kind, flags, ..] = head;
-            let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
-            if source.read_exact(&mut payload).await.is_err() {
-                return Outcome::Closed(code);
-            }
-            match (kind, payload.as_slice()) {
-                (GOAWAY, [_, _, _, _, error @ ..]) => {
-                    code = error.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
-                }
-                (PING, _) if flags & ACK != 0 => return Outcome::Served,
-                _ => {}
-            }
+    tokio::join!(writing, acknowledged(&mut source)).1
+}
+
+/// Reads until the server has acknowledged a PING, and with it has read all that was sent before, or has hung up.
+async fn acknowledged(source: &mut (impl AsyncRead + Unpin)) -> Outcome {
+    let mut code = None;
+    loop {
+        let mut head = [0; 9];
+        if source.read_exact(&mut head).await.is_err() {
+            return Outcome::Closed(code);
         }
+        let [high, middle, low, kind, flags, ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
+        if source.read_exact(&mut payload).await.is_err() {
+            return Outcome::Closed(code);
+        }
+        match (kind, payload.as_slice()) {
+            (GOAWAY, [_, _, _, _, error @ ..]) => {
+                code = error.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+            }
+            (PING, _) if flags & ACK != 0 => return Outcome::Served,
+            _ => {}
+        }
+    }
+}
+
+/// Connects to `socket` and sends `frames`. The calls go on until the connection is dropped.
+///
+/// # Panics
+///
+/// When nobody listens, or the server hangs up.
+pub async fn begin(socket: &Path, frames: &[u8]) -> UnixStream {
+    let mut stream = UnixStream::connect(socket).await.expect("a server to attack");
+    let settings = frame(SETTINGS, 0, 0, &[]);
+    stream.write_all(&[PREFACE, settings.as_slice(), frames].concat()).await.expect("a server");
+    stream
+}
+
+/// The variable that makes the process of [`attacker`] attack, with the socket.
+const ATTACKED: &str = "WHARF_TEST_ATTACKED";
+/// The one that names the attack.
+const ATTACK: &str = "WHARF_TEST_ATTACK";
+
+/// A command that runs the test `name` of this program in a process of its own, to attack `socket` in the way `attack`: what a
+/// server counts for each process must not meet the client that watches. The test asks [`attacked`] what to do.
+///
+/// # Panics
+///
+/// When the program's path is not known.
+#[must_use]
+pub fn attacker(name: &str, socket: &Path, attack: &str) -> Command {
+    let mut command = Command::new("env");
+    command.arg(format!("{ATTACKED}={}", socket.display())).arg(format!("{ATTACK}={attack}"));
+    command.arg(std::env::current_exe().expect("a program"));
+    command.args(["--exact", "--nocapture", name]);
+    command
+}
+
+/// The socket to attack and the way to do it, in a process of [`attacker`].
+#[must_use]
+pub fn attacked() -> Option<(PathBuf, String)> {
+    Some((std::env::var_os(ATTACKED)?.into(), std::env::var(ATTACK).ok()?))
+}
+
+/// How long a server may take to read the calls that are left.
+const READ: Duration = Duration::from_millis(500);
+
+/// Connects to `socket`, sends `frames` and closes the connection once the server has read them, again and again, for `time`.
+/// Returns how often the server did.
+pub async fn leave(socket: &Path, frames: &[u8], time: Duration) -> usize {
+    let (settings, ping) = (frame(SETTINGS, 0, 0, &[]), frame(PING, 0, 0, &[7; 8]));
+    let bytes = [PREFACE, settings.as_slice(), frames, &ping].concat();
+    let ends = Instant::now() + time;
+    let mut left = 0;
+    while Instant::now() < ends {
+        let read = async {
+            let mut stream = UnixStream::connect(socket).await?;
+            stream.write_all(&bytes).await?;
+            io::Result::Ok(acknowledged(&mut stream).await)
+        };
+        match timeout_at(ends.min(Instant::now() + READ), read).await {
+            Ok(Ok(Outcome::Served)) => left += 1,
+            // The server does not read it, or has closed it, or its backlog is full.
+            _ => yield_now().await,
+        }
+    }
+    left
+}
+
+/// Calls of `method` that wait for their answers. Each has this message.
+#[must_use]
+pub fn calls(method: &str, count: u32, message: &[u8]) -> Vec<u8> {
+    let block =
+        [request(method), literal("content-type", "application/grpc"), literal("te", "trailers")]
+            .concat();
+    let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
+    let data = [&[0], &length[..], message].concat();
+    let call = |number: u32| {
+        let stream = 2 * number + 1;
+        let headers = frame(HEADERS, END_HEADERS, stream, &block);
+        [headers, frame(DATA, END_STREAM, stream, &data)].concat()
     };
-    tokio::join!(writing, reading).1
+    (0..count).flat_map(call).collect()
 }
 
 /// Calls of `method` that are reset at once, `batch` of them before the resets of these.

@@ -53,11 +53,14 @@ impl Listener {
         };
         let accepted = accept(&self, start, &mut connections, &stop).await;
 
-        let Listener { mut claim, socket, released, .. } = self;
+        let Listener { mut claim, socket, released, dismissed, .. } = self;
         let path = claim.path.clone();
         claim.file.remove &= !released.is_cancelled();
         drop(claim);
         drop(socket);
+        if accepted.is_ok() && released.is_cancelled() {
+            stop.run_until_cancelled(dismissed.cancelled()).await;
+        }
         closing.cancel();
         // Whoever has the socket now takes new calls: nobody waits for the end of these.
         let in_own_time = async {

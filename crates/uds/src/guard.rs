@@ -5,6 +5,8 @@
 //! - A client that resets too many calls is sent GOAWAY with ENHANCE_YOUR_CALM and loses its connection before h2 has
 //!   seen what it sent last. h2 counts only resets of calls that nobody has accepted yet, and each call that is accepted
 //!   costs a task here and a stream at the server behind a proxy.
+//! - A connection that this end closes is read until the client has closed it, too: a client that writes to a closed connection
+//!   may give up before it has read its last answers.
 //! - A client that sends many small frames gets its share of the thread: after some of them other tasks run.
 //!
 //! The [authority](crate::authority) of requests is repaired here as well.
@@ -19,11 +21,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop::{has_budget_remaining, poll_proceed};
 
 use self::frames::Walker;
+use self::lingering::Lingering;
 use self::resets::Resets;
 use self::written::Written;
 use crate::limits;
 
 mod frames;
+mod lingering;
 mod resets;
 #[cfg(test)]
 mod tests;
@@ -39,6 +43,7 @@ pub(crate) struct Guarded<S> {
     resets: Resets,
     /// Set once the client has to leave.
     expelled: bool,
+    lingering: Lingering,
     /// The client's process, for the log.
     pid: Option<i32>,
 }
@@ -53,8 +58,14 @@ impl<S> Guarded<S> {
             written: Written::default(),
             resets: Resets::default(),
             expelled: false,
+            lingering: Lingering::default(),
             pid,
         }
+    }
+
+    /// The client's process, if the kernel can name it.
+    pub(crate) fn pid(&self) -> Option<i32> {
+        self.pid
     }
 
     pub(crate) fn get_ref(&self) -> &S {
@@ -149,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -178,6 +189,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+        let this = self.get_mut();
+        this.lingering.poll_shutdown(Pin::new(&mut this.stream), cx)
     }
 }

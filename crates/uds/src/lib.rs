@@ -9,7 +9,8 @@
 //!   that never takes the place of a living one ([`Listener::bind`]);
 //! - callers that put a percent-encoded path into `:authority`, which hyper refuses: the
 //!   [authority](Listener) is repaired on its way in;
-//! - limits of what a client may ask for that hold before a task is spent on its calls: streams, resets, header lists;
+//! - limits of what a client may ask for that hold before a task is spent on its calls: streams, resets, header lists, and
+//!   for each process calls under way and calls given up;
 //! - a stop that lets calls finish, bounded by a drain time, and leaves no task behind
 //!   ([`Listener::serve`]);
 //! - a connection whose loss is an event ([`Channel::link`]), that comes back by itself, and that
@@ -26,6 +27,7 @@ mod call;
 mod chain;
 mod channel;
 mod claim;
+mod clients;
 mod connection;
 mod deadline;
 mod endpoint;
@@ -45,6 +47,7 @@ mod tasks;
 pub use accept::ServeError;
 pub use channel::{Channel, ChannelOptions};
 pub use claim::SocketFile;
+pub use clients::Clients;
 pub use connection::{DialCause, DialError, PeerCheck};
 pub use deadline::{timed, within};
 pub use endpoint::{EndpointError, socket_of};

@@ -24,6 +24,17 @@ pub(crate) const STREAMS: u32 = 1024;
 pub(crate) const RESETS: u32 = 2 * STREAMS;
 /// After this time a client may reset another one.
 pub(crate) const RESET_EVERY: Duration = Duration::from_millis(4);
+/// Calls that a process may give up at once, after they were passed on to a server and before they were answered. A
+/// kubelet that ends gives up some hundred at most.
+pub(crate) const GIVEN_UP: u32 = 512;
+/// After this time a process may give up another one.
+pub(crate) const GIVEN_UP_EVERY: Duration = Duration::from_millis(10);
+/// The longest time for which a process is restrained after the last call that it gave up.
+pub(crate) const LONGEST_RESTRAINT: Duration = Duration::from_secs(10);
+/// Connections of a restrained process that wait to be read. More are closed.
+pub(crate) const WAITING: usize = 8;
+/// Calls in flight on all connections of a process.
+pub(crate) const CLIENT_CALLS: usize = 2 * STREAMS as usize;
 /// Streams that h2 resets for errors of the client, over the life of a connection.
 pub(crate) const ERRORS: usize = RESETS as usize;
 /// The same of a server that we call, which is trusted more than whoever calls.
@@ -43,6 +54,10 @@ pub(crate) const SHARED_WINDOW: u32 = (1 << 31) - 1;
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The same for a client that has connected when the server is about to close.
 pub(crate) const LAST_HANDSHAKE: Duration = Duration::from_secs(1);
+/// How long a client may take to close a connection that this end has closed, so that it reads its last answers.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+/// How much such a client may still send.
+pub(crate) const LINGER_BYTES: usize = 1 << 20;
 /// The largest frame that we announce, which is the least that HTTP/2 allows. The authority
 /// repair holds one HEADERS frame of this size at most.
 pub(crate) const FRAME: u32 = 16_384;

@@ -10,7 +10,7 @@ use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::claim::Claim;
-use crate::{SocketFile, inherited};
+use crate::{Clients, SocketFile, inherited};
 
 /// How to listen.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +41,9 @@ pub struct Listener {
     pub(crate) socket: Arc<UnixListener>,
     pub(crate) options: ListenOptions,
     pub(crate) released: CancellationToken,
+    /// Cancelled once connections are to finish, too.
+    pub(crate) dismissed: CancellationToken,
+    pub(crate) clients: Clients,
 }
 
 /// Passes the socket of a [`Listener`] on to another process while it is served.
@@ -49,6 +52,7 @@ pub struct ListenerHandle {
     socket: Weak<UnixListener>,
     file: SocketFile,
     released: CancellationToken,
+    dismissed: CancellationToken,
 }
 
 impl Listener {
@@ -101,8 +105,9 @@ impl Listener {
         let socket = UnixListener::from_std(StdListener::from(socket)).map_err(|source| {
             ListenError::Io { path: claim.path.clone(), step: "watch", source }
         })?;
-        let (socket, released) = (Arc::new(socket), CancellationToken::new());
-        Ok(Listener { claim, socket, options: *options, released })
+        let socket = Arc::new(socket);
+        let (released, dismissed, clients) = Default::default();
+        Ok(Listener { claim, socket, options: *options, released, dismissed, clients })
     }
 
     /// Removes the socket's file in the end, or leaves it to whoever else serves it.
@@ -110,10 +115,16 @@ impl Listener {
         self.claim.file.remove = remove;
     }
 
+    /// Counts the calls of [`serve_raw`](Listener::serve_raw) there.
+    pub fn count_clients(&mut self, clients: Clients) {
+        self.clients = clients;
+    }
+
     /// A handle that passes the socket on.
     pub fn handle(&self) -> ListenerHandle {
         let (socket, file) = (Arc::downgrade(&self.socket), self.claim.file);
-        ListenerHandle { socket, file, released: self.released.clone() }
+        let (released, dismissed) = (self.released.clone(), self.dismissed.clone());
+        ListenerHandle { socket, file, released, dismissed }
     }
 
     /// The path as it was given.
@@ -147,11 +158,18 @@ impl ListenerHandle {
         self.file
     }
 
+    /// Accepts no more connections: the socket and its file are another process's. Connections that there are go on until
+    /// [`release`](ListenerHandle::release).
+    pub fn stop_accepting(&self) {
+        self.released.cancel();
+    }
+
     /// Leaves the socket and its file to another process. Connections are asked to finish their
     /// calls and to make no new ones, and have all the time that these take, until the listener is
     /// told to stop.
     pub fn release(&self) {
         self.released.cancel();
+        self.dismissed.cancel();
     }
 }
 

@@ -152,6 +152,11 @@ impl Catalog {
         leaving.min()
     }
 
+    /// Whether something else is in the place of a file.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.entries.values().any(Entry::is_blocked)
+    }
+
     /// Stops waiting for the file of a server, by its name or that of its file.
     ///
     /// # Errors

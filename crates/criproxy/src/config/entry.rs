@@ -106,6 +106,11 @@ impl Entry {
         }
     }
 
+    /// Whether something else is in its place.
+    pub(super) fn is_blocked(&self) -> bool {
+        matches!((&self.presence, &self.error), (Presence::There, Some(FileError::NoFile(_))))
+    }
+
     /// Whether its last good version says that it is required.
     pub(super) fn says_required(&self) -> bool {
         self.good.as_ref().is_some_and(|good| good.server.required)

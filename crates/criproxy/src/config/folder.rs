@@ -2,19 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::FileError;
 use super::config_map::is_config_map;
 
 /// The biggest file that is read.
 const LIMIT: u64 = 64 << 10;
+/// How often a link that leads nowhere is followed before it counts as one that does.
+const TRIES: usize = 3;
 
 /// Why nothing of a folder can be read.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +93,7 @@ pub(super) fn read(folder: &Path) -> Result<Option<Contents>, FolderError> {
         let shown = name.to_string_lossy().into_owned();
         if is_of_a_server(&name) {
             contents.servers.insert(shown, reading);
-        } else {
+        } else if !matches!(reading.fault, Some(FileError::NoFile(_))) {
             contents.others.push(shown);
         }
     }
@@ -102,7 +105,7 @@ fn is_of_a_server(name: &OsStr) -> bool {
     name.as_bytes().ends_with(b"json")
 }
 
-/// Reads a file; nothing, if there is none (any more), or something else in its place.
+/// Reads a file; nothing, if there is none (any more).
 fn read_file(path: &Path) -> Option<Reading> {
     let mut text = Vec::new();
     match read_text(path, &mut text) {
@@ -117,14 +120,28 @@ fn read_text(path: &Path, text: &mut Vec<u8>) -> Result<bool, FileError> {
     let unreadable = |error: io::Error| FileError::Unreadable(error.to_string());
     // Never waits for the other side of a pipe.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from) {
-        Ok(file) => File::from(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(unreadable(error)),
+    let mut tries = 1..=TRIES;
+    let file = loop {
+        let last = tries.next().is_none_or(|number| number == TRIES);
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(file) => break File::from(file),
+            Err(Errno::NOENT) => match fs::symlink_metadata(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                Err(error) => return Err(unreadable(error)),
+                Ok(_) if last => {
+                    return Err(FileError::NoFile("a link to a file that is not there"));
+                }
+                // What it leads to may be replaced just now.
+                Ok(_) => {}
+            },
+            // A socket cannot be opened.
+            Err(Errno::NXIO) => return Err(FileError::NoFile("a socket")),
+            Err(error) => return Err(unreadable(error.into())),
+        }
     };
     let metadata = file.metadata().map_err(unreadable)?;
     if !metadata.is_file() {
-        return Ok(false);
+        return Err(FileError::NoFile(kind(metadata.file_type())));
     }
     file.take(LIMIT + 1).read_to_end(text).map_err(unreadable)?;
     if text.len() as u64 > LIMIT {
@@ -133,6 +150,17 @@ fn read_text(path: &Path, text: &mut Vec<u8>) -> Result<bool, FileError> {
     }
     trust(&metadata).and_then(|()| trust_target(path)).map_err(FileError::Untrusted)?;
     Ok(true)
+}
+
+/// What is in the place of a file, for people.
+fn kind(found: FileType) -> &'static str {
+    if found.is_dir() {
+        "a folder"
+    } else if found.is_fifo() {
+        "a named pipe"
+    } else {
+        "a device"
+    }
 }
 
 /// Whether nobody but root and ourselves can put files into a folder, or another folder in its

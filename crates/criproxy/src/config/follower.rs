@@ -19,6 +19,8 @@ use crate::hook_metrics::HookMetrics;
 
 /// Changes that come together are read together.
 const DEBOUNCE: Duration = Duration::from_millis(25);
+/// How often the folder is read while something else is in the place of a file.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Keeps the catalog up to date, and what follows from it.
 pub(super) struct Follower {
@@ -45,7 +47,7 @@ impl Follower {
         let mut rescan = interval_at(Instant::now() + RESCAN, RESCAN);
         rescan.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let deadline = self.catalog.next_deadline();
+            let deadline = self.next_look();
             tokio::select! {
                 change = changes.next() => {
                     let Some(change) = change else { return };
@@ -70,6 +72,13 @@ impl Follower {
                 }
             }
         }
+    }
+
+    /// When the folder has to be read although nothing is heard of it.
+    fn next_look(&self) -> Option<Instant> {
+        // The watch is one of files: it does not tell when something else goes.
+        let look = self.catalog.is_blocked().then(|| Instant::now() + LOOK);
+        self.catalog.next_deadline().into_iter().chain(look).min()
     }
 
     async fn serve(&mut self, request: Request) {

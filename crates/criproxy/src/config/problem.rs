@@ -23,6 +23,9 @@ pub enum FileError {
     /// Others could change it.
     #[error("{0}")]
     Untrusted(String),
+    /// Something else is in its place. Only what is not there at all counts as deleted.
+    #[error("it is {0}: expected a file; remove it if the hook server is to go")]
+    NoFile(&'static str),
     /// It could not be read.
     #[error("cannot be read: {0}")]
     Unreadable(String),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, mpsc, oneshot, watch},
+    sync::{Notify, OwnedMutexGuard, mpsc, oneshot, watch},
     time::timeout,
 };
 use wharf_uds::Relay;
@@ -27,6 +27,9 @@ pub(crate) struct Calls {
     records: Records,
     /// Notified when a call has ended.
     ended: Arc<Notify>,
+    /// Locked by the call that is next to begin or to be passed on. The lock is fair, so calls that wait for the end of a
+    /// hand-over go on in the order in which they came.
+    order: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -57,8 +60,8 @@ enum Phase {
 pub(crate) enum Admission {
     /// It is intercepted here.
     Here(Running),
-    /// It is passed on to the successor as it came.
-    Elsewhere(Arc<Relay>),
+    /// It is passed on to the successor as it came. The guard is dropped once it is on its way: the next call follows.
+    Elsewhere(Arc<Relay>, OwnedMutexGuard<()>),
 }
 
 /// A call under way. Dropped, it has ended without an answer.
@@ -71,12 +74,13 @@ pub(crate) struct Running {
 
 impl Calls {
     pub(crate) fn new(records: Records) -> Calls {
-        let (shared, ended) = (Arc::default(), Arc::default());
-        Calls { shared, phase: watch::Sender::new(Phase::Here), records, ended }
+        let (shared, ended, order) = Default::default();
+        Calls { shared, phase: watch::Sender::new(Phase::Here), records, ended, order }
     }
 
     /// Begins a call, once it is known who does.
     pub(crate) async fn begin(&self, scope: Option<Scope>) -> Admission {
+        let order = self.order.clone().lock_owned().await;
         let mut phases = self.phase.subscribe();
         loop {
             {
@@ -86,7 +90,9 @@ impl Calls {
                     Phase::Here => {
                         return Admission::Here(self.start(&mut state, scope));
                     }
-                    Phase::Elsewhere(relay) => return Admission::Elsewhere(relay.clone()),
+                    Phase::Elsewhere(relay) => {
+                        return Admission::Elsewhere(relay.clone(), order);
+                    }
                     Phase::Waiting => {}
                 }
             }
@@ -132,6 +138,11 @@ impl Calls {
     pub(super) fn pass_to(&self, relay: Arc<Relay>) {
         self.phase.send_replace(Phase::Elsewhere(relay));
         self.forget_unused();
+    }
+
+    /// Waits until the calls are on their way that waited for the successor.
+    pub(super) async fn waiting_are_passed(&self) {
+        drop(self.order.lock().await);
     }
 
     /// Waits until the successor begins new calls.

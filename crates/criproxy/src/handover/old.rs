@@ -18,11 +18,16 @@ use crate::{
 
 /// How long a successor may take from its start until it is ready.
 const READY: Duration = Duration::from_secs(15);
-/// How long calls about pods and containers may wait until the successor serves.
-const TAKE: Duration = Duration::from_secs(5);
-
+/// How long a successor may take to read the records, while calls go on.
+const COPY: Duration = Duration::from_secs(10);
+/// How long calls about pods and containers may wait until the successor serves. It knows the records by then.
+const TAKE: Duration = Duration::from_millis(500);
+/// How long the folder of hook servers may take.
+const FOLDER: Duration = Duration::from_secs(5);
 /// How long a successor may take to make room for the word that the hand-over is called off. Calls wait meanwhile.
-const LAST_WORD: Duration = Duration::from_millis(200);
+const LAST_WORD: Duration = Duration::from_millis(100);
+/// How long calls that waited may take to be on their way to the successor.
+const PASSED: Duration = Duration::from_secs(1);
 
 /// Hands the calls of a proxy over to its successor.
 #[derive(Clone, Debug)]
@@ -44,8 +49,9 @@ impl HandOver {
     /// Hands over to a process that has the sockets, and [`Hello`](super::Hello) on this channel. `listen` is where the
     /// successor serves; `release` leaves the sockets to it.
     ///
-    /// Until it serves, this process accepts connections and carries calls, but calls that are intercepted wait, for
-    /// some milliseconds, from the moment on at which the successor is told what is under way.
+    /// Until it serves, this process accepts connections and carries calls. Calls that are intercepted wait from the moment on
+    /// at which the successor is told what is under way: for some milliseconds, since it has read the records by then, and for
+    /// less than a second if it hangs.
     ///
     /// If it comes to nothing, also because of `stop`, `end_successor` is called before calls go on here; with whether the successor may have begun
     /// to serve, or cannot be told that it must not, so that it has to be killed.
@@ -66,10 +72,11 @@ impl HandOver {
         let thaw = Thaw(&self.interceptor);
         let taken = async {
             ready(&mut reader).await?;
-            let left = timeout(TAKE, self.config.keep_state(false)).await;
+            let left = timeout(FOLDER, self.config.keep_state(false)).await;
             left.map_err(|_| HandOverError::StateFolder)?;
+            self.copy(&mut writer).await?;
             self.interceptor.calls.freeze(messages.clone());
-            self.say_all(&messages);
+            self.say_rest(&messages);
             let taken = self.pass(&mut reader, &mut writer, &mut outgoing, &mut may_serve);
             let late = HandOverError::Silent { step: "serve", limit: TAKE };
             timeout(TAKE, taken).await.unwrap_or(Err(late))
@@ -85,13 +92,17 @@ impl HandOver {
             end_successor((may_serve || is_deaf) && !is_over).await;
             drop(thaw);
             // A folder that hangs is written once it does not.
-            let _ = timeout(TAKE, self.config.keep_state(true)).await;
+            let _ = timeout(FOLDER, self.config.keep_state(true)).await;
             return Err(error);
         }
         std::mem::forget(thaw);
         release();
         let relay = Arc::new(Relay::new(listen, RelayOptions::default()));
         self.interceptor.calls.pass_to(relay);
+        let passed = timeout(PASSED, self.interceptor.calls.waiting_are_passed()).await;
+        if passed.is_err() {
+            tracing::warn!("calls that waited for the successor are not on their way yet");
+        }
         Ok(Followed { reader, writer, outgoing, interceptor: self.interceptor.clone() })
     }
 
@@ -124,12 +135,29 @@ impl HandOver {
         }
     }
 
-    /// Queues everything that the successor has to know.
-    fn say_all(&self, messages: &mpsc::UnboundedSender<FromOld>) {
+    /// Sends the records while calls go on. Their changes are noted from here on.
+    async fn copy(&self, writer: &mut Writer<FromOld>) -> Result<(), HandOverError> {
+        let records = self.interceptor.records.entries();
+        let copied = async {
+            for record in records {
+                writer.send(&FromOld::Record(record)).await?;
+            }
+            Ok::<_, io::Error>(())
+        };
+        let copied = timeout(COPY, copied).await;
+        let late = || HandOverError::Silent { step: "read the records", limit: COPY };
+        copied.map_err(|_| late())?.map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => late(),
+            _ => error.into(),
+        })
+    }
+
+    /// Queues what the successor does not know yet.
+    fn say_rest(&self, messages: &mpsc::UnboundedSender<FromOld>) {
         let status = self.config.status();
         let forgotten = status.servers.iter().filter(|it| it.state == FileState::Forgotten);
         let forgotten = forgotten.map(|server| FromOld::Forgotten(server.name.clone()));
-        let records = self.interceptor.records.entries().into_iter().map(FromOld::Record);
+        let records = self.interceptor.records.changed().into_iter().map(FromOld::Record);
         for message in forgotten.chain(records).chain([FromOld::All]) {
             // The receiver is with the caller.
             let _ = messages.send(message);

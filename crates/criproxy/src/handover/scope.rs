@@ -50,7 +50,8 @@ impl Scope {
             (NewPod(a), NewPod(b)) => a == b,
             (Pod(a), Pod(b) | NewContainer(b)) | (NewContainer(a), Pod(b)) => is_same(a, b),
             (Pod(a), Container { pod, .. }) | (Container { pod, .. }, Pod(a)) => {
-                pod.as_ref().is_some_and(|pod| is_same(a, pod))
+                // One that nothing is known of may be in any pod.
+                pod.as_ref().is_none_or(|pod| is_same(a, pod))
             }
             (Container { id: a, .. }, Container { id: b, .. }) => is_same(a, b),
             (NewPod(_), _) | (_, NewPod(_)) | (NewContainer(_), _) | (_, NewContainer(_)) => false,
@@ -84,7 +85,7 @@ mod tests {
             (pod("p1"), pod(""), false),
             (pod("p1"), container("c1", "p1"), true),
             (pod("p1"), container("c1", "p2"), false),
-            (pod("p1"), container("c1", ""), false),
+            (pod("p1"), container("c1", ""), true),
             (pod("p1"), new("p1"), true),
             (new("p1"), new("p1"), false),
             (new("p1"), container("c1", "p1"), false),

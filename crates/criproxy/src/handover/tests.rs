@@ -3,12 +3,16 @@ use std::{sync::Mutex, time::Duration};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use prost::Message;
 use tempfile::TempDir;
-use tokio::{net::UnixStream, time::timeout};
+use tokio::{
+    net::UnixStream,
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use wharf_proto::hooks::PodSandboxHookRequest;
 
 use super::{
-    HandOverError,
+    Admission, HandOverError,
     channel::{Reader, Writer, lines},
     message::{FromNew, FromOld, PROTOCOL},
 };
@@ -86,4 +90,95 @@ async fn a_successor_that_goes_on_too_late_is_told_so() {
         }
     };
     timeout(Duration::from_secs(5), abort).await.unwrap();
+}
+
+/// From the time on at which the successor is told of the last thing until calls begin here again.
+#[tokio::test]
+async fn a_successor_that_hangs_holds_calls_up_for_less_than_a_second() {
+    let Stalled { folder, proxy, old, mut reader, _writer } = Stalled::new().await;
+    let (hand_over, stop) = (proxy.hand_over(), CancellationToken::new());
+    let listen = folder.path().join("listen.sock");
+    let handing_over = hand_over.run(old, &listen, || (), async |_| (), &stop);
+    let held_up = async {
+        while !matches!(reader.next().await.unwrap(), Some(FromOld::All)) {}
+        let begun = Instant::now();
+        let begins = proxy.interceptor.calls.begin(None).await;
+        assert!(matches!(begins, Admission::Here(_)));
+        begun.elapsed()
+    };
+    let (ended, held_up) = tokio::join!(handing_over, held_up);
+    assert!(matches!(ended.unwrap_err(), HandOverError::Silent { .. }));
+    assert!(held_up < Duration::from_secs(1), "{held_up:?}");
+}
+
+/// What a call makes while the records are read is told before the successor serves.
+#[tokio::test]
+async fn records_are_read_while_calls_go_on_and_their_changes_follow() {
+    let Stalled { folder, proxy, old, mut reader, _writer: mut writer } = Stalled::new().await;
+    let entry = |id: &str, size: usize| Entry::Pod {
+        id: id.to_owned(),
+        question: BASE64_STANDARD.encode(
+            PodSandboxHookRequest { cgroup_parent: "x".repeat(size), ..Default::default() }
+                .encode_to_vec(),
+        ),
+        carried: None,
+        changed_by: String::new(),
+        stopped: false,
+        told: Default::default(),
+    };
+    // Each is more than a socket holds: once the successor has one, it has not got the other.
+    for id in ["pod-1", "pod-2"] {
+        proxy.interceptor.records.take(entry(id, 4 << 20)).unwrap();
+    }
+    let (hand_over, stop) = (proxy.hand_over(), CancellationToken::new());
+    let listen = folder.path().join("listen.sock");
+    let handing_over = hand_over.run(old, &listen, || (), async |_| (), &stop);
+    let successor = async {
+        let first = reader.next().await.unwrap();
+        let Some(FromOld::Record(Entry::Pod { id, .. })) = first else { panic!("{first:?}") };
+        let mut pods = vec![id];
+        let begins = timeout(Duration::from_secs(5), proxy.interceptor.calls.begin(None)).await;
+        let Ok(Admission::Here(running)) = begins else { panic!("calls go on") };
+        proxy.interceptor.records.take(entry("pod-3", 0)).unwrap();
+        running.end().await;
+        loop {
+            match reader.next().await.unwrap().unwrap() {
+                FromOld::Record(Entry::Pod { id, .. }) => pods.push(id),
+                FromOld::All => break,
+                _ => {}
+            }
+        }
+        writer.send(&FromNew::Loaded).await.unwrap();
+        writer.send(&FromNew::Serving).await.unwrap();
+        pods.sort();
+        pods
+    };
+    let (handed_over, pods) = tokio::join!(handing_over, successor);
+    handed_over.unwrap();
+    assert_eq!(pods, ["pod-1", "pod-2", "pod-3"]);
+}
+
+/// A pod is stopped and its container removed, by calls that wait for the end of a hand-over.
+#[tokio::test]
+async fn calls_that_wait_go_on_in_the_order_in_which_they_came() {
+    const CALLS: usize = 200;
+    let proxy = Stalled::new().await.proxy;
+    let calls = &proxy.interceptor.calls;
+    let (messages, _outgoing) = mpsc::unbounded_channel();
+    calls.freeze(messages);
+    let order = Mutex::new(Vec::new());
+    let waiting = (0..CALLS).map(|number| {
+        let order = &order;
+        async move {
+            let Admission::Here(running) = calls.begin(None).await else { panic!("here") };
+            order.lock().unwrap().push(number);
+            running.end().await;
+        }
+    });
+    let thaw = async {
+        tokio::task::yield_now().await;
+        calls.thaw();
+    };
+    tokio::join!(futures_util::future::join_all(waiting), thaw);
+    assert_eq!(*order.lock().unwrap(), (0..CALLS).collect::<Vec<_>>());
 }

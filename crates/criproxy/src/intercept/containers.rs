@@ -26,7 +26,7 @@ impl Interceptor {
         let Some(Found { id: pod_id, record: pod }) =
             self.pod(visit, method, &id::of(&message)?).await?
         else {
-            let answer = visit.forward(&self.runtime, &message, None).await?;
+            let answer = visit.forward(&self.runtime, &message, ()).await?;
             made(&answer).into_iter().for_each(|id| self.overlooked.note(id));
             return Ok(answer);
         };
@@ -64,7 +64,7 @@ impl Interceptor {
         let last = self.last_change(visit, &id).await?;
         let known = self.container(visit, Method::StartContainer, &id).await?;
         let Some(Known { id, container, pod }) = known else {
-            return visit.forward(&self.runtime, &message, None).await;
+            return visit.forward(&self.runtime, &message, ()).await;
         };
         let question = container.question();
         let about = visit.about_container(&pod, &question).within(container.pod());
@@ -100,7 +100,7 @@ impl Interceptor {
         let id = id::of(&message)?;
         let _last = self.last_change(visit, &id).await?;
         let Some(Known { id, container, pod }) = self.container(visit, method, &id).await? else {
-            let answer = visit.forward(&self.runtime, &message, None).await?;
+            let answer = visit.forward(&self.runtime, &message, ()).await?;
             if answer.code() == Code::Ok {
                 // What was read of it meanwhile, or is known under its whole id, may be from before.
                 self.records.forget_container(&id);
@@ -180,7 +180,7 @@ impl Interceptor {
     ) -> Result<(RawAnswer, Option<(String, Outcome)>), End> {
         let known = self.container(visit, method, id).await?;
         let Some(Known { id, container, .. }) = known else {
-            return Ok((visit.forward(&self.runtime, message, None).await?, None));
+            return Ok((visit.forward(&self.runtime, message, ()).await?, None));
         };
         let turn = self.turn(visit, container.pod()).await?;
         let (answer, outcome) = self.timed(visit, message, turn).await?;

@@ -104,8 +104,8 @@ impl Interceptor {
         let scope = Scope::of(method, &message, &self.records);
         let running = match visit.while_wanted(self.calls.begin(scope.clone())).await? {
             Admission::Here(running) => running,
-            Admission::Elsewhere(successor) => {
-                return visit.forward(&successor, &message, None).await;
+            Admission::Elsewhere(successor, order) => {
+                return visit.forward(&successor, &message, order).await;
             }
         };
         visit.while_wanted(self.predecessor.clear(scope.as_ref())).await?;
@@ -174,7 +174,7 @@ impl Interceptor {
                 let text = format!("{}: the request cannot be read: {error}", point.name());
                 Err(Status::invalid_argument(text).into())
             }
-            None => visit.forward(&self.runtime, message, None).await,
+            None => visit.forward(&self.runtime, message, ()).await,
         }
     }
 

@@ -83,7 +83,7 @@ impl Interceptor {
         message: &Bytes,
     ) -> Result<(RawAnswer, Option<(String, Outcome)>), End> {
         let Some(Found { id, .. }) = self.pod(visit, method, id).await? else {
-            return Ok((visit.forward(&self.runtime, message, None).await?, None));
+            return Ok((visit.forward(&self.runtime, message, ()).await?, None));
         };
         let turn = self.turn(visit, &id).await?;
         let (answer, outcome) = self.timed(visit, message, turn).await?;

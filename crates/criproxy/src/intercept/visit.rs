@@ -9,7 +9,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest};
-use wharf_reconcile::Turn;
 use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
@@ -146,16 +145,15 @@ impl Visit {
         }
     }
 
-    /// Asks the runtime. The next call about the pod may go once this one is on its way.
-    pub(super) async fn forward(
+    /// Asks the runtime. `held` is dropped once the call is on its way: what keeps the next call from overtaking it.
+    pub(super) async fn forward<T>(
         &mut self,
         runtime: &Relay,
         message: &Bytes,
-        turn: impl Into<Option<Turn>>,
+        held: T,
     ) -> Result<RawAnswer, End> {
-        let turn = turn.into();
         let begun = Instant::now();
-        let answer = runtime.ask(&mut self.call, message, || drop(turn)).await;
+        let answer = runtime.ask(&mut self.call, message, || drop(held)).await;
         self.in_runtime += begun.elapsed();
         answer.ok_or(End::Abandoned)
     }

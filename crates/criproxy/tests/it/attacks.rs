@@ -2,35 +2,60 @@
 
 use tokio::task::JoinSet;
 use wharf_testkit::hostile::{self, ENHANCE_YOUR_CALM, Outcome};
+use wharf_testkit::process;
 use wharf_testkit::runtime::{Reply, Then, message};
 
-use crate::bench::{Bench, soon};
+use crate::bench::{Bench, DEADLINE, soon};
 use crate::client::VERSION;
 
 /// A method that hook servers are asked about, and one that is passed on.
 const METHODS: [&str; 2] =
     ["/runtime.v1.RuntimeService/RunPodSandbox", "/runtime.v1.RuntimeService/Status"];
 const RESETS: u32 = 200_000;
+/// Header fields of 4 KiB of a call that is below the limit.
+const FIELDS: usize = 15;
 /// The most calls of a connection that are looked at before it is closed: resets, and calls in flight.
 const MOST: usize = 2048 + 1024;
 
-/// Attacks with `frames` while another client calls. Returns how it went, and how many calls the runtime got.
-async fn attacked(frames: Vec<u8>) -> (Outcome, usize) {
+/// Not a test: the attacker of others, in a process of its own.
+#[tokio::test]
+async fn attacking_process() {
+    let Some((socket, attack)) = hostile::attacked() else { return };
+    let [kind, method, number] = attack.split(' ').collect::<Vec<_>>()[..] else { panic!() };
+    let number = number.parse().unwrap();
+    let frames = match kind {
+        "resets" => hostile::resets(method, RESETS, number),
+        "bombs" => hostile::bombs(method, 200, 2000),
+        "small-bombs" => hostile::bombs(method, 900, FIELDS),
+        other => panic!("{other}"),
+    };
+    println!("{:?}", hostile::attack(&socket, &frames).await);
+}
+
+/// Attacks while another client calls. Returns how it went, and how many calls the runtime got.
+async fn attacked(kind: &str, method: &str, number: u32) -> (Outcome, usize) {
     let (bench, runtime, client) = Bench::with_runtime().await;
     runtime.answer(|method| match method {
         VERSION => Reply::default(),
         _ => Reply::then(Vec::new(), Then::Never),
     });
-    let (socket, mut attack) = (bench.socket(), JoinSet::new());
-    attack.spawn(async move { soon(hostile::attack(&socket, &frames)).await });
+    let attack = format!("{kind} {method} {number}");
+    let attacker = hostile::attacker("attacks::attacking_process", &bench.socket(), &attack);
+    let mut attack = JoinSet::new();
+    attack.spawn(async move { process::output(&attacker, DEADLINE).await.unwrap() });
     let mut others = 0;
-    let outcome = loop {
+    let output = loop {
         assert_eq!(client.call(VERSION, message(b"")).await.unwrap().status(), "0");
         others += 1;
-        if let Some(outcome) = attack.try_join_next() {
-            break outcome.unwrap();
+        if let Some(output) = attack.try_join_next() {
+            break output.unwrap();
         }
     };
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let outcomes = [Outcome::Served, Outcome::Closed(Some(ENHANCE_YOUR_CALM))];
+    let is =
+        |outcome: &Outcome| printed.lines().any(|line| line.ends_with(&format!("{outcome:?}")));
+    let outcome = outcomes.into_iter().find(is).unwrap_or_else(|| panic!("{printed}"));
     // The same client, and a new one.
     assert_eq!(client.call(VERSION, message(b"")).await.unwrap().status(), "0");
     let answer = bench.client().await.call(VERSION, message(b"")).await.unwrap();
@@ -43,7 +68,7 @@ async fn attacked(frames: Vec<u8>) -> (Outcome, usize) {
 async fn a_client_that_opens_calls_to_reset_them_is_sent_away() {
     for method in METHODS {
         for batch in [1, 500] {
-            let (outcome, calls) = attacked(hostile::resets(method, RESETS, batch)).await;
+            let (outcome, calls) = attacked("resets", method, batch).await;
             assert_eq!(outcome, Outcome::Closed(Some(ENHANCE_YOUR_CALM)), "{method} {batch}");
             assert!(calls <= MOST, "{method} {batch}: {calls} calls");
         }
@@ -53,7 +78,7 @@ async fn a_client_that_opens_calls_to_reset_them_is_sent_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_whose_headers_explode_is_sent_away() {
     for method in METHODS {
-        let (outcome, calls) = attacked(hostile::bombs(method, 200, 2000)).await;
+        let (outcome, calls) = attacked("bombs", method, 0).await;
         assert_eq!(outcome, Outcome::Closed(Some(ENHANCE_YOUR_CALM)), "{method}");
         assert!(calls <= 1, "{method}: {calls} calls");
     }
@@ -62,9 +87,37 @@ async fn a_client_whose_headers_explode_is_sent_away() {
 /// Each header list is below the limit, so the connection stands; all of them together are not.
 #[tokio::test(flavor = "multi_thread")]
 async fn header_lists_that_explode_a_little_have_a_bound_together() {
-    const FIELDS: usize = 15;
-    let (outcome, calls) = attacked(hostile::bombs(METHODS[1], 900, FIELDS)).await;
+    let (outcome, calls) = attacked("small-bombs", METHODS[1], 0).await;
     assert_eq!(outcome, Outcome::Served);
     let bound = (4 << 20) / (FIELDS * 4096);
     assert!((bound / 2..=bound + 1).contains(&calls), "{calls} calls, the bound is {bound}");
+}
+
+/// Calls that are under way when their connection is closed.
+const LEFT: u32 = 900;
+
+/// The allowance is that of the process, whose other connections share it.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_are_given_up_by_closing_a_connection_restrain_the_process() {
+    for method in METHODS {
+        let (bench, runtime, client) = Bench::with_runtime().await;
+        runtime.answer(|method| match method {
+            VERSION => Reply::default(),
+            _ => Reply::then(Vec::new(), Then::Never),
+        });
+        let calls = hostile::calls(method, LEFT, b"");
+        let connection = soon(hostile::begin(&bench.socket(), &calls)).await;
+        runtime.seen(|calls| calls.len() == LEFT as usize).await;
+        drop(connection);
+        bench.counts(&format!("wharf_proxy_calls_given_up_total {LEFT}")).await;
+        bench.counts("wharf_proxy_client_restraints_total 1").await;
+        let refused = client.call(VERSION, message(b"")).await.unwrap();
+        assert_eq!(refused.status(), "8", "{method}");
+        // A new connection waits for the allowance, which all others have then, too.
+        let other = bench.client().await;
+        let answer = soon(other.call(VERSION, message(b""))).await.unwrap();
+        assert_eq!(answer.status(), "0", "{method}");
+        assert_eq!(client.call(VERSION, message(b"")).await.unwrap().status(), "0", "{method}");
+        bench.counts("wharf_proxy_calls_in_flight 0").await;
+    }
 }

@@ -283,15 +283,57 @@ fn a_file_of_a_stranger_is_refused() {
     assert!(!report.is_ok() && text.contains("a.json: owned by uid 65534"), "{text}");
 }
 
+fn make_pipe(path: &Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
 #[test]
-fn a_pipe_in_the_folder_stops_nobody() {
+fn a_pipe_in_the_folder_stops_nobody_and_is_refused() {
     let place = tempfile::tempdir().unwrap();
-    let made = std::process::Command::new("mkfifo").arg(place.path().join("a.json")).status();
-    assert!(made.unwrap().success());
-    assert_eq!(
-        check(place.path()).to_string(),
-        format!("no hook servers in {}\n", place.path().display())
-    );
+    make_pipe(&place.path().join("a.json"));
+    make_pipe(&place.path().join("README"));
+    let report = check(place.path());
+    let text = report.to_string();
+    assert!(!report.is_ok() && text.contains("a.json: it is a named pipe"), "{text}");
+    assert!(!text.contains("README"), "{text}");
+}
+
+/// None of these is the file, and none says that the file was deleted.
+#[tokio::test]
+async fn something_else_in_the_place_of_a_file_keeps_its_server() {
+    type Make = fn(&Path);
+    let makes: [(&str, Make); 4] = [
+        ("a folder", |path| DirBuilder::new().mode(0o755).create(path).unwrap()),
+        ("a named pipe", make_pipe),
+        ("a socket", |path| drop(std::os::unix::net::UnixListener::bind(path).unwrap())),
+        ("a link to a file that is not there", |path| symlink("nowhere", path).unwrap()),
+    ];
+    for (kind, make) in makes {
+        let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
+        let (path, aside) = (bench.folder.join("a.json"), bench.folder.join(".a"));
+        make(&aside);
+        if kind == "a folder" {
+            fs::remove_file(&path).unwrap();
+        }
+        fs::rename(&aside, &path).unwrap();
+        bench.counts("wharf_proxy_hook_config_files{state=\"refused\"} 1").await;
+        let problems = bench.config.handle().status().problems();
+        let expected = format!("it is {kind}: expected a file");
+        assert!(problems.iter().any(|problem| problem.contains(&expected)), "{problems:?}");
+        // Files that are deleted are so for two seconds before this one is in force.
+        for number in 0..2 {
+            let other = format!("b{number}.json");
+            bench.write(&other, &server("/b"));
+            bench.endpoints(&["/a", "/b"]).await;
+            fs::remove_file(bench.folder.join(&other)).unwrap();
+            bench.endpoints(&["/a"]).await;
+        }
+        match kind {
+            "a folder" => fs::remove_dir(&path).unwrap(),
+            _ => fs::remove_file(&path).unwrap(),
+        }
+        bench.endpoints(&[]).await;
+    }
 }
 
 #[test]

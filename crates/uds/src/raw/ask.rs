@@ -138,6 +138,7 @@ pub(super) async fn ask(
         answer = collect(response, LARGEST, path) => Some(answer),
         reason = call.given_up() => {
             request.send_reset(reason);
+            call.client.give_up();
             None
         }
     }

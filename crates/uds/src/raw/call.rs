@@ -13,6 +13,7 @@ use wharf_wire::{FrameError, Frames};
 use super::RawAnswer;
 use crate::admission::{HeaderRoom, is_reset};
 use crate::chain::Chain;
+use crate::clients::{Client, ClientCall};
 use crate::deadline;
 
 /// A call whose headers have arrived, and nothing else yet. Dropped, it is reset.
@@ -21,6 +22,7 @@ pub struct RawCall {
     pub(super) body: RecvStream,
     pub(super) reply: SendResponse<Bytes>,
     arrived: Instant,
+    pub(super) client: ClientCall,
     /// Room for its header list, until the call ends.
     _room: OwnedSemaphorePermit,
 }
@@ -30,20 +32,22 @@ impl RawCall {
     pub(super) fn admit(
         request: Request<RecvStream>,
         mut reply: SendResponse<Bytes>,
+        client: &Client,
         room: &HeaderRoom,
     ) -> Option<RawCall> {
         if is_reset(&mut reply) {
             return None;
         }
-        let room = match room.take(&request) {
-            Ok(room) => room,
+        let admitted = client.begin().and_then(|call| Ok((call, room.take(&request)?)));
+        let (client, room) = match admitted {
+            Ok(admitted) => admitted,
             Err(status) => {
                 refuse(&mut reply, status);
                 return None;
             }
         };
         let (head, body) = request.into_parts();
-        Some(RawCall { head, body, reply, arrived: Instant::now(), _room: room })
+        Some(RawCall { head, body, reply, arrived: Instant::now(), client, _room: room })
     }
 
     /// The method as its caller wrote it: `/runtime.v1.RuntimeService/Version`.

@@ -18,7 +18,7 @@ use crate::call::{complete, grpc_status, reset_status};
 
 /// Passes `call` on through `sender` and its answer back. `path` is the server's socket.
 pub(super) async fn carry(call: RawCall, sender: &SendRequest<Bytes>, path: &Path) -> Carried {
-    let RawCall { mut head, mut body, reply, .. } = call;
+    let RawCall { mut head, mut body, reply, client, .. } = call;
     let mut answer = Answer { reply, sink: None };
     complete(&mut head.uri);
     let no_body = body.is_end_stream();
@@ -47,6 +47,7 @@ pub(super) async fn carry(call: RawCall, sender: &SendRequest<Bytes>, path: &Pat
         End::Answered(code) => code.into(),
         End::CallerLeft(reason) => {
             request.send_reset(reason);
+            client.give_up();
             Carried::ABANDONED
         }
         End::ServerLeft(error) => answer.cut(&error, path).into(),

@@ -2,11 +2,13 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::{Builder, Connection};
 use hyper::rt::Executor;
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +17,7 @@ use super::RawCall;
 use super::bulk::Bulk;
 use crate::admission::HeaderRoom;
 use crate::chain::Chain;
+use crate::clients::Client;
 use crate::guard::Guarded;
 use crate::tasks::Tasks;
 use crate::{Listener, ServeError, limits};
@@ -34,10 +37,11 @@ impl Listener {
         H: Fn(RawCall) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let room = HeaderRoom::new();
+        let (room, clients) = (HeaderRoom::new(), self.clients.clone());
         self.accept(drain, stop, |stream, streams, closing| {
-            let calls = Calls { handler: handler.clone(), room: room.clone(), streams, closing };
-            calls.attend(stream)
+            let (handler, room) = (handler.clone(), room.clone());
+            let client = clients.connect(stream.pid());
+            Calls { handler, room, client, streams, closing }.attend(stream)
         })
         .await
     }
@@ -47,6 +51,7 @@ impl Listener {
 struct Calls<H> {
     handler: H,
     room: HeaderRoom,
+    client: Client,
     streams: Tasks,
     closing: CancellationToken,
 }
@@ -57,6 +62,10 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     async fn attend(self, stream: Guarded<UnixStream>) {
+        if self.client.is_restrained() && !self.is_admitted(&stream).await {
+            tracing::debug!(pid = stream.pid(), "closing connection of a restrained client");
+            return;
+        }
         let handshake = Builder::new()
             .max_concurrent_streams(limits::STREAMS)
             .max_header_list_size(limits::REQUEST_HEADERS)
@@ -92,6 +101,17 @@ where
         }
     }
 
+    /// Waits until a client that gives up too many calls may call again. False if it has too many connections that wait, or
+    /// has closed this one meanwhile: nobody waits for the answers to its calls.
+    async fn is_admitted(&self, stream: &Guarded<UnixStream>) -> bool {
+        let admitted = tokio::select! {
+            admitted = self.client.admitted() => admitted,
+            // The handshake says that this end is closing.
+            () = self.closing.cancelled() => true,
+        };
+        admitted && !has_left(stream.get_ref())
+    }
+
     /// Takes calls until the connection ends. To wait for the next one is what moves the others.
     async fn take(&self, mut connection: Connection<Stream, Bytes>) -> Result<(), h2::Error> {
         let mut closing = pin!(self.closing.cancelled());
@@ -107,9 +127,16 @@ where
             });
             let Some(accepted) = accepted.await else { return Ok(()) };
             let (request, reply) = accepted?;
-            if let Some(call) = RawCall::admit(request, reply, &self.room) {
+            if let Some(call) = RawCall::admit(request, reply, &self.client, &self.room) {
                 self.streams.execute((self.handler)(call));
             }
         }
     }
+}
+
+/// Whether the client has closed its end, with or without bytes that are still to be read.
+fn has_left(stream: &UnixStream) -> bool {
+    let mut ready = pin!(stream.ready(Interest::READABLE));
+    let polled = ready.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    matches!(polled, Poll::Ready(Ok(ready)) if ready.is_read_closed())
 }

@@ -6,6 +6,7 @@ mod authority;
 mod channel;
 mod echo;
 mod hostile;
+mod late;
 mod lines;
 mod listen;
 mod metrics;

@@ -13,13 +13,16 @@ pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const END_STREAM: u8 = 0x1;
 pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const PING: u8 = 6;
 const SETTINGS: u8 = 4;
+const ACK: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
 
 /// A frame of the server.
 pub(crate) struct Frame {
     pub(crate) kind: u8,
     pub(crate) flags: u8,
+    pub(crate) stream: u32,
     pub(crate) payload: Vec<u8>,
 }
 
@@ -34,6 +37,24 @@ pub(crate) async fn connect(path: &Path) -> UnixStream {
     let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &settings].concat();
     socket.write_all(&preface).await.unwrap();
     socket
+}
+
+/// Sends the first frame of a server, once the client has sent its preface.
+pub(crate) async fn greet(client: &mut UnixStream) {
+    let mut preface = [0; 24];
+    client.read_exact(&mut preface).await.unwrap();
+    client.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
+}
+
+/// A piece of an answer.
+pub(crate) fn data(stream: u32, bytes: &[u8]) -> Vec<u8> {
+    frame(DATA, 0, stream, bytes)
+}
+
+/// An answer without a message.
+pub(crate) fn answer(stream: u32) -> Vec<u8> {
+    let block = [&[0x88][..], &literal("grpc-status", "0")].concat();
+    frame(HEADERS, END_STREAM | END_HEADERS, stream, &block)
 }
 
 /// The frames of a unary call. `fields` are further header fields, in HPACK.
@@ -69,18 +90,28 @@ pub(crate) fn literal(name: &str, value: &str) -> Vec<u8> {
 pub(crate) async fn next(socket: &mut UnixStream, stream: u32) -> Frame {
     soon(async {
         loop {
-            let mut header = [0; 9];
-            socket.read_exact(&mut header).await.unwrap();
-            let [high, middle, low, kind, flags, of @ ..] = header;
-            let length = u32::from_be_bytes([0, high, middle, low]);
-            let mut payload = vec![0; length as usize];
-            socket.read_exact(&mut payload).await.unwrap();
-            if u32::from_be_bytes(of) == stream {
-                return Frame { kind, flags, payload };
+            let frame = read(socket).await.expect("a frame");
+            if frame.stream == stream {
+                return frame;
             }
         }
     })
     .await
+}
+
+/// The next frame; `None` at the end.
+pub(crate) async fn read(socket: &mut UnixStream) -> Option<Frame> {
+    let mut header = [0; 9];
+    socket.read_exact(&mut header).await.ok()?;
+    let [high, middle, low, kind, flags, stream @ ..] = header;
+    let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
+    socket.read_exact(&mut payload).await.unwrap();
+    Some(Frame { kind, flags, stream: u32::from_be_bytes(stream), payload })
+}
+
+/// The answer to a PING.
+pub(crate) fn acknowledged(ping: &Frame) -> Vec<u8> {
+    frame(PING, ACK, 0, &ping.payload)
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {

@@ -218,3 +218,34 @@ async fn a_raw_client_that_says_nothing_is_hung_up_on() {
     stop.cancel();
     serving.join_next().await.unwrap().unwrap().unwrap();
 }
+
+/// grpc-core gives up a connection whose end it finds by writing, and with it answers that it has not read.
+#[tokio::test]
+async fn a_client_can_write_to_a_connection_that_is_closed_in_good_order() {
+    let folder = Folder::new();
+    let server = Server::start(&folder.socket());
+    let mut client = raw::dial(&server).await;
+    client.write_all(&raw::call(1, "/test.Echo/Echo", &[], &Message::of("a"))).await.unwrap();
+    assert_eq!(raw::next(&mut client, 1).await.kind, raw::HEADERS);
+    server.stop.cancel();
+    let mut code = None;
+    // Its end of the connection is closed once it knows that no call is on its way.
+    while let Some(frame) = soon(raw::read(&mut client)).await {
+        match frame.kind {
+            raw::PING => {
+                let acknowledged = raw::acknowledged(&frame);
+                client.write_all(&acknowledged).await.unwrap();
+            }
+            raw::GOAWAY => code = Some(frame.payload[4..8].to_vec()),
+            _ => {}
+        }
+    }
+    assert_eq!(code, Some(vec![0; 4]));
+    for number in 0..1000 {
+        let frame = raw::cancelled(2 * number + 3, "/test.Echo/Echo", &[]);
+        client.write_all(&frame).await.expect("somebody reads it");
+        tokio::task::yield_now().await;
+    }
+    drop(client);
+    server.stopped().await;
+}

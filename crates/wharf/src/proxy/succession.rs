@@ -124,9 +124,9 @@ impl Succession {
         drop(sockets);
         let pid = child.id().context("the successor has ended")?;
         let mut status = None;
-        let end = async |_: bool| {
+        let end = async |has_to_end: bool| {
             // One that ends by itself has a status that says why.
-            if timeout(END, child.wait()).await.is_err() {
+            if has_to_end || timeout(END, child.wait()).await.is_err() {
                 let _ = child.start_kill();
             }
             status = child.wait().await.ok();
@@ -197,11 +197,15 @@ impl Succession {
         channel.set_nonblocking(true)?;
         let channel = UnixStream::from_std(channel)?;
         let release = || {
-            self.runtime_socket.release();
+            self.runtime_socket.stop_accepting();
             self.control_socket.release();
             self.http_released.cancel();
         };
-        Ok(self.hand_over.run(channel, &self.listen, release, end_successor, stop).await?)
+        let handed_over = self.hand_over.run(channel, &self.listen, release, end_successor, stop);
+        let followed = handed_over.await?;
+        // Only now do clients connect to the successor: their calls that waited here are on their way to it.
+        self.runtime_socket.release();
+        Ok(followed)
     }
 
     /// The sockets, and how they are announced.

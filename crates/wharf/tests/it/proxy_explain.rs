@@ -3,17 +3,19 @@
 use std::{fs, process::Output, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
+use prost_reflect::prost::Message;
 use serde_json::{Value, json};
 use tonic::Code;
 use wharf_proto::cri::{
     ContainerConfig, ContainerMetadata, CreateContainerRequest, CreateContainerResponse, KeyValue,
-    PodSandboxConfig, PodSandboxMetadata, RunPodSandboxRequest, RunPodSandboxResponse,
-    StopContainerRequest, StopContainerResponse,
+    PodSandboxConfig, PodSandboxMetadata, RestorePodRequest, RestorePodResponse, RestoredContainer,
+    RunPodSandboxRequest, RunPodSandboxResponse, StopContainerRequest, StopContainerResponse,
 };
+use wharf_proto::hooks::PodSandboxHookResponse;
 use wharf_testkit::{
     client::Client,
     cluster::Cluster,
-    hook_server::{HookScript, HookServer, echo},
+    hook_server::{Answer, HookScript, HookServer, echo},
     peers,
     process::{Process, wait_for},
     runtime::{Reply, Runtime, message},
@@ -95,18 +97,22 @@ struct Node {
     bench: Bench,
     _proxy: Process,
     _runtime: Runtime,
-    _hooks: HookServer,
+    hooks: HookServer,
 }
 
 impl Node {
     async fn start(script: HookScript) -> Self {
         let bench = Bench::new();
         let runtime = runtime(&bench);
+        Self::before(bench, runtime, script).await
+    }
+
+    async fn before(bench: Bench, runtime: Runtime, script: HookScript) -> Self {
         let hooks = HookServer::serve(&bench.path("hooks.sock"), script);
         register(&bench, &hooks, HOOKS);
         let (proxy, socket) = start(&bench, runtime.path()).await;
         let client = Client::dial(&socket).await;
-        Self { client, bench, _proxy: proxy, _runtime: runtime, _hooks: hooks }
+        Self { client, bench, _proxy: proxy, _runtime: runtime, hooks }
     }
 
     fn explain(&self, more: &[&str]) -> Output {
@@ -275,4 +281,86 @@ async fn a_life_in_containerd_is_explained_and_was_shown_as_it_went() -> Result<
     }
     ensure!(proxy.stop(PATIENCE).await?.success());
     cluster.stop().await
+}
+
+/// A hook server that changes every pod and every container.
+fn labelling() -> HookScript {
+    HookScript {
+        pod: Arc::new(|_, _| PodSandboxHookResponse {
+            labels: [("hooked".to_owned(), "yes".to_owned())].into(),
+            annotations: [("vault".to_owned(), SECRET.to_owned())].into(),
+            ..Default::default()
+        }),
+        ..changing()
+    }
+}
+
+#[tokio::test]
+async fn what_is_carried_from_a_pod_into_its_container_is_explained() {
+    let node = Node::start(labelling()).await;
+    run_pod(&node.client, sandbox("default", "web")).await;
+    create(&node.client, "main").await.unwrap();
+    let shown = node.shown(&["default/web/main"]);
+    is_safe(&shown);
+    let carried =
+        "\n  changed at PreRunPodSandbox, and repeated in the container\n  test.json: carried";
+    for expected in [
+        carried,
+        "\n    applied: labels[hooked]: absent -> \"yes\"",
+        "\n    applied: annotations[vault]: absent -> (21 bytes)",
+    ] {
+        assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
+    }
+    let text = node.shown(&["-o", "json", "ctr-12"]);
+    let explained: Value = serde_json::from_str(&text).unwrap();
+    let records = explained["decisions"].as_array().unwrap();
+    let outcomes = records.iter().map(|record| &record["servers"][0]["outcome"]);
+    let carried = outcomes.filter(|outcome| **outcome == json!("carried")).count();
+    assert_eq!((records.len(), carried), (2, 1), "{text}");
+}
+
+#[tokio::test]
+async fn a_restored_pod_and_its_containers_are_explained() {
+    let bench = Bench::new();
+    let runtime = runtime(&bench);
+    let restored = RestorePodResponse {
+        pod_sandbox_id: "pod-1".to_owned(),
+        restored_containers: vec![RestoredContainer {
+            name: "main".to_owned(),
+            container_id: "ctr-12".to_owned(),
+        }],
+    };
+    let answer = restored.encode_to_vec();
+    runtime.answer(move |_| Reply::of(vec![message(&answer)]));
+    let node = Node::before(bench, runtime, labelling()).await;
+    let request = RestorePodRequest {
+        config: Some(sandbox("default", "web")),
+        container_configs: vec![container("main").config.unwrap()],
+        ..Default::default()
+    };
+    let _: RestorePodResponse = call(&node.client, "RestorePod", &request).await.unwrap();
+
+    let pod = node.shown(&["default/web"]);
+    is_safe(&pod);
+    assert!(pod.starts_with("pod default/web\n2 hook calls since "), "{pod}");
+    for expected in [
+        " PreRunPodSandbox default/web (pod-1), ",
+        "; RestorePod ended with OK after ",
+        "\n    applied: labels[hooked]: absent -> \"yes\"",
+        " PreCreateContainer default/web main",
+        "\n    applied: cpuset_cpus: \"\" -> \"0-1\"",
+    ] {
+        assert!(pod.contains(expected), "no {expected:?} in\n{pod}");
+    }
+    for name in ["main", "default/web/main"] {
+        let shown = node.shown(&[name]);
+        assert!(shown.contains("\n1 hook calls since "), "{name}: {shown}");
+        assert!(shown.contains("; RestorePod ended with OK after "), "{name}: {shown}");
+    }
+
+    node.hooks.change(|script| script.answer = Answer::Error(tonic::Status::internal("no")));
+    let refused = call::<RestorePodResponse>(&node.client, "RestorePod", &request).await;
+    refused.unwrap_err();
+    let pod = node.shown(&["default/web"]);
+    assert!(pod.contains(", refused; RestorePod ended with Unknown after "), "{pod}");
 }

@@ -304,3 +304,45 @@ fn a_value_out_of_range_is_ignored_and_zero_is_no_value() {
     assert!(ignored(resources(0, 0)).is_empty());
     assert!(ignored(resources(3, 20)).is_empty());
 }
+
+/// The most dry runs at a time.
+const DRY_RUNS: usize = 256;
+
+#[tokio::test]
+async fn a_dry_run_too_many_is_skipped_and_says_so() {
+    let bench = Bench::new();
+    let _stuck = HookServer::hanging(&bench.socket("a"));
+    let dry_run = Server { dry_run: true, ..bench.server("a", FailurePolicy::Ignore) };
+    bench.serve([dry_run]);
+    for _ in 0..=DRY_RUNS {
+        bench.ask().await.unwrap();
+    }
+    // Those that are under way are not told yet.
+    let mut records = records(&bench).await;
+    assert!(records.iter().take(DRY_RUNS).all(|record| record.body.servers.is_empty()));
+    let record = records.pop().unwrap();
+    let [skipped] = &record.body.servers[..] else { panic!("{record:?}") };
+    assert!(skipped.dry_run && skipped.took_us.is_none(), "{skipped:?}");
+    assert_eq!(skipped.outcome, "skipped");
+    assert_eq!(skipped.error.as_deref(), Some("256 dry runs are under way"));
+    assert_eq!(record.body.verdict, Verdict::WentOn);
+    bench.counted(
+        r#"wharf_proxy_hook_calls_total{server="a",hook="PreCreateContainer",outcome="skipped"} 1"#,
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_trusted_is_named_with_the_reason() {
+    let bench = Bench::new();
+    let server = HookServer::idle(&bench.socket("a"));
+    bench.set_mode(0o777);
+    bench.serve([bench.server("a", FailurePolicy::Ignore)]);
+    bench.ask().await.unwrap();
+    assert!(server.asked().is_empty());
+    let record = record(&bench).await;
+    let [untrusted] = &record.body.servers[..] else { panic!("{record:?}") };
+    assert_eq!(untrusted.outcome, "untrusted");
+    assert_eq!(untrusted.policy.as_deref(), Some("Ignore"));
+    let error = untrusted.error.as_ref().unwrap();
+    assert!(error.contains("its mode 0777 lets others write to it"), "{error}");
+}

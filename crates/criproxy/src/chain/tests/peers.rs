@@ -121,7 +121,7 @@ async fn each_new_connection_is_looked_at() {
 }
 
 impl Bench {
-    fn set_mode(&self, mode: u32) {
+    pub(super) fn set_mode(&self, mode: u32) {
         fs::set_permissions(self.folder(), Permissions::from_mode(mode)).unwrap();
     }
 }
