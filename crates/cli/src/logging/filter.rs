@@ -24,7 +24,6 @@ const LIBRARIES: &[&str] = &[
     "hyper_util",
     "kube",
     "kube_client",
-    "kube_runtime",
     "mio",
     "rustls",
     "tokio",
