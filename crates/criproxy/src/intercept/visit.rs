@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest};
-use wharf_reconcile::Turn;
+use wharf_reconcile::KeyGuard;
 use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
@@ -151,7 +151,7 @@ impl Visit {
         &mut self,
         runtime: &Relay,
         message: &Bytes,
-        turn: impl Into<Option<Turn>>,
+        turn: impl Into<Option<KeyGuard>>,
     ) -> Result<RawAnswer, End> {
         let turn = turn.into();
         let begun = Instant::now();
