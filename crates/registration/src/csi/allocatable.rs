@@ -79,9 +79,7 @@ impl AllocatableRefresh {
 }
 
 /// The periods of the objects in `objects`, kept up to date while the subscription lives.
-fn follow(
-    objects: &Arc<Store<CsiDriver>>,
-) -> (Subscription<CsiDriver>, watch::Receiver<Periods>) {
+fn follow(objects: &Arc<Store<CsiDriver>>) -> (Subscription<CsiDriver>, watch::Receiver<Periods>) {
     let (sender, periods) = watch::channel(Periods::new());
     let subscription = objects.subscribe(move |change| {
         sender.send_if_modified(|periods| match change.new.and_then(|object| object.period()) {
