@@ -1,36 +1,40 @@
-//! Clients that attack: how long the calls of another client wait meanwhile, and what the proxy takes for it.
+//! Attacking clients: how long calls of another client wait meanwhile, and the proxy's memory
+//! afterwards.
 //!
-//! The same attack on containerd itself says what the runtime makes of it. Both share the processors with the attacker.
+//! The same attack on containerd shows the runtime's own behaviour. Both share the processors with
+//! the attacker.
 
-use std::path::Path;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep},
+};
 use wharf_testkit::hostile::{Outcome, attack, bombs, resets};
 
-use super::Counts;
-use super::calls::{self, framed};
-use super::client::Client;
-use super::rig::{Rig, Served};
-use crate::report::Report;
-use crate::usage::Usage;
+use super::{
+    Counts,
+    calls::{self, framed},
+    client::Client,
+    rig::{Rig, Served},
+};
+use crate::{report::Report, usage::Usage};
 
 const RESETS: u32 = 200_000;
-/// Calls that are under way when they are reset.
+/// Running calls at the time of their reset.
 const BATCH: u32 = 500;
 const BOMBS: u32 = 200;
 const FIELDS: usize = 2000;
-/// The other client's calls follow each other at this distance, before, during and after an attack.
+/// Time between two calls of the other client, before, during and after an attack.
 const EVERY: Duration = Duration::from_millis(2);
 const AROUND: Duration = Duration::from_millis(300);
-/// The longest wait of a call that is nobody's concern, in milliseconds.
+/// Target for the longest wait of the other client's calls, in milliseconds.
 const WAIT: f64 = 100.0;
-/// Memory that an attack may leave the proxy with, in MB.
+/// Target for the memory that the proxy has gained after an attack, in MB.
 const MEMORY: f64 = 64.0;
 
-/// Measures each attack, on the runtime and on the proxy in turns.
+/// Measures each attack, on the runtime and on the proxy alternately.
 pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report) -> Result<()> {
     report.section("a client that attacks, beside one that calls every 2 ms");
     let attacks = [
@@ -59,15 +63,15 @@ pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report)
     Ok(())
 }
 
-/// The worst of all rounds.
+/// The worst figures of all rounds.
 #[derive(Default)]
 struct Figures {
     /// The longest wait of the other client, in milliseconds.
     wait: f64,
     failed: f64,
-    /// How much more memory the process has at the end, in MB.
+    /// Memory that the process has gained, in MB.
     memory: f64,
-    /// How many connections of the attacker were closed by the process.
+    /// Number of the attacker's connections that the process closed.
     closed: f64,
 }
 
@@ -85,7 +89,7 @@ async fn run(attacked: &Served, frames: &[u8]) -> Result<Figures> {
     let client = attacked.client().await?;
     let before = Usage::of(pid)?;
     let mut attacker = JoinSet::new();
-    // A thread of its own: the attacker must not keep the caller waiting.
+    // On a thread of its own, so that the attacker does not delay the client.
     let (socket, frames) = (attacked.socket.clone(), frames.to_vec());
     attacker.spawn_blocking(move || -> Result<Outcome> {
         super::tokio()?.block_on(async {
