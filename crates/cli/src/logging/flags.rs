@@ -45,7 +45,7 @@ impl LoggingFlags {
     /// Declares the flags on `flags`.
     pub fn register(flags: &mut FlagSet) -> Self {
         for (name, is_switch, fate) in IGNORED {
-            let help = "From older klogs.";
+            let help = "Flag of older klog versions.";
             if *is_switch {
                 flags.bool(name, false, help);
             } else {
@@ -54,23 +54,22 @@ impl LoggingFlags {
             flags.deprecate(name, *fate);
         }
         let logging = Self {
-            format: flags.value("logging-format", LogFormat::Text, "Shape of log lines: text or json."),
+            format: flags.value("logging-format", LogFormat::Text, "Format of log lines: text or json."),
             verbosity: flags.value(
                 "v",
                 Verbosity(0),
-                "Log verbosity: 4 and more shows debug lines, 5 and more calls to the CSI driver with what \
-                 they carry but secrets, 6 and more all of wharf's, 8 and more \
-                 debug lines of its libraries.",
+                "Log verbosity: from 4 debug lines, from 5 the content of calls to the CSI driver without \
+                 secrets, from 6 all lines of wharf, from 8 debug lines of libraries.",
             ),
             vmodule: flags.value(
                 "vmodule",
                 VModule::default(),
-                "Log verbosity for single source files, as name=N,... without .rs; * and ? match.",
+                "Log verbosity of source files, as name=N,... without .rs; * and ? are wildcards.",
             ),
             flush_every: flags.duration(
                 "log-flush-frequency",
                 Duration::from_secs(5),
-                "How long a buffered log line may wait; only with an info buffer.",
+                "Longest time that a log line is buffered; only with an info buffer.",
             ),
             text: StreamFlags {
                 split: flags.bool("log-text-split-stream", false, SPLIT),
@@ -83,12 +82,12 @@ impl LoggingFlags {
             skip_headers: flags.bool(
                 "skip_headers",
                 false,
-                "Leave out severity, time and source in text lines.",
+                "Omit severity, time and source in text lines.",
             ),
             add_dir_header: flags.bool(
                 "add_dir_header",
                 false,
-                "Name the source file with its folder in text lines.",
+                "Include the folder of the source file in text lines.",
             ),
         };
         for name in ["skip_headers", "add_dir_header"] {
