@@ -1,5 +1,6 @@
-//! Measurements with targets. `cargo xtask bench NAME` builds what is measured, static as it ships, and runs this in
-//! release mode. Every figure is printed beside its target; a missed one makes the exit code 1.
+//! Measurements with targets. `cargo xtask bench NAME` builds the measured binary, static like the
+//! one that ships, and runs this program in release mode. Every figure is printed next to its
+//! target; a missed target makes the exit code 1.
 
 #![allow(clippy::print_stdout)]
 
@@ -18,39 +19,39 @@ use clap::{Parser, Subcommand};
 
 use self::report::Report;
 
-/// What to measure, and against what.
+/// The measurement and the programs to compare with.
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
     bench: Bench,
-    /// The wharf binary that is measured
+    /// The wharf binary to measure
     #[arg(long, value_name = "FILE", global = true, default_value = "wharf")]
     binary: PathBuf,
     /// A folder with the binaries to compare with, under their usual names
     #[arg(long, value_name = "DIR", global = true)]
     peers: Option<PathBuf>,
-    /// Few repetitions: shows that the bench works, the figures are worth little
+    /// Few repetitions: to try the bench, not for its figures
     #[arg(long, global = true)]
     quick: bool,
 }
 
-/// Every measurement there is.
+/// The measurements.
 #[derive(Subcommand)]
 enum Bench {
     /// The first build of the README's first command
     Build,
-    /// The local-storage driver beside the disk that it works on
+    /// The local-storage driver, compared with its disk
     Driver(driver::Options),
-    /// The runtime proxy beside the way without one, and beside koord-runtime-proxy
+    /// The runtime proxy, compared with a direct connection and with koord-runtime-proxy
     Proxy(proxy::Options),
-    /// A process that the measurement of the proxy needs around it
+    /// A helper process of the proxy's measurement
     #[command(subcommand, hide = true)]
     ProxyPart(proxy::Part),
-    /// The plugin manager beside a real kubelet, and the registrar
+    /// The plugin manager, compared with a real kubelet, and the registrar
     Registration,
-    /// The CSI sidecars in one process beside a bare client, and beside the Go sidecars
+    /// The CSI sidecars in one process, compared with a bare client and with the Go sidecars
     Sidecars(sidecars::Options),
-    /// A process that the measurement of the sidecars needs around it
+    /// A helper process of the sidecars' measurement
     #[command(subcommand, hide = true)]
     SidecarsPart(sidecars::Part),
 }

@@ -1,16 +1,15 @@
-//! Figures beside their targets.
+//! Figures with their targets.
 
-use std::fmt::Display;
-use std::process::ExitCode;
+use std::{fmt::Display, process::ExitCode};
 
-/// What a run has shown so far; lines are printed as they come.
+/// The results of a run; lines are printed at once.
 pub(crate) struct Report {
     name: &'static str,
     met: usize,
     missed: usize,
 }
 
-/// Which side of a target is the good one.
+/// Which side of a target is good.
 #[derive(Clone, Copy)]
 enum Side {
     AtMost,
@@ -18,7 +17,7 @@ enum Side {
 }
 
 impl Report {
-    /// Begins with the machine, since figures mean little without it.
+    /// Prints the machine first, since figures depend on it.
     pub(crate) fn start(name: &'static str) -> Self {
         let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -34,17 +33,17 @@ impl Report {
         println!("\n{title}");
     }
 
-    /// A figure that has to be `limit` or less.
+    /// A figure that must be `limit` or less.
     pub(crate) fn at_most(&mut self, what: &str, figure: f64, limit: f64, unit: &str) {
         self.target(what, figure, (Side::AtMost, limit), unit);
     }
 
-    /// A figure that has to be `limit` or more.
+    /// A figure that must be `limit` or more.
     pub(crate) fn at_least(&mut self, what: &str, figure: f64, limit: f64, unit: &str) {
         self.target(what, figure, (Side::AtLeast, limit), unit);
     }
 
-    /// A figure without a target, to read others by.
+    /// A figure without a target, for comparison.
     pub(crate) fn show(&self, what: &str, figure: f64, unit: &str) {
         println!("  {what:<62} {:>12}", with_unit(figure, unit));
     }
@@ -54,7 +53,7 @@ impl Report {
         println!("  {what:<62} {:>12}  {reason}", "not measured");
     }
 
-    /// The closing line.
+    /// Prints the summary.
     pub(crate) fn close(self) -> ExitCode {
         let Self { name, met, missed } = self;
         println!("\nbench {name}: {met} of {} targets met", met + missed);
@@ -71,7 +70,7 @@ impl Report {
 }
 
 impl Side {
-    /// A figure that is no number, such as the median of nothing, is on neither side.
+    /// A figure that is not a number, like the median of nothing, misses its target.
     fn holds(self, figure: f64, limit: f64) -> bool {
         match self {
             Self::AtMost => figure <= limit,
@@ -87,7 +86,7 @@ impl Side {
     }
 }
 
-/// Three digits are what a measurement is good for.
+/// Three digits, the precision of a measurement.
 fn with_unit(figure: f64, unit: &str) -> String {
     let digits = match figure.abs() {
         _ if figure.fract() == 0.0 => 0,

@@ -1,8 +1,8 @@
-//! Durations, measured many times.
+//! Durations of repeated measurements.
 
 use std::time::Duration;
 
-/// What was measured.
+/// The measured durations.
 #[derive(Debug, Default)]
 pub(crate) struct Sample(Vec<Duration>);
 
@@ -11,17 +11,17 @@ impl Sample {
         self.0.push(took);
     }
 
-    /// The middle one, in milliseconds.
+    /// The median, in milliseconds.
     pub(crate) fn p50(&self) -> f64 {
         self.percentile(50)
     }
 
-    /// The one that 99 of 100 are at or below, in milliseconds.
+    /// The 99th percentile, in milliseconds.
     pub(crate) fn p99(&self) -> f64 {
         self.percentile(99)
     }
 
-    /// By nearest rank: always a value that was measured. Not a number where nothing was.
+    /// By nearest rank, so always a measured value. NaN without values.
     fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -30,7 +30,7 @@ impl Sample {
     }
 }
 
-/// The middle one, or what is halfway between the two in the middle; not a number of none.
+/// The median; NaN without values.
 pub(crate) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);

@@ -1,36 +1,38 @@
-//! What a process takes of the machine, as the kernel counts it.
+//! A process's use of the machine, from the kernel's counters.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 
-/// One look at a process.
+/// A snapshot of a process's counters.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    /// Memory in use, pages of the binary included, in kB of 1,024 bytes.
+    /// Resident memory, including pages of the binary, in kB of 1,024 bytes.
     pub(crate) resident: u64,
-    /// Of that, what belongs to no file.
+    /// The part of it that is not backed by a file.
     pub(crate) anonymous: u64,
     /// Open descriptors.
     pub(crate) descriptors: usize,
     threads: BTreeMap<String, Thread>,
 }
 
-/// What a process did between two looks.
+/// The work of a process between two snapshots.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Work {
-    /// Time on a processor, all threads together.
+    /// Processor time of all threads.
     pub(crate) processor: Duration,
-    /// How often a thread woke up; it gave up the processor as often.
+    /// How often a thread woke up, which is also how often it slept.
     pub(crate) wakeups: u64,
-    /// How many threads did so.
+    /// Number of threads that woke up.
     pub(crate) threads: usize,
 }
 
-/// The time is exact to the nanosecond here; the ticks of `stat` are 10 ms long.
+/// `schedstat` counts nanoseconds; the ticks of `stat` are 10 ms.
 #[derive(Clone, Copy, Debug, Default)]
 struct Thread {
     processor: Duration,
@@ -38,7 +40,7 @@ struct Thread {
 }
 
 impl Usage {
-    /// Looks at the process `id`.
+    /// Reads the counters of the process `id`.
     pub(crate) fn of(id: u32) -> Result<Self> {
         let process = PathBuf::from(format!("/proc/{id}"));
         let status = read(&process.join("status"))?;
@@ -49,7 +51,7 @@ impl Usage {
                 Ok(thread) => {
                     threads.insert(entry.file_name().to_string_lossy().into_owned(), thread);
                 }
-                // It ended since it was listed.
+                // The thread has ended since it was listed.
                 Err(_) if !entry.path().exists() => {}
                 Err(error) => return Err(error),
             }
@@ -62,23 +64,24 @@ impl Usage {
         })
     }
 
-    /// Has the kernel forget the most memory that the process had, so that [`Usage::peak`] counts from now on.
+    /// Resets the kernel's peak of the process's memory, so that [`Usage::peak`] counts from now
+    /// on.
     pub(crate) fn reset_peak(id: u32) -> Result<()> {
         let file = PathBuf::from(format!("/proc/{id}/clear_refs"));
         fs::write(&file, "5").with_context(|| file.display().to_string())
     }
 
-    /// The most memory that the process had since [`Usage::reset_peak`], in kB.
+    /// The peak of the process's memory since [`Usage::reset_peak`], in kB.
     pub(crate) fn peak(id: u32) -> Result<u64> {
         field(&read(&PathBuf::from(format!("/proc/{id}/status")))?, "VmHWM:")
     }
 
-    /// Time on a processor since the start, of the threads that there still are.
+    /// Processor time since the start, of the threads that still run.
     pub(crate) fn processor(&self) -> Duration {
         self.threads.values().map(|thread| thread.processor).sum()
     }
 
-    /// What was done since `earlier`.
+    /// The work since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Work {
         let mut work = Work { processor: Duration::ZERO, wakeups: 0, threads: 0 };
         for (id, thread) in &self.threads {

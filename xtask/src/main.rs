@@ -1,5 +1,5 @@
 //! Tasks of the project, run as `cargo xtask NAME`. CI runs `cargo xtask test` and nothing else.
-#![allow(clippy::print_stdout, reason = "a task talks to the person who started it")]
+#![allow(clippy::print_stdout, reason = "tasks print to the terminal")]
 
 mod bench;
 mod e2e;
@@ -26,24 +26,25 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Check and test everything, and say how many passed
+    /// Run every check and test, and print a summary
     Test(test::Options),
-    /// Try the README and the docs as a new user: a clone, empty home folders, nothing built
+    /// Run the steps of the README and the docs as a new user: a clone, empty home folders, nothing
+    /// built
     Fresh(fresh::Options),
-    /// Build the real peers that tests run against, once, into the cache
+    /// Build the real peers that tests run against into the cache, once
     Peers {
-        /// Folders of peers/; all of them unless named
+        /// Folders of peers/; all of them by default
         names: Vec<String>,
     },
-    /// Measure wharf, beside what it replaces where that is given
+    /// Measure wharf against the programs that it replaces
     Bench(bench::Options),
-    /// Feed random input to what reads bytes of strangers, with a nightly compiler and cargo-fuzz
+    /// Fuzz the parsers of untrusted input, with a nightly compiler and cargo-fuzz
     Fuzz(fuzz::Options),
-    /// Kill a program at random moments for a long time, and look for what that leaves or loses
+    /// Kill a program at random moments, and look for lost or leaked objects
     Soak(soak::Options),
-    /// Run Kubernetes' own storage suite against wharf on a cluster of the bench
+    /// Run Kubernetes' storage suite against wharf on a test cluster
     E2e(e2e::Options),
-    /// Check rules that no compiler knows: levels of crates, paths in documents, house rules
+    /// Check rules of this repository: crate levels, paths in documents, dialect, house rules
     Tidy,
 }
 

@@ -1,14 +1,13 @@
-//! Debian packages that tests use, and that peers are built with.
+//! Debian packages that tests and the build of peers need.
 
-use std::path::Path;
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::geteuid;
 
 use crate::shell;
 
-/// A program, by name or by path, or another file, and the package that brings it.
+/// A program, by name or path, or another file, and its package.
 const PROGRAMS: &[(&str, &str)] = &[
     ("containerd", "containerd"),
     ("runc", "runc"),
@@ -28,7 +27,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("/usr/include/perfmon/pfmlib.h", "libpfm4-dev"),
 ];
 
-/// Installs what is missing, where this is Debian and we are root; else says what to do.
+/// Installs missing packages as root on Debian; otherwise fails with the command to run.
 pub(crate) fn install() -> Result<()> {
     let missing = missing(|program| shell::find(program).is_some() || Path::new(program).is_file());
     if missing.is_empty() {
@@ -40,7 +39,7 @@ pub(crate) fn install() -> Result<()> {
     }
     println!("packages: apt-get installs {}", missing.join(" "));
     if shell::quiet(&mut apt(&missing)).is_err() {
-        // The lists of packages may be missing, or older than the packages.
+        // The package lists may be missing or out of date.
         shell::quiet(Command::new("apt-get").arg("update"))?;
         shell::quiet(&mut apt(&missing)).context(advice)?;
     }

@@ -1,33 +1,35 @@
-//! `cargo xtask peers`: each folder of `peers/` is built once, and again only when it or Go changes.
+//! `cargo xtask peers`: builds each folder of `peers/` once, and again when it or Go changes.
 //!
-//! A folder is a Go module. What its `tool` lines name is built under the tools' own names, a main package of ours
-//! under the folder's name. A file `ldflags` beside them adds to the linker's flags, to stamp versions. A file `copy`
-//! names a module and packages of it that are built in a copy of the module, by its own go.mod: for modules whose
-//! replace lines, which count in the main module only, are many. A main package of ours is then built in the copy, too.
-//! A file `test` names packages whose tests are built, each as a program `NAME.test`. A file `env` holds variables for
-//! Go.
+//! A folder is a Go module. Its `tool` lines are built under the tools' names, a main package of
+//! ours under the folder's name. Further files: `ldflags` adds linker flags, to stamp versions;
+//! `copy` names a module and packages of it, which are built in a copy of the module with its own
+//! go.mod, for modules with many replace lines (these count in the main module only), and then a
+//! main package of ours is built in the copy, too; `test` names packages whose tests are built as
+//! programs `NAME.test`; `env` has environment variables for Go.
 
-use std::fs::{self, File};
-use std::io::ErrorKind;
-use std::path::Path;
-use std::time::Instant;
+use std::{
+    fs::{self, File},
+    io::ErrorKind,
+    path::Path,
+    time::Instant,
+};
 
 use anyhow::{Context, Result, bail};
 use wharf_testkit::peers::{self, Peer};
 
-use crate::go::Go;
-use crate::shell;
+use crate::{go::Go, shell};
 
-/// The file that names a module to copy, and the folder of the copy while it is built.
+/// The file that names a module to copy, and the folder of the copy during the build.
 const COPY: &str = "copy";
 
-/// The file that names packages whose tests are programs.
+/// The file that names packages whose tests are built.
 const TEST: &str = "test";
 
-/// Peers that are built only when named: no test of the workspace uses them.
+/// Peers that are built only by name: no test of the workspace uses them.
 const ON_REQUEST: &[&str] = &["kubernetes-e2e"];
 
-/// Builds the peers `names`, or all that tests of the workspace use, unless they are in the cache.
+/// Builds the peers `names`, by default all that tests of the workspace use, unless they are in the
+/// cache.
 pub(crate) fn build(names: &[String]) -> Result<()> {
     let all = Peer::all().context("peers/")?;
     if let Some(unknown) = names.iter().find(|name| all.iter().all(|peer| peer.name != **name)) {
@@ -37,7 +39,7 @@ pub(crate) fn build(names: &[String]) -> Result<()> {
     let go = Go::find()?;
     let folder = peers::cache().join("peers");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    // Two builds at a time would only take turns at the same cores.
+    // One build at a time: two would only share the same cores.
     let lock = File::create(folder.join("lock"))?;
     lock.lock().context("lock of the peers' cache")?;
     for peer in all.iter().filter(|peer| wanted(&peer.name, names)) {
@@ -61,7 +63,7 @@ fn build_one(peer: &Peer, go: &Go) -> Result<()> {
     }
     println!("peers: {} is being built with {}", peer.name, go.release);
     let start = Instant::now();
-    // Not named like a build, and renamed to one when whole.
+    // A hidden name, renamed when the build is complete.
     let parts = target.with_file_name(format!(".building-{}", peer.name));
     remove(&parts)?;
     let bin = parts.join("bin");
@@ -104,7 +106,7 @@ fn compile(peer: &Peer, go: &Go, bin: &Path) -> Result<()> {
         return Ok(());
     }
     if has_tools(&fs::read_to_string(peer.source.join("go.mod"))?) {
-        // A trailing slash: a folder to put them in.
+        // A trailing slash: a folder for several outputs.
         compile(&bin.join(""), "tool")?;
     }
     if own.is_file() {
@@ -118,14 +120,14 @@ fn compile(peer: &Peer, go: &Go, bin: &Path) -> Result<()> {
     }
     if bin.read_dir()?.next().is_none() {
         bail!(
-            "{} names no tool, and there is neither a main.go nor a copy or test beside it",
+            "{}: go.mod has no tool line, and there is no main.go, copy or test next to it",
             peer.source.join("go.mod").display()
         );
     }
     Ok(())
 }
 
-/// What the file `copy` names, if there is one: a module, and the packages to build in it.
+/// The content of the file `copy`, if it exists: a module, and the packages to build in it.
 fn copied(source: &Path) -> Result<Option<(String, Vec<String>)>> {
     let Some(text) = optional(&source.join(COPY))? else { return Ok(None) };
     let mut words = text.split_whitespace().map(str::to_owned);
@@ -133,7 +135,7 @@ fn copied(source: &Path) -> Result<Option<(String, Vec<String>)>> {
     Ok(Some((module, words.collect())))
 }
 
-/// A copy of `module` that Go may write to. Which version it is, and its digest, say the peer's go.mod and go.sum.
+/// Copies `module` to a writable folder. The peer's go.mod and go.sum fix its version and digest.
 fn copy(peer: &Peer, go: &Go, module: &str, target: &Path) -> Result<()> {
     let mut download = go.command(&peer.source);
     let download = shell::quiet(download.args(["mod", "download", "-json", module]))?;
@@ -159,7 +161,7 @@ fn environment(source: &Path) -> Result<Vec<(String, String)>> {
     text.split_whitespace().map(|word| variable(word).with_context(|| expected(word))).collect()
 }
 
-/// What a file says that need not be there.
+/// The text of a file; `None` if it does not exist.
 fn optional(file: &Path) -> Result<Option<String>> {
     match fs::read_to_string(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

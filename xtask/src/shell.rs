@@ -1,20 +1,22 @@
-//! Commands, run to their end in the repository's root.
+//! Runs commands in the repository's root.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context, Result, bail};
 use cargo_metadata::MetadataCommand;
 use wharf_testkit::peers;
 
-/// `program`, to be run in the repository's root.
+/// `program`, with the repository's root as its working folder.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(peers::repository());
     command
 }
 
-/// cargo. In CI, where each build is the clone's only one, it writes nothing to speed up the next.
+/// cargo. In CI, where each clone is built once, without incremental compilation.
 pub(crate) fn cargo() -> Command {
     let mut command = command("cargo");
     if std::env::var_os("CI").is_some() {
@@ -30,7 +32,7 @@ pub(crate) fn target() -> Result<PathBuf> {
     Ok(metadata.target_directory.into_std_path_buf())
 }
 
-/// Runs `command` with its output shown.
+/// Runs `command`, printing its output.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| line(command))?;
     if !status.success() {
@@ -39,7 +41,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `command` and gives its standard output; what it printed is shown only if it fails.
+/// Runs `command` and returns its standard output; prints its output only if it fails.
 pub(crate) fn quiet(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| line(command))?;
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -50,10 +52,10 @@ pub(crate) fn quiet(command: &mut Command) -> Result<String> {
     Ok(out)
 }
 
-/// Where `program` is, if it is installed.
+/// The path of `program`, if it is installed.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    // Debian keeps some of what root uses where others do not look.
+    // Debian keeps some programs in folders that are not in every user's PATH.
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }

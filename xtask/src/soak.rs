@@ -1,4 +1,4 @@
-//! `cargo xtask soak NAME`: a test of random kills, for as long as one likes.
+//! `cargo xtask soak NAME`: kills a program at random moments for a chosen time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,15 +7,15 @@ use clap::ValueEnum;
 
 use crate::{packages, shell};
 
-/// What to run, and for how long.
+/// Options of the task.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The program whose kills are to be survived
+    /// The program to kill
     name: Name,
-    /// How long it runs
+    /// How long to run, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Number that decides all choices, as a failure printed it; a new one by default
+    /// Seed of all random choices, from the output of a failed run; random by default
     #[arg(long)]
     seed: Option<u64>,
 }

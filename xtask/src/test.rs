@@ -1,13 +1,16 @@
-//! `cargo xtask test`: every check and every test, all of them even after a failure, and one closing line.
+//! `cargo xtask test`: runs every check and every test, all of them even after a failure, and
+//! prints a summary.
 
 mod leftovers;
 mod libtest;
 mod space;
 mod tools;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Command, ExitCode, Stdio},
+    time::Instant,
+};
 
 use anyhow::{Context, Result, bail};
 use wharf_testkit::{peers as bench, skip};
@@ -15,10 +18,10 @@ use wharf_testkit::{peers as bench, skip};
 use self::{leftovers::Leftovers, libtest::Tally};
 use crate::{packages, peers, shell, tidy};
 
-/// What to run.
+/// Options of the task.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Do without the real peers: tests that need them are skipped
+    /// Skip tests that need real peers
     #[arg(long)]
     quick: bool,
     /// Run only tests whose name contains this
@@ -26,7 +29,7 @@ pub(crate) struct Options {
     filter: Option<String>,
 }
 
-/// Runs everything. The exit code tells whether all of it was well.
+/// Runs everything. The exit code is 0 if nothing failed.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let mut report = Report::default();
     if !options.quick {
@@ -109,7 +112,7 @@ fn documentation() -> Command {
     command
 }
 
-/// Runs cargo test, shows its output as it comes and counts along; gives the tests that skipped themselves.
+/// Runs cargo test, prints its output and counts results; returns the skipped tests.
 fn test(options: &Options, tally: &mut Tally) -> Result<Vec<skip::Skip>> {
     let folder = tempfile::tempdir()?;
     let skips = folder.path().join("skips");

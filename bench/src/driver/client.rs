@@ -1,13 +1,16 @@
-//! CSI as an orchestrator speaks it.
+//! A CSI client, like that of an orchestrator.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
 use wharf_csi::{Driver, DriverOptions};
-use wharf_proto::csi;
-use wharf_proto::csi::volume_capability::access_mode::Mode;
-use wharf_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use wharf_proto::csi::{
+    self,
+    volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
+};
 
 use super::rig::Rig;
 
@@ -17,7 +20,7 @@ pub(super) struct Client {
     driver: Driver,
 }
 
-/// How a volume is used.
+/// The access mode of a volume.
 #[derive(Clone, Copy)]
 pub(super) enum Access {
     /// As a block device.
@@ -26,14 +29,14 @@ pub(super) enum Access {
     Mount,
 }
 
-/// A volume at the place where its user finds it.
+/// A volume at its target path.
 pub(super) struct Published {
     pub(super) id: String,
     pub(super) target: PathBuf,
     staging: PathBuf,
 }
 
-/// One bounded call; the services' clients are made per call and share the connection.
+/// One call with a deadline; the services' clients are made per call and share the connection.
 macro_rules! call {
     ($driver:expr, $service:ident, $rpc:ident, $request:expr) => {{
         let mut service = $driver.$service();
@@ -47,7 +50,7 @@ impl Client {
         Self { driver: Driver::new(socket, DriverOptions::default()) }
     }
 
-    /// Whether the driver says that it is ready.
+    /// Whether the driver answers that it is ready.
     pub(super) async fn ready(&self) -> bool {
         self.driver.probe().await.unwrap_or(false)
     }
@@ -79,7 +82,7 @@ impl Client {
         call!(self.driver, controller, delete_volume, request).map(drop)
     }
 
-    /// Cuts a snapshot of a volume.
+    /// Takes a snapshot of a volume.
     pub(super) async fn snapshot(&self, volume: &str, name: &str) -> Result<String> {
         let request = csi::CreateSnapshotRequest {
             source_volume_id: volume.to_owned(),
@@ -96,7 +99,7 @@ impl Client {
         call!(self.driver, controller, delete_snapshot, request).map(drop)
     }
 
-    /// Creates a volume and brings it to a pod.
+    /// Creates, stages and publishes a volume.
     pub(super) async fn publish(
         &self,
         rig: &Rig,
@@ -107,7 +110,7 @@ impl Client {
         self.publish_in(&rig.path("stage"), &rig.path("pods"), name, size, access).await
     }
 
-    /// Creates a volume and brings it to a pod, at paths in these folders.
+    /// Creates, stages and publishes a volume, at paths in these folders.
     pub(super) async fn publish_in(
         &self,
         stage: &Path,
@@ -160,7 +163,7 @@ impl Client {
         call!(self.driver, node, node_get_volume_stats, request).map(drop)
     }
 
-    /// Takes a volume from its pod and deletes it.
+    /// Unpublishes, unstages and deletes a volume.
     pub(super) async fn discard(&self, volume: Published) -> Result<()> {
         self.unpublish(&volume).await?;
         let request = csi::NodeUnstageVolumeRequest {

@@ -1,32 +1,34 @@
-//! Volumes made one by one and by a crowd, and what a thousand of them cost.
+//! Volumes created one by one and in parallel, and the cost of a thousand of them.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use tokio::task::{JoinSet, spawn_blocking};
 
-use super::Counts;
-use super::client::Access;
-use super::raw::RawPool;
-use super::rig::{Rig, Running};
-use crate::report::Report;
-use crate::sample::Sample;
-use crate::usage::Usage;
+use super::{
+    Counts,
+    client::Access,
+    raw::RawPool,
+    rig::{Rig, Running},
+};
+use crate::{report::Report, sample::Sample, usage::Usage};
 
 const SIZE: u64 = 16 << 20;
 const CLIENTS: usize = 32;
-/// Of the disk, beside the volumes: builds and logs of others.
+/// Disk space to leave free for other processes, in bytes.
 const SPARE: u64 = 2 << 30;
 
-/// After this, the runtime has let its idle threads go.
+/// After this time, the runtime has ended its idle threads.
 const REST: Duration = Duration::from_secs(12);
 
 const BEYOND: f64 = 5.0;
 const RATE: f64 = 0.8;
 const MEMORY: f64 = 15.0;
 
-/// On a pool in a plain folder.
+/// Measures on a pool in a plain folder.
 pub(super) async fn measure(rig: &Rig, counts: &Counts, report: &mut Report) -> Result<()> {
     let (running, _) = rig.start().await?;
     let raw = Arc::new(RawPool::new(&rig.path("raw"))?);
@@ -42,7 +44,7 @@ pub(super) async fn measure(rig: &Rig, counts: &Counts, report: &mut Report) -> 
     running.stop().await
 }
 
-/// In turns, so that both meet the same disk.
+/// Alternates between both, so that both meet the same state of the disk.
 async fn one_by_one(
     running: &Running,
     raw: &Arc<RawPool>,

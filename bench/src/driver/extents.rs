@@ -1,17 +1,17 @@
-//! Snapshots of images in many pieces, small and large.
+//! Snapshots of images with many extents, small and large.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::{fs::File, os::unix::fs::FileExt};
 
 use anyhow::{Context, Result};
 use wharf_driver::pool::{Layout, Mark};
 
-use super::Counts;
-use super::client::{Access, Client};
-use super::rig::Rig;
-use super::snapshot::snapshot;
-use crate::report::Report;
-use crate::sample::Sample;
+use super::{
+    Counts,
+    client::{Access, Client},
+    rig::Rig,
+    snapshot::snapshot,
+};
+use crate::{report::Report, sample::Sample};
 
 const SIZES: [u64; 2] = [256 << 20, 1 << 30];
 const STEP: u64 = 1 << 20;
@@ -21,13 +21,13 @@ const REPETITIONS: usize = 5;
 const PER_EXTENT: f64 = 30.0;
 const INDEPENDENT: f64 = 1.25;
 
-/// What a snapshot of a volume costs, and the pieces of its image.
+/// The time of a snapshot, and the extents of the volume's image.
 struct Cut {
     milliseconds: f64,
     pieces: f64,
 }
 
-/// On a pool with reflinks.
+/// Measures on a pool with reflinks.
 pub(super) async fn measure(rig: &Rig, counts: &Counts, report: &mut Report) -> Result<()> {
     report.section(&format!("snapshot after scattered 4k overwrites, median of {REPETITIONS}"));
     let (running, _) = rig.start().await?;
@@ -49,7 +49,7 @@ pub(super) async fn measure(rig: &Rig, counts: &Counts, report: &mut Report) -> 
     running.stop().await
 }
 
-/// The pieces that the image of a volume lies in.
+/// The number of extents of a volume's image.
 pub(super) fn pieces(rig: &Rig, id: &str) -> Result<u32> {
     for entry in Layout::new(rig.images()).volumes().read_dir()? {
         let image = entry?.path();
@@ -60,7 +60,8 @@ pub(super) fn pieces(rig: &Rig, id: &str) -> Result<u32> {
     anyhow::bail!("no image is marked as that of volume {id}")
 }
 
-/// A volume written whole, snapshotted, and then overwritten in single blocks that lie apart: each makes two pieces more.
+/// Writes a whole volume, takes a snapshot, and then overwrites single blocks that are apart: each
+/// adds two extents.
 async fn cut(rig: &Rig, client: &Client, size: u64, overwrites: u64) -> Result<Cut> {
     let volume = client.publish(rig, &format!("scattered-{size}"), size, Access::Block).await?;
     let device = File::options().write(true).open(&volume.target)?;
@@ -71,7 +72,8 @@ async fn cut(rig: &Rig, client: &Client, size: u64, overwrites: u64) -> Result<C
     let base = client.snapshot(&volume.id, &format!("base-{size}")).await?;
     let stride = size / overwrites / BLOCK * BLOCK;
     for turn in 0..overwrites {
-        // In an order that no allocator can merge: a step that shares no factor with the count visits all.
+        // An order that no allocator can merge: a step without a common factor with the count
+        // visits all blocks.
         let place = turn * 4999 % overwrites;
         device.write_all_at(&[6; BLOCK as usize], place * stride).context("overwrite a block")?;
         if turn % 64 == 63 {

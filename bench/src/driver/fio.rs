@@ -1,15 +1,12 @@
-//! A file in a volume beside a file on the pool, by fio.
+//! A file in a volume, compared with a file on the pool, by fio.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::{path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
 use wharf_mount::programs::Programs;
 use wharf_testkit::process;
 
-use super::client::Access;
-use super::rig::Rig;
+use super::{client::Access, rig::Rig};
 use crate::report::Report;
 
 pub(super) const VOLUME: u64 = 1 << 30;
@@ -17,7 +14,7 @@ const FILE: &str = "512M";
 const SHARE: f64 = 0.8;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How often and for how long.
+/// Repetitions and duration.
 #[derive(Clone, Copy)]
 pub(super) struct Counts {
     pub(super) rounds: usize,
@@ -27,7 +24,7 @@ pub(super) struct Counts {
 pub(super) struct Workload {
     pub(super) name: &'static str,
     flags: &'static [&'static str],
-    /// Which of fio's sums counts.
+    /// The direction in fio's output that counts.
     pub(super) side: &'static str,
 }
 
@@ -51,7 +48,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// On a pool with reflinks, the volume with ext4.
+/// Measures on a pool with reflinks, with an ext4 volume.
 pub(super) async fn measure(rig: &Rig, counts: Counts, report: &mut Report) -> Result<()> {
     report.section(&format!(
         "fio in a volume beside fio on its pool, direct I/O, geometric mean of {} rounds",
@@ -86,7 +83,7 @@ pub(super) async fn measure(rig: &Rig, counts: Counts, report: &mut Report) -> R
         );
         before.push(share * pool);
     }
-    // Overwriting shared blocks is another matter: each first time takes a new block.
+    // Overwriting shared blocks is a different case: the first write to each takes a new block.
     let snapshot = running.client.snapshot(&volume.id, "fio").await?;
     for (workload, before) in WORKLOADS.iter().zip(before) {
         let after = workload.run(&inside, counts.seconds).await? / before;
@@ -110,7 +107,7 @@ impl Workload {
     }
 }
 
-/// Writes a file whole, so that no block of it is new to anyone.
+/// Writes a whole file, so that all of its blocks are allocated.
 pub(super) async fn fill(file: &Path) -> Result<()> {
     let mut command = fio(file);
     command.args(["--rw=write", "--bs=1M", "--iodepth=8", "--fallocate=posix", "--end_fsync=1"]);
@@ -124,7 +121,7 @@ fn fio(file: &Path) -> Command {
     command
 }
 
-/// The geometric mean, which is the right one for ratios.
+/// The geometric mean, as is proper for ratios.
 pub(super) fn mean(figures: impl Iterator<Item = f64>) -> f64 {
     let logs: Vec<f64> = figures.map(f64::ln).collect();
     (logs.iter().sum::<f64>() / logs.len() as f64).exp()

@@ -1,14 +1,16 @@
-//! What CreateVolume has the disk do, done by hand.
+//! The disk operations of CreateVolume, without a driver.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use anyhow::Result;
 use wharf_mount::{attribute, space, sync};
 
-/// A commit of redb for one row: a piece of the header and five pages.
+/// A commit of redb for one row: a part of the header and five pages.
 const HEADER: u64 = 320;
 const PAGE: u64 = 4096;
 const PAGES: u64 = 5;
@@ -19,7 +21,7 @@ const MARK: [u8; 720] = [b'x'; 720];
 pub(super) struct RawPool {
     folder: PathBuf,
     state: File,
-    /// redb never overwrites what the last commit points to.
+    /// redb never overwrites pages of the last commit.
     next: AtomicU64,
 }
 
@@ -34,7 +36,7 @@ impl RawPool {
         Ok(Self { folder: folder.to_owned(), state, next: AtomicU64::new(1) })
     }
 
-    /// Makes an image of `size` bytes: promised, made, marked, flushed, named, and committed.
+    /// Makes an image of `size` bytes: promise, image, mark, flush, rename, commit.
     pub(super) fn create(&self, name: &str, size: u64) -> Result<()> {
         self.commit()?;
         let (partial, image) = (self.path("partial", name), self.path("volumes", name));

@@ -1,8 +1,10 @@
-//! A folder with a driver and its pool, and nothing of it left behind.
+//! A folder with a driver and its pool, cleaned up on drop.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -15,11 +17,11 @@ use super::client::Client;
 
 const START: Duration = Duration::from_secs(60);
 const STOP: Duration = Duration::from_secs(20);
-/// Between two looks for the socket of a driver that starts.
+/// Time between two looks for the socket of a starting driver.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A folder for one pool. When it goes, everything mounted below it is unmounted, and the loop devices of files below it
-/// are detached.
+/// A folder for one pool. Dropping it unmounts everything below it, and detaches the loop devices
+/// of files below it.
 pub(super) struct Rig {
     binary: PathBuf,
     folder: TempDir,
@@ -33,7 +35,7 @@ pub(super) struct Running {
 }
 
 impl Rig {
-    /// A rig for the driver at `binary`, which is started with these flags, too.
+    /// A rig for the driver at `binary`, which gets these additional flags.
     pub(super) fn new(binary: &Path, flags: &[&str]) -> Result<Self> {
         ensure!(binary.is_file(), "--binary {}: there is no such file", binary.display());
         let folder = tempfile::tempdir()?;
@@ -53,15 +55,15 @@ impl Rig {
         wharf_driver::pool_image::folder(&self.path("pool"))
     }
 
-    /// Bytes that the disk of the folder has left.
+    /// Free space on the folder's disk, in bytes.
     pub(super) fn room(&self) -> Result<u64> {
         Ok(space::usage(self.folder.path())?.available)
     }
 
-    /// Starts the driver; it is ready after the time that is returned.
+    /// Starts the driver; returns how long it took until it was ready.
     pub(super) async fn start(&self) -> Result<(Running, Duration)> {
         let socket = self.path("csi.sock");
-        // Left by a driver that was killed.
+        // A driver that was killed leaves its socket.
         let _ = std::fs::remove_file(&socket);
         let mut command = Command::new(&self.binary);
         command.arg("driver").arg("--endpoint").arg(format!("unix://{}", socket.display()));
@@ -81,31 +83,31 @@ impl Rig {
         Ok((Running { client, process }, begun.elapsed()))
     }
 
-    /// More connections to the driver that runs.
+    /// Further connections to the running driver.
     pub(super) fn clients(&self, count: usize) -> Vec<Client> {
         (0..count).map(|_| Client::new(&self.path("csi.sock"))).collect()
     }
 }
 
 impl Running {
-    /// The driver's process.
+    /// The driver's process ID.
     pub(super) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Asks the driver to end.
+    /// Stops the driver with SIGTERM.
     pub(super) async fn stop(self) -> Result<()> {
         self.process.stop(STOP).await.map(drop)
     }
 
-    /// Ends the driver in the middle of whatever it does.
+    /// Kills the driver.
     pub(super) async fn kill(mut self) -> Result<()> {
         self.process.signal(Signal::KILL)?;
         self.process.wait(STOP).await.map(drop)
     }
 }
 
-/// A socket appears only once it listens; readiness is the driver's own word.
+/// The socket appears when the driver listens; Probe reports when it is ready.
 async fn ready(socket: &Path) -> Client {
     let mut look = interval(LOOK);
     loop {
@@ -127,14 +129,15 @@ impl Drop for Rig {
     }
 }
 
-/// The image of a pool is busy until those of its volumes are detached: hence the rounds.
+/// The image of a pool is busy until those of its volumes are detached, so this takes several
+/// rounds.
 fn clear(folder: &Path) -> Result<()> {
     let folder = folder.canonicalize()?;
     for _ in 0..3 {
         let points = mountinfo::table()?.into_iter().map(|mount| mount.point);
         let points: Vec<_> = points.filter(|point| point.starts_with(&folder)).collect();
         for point in points.iter().rev() {
-            // A filesystem that stays frozen could never be unmounted.
+            // A frozen filesystem cannot be unmounted.
             freeze::thaw(point)
                 .or_else(|error| if point.is_dir() { Err(error) } else { Ok(false) })?;
             mount::unmount(point).or_else(|_| mount::lazy_unmount(point))?;

@@ -1,36 +1,39 @@
-//! Snapshots of a mounted volume, with much to flush and with nothing.
+//! Snapshots of a mounted volume, with much dirty data and with none.
 
-use std::fs::File;
-use std::io::{Seek, Write};
-use std::time::{Duration, Instant};
+use std::{
+    fs::File,
+    io::{Seek, Write},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use rustix::fs::syncfs;
 
-use super::Counts;
-use super::client::{Access, Client, Published};
-use super::extents::pieces;
-use super::rig::Rig;
-use crate::report::Report;
-use crate::sample::Sample;
+use super::{
+    Counts,
+    client::{Access, Client, Published},
+    extents::pieces,
+    rig::Rig,
+};
+use crate::{report::Report, sample::Sample};
 
 const VOLUME: u64 = 1 << 30;
 const DIRTY: usize = 256 << 20;
 const STEP: usize = 1 << 20;
-/// Between two snapshots with nothing dirty.
+/// Pause between two snapshots without dirty data.
 const APART: Duration = Duration::from_millis(100);
 
 const FLUSH: f64 = 1.2;
 const CLEAN: f64 = 5.0;
 const FEW: f64 = 100.0;
 
-/// On a pool with reflinks.
+/// Measures on a pool with reflinks.
 pub(super) async fn measure(rig: &Rig, counts: &Counts, report: &mut Report) -> Result<()> {
     let (running, _) = rig.start().await?;
     let client = &running.client;
     let volume = client.publish(rig, "flushed", VOLUME, Access::Mount).await?;
     let mut file = File::create_new(volume.target.join("data"))?;
-    // Blocks that are there already: what follows is overwriting, and the flush is that of data alone.
+    // Allocates the blocks: later writes only overwrite, so a flush writes data only.
     dirty(&mut file)?;
     syncfs(&file)?;
 
@@ -50,7 +53,7 @@ pub(super) async fn measure(rig: &Rig, counts: &Counts, report: &mut Report) -> 
     let mut cut = Sample::default();
     syncfs(&file)?;
     for round in 0..counts.cuts {
-        // A filesystem that was held a moment ago is held faster: snapshots are not taken one upon another.
+        // A filesystem frozen a moment ago freezes faster, and snapshots are usually further apart.
         tokio::time::sleep(APART).await;
         cut.add(snapshot(client, &volume, &format!("clean-{round}")).await?);
     }
@@ -61,7 +64,7 @@ pub(super) async fn measure(rig: &Rig, counts: &Counts, report: &mut Report) -> 
     running.stop().await
 }
 
-/// The time that a snapshot takes; it is deleted again.
+/// The time of a snapshot, which is deleted afterwards.
 pub(super) async fn snapshot(client: &Client, volume: &Published, name: &str) -> Result<Duration> {
     let begun = Instant::now();
     let id = client.snapshot(&volume.id, name).await?;

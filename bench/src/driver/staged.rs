@@ -1,4 +1,4 @@
-//! What a node's calls cost while many volumes are staged.
+//! The cost of node calls while many volumes are staged.
 
 use std::time::Instant;
 
@@ -13,12 +13,12 @@ use super::{
 use crate::{report::Report, sample::Sample};
 
 const VOLUME: u64 = 8 << 20;
-/// Calls at the same time while volumes are made.
+/// Parallel calls while volumes are made.
 const LANES: usize = 8;
-/// A call with many volumes staged beside the same call with one.
+/// Limit for a call with many volumes staged, as a multiple of the same call with one.
 const MOST: f64 = 1.5;
 
-/// Publish and stats of one volume, alone and among many.
+/// Publishes one volume and gets its stats, with it alone staged and with many.
 pub(super) async fn measure(rig: &Rig, counts: &Counts, report: &mut Report) -> Result<()> {
     let (running, _) = rig.start().await?;
     let client = &running.client;

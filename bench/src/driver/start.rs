@@ -1,20 +1,20 @@
-//! A driver that starts on a pool that was used for a long time.
+//! The start of a driver on a pool with many volumes.
 
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 
-use super::Counts;
-use super::client::{Access, Client};
-use super::rig::Rig;
-use crate::report::Report;
-use crate::sample::Sample;
-use crate::usage::Usage;
+use super::{
+    Counts,
+    client::{Access, Client},
+    rig::Rig,
+};
+use crate::{report::Report, sample::Sample, usage::Usage};
 
 const CLIENTS: usize = 64;
 const SIZE: u64 = 1 << 20;
 const LIMIT: f64 = 1.0;
 
-/// Starts after a stop and after a kill in the middle of creations.
+/// Measures starts after a stop and after a kill during creations.
 pub(super) async fn measure(rig: &Rig, counts: &Counts, report: &mut Report) -> Result<()> {
     let Counts { present, starts, .. } = *counts;
     report.section(&format!("start with {present} volumes, median of {starts}"));
@@ -29,7 +29,7 @@ pub(super) async fn measure(rig: &Rig, counts: &Counts, report: &mut Report) -> 
         for (lane, client) in rig.clients(CLIENTS).into_iter().enumerate() {
             crowd.spawn(async move { endless(&client, &format!("late-{round}-{lane}")).await });
         }
-        // The first of them that is through shows that the others are under way.
+        // When this one is created, the others are in progress.
         let _ =
             restarted.client.create(&format!("late-{round}"), SIZE, Access::Block, true).await?;
         restarted.kill().await?;
@@ -61,7 +61,7 @@ async fn fill(clients: Vec<Client>, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Creates volumes until the driver is gone.
+/// Creates volumes until the driver is killed.
 async fn endless(client: &Client, prefix: &str) {
     let mut number = 0;
     while client.create(&format!("{prefix}-{number}"), SIZE, Access::Block, true).await.is_ok() {

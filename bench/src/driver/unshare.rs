@@ -1,4 +1,4 @@
-//! Writes into a thick volume whose snapshot got blocks of its own, by fio.
+//! Writes to a thick volume after its snapshot was unshared, by fio.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,14 @@ use super::{
 };
 use crate::report::Report;
 
-/// Share of the speed of a volume without a snapshot.
+/// Target, as a share of the speed of a volume without a snapshot.
 const SHARE: f64 = 0.9;
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Between two looks whether a snapshot is unshared.
+/// Time between two looks whether a snapshot is unshared.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// On a pool with reflinks that allows thin volumes. Two volumes are written in turns; one of them has a snapshot.
+/// Measures on a pool with reflinks that allows thin volumes. Two volumes are written alternately;
+/// one of them has a snapshot.
 pub(super) async fn measure(rig: &Rig, counts: Counts, report: &mut Report) -> Result<()> {
     report.section(&format!(
         "fio in a volume whose snapshot is unshared beside one without, geometric mean of {} rounds",
@@ -60,7 +61,7 @@ pub(super) async fn measure(rig: &Rig, counts: Counts, report: &mut Report) -> R
     running.stop().await
 }
 
-/// Waits until no copy has a reserve any more.
+/// Waits until no copy has a reserve.
 async fn unshared(rig: &Rig) -> Result<()> {
     let (folder, begun) = (Layout::new(rig.images()).reserves(), Instant::now());
     let mut look = interval(LOOK);

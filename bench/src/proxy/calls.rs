@@ -1,4 +1,4 @@
-//! Calls as a kubelet makes them, in names, number and size of what they carry.
+//! Calls like those of a kubelet, in names, number and size of their fields.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) const CREATE_HOOK: &str = "/runtime.v1alpha1.RuntimeHookService/PreCr
 const ENVS: usize = 20;
 const ANNOTATIONS: usize = 15;
 
-/// A message in its frame, which is how all of them are kept here.
+/// A message in its gRPC frame, the form in which the bench keeps all messages.
 pub(super) fn framed(message: &impl Message) -> Bytes {
     let size = message.encoded_len();
     let mut frame = BytesMut::with_capacity(5 + size);
@@ -35,7 +35,7 @@ pub(super) fn run_pod(number: usize) -> cri::RunPodSandboxRequest {
     cri::RunPodSandboxRequest { config: Some(pod(number)), ..Default::default() }
 }
 
-/// Container `member` of pod `number`, which the runtime knows as `pod_id`.
+/// A request for container `member` of pod `number`, with the runtime's ID `pod_id`.
 pub(super) fn create_container(
     number: usize,
     member: usize,
@@ -76,7 +76,7 @@ pub(super) fn create_container(
     }
 }
 
-/// An update that can be told from others.
+/// An update that differs from others.
 pub(super) fn update_container(id: &str, number: i64) -> cri::UpdateContainerResourcesRequest {
     let linux = cri::LinuxContainerResources { cpu_shares: number, ..resources() };
     cri::UpdateContainerResourcesRequest {
@@ -86,7 +86,7 @@ pub(super) fn update_container(id: &str, number: i64) -> cri::UpdateContainerRes
     }
 }
 
-/// What a hook server is asked before the first container of the first pod is made.
+/// The request to a hook server before the first container of the first pod is made.
 pub(super) fn question() -> hooks::ContainerResourceHookRequest {
     let asked = create_container(0, 0, "");
     let (config, pod) =
@@ -161,7 +161,7 @@ fn resources() -> cri::LinuxContainerResources {
     }
 }
 
-/// As services of a namespace are told to its containers.
+/// Environment variables of a namespace's services.
 fn envs() -> Vec<cri::KeyValue> {
     let env = |number| cri::KeyValue {
         key: format!("BACKEND_SERVICE_{number:02}_PORT_8443_TCP"),

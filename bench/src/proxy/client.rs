@@ -1,21 +1,22 @@
-//! A caller that adds as little as it can: one connection of h2, messages as they are.
+//! A client with little cost: one connection of h2, messages as bytes.
 
-use std::path::Path;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use http::{HeaderMap, Request};
-use tokio::net::UnixStream;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, timeout};
+use tokio::{
+    net::UnixStream,
+    task::JoinSet,
+    time::{Instant, interval, timeout},
+};
 
 use super::server::{CONNECTION_WINDOW, STREAM_WINDOW};
 
-/// How long a socket may take to appear, and an answer to come.
+/// How long a socket may take to appear, and an answer to arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks for the socket of a process that starts.
+/// Time between two looks for the socket of a starting process.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A connection. It closes when this is dropped.
@@ -24,11 +25,11 @@ pub(super) struct Client {
     _connection: JoinSet<()>,
 }
 
-/// A call under way.
+/// A running call.
 pub(super) struct Call(ResponseFuture);
 
 impl Client {
-    /// Connects once somebody listens at `socket`.
+    /// Connects once the socket has a listener.
     pub(super) async fn dial(socket: &Path) -> Result<Self> {
         let deadline = Instant::now() + PATIENCE;
         let mut look = interval(LOOK);
@@ -53,18 +54,18 @@ impl Client {
             .await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            // Its end is seen by the next call.
+            // The next call reports its error.
             let _ = connection.await;
         });
         Ok(Self { requests, _connection: tasks })
     }
 
-    /// Sends a message, which is in its frame, and waits for the answer.
+    /// Sends a framed message and waits for the answer.
     pub(super) async fn call(&self, method: &str, message: &Bytes) -> Result<Bytes> {
         self.send(method, message).await?.answer().await
     }
 
-    /// Sends a message. Those that are sent one after the other leave in this order.
+    /// Sends a message. Messages leave in the order of these calls.
     pub(super) async fn send(&self, method: &str, message: &Bytes) -> Result<Call> {
         let mut requests = self.requests.clone().ready().await?;
         let request = Request::post(format!("http://localhost{method}"))
@@ -80,7 +81,7 @@ impl Client {
 }
 
 impl Call {
-    /// The answer's message, in one piece and out of its frame.
+    /// The answer's message, without its frame.
     pub(super) async fn answer(self) -> Result<Bytes> {
         timeout(PATIENCE, self.collect()).await.context("no answer")?
     }

@@ -1,24 +1,29 @@
-//! A hook server's file that changes under way.
+//! A hook server's file that changes while calls arrive.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::{task::JoinSet, time::timeout};
 
-use super::calls::{self, framed};
-use super::hooks::{self, Hooks};
-use super::rig::Rig;
-use super::{Counts, records, server};
-use crate::report::Report;
-use crate::sample::Sample;
+use super::{
+    Counts,
+    calls::{self, framed},
+    hooks::{self, Hooks},
+    records,
+    rig::Rig,
+    server,
+};
+use crate::{report::Report, sample::Sample};
 
 const LIMIT: f64 = 100.0;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// From the close of a file that names another server until that one was asked.
+/// Measures the time from the close of a file that names another server until that server is
+/// called.
 pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report) -> Result<()> {
     let changes = counts.changes;
     report.section(&format!("a hook server's file is changed, {changes} times"));

@@ -1,7 +1,6 @@
 //! A hook server that changes nothing.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -18,7 +17,7 @@ pub(super) struct Hooks {
 }
 
 impl Hooks {
-    /// How often it was asked, now and as it changes.
+    /// The number of calls, now and when it changes.
     pub(super) fn asked(&self) -> watch::Receiver<usize> {
         self.asked.subscribe()
     }
@@ -31,12 +30,12 @@ impl Service for Hooks {
     }
 }
 
-/// Serves at `socket` until it is killed.
+/// Serves at `socket` until the process is killed.
 pub(super) async fn serve(socket: &Path) -> Result<()> {
     server::serve(socket, Arc::new(Hooks::default())).await
 }
 
-/// Writes the file of the server at `socket` into `folder`, closed when this returns.
+/// Writes the file of the server at `socket` into `folder`, and closes it.
 pub(super) fn register(folder: &Path, socket: &Path) -> Result<()> {
     let points = HookPoint::ALL.map(HookPoint::name);
     let text = serde_json::json!({

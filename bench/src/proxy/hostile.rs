@@ -1,26 +1,30 @@
-//! Clients that attack: how long the calls of another client wait meanwhile, and what the proxy takes for it.
+//! Attacking clients: how long calls of another client wait meanwhile, and the proxy's memory
+//! afterwards.
 //!
-//! The same attack on containerd itself says what the runtime makes of it. Both share the processors with the attacker. Each
-//! attacker is a process of its own: the proxy counts what a process gives up.
+//! The same attack on containerd shows the runtime's own behaviour. Both share the processors with
+//! the attacker. Each attacker is a process of its own, because the proxy counts the calls that a
+//! process gives up.
 
-use std::path::Path;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use wharf_testkit::hostile::{self, Outcome, bombs, resets};
-use wharf_testkit::process::Process;
+use wharf_testkit::{
+    hostile::{self, Outcome, bombs, resets},
+    process::Process,
+};
 
-use super::Counts;
-use super::calls::{self, framed};
-use super::client::Client;
-use super::rig::{Rig, Served};
-use crate::report::Report;
-use crate::usage::Usage;
+use super::{
+    Counts,
+    calls::{self, framed},
+    client::Client,
+    rig::{Rig, Served},
+};
+use crate::{report::Report, usage::Usage};
 
 const RESETS: u32 = 200_000;
-/// Calls that are under way when they are reset.
+/// Running calls at the time of their reset.
 const BATCH: u32 = 500;
 const BOMBS: u32 = 200;
 const FIELDS: usize = 2000;
@@ -28,14 +32,14 @@ const FIELDS: usize = 2000;
 const LEAVERS: usize = 3;
 const LEFT: u32 = 900;
 const LEAVING: Duration = Duration::from_secs(5);
-/// The other client's calls follow each other at this distance, before, during and after an attack.
+/// Time between two calls of the other client, before, during and after an attack.
 const EVERY: Duration = Duration::from_millis(2);
 const AROUND: Duration = Duration::from_millis(300);
 /// The longest that an attack may take.
 const END: Duration = Duration::from_secs(60);
-/// The longest wait of a call that is nobody's concern, in milliseconds.
+/// Target for the longest wait of the other client's calls, in milliseconds.
 const WAIT: f64 = 100.0;
-/// Memory that an attack may take of the proxy, in MB.
+/// Target for the memory that the proxy gains during an attack, in MB.
 const MEMORY: f64 = 64.0;
 
 /// A way to attack.
@@ -90,7 +94,7 @@ impl Attack {
 /// The line of an attacker whose connection was closed.
 const CLOSED: &str = "closed";
 
-/// Measures each attack, on the runtime and on the proxy in turns.
+/// Measures each attack, on the runtime and on the proxy alternately.
 pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report) -> Result<()> {
     report.section("a client that attacks, beside one that calls every 2 ms");
     let rig = Rig::new(binary)?;
@@ -119,17 +123,17 @@ pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report)
     Ok(())
 }
 
-/// The worst of all rounds.
+/// The worst figures of all rounds.
 #[derive(Default)]
 struct Figures {
     /// The longest wait of the other client, in milliseconds.
     wait: f64,
     failed: f64,
-    /// How much more memory the process has at most, in MB.
+    /// Memory that the process has gained at most, in MB.
     memory: f64,
-    /// The same of the runtime.
+    /// Memory that the runtime has gained at most, in MB.
     behind: f64,
-    /// How many connections of the attacker were closed by the process.
+    /// Number of the attacker's connections that the process closed.
     closed: f64,
 }
 

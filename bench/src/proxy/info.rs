@@ -1,9 +1,9 @@
-//! Verbose status, in the shape and size of containerd's.
+//! Verbose status, in the format and size of containerd's.
 
 use serde_json::{Value, json};
 use wharf_proto::cri;
 
-/// Of a pod.
+/// The status of a pod.
 pub(super) fn pod(id: &str, config: &cri::PodSandboxConfig) -> String {
     let parent = config.linux.as_ref().map(|linux| &linux.cgroup_parent);
     let document = json!({
@@ -26,7 +26,7 @@ pub(super) fn pod(id: &str, config: &cri::PodSandboxConfig) -> String {
     document.to_string()
 }
 
-/// Of a container in a pod with this configuration.
+/// The status of a container in a pod with this configuration.
 pub(super) fn container(
     id: &str,
     config: &cri::ContainerConfig,
@@ -77,7 +77,7 @@ fn metadata(of: Option<&cri::PodSandboxMetadata>) -> Option<Value> {
     of.map(|own| json!({ "name": own.name, "uid": own.uid, "namespace": own.namespace }))
 }
 
-/// The OCI specification, which is the larger part of what containerd tells.
+/// The OCI specification, the larger part of containerd's status.
 fn spec(id: &str, parent: &str, envs: &[(String, String)]) -> Value {
     const CAPABILITIES: [&str; 14] = [
         "CAP_CHOWN",

@@ -1,25 +1,26 @@
-//! Answers of the size that a kubelet just takes.
+//! Answers of the largest size that a kubelet accepts.
 
-use std::path::Path;
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
 use anyhow::{Context, Result};
 use tokio::process::Command;
 use wharf_testkit::peers;
 
-use super::Counts;
-use super::calls::{self, framed};
-use super::client::Client;
-use super::rig::Rig;
-use super::runtime::LARGE;
-use crate::report::Report;
-use crate::sample::median;
+use super::{
+    Counts,
+    calls::{self, framed},
+    client::Client,
+    rig::Rig,
+    runtime::LARGE,
+};
+use crate::{report::Report, sample::median};
 
 const SHARE: f64 = 0.8;
 const PEER: &str = "cri-client";
 const OURS: &str = "wharf, share of it";
 
-/// Between a kubelet's own client and a server of gRPC for Go, as runtimes are, which decode and encode what they send.
+/// Measures with a kubelet's client and a Go server, like runtimes, both of which decode and encode
+/// messages.
 pub(super) async fn measure_decoded(
     binary: &Path,
     counts: &Counts,
@@ -44,12 +45,12 @@ pub(super) async fn measure_decoded(
         let direct = fetch(&runtime.socket).await?;
         found.add(direct, fetch(&proxy.socket).await?, fetch(&relay.socket).await?);
     }
-    let share = found.tell(report);
+    let share = found.show(report);
     report.at_least(OURS, share, SHARE, "x");
     Ok(())
 }
 
-/// Megabytes in a second, as the peer measures them.
+/// Megabytes per second, measured by the peer.
 async fn fetch(peer: &Path, socket: &Path, calls: usize) -> Result<f64> {
     let mut command = Command::new(peer);
     command.arg("-socket").arg(socket).args(["-calls", &calls.to_string(), "fetch"]);
@@ -58,7 +59,7 @@ async fn fetch(peer: &Path, socket: &Path, calls: usize) -> Result<f64> {
     rate.with_context(|| format!("{PEER} said {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Between a client and a server that only move bytes: what is left is the way.
+/// Measures with a client and a server that only move bytes, so that the proxy's part dominates.
 pub(super) async fn measure_bytes(
     binary: &Path,
     counts: &Counts,
@@ -83,7 +84,7 @@ pub(super) async fn measure_bytes(
         let rate_of_direct = rate(&direct, large).await?;
         found.add(rate_of_direct, rate(&ours, large).await?, rate(&copied, large).await?);
     }
-    let share = found.tell(report);
+    let share = found.show(report);
     report.show(OURS, share, "x");
 
     let what = "koord-runtime-proxy";
@@ -97,7 +98,7 @@ pub(super) async fn measure_bytes(
     Ok(())
 }
 
-/// What came of each round.
+/// The results of the rounds.
 #[derive(Default)]
 struct Rounds {
     direct: Vec<f64>,
@@ -106,22 +107,22 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Adds the rates of one: without anyone in between, through ours, and through a relay.
+    /// Adds the rates of a round: direct, through the proxy, and through a relay.
     fn add(&mut self, direct: f64, ours: f64, copied: f64) {
         self.direct.push(direct);
         self.ours.push(ours / direct);
         self.copied.push(copied / direct);
     }
 
-    /// Tells what to read our share by, and gives that.
-    fn tell(self, report: &Report) -> f64 {
+    /// Prints the rates for comparison, and returns our share.
+    fn show(self, report: &Report) -> f64 {
         report.show("direct", median(self.direct), "MB/s");
         report.show("a relay that only copies bytes, share of it", median(self.copied), "x");
         median(self.ours)
     }
 }
 
-/// Megabytes in a second.
+/// Megabytes per second.
 async fn rate(client: &Client, calls: usize) -> Result<f64> {
     let question = framed(&wharf_proto::cri::ListImagesRequest::default());
     let begun = Instant::now();

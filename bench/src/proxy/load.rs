@@ -1,37 +1,44 @@
-//! A node that is busier than any: many calls in flight, each pod's in their order.
+//! A very busy node: many running calls, those of each pod in order.
 //!
-//! Calls leave by the clock, whether or not those before were answered, four of a pod at a time. The runtime takes its
-//! time for each, so that the rate makes the number in flight. A hook server is asked about all of them.
+//! Calls are sent at a fixed rate, whether or not earlier ones were answered, four of a pod at a
+//! time. The runtime delays each answer, so that the rate determines the number of running calls. A
+//! hook server is called for all of them.
 
-use std::path::Path;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use prost::Message;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, interval};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, interval},
+};
 use wharf_proto::cri;
 
-use super::calls::{self, framed};
-use super::client::Client;
-use super::rig::Rig;
-use super::runtime::OVERTAKEN;
-use super::{Counts, hooks, records};
-use crate::report::Report;
-use crate::sample::{Sample, median};
-use crate::usage::Usage;
+use super::{
+    Counts,
+    calls::{self, framed},
+    client::Client,
+    hooks, records,
+    rig::Rig,
+    runtime::OVERTAKEN,
+};
+use crate::{
+    report::Report,
+    sample::{Sample, median},
+    usage::Usage,
+};
 
 const PODS: usize = 100;
 const MEMBERS: usize = 4;
 const TICK: Duration = Duration::from_millis(2);
-/// What the runtime takes for an update.
+/// The runtime's delay of an update.
 const UPDATE: Duration = Duration::from_millis(100);
 const RATE: f64 = 2000.0;
 const STREAMS: f64 = 200.0;
-/// What a run may send less than its clock says.
+/// Target for the number of calls sent, as a share of the planned number.
 const SLACK: f64 = 0.99;
 
-/// A short time without a proxy, and the whole with it.
+/// Measures a short time without a proxy, and the full time with it.
 pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report) -> Result<()> {
     let seconds = counts.load.as_secs();
     report.section(&format!("{RATE} updates a second for {seconds} s, each asked about"));

@@ -1,5 +1,6 @@
-//! The kubelet's own client before containerd, and the proxies between them: what each adds to a call, and what it takes of
-//! a processor. The other sections have a client and a runtime that do next to nothing; on a node both are programs in Go.
+//! The kubelet's own client and containerd, with proxies in between: the time that each adds to a
+//! call, and its processor time. The other sections have a client and a runtime that do almost
+//! nothing; on a node both are Go programs.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,33 +25,33 @@ use crate::{
 
 const PEER: &str = "cri-client";
 const KOORD: &str = "koord-runtime-proxy";
-/// What may be added to a call, beside koord-runtime-proxy.
+/// Target for the added time, as a share of koord-runtime-proxy's.
 const ADDED: f64 = 0.65;
-/// The processor time of a call, beside koord-runtime-proxy.
+/// Target for the processor time of a call, as a share of koord-runtime-proxy's.
 const PROCESSOR: f64 = 0.5;
 const RESIDENT: f64 = 12.0;
-/// Calls a second, and for how long.
+/// Calls per second, and their duration.
 const RATES: [(u32, Duration); 3] =
     [(10, Duration::from_secs(20)), (100, Duration::from_secs(10)), (1000, Duration::from_secs(5))];
 
-/// A way to containerd.
+/// A connection to containerd.
 struct Way {
     name: &'static str,
     socket: PathBuf,
-    /// Its process; none for the way without a proxy.
+    /// The process in between; `None` for the direct connection.
     process: Option<u32>,
     rounds: Vec<Sample>,
 }
 
-/// What is told of a round.
+/// A figure of a round.
 type Figure = fn(&Sample) -> f64;
 
-/// The order in which the ways are called.
+/// The order in which connections are used.
 #[derive(Clone, Copy)]
 enum Order {
-    /// Many calls on one way, then on the next.
+    /// Many calls on one connection, then on the next.
     Turns,
-    /// One call on each way, again and again.
+    /// One call on each connection, repeatedly.
     Interleaved,
 }
 
@@ -134,7 +135,7 @@ async fn call_all(peer: &Path, ways: &mut [Way], order: Order, counts: &Counts) 
     Ok(())
 }
 
-/// Has the peer call `calls` times at each socket: one after the other, or by the clock.
+/// Has the peer call `calls` times at each socket: one after the other, or at a fixed rate.
 async fn call(
     peer: &Path,
     sockets: &[&Path],
@@ -175,7 +176,7 @@ fn show_added(ways: &[Way], report: &mut Report) {
         }
         if let [_, ours, koord] = added[..] {
             let beside = format!("wharf's added {figure} beside that of {KOORD}");
-            // A share of nothing says nothing.
+            // A share of zero has no meaning.
             match koord > 0.0 {
                 true => report.at_most(&beside, ours.max(0.0) / koord, ADDED, "x"),
                 false => report.not_measured(&beside, format!("{KOORD} added nothing")),
@@ -185,14 +186,15 @@ fn show_added(ways: &[Way], report: &mut Report) {
 }
 
 impl Way {
-    /// How much more `of` a round is than of the same round of the other way, in microseconds.
+    /// The difference between a figure of this connection and of the other, in the same round, in
+    /// microseconds.
     fn added(&self, other: &Self, of: Figure) -> f64 {
         let rounds = self.rounds.iter().zip(&other.rounds);
         median(rounds.map(|(own, other)| (of(own) - of(other)) * 1e3))
     }
 }
 
-/// The processor time of one call on each way, of calls by the clock.
+/// Measures the processor time of a call on each connection, at a fixed rate.
 async fn measure_rate(
     peer: &Path,
     ways: &[Way],
@@ -207,7 +209,7 @@ async fn measure_rate(
         let samples =
             call(peer, &[&way.socket], calls, Some(Duration::from_secs(1) / rate)).await?;
         let work = Usage::of(process)?.since(&before);
-        // The peer makes a call more when it connects, and one that is not timed.
+        // The peer makes one call when it connects, and one that is not timed.
         let took = work.processor.as_secs_f64() * 1e6 / (calls + 2) as f64;
         report.show(&format!("{}, p50 of a call", way.name), samples[0].p50() * 1e3, "us");
         report.show(&format!("{}, p99 of a call", way.name), samples[0].p99() * 1e3, "us");
@@ -221,7 +223,7 @@ async fn measure_rate(
     Ok(())
 }
 
-/// A thread for each core that never rests. They end when this is dropped.
+/// A busy thread per core. They end when this is dropped.
 struct Spinners {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,

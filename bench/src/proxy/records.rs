@@ -1,7 +1,9 @@
-//! What a proxy keeps of a node's containers, and how soon it has it again.
+//! The proxy's records of a node's containers: their memory, and how fast they are rebuilt.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use prost::Message;
@@ -9,27 +11,27 @@ use rustix::process::Signal;
 use tokio::time::{interval, timeout};
 use wharf_proto::cri;
 
-use super::Counts;
-use super::calls::{self, framed};
-use super::client::Client;
-use super::rig::{Rig, Served};
-use crate::report::Report;
-use crate::sample::Sample;
-use crate::usage::Usage;
+use super::{
+    Counts,
+    calls::{self, framed},
+    client::Client,
+    rig::{Rig, Served},
+};
+use crate::{report::Report, sample::Sample, usage::Usage};
 
 /// Containers of a pod.
 const MEMBERS: usize = 2;
 const MEMORY: [f64; 2] = [12.0, 40.0];
 const SERVING: f64 = 200.0;
 const COMPLETE: f64 = 1000.0;
-/// What calls leave to do is over after this long.
+/// After this time, work that calls caused is done.
 const SETTLED: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(1);
-/// What the proxy logs when it knows of everything.
+/// The proxy's log line when its records are complete.
 const KNOWN: &str = "records are as the runtime tells";
 
-/// Memory with many and with very many records; starts with many.
+/// Measures memory with many and with very many records, and starts with many.
 pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report) -> Result<()> {
     for (containers, limit) in counts.containers.into_iter().zip(MEMORY) {
         let many = containers == counts.containers[0];
@@ -68,13 +70,13 @@ pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report)
     Ok(())
 }
 
-/// Makes a pod, and returns its id.
+/// Makes a pod, and returns its ID.
 pub(super) async fn run_pod(client: &Client, number: usize) -> Result<String> {
     let answer = client.call(calls::RUN_POD, &framed(&calls::run_pod(number))).await?;
     Ok(cri::RunPodSandboxResponse::decode(answer)?.pod_sandbox_id)
 }
 
-/// Makes a pod with containers, and returns their ids.
+/// Makes a pod with containers, and returns their IDs.
 pub(super) async fn make(client: &Client, number: usize, members: usize) -> Result<Vec<String>> {
     let pod = run_pod(client, number).await?;
     let mut ids = Vec::new();
@@ -93,7 +95,7 @@ async fn fill(client: &Client, containers: usize) -> Result<()> {
     Ok(())
 }
 
-/// The same number of containers, made through the other proxy.
+/// Makes the same number of containers through the other proxy.
 async fn koord(rig: &Rig, containers: usize, report: &Report) -> Result<()> {
     let what = "koord-runtime-proxy, resident memory";
     let Some(koord) = rig.koord().await? else {
@@ -106,7 +108,7 @@ async fn koord(rig: &Rig, containers: usize, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// In megabytes, at rest.
+/// Resident memory at rest, in megabytes.
 async fn resident(proxy: &Served) -> Result<f64> {
     tokio::time::sleep(SETTLED).await;
     Ok(Usage::of(proxy.process.id())?.resident as f64 * 1024.0 / 1e6)
@@ -116,7 +118,7 @@ fn anonymous(proxy: &Served) -> Result<f64> {
     Ok(Usage::of(proxy.process.id())?.anonymous as f64 * 1024.0 / 1e6)
 }
 
-/// Waits until a call comes through.
+/// Waits until a call succeeds.
 async fn answered(proxy: &Served) -> Result<()> {
     let (version, mut look) = (framed(&calls::version()), interval(LOOK));
     let attempts = async {
@@ -129,7 +131,7 @@ async fn answered(proxy: &Served) -> Result<()> {
     timeout(PATIENCE, attempts).await.with_context(|| proxy.process.tail())?
 }
 
-/// Waits until the proxy says that it knows of `containers`, whole.
+/// Waits until the proxy logs complete records of `containers`.
 async fn known(proxy: &Served, containers: usize) -> Result<()> {
     let mut look = interval(LOOK);
     let line = async {

@@ -1,32 +1,36 @@
-//! A folder with the sockets of a runtime, of hook servers and of the proxies between them.
+//! A folder with the sockets of a runtime, of hook servers and of proxies.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
-use wharf_testkit::koord::{self, Koord};
-use wharf_testkit::process::Process;
+use wharf_testkit::{
+    koord::{self, Koord},
+    process::Process,
+};
 
 use super::client::Client;
 
-/// What is measured of `--busy-poll`.
+/// The measured value of `--busy-poll`.
 pub(super) const BUSY_POLL: &str = "400us";
 
-/// What is started here ends when it is dropped.
+/// Dropping it ends the processes that it started.
 pub(super) struct Rig {
     binary: PathBuf,
     folder: TempDir,
 }
 
-/// A process that was told to listen.
+/// A process with a socket.
 pub(super) struct Served {
     pub(super) process: Process,
     pub(super) socket: PathBuf,
 }
 
 impl Served {
-    /// A connection to it, once it listens.
+    /// A connection, made once the process listens.
     pub(super) async fn client(&self) -> Result<Client> {
         let dialled = Client::dial(&self.socket).await;
         dialled.with_context(|| self.process.tail())
@@ -45,18 +49,18 @@ impl Rig {
         self.folder.path().join(name)
     }
 
-    /// The folder with a file for each hook server.
+    /// The folder of hook servers' files.
     pub(super) fn hooks(&self) -> PathBuf {
         self.path("hooks")
     }
 
-    /// The runtime, whose updates take this long. It listens.
+    /// A runtime that takes this long for updates. It listens.
     pub(super) async fn runtime(&self, update_milliseconds: u64) -> Result<Served> {
         let update = update_milliseconds.to_string();
         self.part("runtime", &["--update-milliseconds", &update]).await
     }
 
-    /// containerd, without containers and images of its own. It listens.
+    /// containerd, without containers and images. It listens.
     pub(super) async fn containerd(&self) -> Result<Served> {
         let socket = self.path("runtime.sock");
         let (root, state) = (self.path("containerd"), self.path("containerd-state"));
@@ -71,7 +75,7 @@ impl Rig {
         served.context("the package containerd has to be installed, and it needs root")
     }
 
-    /// The runtime in Go that has long lists, and nothing else. It listens.
+    /// A runtime in Go that only has long lists. It listens.
     pub(super) async fn lists(&self, peer: &Path) -> Result<Served> {
         let socket = self.path("runtime.sock");
         let mut command = Command::new(peer);
@@ -79,7 +83,7 @@ impl Rig {
         self.listening("lists", &command, socket).await
     }
 
-    /// A relay before the runtime that reads nothing. It listens.
+    /// A relay to the runtime. It listens.
     pub(super) async fn relay(&self) -> Result<Served> {
         let runtime = self.path("runtime.sock");
         self.part("relay", &["--to", &runtime.display().to_string()]).await
@@ -97,12 +101,12 @@ impl Rig {
         self.part("hooks", &[]).await
     }
 
-    /// Ours, before the runtime. Each start has a name of its own, for its log.
+    /// Our proxy to the runtime. The name of each start names its log.
     pub(super) fn proxy(&self, name: &str) -> Result<Served> {
         self.proxy_with(name, &[])
     }
 
-    /// The same, told to look for the next step of a call before it sleeps.
+    /// The same with `--busy-poll`.
     pub(super) fn busy_proxy(&self, name: &str) -> Result<Served> {
         self.proxy_with(name, &["--busy-poll", BUSY_POLL])
     }
@@ -118,8 +122,8 @@ impl Rig {
         Ok(Served { process, socket })
     }
 
-    /// koord-runtime-proxy before the runtime, with the hook servers that are there by now. `None` where it is not to be
-    /// had.
+    /// koord-runtime-proxy to the runtime, with the hook servers that exist now. `None` if it
+    /// cannot run here.
     pub(super) async fn koord(&self) -> Result<Option<Koord>> {
         koord::runtime_proxy(self.folder.path(), &self.path("runtime.sock"), &self.hooks()).await
     }

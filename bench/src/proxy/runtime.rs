@@ -1,9 +1,11 @@
-//! A container runtime that makes nothing, and remembers everything that it was to make.
+//! A container runtime that creates nothing, and stores all requests.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -11,17 +13,20 @@ use prost::Message;
 use tonic::Code;
 use wharf_proto::cri;
 
-use super::calls::framed;
-use super::info;
-use super::server::{self, Service};
+use super::{
+    calls::framed,
+    info,
+    server::{self, Service},
+};
 
-/// Tells how many updates overtook another one of their pod, in a [`cri::VersionResponse`] for want of a better one.
+/// Returns how many updates overtook another update of their pod, as text in a
+/// [`cri::VersionResponse`].
 pub(super) const OVERTAKEN: &str = "/dev.wharf.bench.Runtime/Overtaken";
 
-/// The largest message that a kubelet takes, with its frame.
+/// The largest message that a kubelet accepts, with its frame.
 pub(super) const LARGE: usize = 16 << 20;
 
-/// Serves at `socket` until it is killed.
+/// Serves at `socket` until the process is killed.
 pub(super) async fn serve(socket: &Path, update: Duration) -> Result<()> {
     let runtime = Runtime {
         state: Mutex::default(),
@@ -48,7 +53,7 @@ struct Runtime {
 struct State {
     pods: BTreeMap<String, cri::PodSandboxConfig>,
     containers: BTreeMap<String, Container>,
-    /// Of each pod: when an update came, and which one it was.
+    /// For each pod: when an update arrived, and its number.
     updates: BTreeMap<String, Vec<(u64, i64)>>,
 }
 
@@ -87,7 +92,7 @@ impl Runtime {
 }
 
 impl State {
-    /// What is made again has the same id and takes the place of the first.
+    /// A pod that is made again gets the same ID, and replaces the first.
     fn run_pod(&mut self, asked: cri::RunPodSandboxRequest) -> Result<Bytes, Code> {
         let config = asked.config.ok_or(Code::InvalidArgument)?;
         let id = id(&[&config.metadata.as_ref().ok_or(Code::InvalidArgument)?.uid]);
@@ -196,7 +201,7 @@ fn read<T: Message + Default>(message: Bytes) -> Result<T, Code> {
     T::decode(message).map_err(|_| Code::InvalidArgument)
 }
 
-/// As long as a runtime's ids are, the same for the same names.
+/// As long as a runtime's IDs; the same for the same names.
 fn id(names: &[&str]) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let part = |number: usize| {
@@ -207,7 +212,7 @@ fn id(names: &[&str]) -> String {
     (0..4).map(part).collect()
 }
 
-/// Images that take [`LARGE`] bytes together, a few less.
+/// Images that take almost [`LARGE`] bytes together.
 fn images() -> Vec<cri::Image> {
     let image = |number: usize| cri::Image {
         id: format!("sha256:{number:064x}"),
@@ -217,7 +222,7 @@ fn images() -> Vec<cri::Image> {
         ..Default::default()
     };
     let mut left = LARGE;
-    // Each has a tag of one byte and a length of two.
+    // Each image has a tag of one byte and a length of two.
     let fits = |image: &cri::Image| {
         left = left.checked_sub(3 + image.encoded_len())?;
         Some(())
@@ -241,7 +246,7 @@ mod tests {
         let mut state = State::default();
         state.updates.insert("a".to_owned(), vec![(4, 2), (1, 1), (9, 3)]);
         state.updates.insert("b".to_owned(), vec![(2, 2), (3, 1)]);
-        let told = cri::VersionResponse::decode(state.overtaken().slice(5..)).unwrap();
-        assert_eq!(told.version, "1");
+        let version = cri::VersionResponse::decode(state.overtaken().slice(5..)).unwrap();
+        assert_eq!(version.version, "1");
     }
 }

@@ -1,27 +1,36 @@
-//! A server that adds as little as it can: h2, messages as they are.
+//! A server with little cost: h2, messages as bytes.
 
-use std::future::Future;
-use std::io;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    future::Future,
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use anyhow::{Context, Result};
 use bytes::{Bytes, BytesMut};
-use h2::RecvStream;
-use h2::server::{Builder, SendResponse};
+use h2::{
+    RecvStream,
+    server::{Builder, SendResponse},
+};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::task::JoinSet;
+use tokio::{
+    net::{UnixListener, UnixStream},
+    task::JoinSet,
+};
 use tonic::Code;
 
-/// As a Go server has them once it has found out about the connection. Its frames are as small as HTTP/2 lets them be.
+/// Windows of a Go server that has estimated the connection's bandwidth. Frames have the smallest
+/// size limit of HTTP/2.
 pub(super) const STREAM_WINDOW: u32 = 1 << 20;
 pub(super) const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// What answers calls.
+/// Answers calls.
 pub(super) trait Service: Send + Sync + 'static {
-    /// The answer's message in its frame. Calls are numbered as they arrive.
+    /// The answer's framed message. Calls are numbered in order of arrival.
     fn answer(
         &self,
         number: u64,
@@ -30,7 +39,7 @@ pub(super) trait Service: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Bytes, Code>> + Send;
 }
 
-/// Serves at `socket`, whatever is there, until it is dropped.
+/// Serves at `socket`, replacing an existing one, until it is dropped.
 pub(super) async fn serve(socket: &Path, service: Arc<impl Service>) -> Result<()> {
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
@@ -58,14 +67,14 @@ async fn connection(stream: UnixStream, service: Arc<impl Service>, arrivals: Ar
         let number = arrivals.fetch_add(1, Ordering::Relaxed);
         let service = service.clone();
         calls.spawn(async move {
-            // A caller that has left needs no answer.
-            let _ = attend(number, request, reply, &*service).await;
+            // Fails if the client has left.
+            let _ = answer(number, request, reply, &*service).await;
         });
         while calls.try_join_next().is_some() {}
     }
 }
 
-async fn attend(
+async fn answer(
     number: u64,
     request: Request<RecvStream>,
     mut reply: SendResponse<Bytes>,

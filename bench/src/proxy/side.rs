@@ -1,4 +1,4 @@
-//! One way to the runtime, beside others.
+//! A connection to the runtime, measured together with others.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::client::Client;
 use crate::sample::{Sample, median};
 
-/// A call that is made again and again, one after the other.
+/// A call that is repeated on one connection.
 pub(super) struct Side {
     pub(super) client: Client,
     pub(super) method: &'static str,
@@ -33,30 +33,30 @@ impl Side {
         Ok(())
     }
 
-    /// The median over the rounds, in microseconds.
+    /// The median of the rounds' medians, in microseconds.
     pub(super) fn p50(&self) -> f64 {
         median(self.rounds.iter().map(|round| round.p50() * 1e3))
     }
 
-    /// The median over the rounds, in microseconds.
+    /// The median of the rounds' p99, in microseconds.
     pub(super) fn p99(&self) -> f64 {
         median(self.rounds.iter().map(|round| round.p99() * 1e3))
     }
 
-    /// What `figure` makes of each round of this side and the same round of `other`, in the median.
+    /// The median of `figure` over the rounds of this side and the same rounds of `other`.
     pub(super) fn beside(&self, other: &Self, figure: impl Fn(&Sample, &Sample) -> f64) -> f64 {
         let rounds = self.rounds.iter().zip(&other.rounds);
         median(rounds.map(|(own, other)| figure(own, other)))
     }
 
-    /// How much the median call takes more than on the `other` side, in microseconds.
+    /// How much longer the median call takes than on the `other` side, in microseconds.
     pub(super) fn added(&self, other: &Self) -> f64 {
         self.beside(other, |own, other| (own.p50() - other.p50()) * 1e3)
     }
 }
 
-/// Warms all sides up, and calls in turns, in an order that changes: whoever follows another finds the processors as that
-/// one left them.
+/// Warms all sides up, and calls alternately, in a changing order: each call depends on the state
+/// in which the previous side left the processors.
 pub(super) async fn take_turns(sides: &mut [&mut Side], rounds: usize, calls: usize) -> Result<()> {
     for side in &mut *sides {
         side.round(calls.div_ceil(5)).await?;

@@ -1,14 +1,17 @@
-//! What a single call takes beyond the way without a proxy.
+//! The time that the proxy adds to a single call.
 
 use std::path::Path;
 
 use anyhow::Result;
 
-use super::calls::{self, framed};
-use super::client::Client;
-use super::rig::{BUSY_POLL, Rig};
-use super::side::{Side, take_turns};
-use super::{Counts, hooks, records};
+use super::{
+    Counts,
+    calls::{self, framed},
+    client::Client,
+    hooks, records,
+    rig::{BUSY_POLL, Rig},
+    side::{Side, take_turns},
+};
 use crate::report::Report;
 
 const ADDED: f64 = 60.0;
@@ -17,7 +20,7 @@ const SLOWEST: f64 = 2.0;
 const ADDED_BEYOND_HOOK: f64 = 150.0;
 const KOORD: &str = "koord-runtime-proxy";
 
-/// A call that is none of a proxy's business.
+/// Measures a call that the proxy does not look into.
 pub(super) async fn measure_carried(
     binary: &Path,
     counts: &Counts,
@@ -66,7 +69,7 @@ pub(super) async fn measure_carried(
     Ok(())
 }
 
-/// A call that a hook server is asked about, which changes nothing.
+/// Measures a call with a hook server that changes nothing.
 pub(super) async fn measure_hooked(
     binary: &Path,
     counts: &Counts,
@@ -83,7 +86,7 @@ pub(super) async fn measure_hooked(
     let mut hook = Side::new(hook_server.client().await?, calls::CREATE_HOOK, question);
     hooks::register(&rig.hooks(), &hook_server.socket)?;
     let client = runtime.client().await?;
-    // Proxies that start later learn of it from the runtime.
+    // Proxies that start later learn of the pod from the runtime.
     let pod = records::run_pod(&client, 0).await?;
 
     let create = framed(&calls::create_container(0, 0, &pod));

@@ -1,5 +1,5 @@
-//! Upgrades of the proxy while calls come by the clock: how long the longest of them waits, and what the old process holds
-//! while a stream stays with it.
+//! Upgrades of the proxy during calls at a fixed rate: the longest wait of a call, and the memory
+//! of the old process while a stream stays with it.
 
 use std::{fs, os::unix::ffi::OsStrExt, path::Path, process::Command, sync::Arc, time::Duration};
 
@@ -25,9 +25,9 @@ use crate::{report::Report, usage::Usage};
 const RATE: f64 = 200.0;
 const PODS: usize = 20;
 const MEMBERS: usize = 4;
-/// Before, between and after upgrades.
+/// Pause before, between and after upgrades.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The longest that a call may wait, in milliseconds.
+/// Target for the longest wait of a call, in milliseconds.
 const WAIT: f64 = 100.0;
 
 /// Measures upgrades under load.
@@ -58,7 +58,7 @@ pub(super) async fn measure(binary: &Path, counts: &Counts, report: &mut Report)
         upgrade(binary, &control).await?;
         took.push(begun.elapsed().as_secs_f64() * 1e3);
         if round == 0 {
-            // Nothing is left to the first process but the stream.
+            // The first process has only the stream left.
             sleep(PAUSE).await;
             let old = Usage::of(proxy.process.id()).context("the old process")?;
             report.show("old process with a stream, resident memory", mb(old.resident), "MB");
@@ -90,7 +90,7 @@ async fn upgrade(binary: &Path, control: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Successors are no children of the bench.
+/// Successors are not children of the bench.
 fn end_all(binary: &Path, rig: &Rig) {
     let socket = rig.path("proxy.sock");
     let wanted = [binary.as_os_str().as_bytes(), socket.as_os_str().as_bytes()];
@@ -101,7 +101,7 @@ fn end_all(binary: &Path, rig: &Rig) {
         if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw)
             && wanted.iter().all(has)
         {
-            // It may have ended by itself.
+            // It may have ended already.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
@@ -114,8 +114,8 @@ struct Waits {
     longest: Duration,
 }
 
-/// Every other call is about a container, and a hook server is asked. Calls leave whether or not those before were
-/// answered.
+/// Every other call is about a container, for which the hook server is called. Calls are sent at a
+/// fixed rate, whether or not earlier ones were answered.
 async fn call_by_the_clock(
     client: Arc<Client>,
     ids: Vec<String>,
@@ -159,7 +159,7 @@ impl Waits {
     }
 }
 
-/// A call that does not end by itself, as a stream of events.
+/// A call that does not end, like a stream of events.
 struct Stream {
     _request: SendStream<Bytes>,
     _response: ResponseFuture,
@@ -172,7 +172,7 @@ impl Stream {
         let (requests, connection) = Builder::new().handshake::<_, Bytes>(stream).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            // Its end is that of the bench.
+            // It ends with the bench.
             let _ = connection.await;
         });
         let request =

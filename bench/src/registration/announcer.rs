@@ -1,30 +1,32 @@
-//! CSI drivers that register with whoever watches a folder, be it wharf or a kubelet.
+//! CSI drivers that register with wharf or a kubelet, whichever watches the folder.
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use anyhow::Result;
 
 use super::plugin::{self, Plugin};
 use crate::sample::Sample;
 
-/// How fast CSI drivers are registered.
+/// Registration times of CSI drivers.
 #[derive(Default)]
 pub(super) struct Registrations {
-    /// `listen()` to `Notify(true)`.
+    /// From `listen()` to `Notify(true)`.
     pub(super) comes: Sample,
-    /// Unlink and `listen()` to `Notify(true)`.
+    /// From unlink and `listen()` to `Notify(true)`.
     pub(super) comes_again: Sample,
 }
 
-/// A registration socket and the driver that it announces, each time under a new name.
+/// A registration socket and its driver, with a new name each time.
 pub(super) struct Announcer<'a> {
     folder: &'a Path,
     driver: &'a Path,
     count: usize,
 }
 
-/// A driver that is registered.
+/// A registered driver.
 pub(super) struct Announced {
     plugin: Plugin,
     path: PathBuf,
@@ -37,7 +39,7 @@ impl<'a> Announcer<'a> {
         Self { folder, driver, count: 0 }
     }
 
-    /// A driver comes.
+    /// Registers a driver.
     pub(super) async fn come(&mut self, sample: &mut Sample) -> Result<Announced> {
         let name = format!("bench-{}.csi.wharf.dev", self.count);
         self.count += 1;
@@ -47,7 +49,7 @@ impl<'a> Announcer<'a> {
         Ok(Announced { plugin, path, name })
     }
 
-    /// A driver that is there is replaced.
+    /// Replaces a registered driver.
     pub(super) async fn come_again(
         &self,
         announced: &mut Announced,
@@ -64,7 +66,7 @@ impl<'a> Announcer<'a> {
 }
 
 impl Announced {
-    /// The driver goes.
+    /// Removes the driver.
     pub(super) fn go(self) -> Result<()> {
         self.plugin.unlink()
     }

@@ -1,28 +1,33 @@
-//! CSI drivers, written to a real Kubernetes API: what registration takes beyond the API's own time.
+//! CSI drivers with a real Kubernetes API: the time of a registration beyond that of the API.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use anyhow::{Context, Result};
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 use wharf_proto::pluginregistration::CSI_PLUGIN;
-use wharf_registration::csi::node::{ApiObjects, NodeRecord, RecordOptions};
-use wharf_registration::csi::{CsiHandler, CsiOptions};
-use wharf_registration::manager::{Handlers, ManagerOptions, PluginManager};
+use wharf_registration::{
+    csi::{
+        CsiHandler, CsiOptions,
+        node::{ApiObjects, NodeRecord, RecordOptions},
+    },
+    manager::{Handlers, ManagerOptions, PluginManager},
+};
 use wharf_testkit::cluster::Cluster;
 
-use super::announcer::{Announcer, Registrations};
-use super::binary::Binary;
-use crate::report::Report;
-use crate::sample::Sample;
+use super::{
+    announcer::{Announcer, Registrations},
+    binary::Binary,
+};
+use crate::{report::Report, sample::Sample};
 
 const NODE: &str = "bench-node";
 const LIMIT: f64 = 50.0;
 const BEYOND: &str = "listen() to Notify(true), beyond the API's own time";
 
-/// Registers `count` drivers, each after the same reads and writes were done by hand. `None` without a Kubernetes.
+/// Registers `count` drivers, each after the same reads and writes by hand. `None` without a
+/// kube-apiserver.
 pub(super) async fn measure(
     binary: &Binary,
     count: usize,
@@ -45,7 +50,7 @@ pub(super) async fn measure(
     let manager = PluginManager::start(ManagerOptions::new(folder.path()), handlers);
 
     let mut drivers = Announcer::new(folder.path(), &driver.socket);
-    // The first one makes the CSINode object and the connections.
+    // The first driver creates the CSINode object and the connections.
     let mut present = vec![drivers.come(&mut Sample::default()).await?];
     let mut by_hand = Sample::default();
     let mut ours = Registrations::default();
@@ -68,7 +73,7 @@ pub(super) async fn measure(
     Ok(Some(ours))
 }
 
-/// Reads Node and CSINode and changes something in each, as a registration does.
+/// Reads Node and CSINode and changes each, like a registration.
 async fn write_by_hand(client: &Client, turn: usize) -> Result<()> {
     const MERGE: &str = "application/strategic-merge-patch+json";
     const JSON: &str = "application/json";

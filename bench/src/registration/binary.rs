@@ -1,9 +1,11 @@
-//! The release binary, in processes of its own.
+//! The release binary, in its own processes.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
@@ -11,26 +13,26 @@ use wharf_testkit::process::Process;
 
 const START: Duration = Duration::from_secs(10);
 
-/// The `wharf` that is measured, and a folder for what it writes.
+/// The measured `wharf`, and a folder for its output.
 pub(super) struct Binary {
     path: PathBuf,
     folder: TempDir,
 }
 
-/// The smallest CSI driver there is: it knows its node.
+/// A minimal CSI driver.
 pub(super) struct Driver {
     pub(super) socket: PathBuf,
     _process: Process,
 }
 
 impl Binary {
-    /// The one at `path`.
+    /// The binary at `path`.
     pub(super) fn new(path: &Path) -> Result<Self> {
         ensure!(path.is_file(), "--binary {}: there is no such file", path.display());
         Ok(Self { path: path.to_owned(), folder: tempfile::tempdir()? })
     }
 
-    /// Where the binary is.
+    /// The path of the binary.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -46,7 +48,7 @@ impl Binary {
     /// Starts the demo's driver and waits for its socket.
     pub(super) async fn driver(&self) -> Result<Driver> {
         let socket = self.folder.path().join("csi.sock");
-        // Left by a driver that was killed.
+        // A driver that was killed leaves its socket.
         let _ = std::fs::remove_file(&socket);
         let mut process =
             self.start("driver", &["demo".as_ref(), "--driver".as_ref(), socket.as_ref()])?;

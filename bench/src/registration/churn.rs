@@ -1,32 +1,38 @@
-//! Drivers that come and go all day: what the manager's process keeps of them, and what it tells them.
+//! Drivers that register and leave repeatedly: the manager's memory and descriptors, and its
+//! notifications.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 use wharf_testkit::process::{Process, wait_for};
 
-use super::binary::Binary;
-use super::plugin::{self, Plugin};
-use crate::report::Report;
-use crate::usage::Usage;
+use super::{
+    binary::Binary,
+    plugin::{self, Plugin},
+};
+use crate::{report::Report, usage::Usage};
 
-/// Sockets at a time, each made again and again.
+/// Sockets at a time, each made repeatedly.
 const LANES: usize = 20;
-/// Every so many makings, the socket goes before anyone can have answered.
+/// One of this many sockets is removed before the manager can have answered.
 const HASTE: usize = 4;
 const GROWTH: f64 = 2.0;
-/// How long closed connections may take to be closed by the other side, too.
+/// How long the other side may take to close its ends of connections.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Makes and removes `count` sockets, and compares the manager after the first tenth with the manager at the end.
+/// Makes and removes `count` sockets, and compares the manager after the first tenth with the
+/// manager at the end.
 pub(super) async fn measure(binary: &Binary, count: usize, report: &mut Report) -> Result<()> {
     report.section(&format!("{count} sockets made and removed, {LANES} at a time"));
     let folder = tempfile::tempdir()?;
     let driver = binary.driver().await?;
     let manager = binary.manager(folder.path(), &[])?;
-    // Registered once, the manager is up; its descriptors are then what an empty folder takes.
+    // After a first registration the manager is running; its descriptors are those for an empty
+    // folder.
     lanes(folder.path(), &driver.socket, LANES).await?;
     let empty = descriptors_at_rest(&manager).await?;
     let early = lanes(folder.path(), &driver.socket, count / 10).await?;
@@ -46,53 +52,53 @@ pub(super) async fn measure(binary: &Binary, count: usize, report: &mut Report) 
     Ok(())
 }
 
-/// What the plugins were told.
+/// The notifications of the plugins.
 #[derive(Default)]
-struct Told {
+struct Notified {
     stayed: usize,
     repeated: usize,
 }
 
-impl Told {
+impl Notified {
     fn add(&self, other: &Self) -> Self {
         let Self { stayed, repeated } = other;
         Self { stayed: self.stayed + stayed, repeated: self.repeated + repeated }
     }
 }
 
-async fn lanes(folder: &Path, driver: &Path, count: usize) -> Result<Told> {
+async fn lanes(folder: &Path, driver: &Path, count: usize) -> Result<Notified> {
     let mut lanes = JoinSet::new();
     for number in 0..LANES {
         let name = format!("lane-{number}.csi.wharf.dev");
         let path = folder.join(format!("{name}-reg.sock"));
         lanes.spawn(lane(path, name, driver.to_owned(), count / LANES));
     }
-    let mut told = Told::default();
+    let mut notified = Notified::default();
     while let Some(lane) = lanes.join_next().await {
-        told = told.add(&lane.context("a lane")??);
+        notified = notified.add(&lane.context("a lane")??);
     }
-    Ok(told)
+    Ok(notified)
 }
 
-/// One socket, made `count` times. A making that stays is one that hears `Notify(true)`, or the measurement fails.
-async fn lane(path: PathBuf, name: String, driver: PathBuf, count: usize) -> Result<Told> {
-    let mut told = Told::default();
+/// Makes one socket `count` times. Fails if a socket that stays does not get `Notify(true)`.
+async fn lane(path: PathBuf, name: String, driver: PathBuf, count: usize) -> Result<Notified> {
+    let mut notified = Notified::default();
     let mut previous: Option<Plugin> = None;
     for turn in 0..count {
         let mut plugin = Plugin::listen(&path, plugin::csi(&name, &driver))?;
         if turn % HASTE != HASTE - 1 {
             plugin.registered().await?;
-            told.stayed += 1;
-            // By now whatever the making before this one was to hear has been said.
-            told.repeated += previous.take().map_or(0, Plugin::surplus);
+            notified.stayed += 1;
+            // By now every notification of the previous socket has been sent.
+            notified.repeated += previous.take().map_or(0, Plugin::surplus);
             plugin.unlink()?;
             previous = Some(plugin);
         } else {
             plugin.unlink()?;
         }
     }
-    told.repeated += previous.map_or(0, Plugin::surplus);
-    Ok(told)
+    notified.repeated += previous.map_or(0, Plugin::surplus);
+    Ok(notified)
 }
 
 async fn descriptors_at_rest(manager: &Process) -> Result<usize> {
@@ -106,7 +112,8 @@ async fn descriptors_at_rest(manager: &Process) -> Result<usize> {
     .await
 }
 
-/// The usage once as many descriptors are open as in an empty folder, or as it is when that does not come about.
+/// The usage once as many descriptors are open as with an empty folder, or the current usage if
+/// that does not happen.
 async fn at_rest(manager: &Process, empty: usize) -> Result<Usage> {
     let rest = wait_for(QUIET, "descriptors to be closed", || {
         let usage = Usage::of(manager.id()).ok();

@@ -1,34 +1,36 @@
-//! A node on which nothing happens.
+//! An idle node.
 //!
-//! Managers idle side by side, each with its own plugins: three as shipped, of which the median counts, since the kernel
-//! charges its own housekeeping to whoever runs; and one whose safety rescan is an hour away, in which no thread may wake
-//! up at all. So whatever wakes the others up is the rescan.
+//! Managers idle in parallel, each with its own plugins: three with the shipped settings, of which
+//! the median counts, since the kernel accounts its housekeeping to the running process; and one
+//! with a rescan period of an hour, in which no thread may wake up. So every wake-up of the others
+//! belongs to the rescan.
 
-use std::path::Path;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::Result;
 use tempfile::TempDir;
 use wharf_testkit::process::Process;
 
-use super::binary::Binary;
-use super::plugin::{self, Plugin};
-use crate::report::Report;
-use crate::usage::Usage;
+use super::{
+    binary::Binary,
+    plugin::{self, Plugin},
+};
+use crate::{report::Report, usage::Usage};
 
 const PLUGINS: usize = 20;
-/// As shipped.
+/// The default rescan period.
 const RESCAN: u64 = 10;
 const PROCESSOR: f64 = 10.0;
-/// Wake-ups of one thread for one rescan: tokio's timer wakes up as it nears a far time, and then for it.
+/// Wake-ups of one thread for a rescan: tokio's timer wakes up twice before a distant time, and
+/// then at that time.
 const WAKEUPS: f64 = 3.0;
-/// What a start leaves to do is over after this long.
+/// After this time, work of the start is done.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// Managers as shipped.
+/// Managers with the shipped settings.
 const SHIPPED: usize = 3;
 
-/// Watches the managers do nothing for `seconds`.
+/// Measures the managers' work during `seconds`.
 pub(super) async fn measure(binary: &Binary, seconds: u64, report: &mut Report) -> Result<()> {
     report.section(&format!("idle for {seconds} s with {PLUGINS} registered plugins"));
     let driver = binary.driver().await?;
@@ -61,7 +63,7 @@ pub(super) async fn measure(binary: &Binary, seconds: u64, report: &mut Report) 
     Ok(())
 }
 
-/// A manager and the plugins that it registered.
+/// A manager and its plugins.
 struct Manager {
     process: Process,
     _plugins: Vec<Plugin>,
@@ -71,7 +73,7 @@ struct Manager {
 impl Manager {
     async fn start(binary: &Binary, driver: &Path, flags: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        // Entries that a former manager left are looked for once, at the end of the grace: let that be over soon.
+        // A short grace period: at its end the manager looks for entries of a former manager.
         let process =
             binary.manager(folder.path(), &[&["--csinode-grace", "1s"], flags].concat())?;
         let mut plugins = Vec::new();

@@ -1,4 +1,4 @@
-//! The same CSI drivers at a real kubelet.
+//! The same CSI drivers with a real kubelet.
 
 use std::time::Duration;
 
@@ -6,15 +6,16 @@ use anyhow::Result;
 use rustix::process::geteuid;
 use wharf_testkit::cluster::Cluster;
 
-use super::announcer::{Announcer, Registrations};
-use super::binary::Binary;
-use crate::report::Report;
-use crate::sample::Sample;
+use super::{
+    announcer::{Announcer, Registrations},
+    binary::Binary,
+};
+use crate::{report::Report, sample::Sample};
 
 const TIMES: f64 = 5.0;
 const COMES: &str = "listen() to Notify(true), wharf beside kubelet";
 const COMES_AGAIN: &str = "unlink and listen() to Notify(true), wharf beside kubelet";
-/// How often a kubelet looks.
+/// The kubelet's reconcile period.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Registers `count` drivers and compares with `ours`.
@@ -41,7 +42,8 @@ pub(super) async fn measure(
     drivers.come(&mut Sample::default()).await?.go()?;
     let mut theirs = Registrations::default();
     for turn in 0..count {
-        // A registration ends at a tick, and the next one would always begin there: spread them over the period.
+        // Spreads registrations over the period: each ends at a tick, so the next would always
+        // begin there.
         let phase = PERIOD.mul_f64(turn as f64 / count as f64);
         tokio::time::sleep(phase).await;
         let mut driver = drivers.come(&mut theirs.comes).await?;

@@ -1,26 +1,32 @@
-//! From a socket that changes to the plugin, or its handler, that is told.
+//! The time from a change of a socket to the notification of the plugin or the call of its handler.
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use anyhow::{Context, Result};
 use wharf_registration::manager::{ManagerOptions, PluginManager};
 
-use super::noop::{self, Call, Calls};
-use super::plugin::Plugin;
-use crate::report::Report;
-use crate::sample::{Sample, median};
+use super::{
+    noop::{self, Call, Calls},
+    plugin::Plugin,
+};
+use crate::{
+    report::Report,
+    sample::{Sample, median},
+};
 
-/// How many sockets a crowd is.
+/// Number of plugins in a crowd.
 const CROWD: usize = 100;
-/// Sockets live in memory here: ext4 shuns inodes that were deleted a moment ago, and searching for others takes longer
-/// than a registration. No node makes and removes sockets at this rate.
+/// Sockets are made in memory: ext4 avoids recently deleted inodes, and its search for others takes
+/// longer than a registration. No real node makes and removes sockets at this rate.
 const FOLDER: &str = "/dev/shm";
 const LIMIT: f64 = 20.0;
-/// Taking out and taking in.
+/// A deregistration and a registration.
 const LIMIT_AGAIN: f64 = 2.0 * LIMIT;
 
-/// Plugins one by one, and in crowds.
+/// Measures plugins one by one, and in crowds.
 pub(super) async fn measure(single: usize, crowds: usize, report: &mut Report) -> Result<()> {
     for (rounds, count, title) in [
         (1, single, format!("no-op handler, {single} plugins one by one, p99")),
@@ -32,7 +38,7 @@ pub(super) async fn measure(single: usize, crowds: usize, report: &mut Report) -
         let (handlers, mut calls) = noop::handlers(noop::KIND);
         let manager = PluginManager::start(ManagerOptions::new(folder.path()), handlers);
         manager.synced().wait_for(|synced| *synced).await.context("the manager")?;
-        // The first life warms the machine up.
+        // The first round warms the machine up.
         live(folder.path(), at_once, &mut calls, &mut Lives::default()).await?;
         let mut all = Vec::new();
         for _ in 0..rounds {
@@ -59,7 +65,7 @@ struct Lives {
     goes: Sample,
 }
 
-/// `count` plugins come, are made anew, and go.
+/// `count` plugins appear, are made again, and vanish.
 async fn live(folder: &Path, count: usize, calls: &mut Calls, lives: &mut Lives) -> Result<()> {
     let paths: Vec<PathBuf> = (0..count).map(|it| folder.join(format!("{it}.sock"))).collect();
     let listen = |path: &PathBuf| Plugin::listen(path, noop::info(&path.display().to_string()));

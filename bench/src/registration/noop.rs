@@ -1,21 +1,23 @@
-//! A plugin type whose handler does nothing but tell when it was called: what is left is the manager's own time.
+//! A plugin type with a handler that only records its calls, to measure the manager's own time.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 use wharf_proto::pluginregistration::PluginInfo;
-use wharf_registration::manager::{Handlers, Plugin, PluginHandler, Refusal};
+use wharf_registration::manager::{Handlers, Plugin, PluginHandler, PluginRefusal};
 
-/// A type of our own.
+/// A plugin type of the bench.
 pub(super) const KIND: &str = "BenchPlugin";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What `GetInfo` of a plugin of type [`KIND`] answers.
+/// The answer to `GetInfo` of a plugin of type [`KIND`].
 pub(super) fn info(name: &str) -> PluginInfo {
     PluginInfo {
         r#type: KIND.to_owned(),
@@ -27,26 +29,27 @@ pub(super) fn info(name: &str) -> PluginInfo {
 
 struct Noop(mpsc::UnboundedSender<(Call, PathBuf, Instant)>);
 
-/// The calls that are of interest.
+/// Recorded handler calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// `ValidatePlugin`, so the plugin has answered `GetInfo`.
+    /// `ValidatePlugin`: the plugin has answered `GetInfo`.
     Validate,
     /// `DeRegisterPlugin`.
     Deregister,
 }
 
-/// The calls in the order in which they came.
+/// The calls in their order.
 pub(super) struct Calls(mpsc::UnboundedReceiver<(Call, PathBuf, Instant)>);
 
-/// Handlers that do nothing for plugins of the type `kind`.
+/// Recording handlers for plugins of the type `kind`.
 pub(super) fn handlers(kind: &str) -> (Handlers, Calls) {
     let (sender, calls) = mpsc::unbounded_channel();
     (Handlers::new().with(kind, Arc::new(Noop(sender))), Calls(calls))
 }
 
 impl Calls {
-    /// Waits for the next `call`s of `count` plugins and gives their times by socket; other calls are passed over.
+    /// Waits for the next `call`s of `count` plugins and returns their times by socket; skips other
+    /// calls.
     pub(super) async fn next(
         &mut self,
         call: Call,
@@ -69,19 +72,19 @@ impl Calls {
 
 impl Noop {
     fn note(&self, call: Call, plugin: &Plugin) {
-        // At the end of a measurement nobody listens any more.
+        // Fails at the end of a measurement, when nothing receives calls.
         let _ = self.0.send((call, plugin.socket.clone(), Instant::now()));
     }
 }
 
 #[async_trait]
 impl PluginHandler for Noop {
-    async fn validate(&self, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn validate(&self, plugin: &Plugin) -> Result<(), PluginRefusal> {
         self.note(Call::Validate, plugin);
         Ok(())
     }
 
-    async fn register(&self, _: &Plugin) -> Result<(), Refusal> {
+    async fn register(&self, _: &Plugin) -> Result<(), PluginRefusal> {
         Ok(())
     }
 

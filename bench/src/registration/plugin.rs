@@ -1,11 +1,12 @@
-//! A plugin, served by this process, that notes what it is told and when.
+//! A plugin, served by this process, that records its notifications and their times.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, bail};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use wharf_proto::pluginregistration::{
@@ -14,10 +15,10 @@ use wharf_proto::pluginregistration::{
 };
 use wharf_uds::{ListenOptions, Listener, Routes};
 
-/// No registration takes this long; a kubelet's second try does not either.
+/// Longer than any registration, including a second attempt of a kubelet.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What `GetInfo` of a CSI driver at `endpoint` answers.
+/// The answer to `GetInfo` of a CSI driver at `endpoint`.
 pub(super) fn csi(name: &str, endpoint: &Path) -> PluginInfo {
     PluginInfo {
         r#type: CSI_PLUGIN.to_owned(),
@@ -27,16 +28,16 @@ pub(super) fn csi(name: &str, endpoint: &Path) -> PluginInfo {
     }
 }
 
-/// One making of a registration socket. Dropped, it closes without a word.
+/// One registration socket. Dropping it closes its connections.
 pub(super) struct Plugin {
-    /// When `listen()` had returned.
+    /// Time at which `listen()` had returned.
     pub(super) listening: Instant,
     path: PathBuf,
     verdicts: mpsc::UnboundedReceiver<Verdict>,
     _serving: JoinSet<()>,
 }
 
-/// What the plugin was told.
+/// A notification.
 struct Verdict {
     at: Instant,
     status: RegistrationStatus,
@@ -51,13 +52,13 @@ impl Plugin {
         let routes = Routes::new(RegistrationServer::new(Service { info, sender }));
         let mut serving = JoinSet::new();
         serving.spawn(async move {
-            // It runs until it is dropped; an error shows as a plugin that hears nothing.
+            // It runs until it is dropped; an error shows as a plugin without notifications.
             let _ = listener.serve(routes, Duration::ZERO, CancellationToken::new()).await;
         });
         Ok(Self { listening, path: path.to_owned(), verdicts, _serving: serving })
     }
 
-    /// Waits for `Notify(true)` and tells when it came.
+    /// Waits for `Notify(true)` and returns its time.
     pub(super) async fn registered(&mut self) -> Result<Instant> {
         let verdict = tokio::time::timeout(PATIENCE, self.verdicts.recv()).await;
         let path = self.path.display();
@@ -69,12 +70,12 @@ impl Plugin {
         Ok(at)
     }
 
-    /// Removes the socket, as a plugin does that ends.
+    /// Removes the socket, like a plugin that ends.
     pub(super) fn unlink(&self) -> Result<()> {
         std::fs::remove_file(&self.path).with_context(|| self.path.display().to_string())
     }
 
-    /// How often it was told that it is registered, beyond what was awaited.
+    /// Number of notifications beyond the awaited one.
     pub(super) fn surplus(mut self) -> usize {
         let mut count = 0;
         while let Ok(verdict) = self.verdicts.try_recv() {
@@ -100,7 +101,7 @@ impl Registration for Service {
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let verdict = Verdict { at: Instant::now(), status: request.into_inner() };
-        // Nobody listens to a plugin that is on its way out.
+        // Fails if the plugin is being dropped.
         let _ = self.sender.send(verdict);
         Ok(Response::new(RegistrationStatusResponse {}))
     }

@@ -1,27 +1,29 @@
-//! The registrar, which stands beside every driver of every node.
+//! The registrar, of which every driver of every node has one.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 use wharf_proto::pluginregistration::CSI_PLUGIN;
 use wharf_registration::manager::{EventKind, ManagerOptions, PluginManager};
 use wharf_testkit::process::Process;
 
-use super::binary::Binary;
-use super::noop::{self, Call};
-use crate::report::Report;
-use crate::sample::Sample;
-use crate::usage::Usage;
+use super::{
+    binary::Binary,
+    noop::{self, Call},
+};
+use crate::{report::Report, sample::Sample, usage::Usage};
 
 const MEMORY: f64 = 8.0;
 const START: f64 = 20.0;
 const STOP: Duration = Duration::from_secs(10);
-/// What the Go one is called in its image.
+/// The name of the Go program in its image.
 const OPPONENT: &str = "csi-node-driver-registrar";
 
-/// Starts the registrar `count` times, and the Go one if the folder `peers` holds it.
+/// Starts the registrar `count` times, and the Go program if the folder `peers` has it.
 pub(super) async fn measure(
     binary: &Binary,
     peers: Option<&Path>,
@@ -48,7 +50,7 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// A program that takes node-driver-registrar's flags.
+/// A program with node-driver-registrar's flags.
 struct Program {
     path: PathBuf,
     first: Option<&'static str>,
@@ -70,7 +72,7 @@ impl Program {
         Ok(figures)
     }
 
-    /// From start to registration, in a folder that a manager watches.
+    /// Measures one start, in a folder that a manager watches.
     async fn once(&self, driver: &Path, figures: &mut Figures) -> Result<()> {
         let folder = tempfile::tempdir()?;
         let (handlers, mut calls) = noop::handlers(CSI_PLUGIN);
@@ -85,7 +87,7 @@ impl Program {
         command.arg("--plugin-registration-path").arg(&registry);
         let started = Instant::now();
         let registrar = Process::start("registrar", &command, folder.path())?;
-        // Validation follows at once on the answer to GetInfo.
+        // Validation follows immediately on the answer to GetInfo.
         for (_, at) in calls.next(Call::Validate, 1).await? {
             figures.start.add(at - started);
         }

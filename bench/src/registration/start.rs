@@ -1,17 +1,16 @@
-//! A manager that starts on a node where everything runs already.
+//! The start of a manager on a node with running plugins.
 
 use std::time::Instant;
 
 use anyhow::Result;
 use wharf_registration::manager::{ManagerOptions, PluginManager};
 
-use super::noop;
-use super::plugin::Plugin;
+use super::{noop, plugin::Plugin};
 use crate::report::Report;
 
 const LIMIT: f64 = 2.0;
 
-/// `count` sockets are there when the manager starts.
+/// Measures a start with `count` sockets.
 pub(super) async fn measure(count: usize, report: &mut Report) -> Result<()> {
     report.section(&format!("no-op handler, {count} sockets present at start"));
     let folder = tempfile::tempdir()?;

@@ -1,27 +1,36 @@
-//! The Kubernetes API, as whoever stands around the sidecars uses it.
+//! The Kubernetes API, as used by the rest of a cluster.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use anyhow::{Context, Result, bail};
 use futures_util::stream::{BoxStream, StreamExt};
-use http::header::{HeaderValue, USER_AGENT};
-use http::{Method, Request};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::WatchEvent;
-use kube::{Client, Config};
+use http::{
+    Method, Request,
+    header::{HeaderValue, USER_AGENT},
+};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+    core::WatchEvent,
+};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-/// How the bench names itself: in the audit log, what it does must not be taken for the sidecars' doing.
+/// The bench's user agent, by which the audit log distinguishes its requests from those of the
+/// sidecars.
 pub(super) const AGENT: &str = "wharf-bench";
 
-/// A client. It is the one that our sidecars use, too: several connections with HTTP/1.1.
+/// A client, the same as in our sidecars: several connections with HTTP/1.1.
 #[derive(Clone)]
 pub(super) struct Api(Client);
 
-/// What the body of a PATCH is.
+/// The body of a PATCH.
 #[derive(Clone, Copy)]
 pub(super) enum Patch {
     Json,
@@ -29,7 +38,7 @@ pub(super) enum Patch {
     Strategic,
 }
 
-/// What a watch tells of an object.
+/// An event of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Happening {
     Added,
@@ -46,7 +55,7 @@ impl Api {
         Ok(Self(Client::try_from(config)?))
     }
 
-    /// Creates an object and gives it as it is stored.
+    /// Creates an object and returns it.
     pub(super) async fn create(&self, path: &str, object: &Value) -> Result<Value> {
         Ok(serde_json::from_str(&self.post(path, object).await?)?)
     }
@@ -78,7 +87,7 @@ impl Api {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// What happens to the objects at `path` from now on.
+    /// Watches the objects at `path` from now on.
     pub(super) async fn watch(&self, path: &str) -> Result<Watch> {
         let now = self.get(&format!("{path}?limit=1")).await?;
         let version =
@@ -102,7 +111,7 @@ impl Api {
     }
 }
 
-/// A watch that goes on where it was when the API server ends it, which it does to those who read slowly.
+/// A watch that resumes when the API server ends it, as it does with slow readers.
 pub(super) struct Watch {
     api: Api,
     path: String,
@@ -111,7 +120,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// What happens next.
+    /// The next event.
     pub(super) async fn next(&mut self) -> Result<(Happening, Value)> {
         loop {
             let event = match &mut self.events {
@@ -144,7 +153,7 @@ impl Watch {
     }
 }
 
-/// Does something `count` times, with so many at a time.
+/// Runs a function `count` times, with limited parallelism.
 pub(super) async fn each<F>(
     count: usize,
     at_a_time: usize,

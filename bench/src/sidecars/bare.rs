@@ -1,22 +1,25 @@
-//! A client that makes the writes of our sidecars and does nothing else: no cache, no driver, no decision.
+//! A client that makes the writes of our sidecars and nothing else: no cache, no driver, no
+//! decisions.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::api::{Api, Patch, each};
-use super::objects::{ATTACHMENTS, CLAIMS, CONTENTS, EVENTS, NAMESPACE, NODE, SNAPSHOTS, VOLUMES};
-use super::operation::{Batch, EXPANDED, Operation};
+use super::{
+    api::{Api, Patch, each},
+    objects::{ATTACHMENTS, CLAIMS, CONTENTS, EVENTS, NAMESPACE, NODE, SNAPSHOTS, VOLUMES},
+    operation::{Batch, EXPANDED, Operation},
+};
 
-/// Volumes and events as our provisioner wrote them.
+/// A volume and events written by our provisioner, as templates.
 pub(super) struct Model {
     volume: Value,
     events: Vec<Value>,
 }
 
 impl Model {
-    /// Of the first claim of a batch that was provisioned.
+    /// The templates from the first provisioned claim of a batch.
     pub(super) async fn of(api: &Api, batch: &Batch) -> Result<Self> {
         let name = batch.name(0);
         let claim = api.get(&format!("{CLAIMS}/{name}")).await?;
@@ -43,7 +46,8 @@ impl Model {
     }
 }
 
-/// Makes the writes of an operation for all of a batch, as many at a time as our controller does at its defaults.
+/// Makes the writes of an operation for a whole batch, with the parallelism of our controller's
+/// defaults.
 pub(super) async fn write(
     api: &Api,
     operation: Operation,
@@ -60,12 +64,12 @@ pub(super) async fn write(
         let (api, model, name) = (api.clone(), model.clone(), batch.name(number));
         let driver = batch.side.driver();
         async move {
-            // Events are written beside the work.
-            let (work, told) = tokio::join!(
+            // Events are written in parallel to the work.
+            let (work, recorded) = tokio::join!(
                 work(&api, operation, &name, driver, &model),
                 events(&api, operation, &name, &model),
             );
-            work.and(told)
+            work.and(recorded)
         }
     })
     .await
@@ -200,7 +204,8 @@ async fn snapshot(api: &Api, name: &str, driver: &str) -> Result<()> {
     hold_claim(api, name, false).await
 }
 
-/// Reads a claim, changes its finalizers and writes it: snapshot-controller may update claims and not patch them.
+/// Reads a claim, changes its finalizers and writes it: snapshot-controller may update claims, but
+/// not patch them.
 async fn hold_claim(api: &Api, name: &str, hold: bool) -> Result<()> {
     const HELD: &str = "snapshot.storage.kubernetes.io/pvc-as-source-protection";
     let path = format!("{CLAIMS}/{name}");
@@ -213,7 +218,7 @@ async fn hold_claim(api: &Api, name: &str, hold: bool) -> Result<()> {
     api.put(&path, &claim).await.map(drop)
 }
 
-/// An object without what the API server adds to it.
+/// An object without the fields that the API server adds.
 fn plain(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {

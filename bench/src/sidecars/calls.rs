@@ -1,21 +1,25 @@
-//! Calls to the API for each operation, and watches, as the API server's audit log has them.
+//! API calls of each operation, and watches, from the API server's audit log.
 
-use std::collections::BTreeMap;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    io::{Read, Seek, SeekFrom},
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::api::AGENT;
-use super::observation::Observation;
-use super::operation::{Batch, Operation};
-use super::rig::Rig;
-use super::side::{Programs, Side};
+use super::{
+    api::AGENT,
+    observation::Observation,
+    operation::{Batch, Operation},
+    rig::Rig,
+    side::{Programs, Side},
+};
 use crate::report::Report;
 
-/// What upstream's sidecars take for each operation.
+/// Calls of upstream's sidecars for each operation.
 const UPSTREAM: [(Operation, &str, f64); 6] = [
     (Operation::Provision, "provision", 3.0),
     (Operation::Delete, "delete", 2.0),
@@ -26,10 +30,10 @@ const UPSTREAM: [(Operation, &str, f64); 6] = [
 ];
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// What follows upon the last wanted change, such as an event, is over after this long.
+/// After this time, consequences of the last expected change, such as events, are written.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Does each operation `count` times.
+/// Runs each operation `count` times.
 pub(super) async fn measure(programs: &Programs, count: usize, report: &mut Report) -> Result<()> {
     report.section(&format!("calls to the API for one operation, mean of {count}"));
     let Some(rig) = Rig::start(programs, &[Side::Ours], true).await? else {
@@ -54,13 +58,13 @@ pub(super) async fn measure(programs: &Programs, count: usize, report: &mut Repo
         let outcome = observation.finish(DEADLINE).await;
         outcome.with_context(|| format!("{title}:\n{}", sidecars.tail()))?;
         tokio::time::sleep(SETTLED).await;
-        let told = log.next()?;
-        for (kind, more) in &told.watches {
+        let requests = log.next()?;
+        for (kind, more) in &requests.watches {
             *watches.entry(kind.clone()).or_default() += more;
         }
-        // A guarded PUT is preceded by a GET.
-        let limit = upstream + f64::from(told.puts) / count as f64;
-        report.at_most(title, f64::from(told.calls) / count as f64, limit, "");
+        // A GET precedes a guarded PUT.
+        let limit = upstream + f64::from(requests.puts) / count as f64;
+        report.at_most(title, f64::from(requests.calls) / count as f64, limit, "");
     }
     drop(sidecars);
     rig.stop().await?;
@@ -76,39 +80,39 @@ pub(super) async fn measure(programs: &Programs, count: usize, report: &mut Repo
     Ok(())
 }
 
-/// An audit log that is read bit by bit.
+/// An audit log, read incrementally.
 struct AuditLog {
     path: PathBuf,
     read: u64,
 }
 
-/// What the sidecars asked of the API.
+/// The sidecars' requests.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Told {
+struct Requests {
     calls: u32,
     puts: u32,
     watches: BTreeMap<String, u32>,
 }
 
 impl AuditLog {
-    /// What was added since the last time.
-    fn next(&mut self) -> Result<Told> {
+    /// The requests since the last call.
+    fn next(&mut self) -> Result<Requests> {
         let mut file = std::fs::File::open(&self.path).context("the audit log")?;
         file.seek(SeekFrom::Start(self.read))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        // A line that is being written is left for the next time.
+        // An incomplete line is left for the next call.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         self.read += whole as u64;
-        let mut told = Told::default();
+        let mut requests = Requests::default();
         for line in text[..whole].lines() {
-            told.add(&serde_json::from_str(line).context("a line of the audit log")?);
+            requests.add(&serde_json::from_str(line).context("a line of the audit log")?);
         }
-        Ok(told)
+        Ok(requests)
     }
 }
 
-impl Told {
+impl Requests {
     fn add(&mut self, entry: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let agent = text(&entry["userAgent"]);
@@ -119,7 +123,7 @@ impl Told {
         }
         let (verb, stage) = (text(&entry["verb"]), text(&entry["stage"]));
         match (verb.as_str(), stage.as_str()) {
-            // One that is refused, as for a kind that was declared just now, is none.
+            // A refused watch, as of a kind that was declared just now, does not count.
             ("watch", "ResponseStarted") if entry["responseStatus"]["code"] == 200 => {
                 let kind = text(&entry["objectRef"]["resource"]);
                 *self.watches.entry(kind).or_default() += 1;
@@ -141,21 +145,21 @@ mod tests {
 
     #[test]
     fn calls_of_the_sidecars_are_counted() {
-        let mut told = Told::default();
+        let mut requests = Requests::default();
         let entry = |agent: &str, verb: &str, stage: &str| {
             json!({
                 "user": { "username": "admin" }, "userAgent": agent, "verb": verb, "stage": stage,
                 "objectRef": { "resource": "pods" }, "responseStatus": { "code": 200 },
             })
         };
-        told.add(&entry("", "watch", "ResponseStarted"));
-        told.add(&entry("", "watch", "ResponseComplete"));
-        told.add(&entry("", "list", "ResponseComplete"));
-        told.add(&entry("", "update", "ResponseComplete"));
-        told.add(&entry("", "create", "ResponseComplete"));
-        told.add(&entry(AGENT, "create", "ResponseComplete"));
-        told.add(&entry("kubectl/v1", "get", "ResponseComplete"));
+        requests.add(&entry("", "watch", "ResponseStarted"));
+        requests.add(&entry("", "watch", "ResponseComplete"));
+        requests.add(&entry("", "list", "ResponseComplete"));
+        requests.add(&entry("", "update", "ResponseComplete"));
+        requests.add(&entry("", "create", "ResponseComplete"));
+        requests.add(&entry(AGENT, "create", "ResponseComplete"));
+        requests.add(&entry("kubectl/v1", "get", "ResponseComplete"));
         let watches = BTreeMap::from([("pods".to_owned(), 1)]);
-        assert_eq!(told, Told { calls: 2, puts: 1, watches });
+        assert_eq!(requests, Requests { calls: 2, puts: 1, watches });
     }
 }

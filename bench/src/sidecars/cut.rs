@@ -1,9 +1,11 @@
-//! The way to the API is cut for 20 s, and the sidecars have much in their caches.
+//! An outage of the API of 20 s, with many objects in the sidecars' caches.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::net::Ipv4Addr;
-use std::time::{Duration, Instant, SystemTime};
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::Ipv4Addr,
+    time::{Duration, Instant, SystemTime},
+};
 
 use anyhow::{Context, Result};
 use rustix::process::geteuid;
@@ -11,30 +13,31 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use wharf_testkit::relay::Relay;
 
-use super::api::each;
-use super::failover::start;
-use super::memory::{AT_A_TIME, attached, megabytes, settle};
-use super::objects::{self, ATTACHMENTS, CLAIMS, VOLUMES};
-use super::operation;
-use super::rig::Rig;
-use super::side::{Programs, Side, Surroundings};
-use crate::report::Report;
-use crate::usage::Usage;
+use super::{
+    api::each,
+    failover::start,
+    memory::{AT_A_TIME, attached, megabytes, settle},
+    objects::{self, ATTACHMENTS, CLAIMS, VOLUMES},
+    operation,
+    rig::Rig,
+    side::{Programs, Side, Surroundings},
+};
+use crate::{report::Report, usage::Usage};
 
 const LENGTH: Duration = Duration::from_secs(20);
 const CAUGHT_UP: f64 = 5.0;
 const PEAK: f64 = 1.5;
 const DEADLINE: Duration = Duration::from_mins(2);
-/// Time after which the sidecars have listed all that they list after the return of the API.
+/// After this time, the sidecars have listed everything again.
 const SETTLED: Duration = Duration::from_secs(30);
-/// The address that the sidecars come from, in the audit log.
+/// The sidecars' source address, in the audit log.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 const LISTS: &str = "lists of one kind after the cut, the most";
 const WORK: &str = "return of the API to the work that came up meanwhile";
 const MEMORY: &str = "resident memory, peak beside that before the cut";
 
-/// Cuts the API off from a process that leads with all controllers.
+/// Cuts a leader with all controllers off from the API.
 pub(super) async fn measure(programs: &Programs, count: usize, report: &mut Report) -> Result<()> {
     report.section(&format!(
         "API cut for {} s, {count} PersistentVolumes, claims and VolumeAttachments",
@@ -60,7 +63,7 @@ pub(super) async fn measure(programs: &Programs, count: usize, report: &mut Repo
     let relay = Relay::open(rig.cluster.server(), SOURCE).await?;
     let around = relayed(&rig, &relay)?;
     let sidecars = start(programs, &around, "cut")?;
-    // The shell that names the host has become the sidecars.
+    // The shell that sets the host name has been replaced by the sidecars.
     let id = sidecars.id();
     let before = settle(id).await?;
     report.show("resident memory before the cut", before, "MB");
@@ -69,7 +72,7 @@ pub(super) async fn measure(programs: &Programs, count: usize, report: &mut Repo
     let since = SystemTime::now();
     relay.cut();
     tokio::time::sleep(LENGTH).await;
-    // Work comes up that the sidecars cannot know of.
+    // Work that the sidecars cannot see.
     let (mut volumes, mut attachments) =
         (rig.api.watch(VOLUMES).await?, rig.api.watch(ATTACHMENTS).await?);
     rig.api.post(CLAIMS, &objects::claim("late", driver)).await?;
@@ -99,7 +102,7 @@ pub(super) async fn measure(programs: &Programs, count: usize, report: &mut Repo
     rig.stop().await
 }
 
-/// The surroundings of sidecars that reach the API by a relay.
+/// The environment of sidecars that reach the API through a relay.
 fn relayed(rig: &Rig, relay: &Relay) -> Result<Surroundings> {
     let around = rig.surroundings(Side::Ours);
     let mut config: Value = serde_json::from_str(&fs::read_to_string(&around.kubeconfig)?)?;
@@ -109,10 +112,11 @@ fn relayed(rig: &Rig, relay: &Relay) -> Result<Surroundings> {
     Ok(Surroundings { kubeconfig, ..around })
 }
 
-/// How often each kind was listed as a whole from the sidecars' address: as a stream, or by pages from the first on.
+/// How often each kind was listed completely from the sidecars' address: as a stream, or by pages
+/// from the first on.
 fn lists(log: &str, since: SystemTime) -> BTreeMap<String, usize> {
     let mut lists = BTreeMap::new();
-    // The last line may be on its way.
+    // The last line may be incomplete.
     for event in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let uri = event["requestURI"].as_str().unwrap_or_default();
         let is_whole = uri.contains("sendInitialEvents=true")
@@ -120,7 +124,7 @@ fn lists(log: &str, since: SystemTime) -> BTreeMap<String, usize> {
         let is_first = !uri.contains("continue=");
         let at = event["requestReceivedTimestamp"].as_str().and_then(|at| at.parse().ok());
         let is_late = at.is_some_and(|at: jiff::Timestamp| SystemTime::from(at) >= since);
-        // Streams are told of when they begin and at their end.
+        // Streams are logged when they begin and when they end.
         let is_counted = event["verb"] == "list" || event["stage"] != "ResponseComplete";
         let is_own = event["sourceIPs"][0] == SOURCE.to_string().as_str();
         if is_whole && is_first && is_late && is_counted && is_own {

@@ -1,9 +1,11 @@
-//! A CSI driver that attaches, expands and takes snapshots of volumes that are a name and a size.
+//! A CSI driver that attaches, expands and snapshots volumes that have only a name and a size.
 
-use std::collections::HashMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
 
 use anyhow::{Context, Result};
 use wharf_csi_sdk::prelude::*;
@@ -11,7 +13,7 @@ use wharf_csi_sdk::prelude::*;
 const MIB: u64 = 1 << 20;
 const LARGEST: u64 = 1 << 40;
 
-/// Serves the driver `name` on `socket`, with one thread as the drivers beside sidecars have.
+/// Serves the driver `name` on `socket`, with one thread.
 pub(super) fn serve(name: &str, socket: &Path) -> Result<()> {
     let memory = Arc::new(Memory::default());
     let plugin = Plugin::builder(name, "1.0.0")
@@ -25,7 +27,7 @@ pub(super) fn serve(name: &str, socket: &Path) -> Result<()> {
     Ok(runtime.block_on(plugin.run(endpoint))?)
 }
 
-/// What was made, by name. The name is also the ID.
+/// The objects by name. The name is also the ID.
 #[derive(Default)]
 struct Memory {
     volumes: Table<Volume>,

@@ -1,23 +1,27 @@
-//! Two replicas of our sidecars, of which the one that works ends.
+//! Two replicas of our sidecars, of which the leader ends.
 
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use rustix::process::{Signal, geteuid};
 use tokio::time::timeout;
 use wharf_testkit::process::Process;
 
-use super::objects::{self, CLAIMS, VOLUMES};
-use super::rig::Rig;
-use super::side::{Programs, Side, Surroundings};
+use super::{
+    objects::{self, CLAIMS, VOLUMES},
+    rig::Rig,
+    side::{Programs, Side, Surroundings},
+};
 use crate::report::Report;
 
-/// The lease's duration at the flags' defaults.
+/// The default lease duration.
 const LEASE: f64 = 15.0;
 const HANDOVER: f64 = 1.0;
 const DEADLINE: Duration = Duration::from_secs(60);
-/// A replica that stands by has seen the lease after this long.
+/// After this time, a standby replica has seen the lease.
 const STANDING_BY: Duration = Duration::from_secs(6);
 
 const KILLED: &str = "kill -9 of the leader to the next claim's volume";
@@ -59,7 +63,7 @@ pub(super) async fn measure(programs: &Programs, report: &mut Report) -> Result<
     provisioned(&rig, "ended").await.with_context(|| third.tail())?;
     report.at_most(ENDED, begun.elapsed().as_secs_f64(), HANDOVER, "s");
 
-    // A replica beside a driver of its own.
+    // A replica with its own driver process.
     let socket = around.folder.join("other.sock");
     let other_driver = rig.driver_at(Side::Ours, &socket).await?;
     let fourth = start(programs, &Surroundings { socket, ..around.clone() }, "replica-d")?;
@@ -72,7 +76,7 @@ pub(super) async fn measure(programs: &Programs, report: &mut Report) -> Result<
     rig.stop().await
 }
 
-/// Starts a replica on a host of this name, since replicas are told apart by their host.
+/// Starts a replica with this host name, which identifies replicas.
 pub(super) fn start(programs: &Programs, around: &Surroundings, host: &str) -> Result<Process> {
     let mut command = Command::new("unshare");
     command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", host]);

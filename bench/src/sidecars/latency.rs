@@ -1,22 +1,25 @@
-//! Claims that come one by one, as on a usual day.
+//! Claims that are made one by one.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::objects::{self, CLAIMS, VOLUMES};
-use super::rig::Rig;
-use super::side::{Programs, Side};
-use crate::report::Report;
-use crate::sample::Sample;
+use super::{
+    objects::{self, CLAIMS, VOLUMES},
+    rig::Rig,
+    side::{Programs, Side},
+};
+use crate::{report::Report, sample::Sample};
 
 const PERIOD: Duration = Duration::from_millis(100);
 const LIMIT: f64 = 100.0;
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Makes `count` claims, ten a second.
+/// Makes `count` claims, ten per second.
 pub(super) async fn measure(programs: &Programs, count: usize, report: &mut Report) -> Result<()> {
     const WHAT: &str = "from POST of the claim to its volume in a watch, p99";
     report.section(&format!("{count} claims, 10 a second"));
@@ -27,7 +30,7 @@ pub(super) async fn measure(programs: &Programs, count: usize, report: &mut Repo
     let sidecars = programs.start_ours(&rig.surroundings(Side::Ours), &[])?;
     let driver = Side::Ours.driver();
     let mut volumes = rig.api.watch(VOLUMES).await?;
-    // The first one waits for the start.
+    // The first claim waits for the start.
     rig.api.post(CLAIMS, &objects::claim("first", driver)).await?;
     let first = timeout(DEADLINE, volumes.next()).await;
     first.with_context(|| format!("no first volume:\n{}", sidecars.tail()))??;
@@ -63,7 +66,7 @@ pub(super) async fn measure(programs: &Programs, count: usize, report: &mut Repo
     for (name, at) in &seen {
         sample.add(at.duration_since(posted[name]));
     }
-    // The API server waits for whoever watches.
+    // The API server stops only when its watches are closed.
     drop((sidecars, volumes));
     rig.stop().await?;
     report.show("from POST of the claim to its volume in a watch, p50", sample.p50(), "ms");

@@ -1,4 +1,4 @@
-//! Memory, with nothing in the cluster and with much.
+//! Memory with an empty and with a large cluster.
 
 use std::time::{Duration, Instant};
 
@@ -6,26 +6,28 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use wharf_testkit::process::Process;
 
-use super::api::{Api, Patch, each};
-use super::objects::{self, ATTACHMENTS, NODE, PODS};
-use super::operation;
-use super::rig::Rig;
-use super::side::{Programs, Side};
-use crate::report::Report;
-use crate::usage::Usage;
+use super::{
+    api::{Api, Patch, each},
+    objects::{self, ATTACHMENTS, NODE, PODS},
+    operation,
+    rig::Rig,
+    side::{Programs, Side},
+};
+use crate::{report::Report, usage::Usage};
 
 const BINARY: f64 = 25.0;
 const IDLE: f64 = 16.0;
 const LOADED: f64 = 50.0;
 const WITH_PODS: f64 = 60.0;
-/// A process whose memory has not changed for so long has read everything and given back what that took.
+/// A process whose memory has not changed for this long has read everything and freed temporary
+/// memory.
 const STEADY: Duration = Duration::from_secs(12);
-/// Of what a process has, less than this is no change.
+/// A smaller relative difference is not a change.
 const CHANGE: f64 = 0.01;
 const DEADLINE: Duration = Duration::from_mins(2);
 pub(super) const AT_A_TIME: usize = 32;
 
-/// The binary, and a cluster in which there is nothing to do.
+/// Measures the binary, and the sidecars in a cluster without work.
 pub(super) async fn measure_idle(programs: &Programs, report: &mut Report) -> Result<()> {
     report.section("nothing to do");
     let size = std::fs::metadata(&programs.wharf)?.len() as f64 / 1e6;
@@ -36,12 +38,12 @@ pub(super) async fn measure_idle(programs: &Programs, report: &mut Report) -> Re
     };
     let running = Running::start(programs, &rig)?;
     running.settle().await?;
-    running.tell(IDLE, report)?;
+    running.show(IDLE, report)?;
     drop(running);
     rig.stop().await
 }
 
-/// `count` claims with their volumes and attachments, and as many pods.
+/// Measures `count` claims with their volumes and attachments, then as many pods.
 pub(super) async fn measure_loaded(
     programs: &Programs,
     count: usize,
@@ -56,18 +58,19 @@ pub(super) async fn measure_loaded(
     each(count, AT_A_TIME, move |number| attached(api.clone(), number)).await?;
     let running = Running::start(programs, &rig)?;
     running.settle().await?;
-    running.tell(LOADED, report)?;
+    running.show(LOADED, report)?;
 
     report.section(&format!("and {count} pods that use the claims"));
     let api = rig.api.clone();
     each(count, AT_A_TIME, move |number| pod(api.clone(), number)).await?;
     running.settle().await?;
-    running.tell(WITH_PODS, report)?;
+    running.show(WITH_PODS, report)?;
     drop(running);
     rig.stop().await
 }
 
-/// All sidecars, ours and those of Go that there are. There is nothing for them to do, so they are not in each other's way.
+/// All sidecars, ours and the available Go programs. They have no work, so they do not disturb each
+/// other.
 struct Running {
     ours: Process,
     go: Vec<Process>,
@@ -80,12 +83,12 @@ impl Running {
         Ok(Self { ours: programs.start_ours(&around, &[])?, go: go.collect::<Result<_>>()? })
     }
 
-    /// Waits until the memory of ours is steady; Go's never quite is.
+    /// Waits until the memory of ours is steady; that of Go never is.
     async fn settle(&self) -> Result<()> {
         settle(self.ours.id()).await.map(drop)
     }
 
-    fn tell(&self, limit: f64, report: &mut Report) -> Result<()> {
+    fn show(&self, limit: f64, report: &mut Report) -> Result<()> {
         let usage = Usage::of(self.ours.id()).with_context(|| self.ours.tail())?;
         let ours = megabytes(usage.resident);
         report.at_most("resident memory, all controllers in one process", ours, limit, "MB");
@@ -105,7 +108,7 @@ impl Running {
     }
 }
 
-/// Waits until the memory of a process is steady, and gives it in megabytes.
+/// Waits until the memory of a process is steady, and returns it in megabytes.
 pub(super) async fn settle(process: u32) -> Result<f64> {
     let (mut last, mut since) = (0.0, Instant::now());
     let end = Instant::now() + DEADLINE;
@@ -119,7 +122,7 @@ pub(super) async fn settle(process: u32) -> Result<f64> {
     Ok(last)
 }
 
-/// A claim with its volume, attached.
+/// Makes a claim with its volume and attachment.
 pub(super) async fn attached(api: Api, number: usize) -> Result<()> {
     let (name, driver) = (format!("object-{number}"), Side::Ours.driver());
     operation::bound(&api, &name, driver).await?;

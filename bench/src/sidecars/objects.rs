@@ -1,4 +1,4 @@
-//! Objects as the bench makes them.
+//! Objects of the bench.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub(super) const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapsh
 
 const STORAGE: &str = "/apis/storage.k8s.io/v1";
 
-/// What has to be there before anything else, with its path.
+/// The objects to make first, with their paths.
 pub(super) fn classes(drivers: &[&str]) -> Vec<(String, Value)> {
     let mut objects = vec![
         ("/api/v1/namespaces".to_owned(), json!({ "metadata": { "name": NAMESPACE } })),
@@ -48,7 +48,7 @@ pub(super) fn classes(drivers: &[&str]) -> Vec<(String, Value)> {
     objects
 }
 
-/// A claim that kube-controller-manager has handed to the driver.
+/// A claim that kube-controller-manager has assigned to the driver.
 pub(super) fn claim(name: &str, driver: &str) -> Value {
     json!({
         "metadata": {
@@ -66,7 +66,7 @@ pub(super) fn claim(name: &str, driver: &str) -> Value {
     })
 }
 
-/// The same, bound to the volume of this name.
+/// A claim bound to the volume of this name.
 pub(super) fn bound_claim(name: &str, driver: &str) -> Value {
     let mut claim = claim(name, driver);
     claim["spec"]["volumeName"] = json!(name);
@@ -83,7 +83,7 @@ pub(super) fn claim_status() -> Value {
     } })
 }
 
-/// A volume of the driver, as the provisioner makes it, for a claim of the same name.
+/// A volume of the driver, like the provisioner's, for a claim of the same name.
 pub(super) fn volume(name: &str, driver: &str, claim: Option<&Value>) -> Value {
     let mut volume = json!({
         "metadata": {

@@ -1,45 +1,46 @@
-//! Waits until everything that was asked for is there, and tells how long that took.
+//! Waits until all expected objects exist, and returns how long that took.
 
-use std::collections::HashSet;
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::{sync::Notify, task::JoinSet};
 
 use super::api::{Api, Happening};
 
-/// Nothing more is expected when nothing came for so long.
+/// Without an event for this long, no more events are expected.
 const QUIET: Duration = Duration::from_secs(4);
 
-/// So many different objects that are as wanted.
+/// The number of different objects that must satisfy the condition.
 pub(super) struct Goal {
     pub(super) path: String,
     pub(super) count: usize,
     pub(super) is_reached: Reached,
-    /// Whether there may be fewer: Go drops events when too many wait.
+    /// Whether fewer suffice: Go drops events when too many wait.
     pub(super) may_lack: bool,
 }
 
 pub(super) type Reached = Box<dyn Fn(Happening, &Value) -> bool + Send>;
 
-/// Watches that run.
+/// The running watches.
 pub(super) struct Observation {
     seen: Arc<Seen>,
     watches: JoinSet<Result<Infallible>>,
 }
 
-/// How it went.
+/// The result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
-    /// From the first change of any kind to the last that was waited for.
+    /// From the first change of any kind to the last awaited one.
     pub(super) took: Duration,
-    /// The same without those that may lack.
+    /// The same without goals that may be incomplete.
     pub(super) without_events: Duration,
-    /// Objects that never came.
+    /// Objects that never appeared.
     pub(super) lacking: usize,
 }
 
@@ -50,14 +51,14 @@ struct Seen {
 
 struct State {
     first: Option<Instant>,
-    /// When each goal was last come nearer to.
+    /// When each goal last made progress.
     last: Vec<Option<Instant>>,
     wanted: Vec<(usize, bool)>,
     reached: Vec<HashSet<String>>,
 }
 
 impl Observation {
-    /// Begins to watch. Whatever changes from now on is taken for the doing of whom is measured.
+    /// Begins to watch. All changes from now on are attributed to the measured program.
     pub(super) async fn start(api: &Api, goals: Vec<Goal>) -> Result<Self> {
         let seen = Arc::new(Seen {
             state: Mutex::new(State {
@@ -83,7 +84,7 @@ impl Observation {
         Ok(Self { seen, watches })
     }
 
-    /// Waits until all goals are reached, or all that must and nothing more comes.
+    /// Waits until all goals are reached, or all mandatory ones and no more events come.
     pub(super) async fn finish(mut self, deadline: Duration) -> Result<Outcome> {
         let end = tokio::time::Instant::now() + deadline;
         loop {

@@ -1,22 +1,24 @@
-//! What sidecars are there for, many at once: what is there before, and what has to be there in the end.
+//! Operations of sidecars on many objects: the objects before, and the objects expected afterwards.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::api::{Api, Happening, Patch, each};
-use super::objects::{self, ATTACHMENTS, CLAIMS, CONTENTS, EVENTS, SNAPSHOTS, VOLUMES};
-use super::observation::Goal;
-use super::side::Side;
+use super::{
+    api::{Api, Happening, Patch, each},
+    objects::{self, ATTACHMENTS, CLAIMS, CONTENTS, EVENTS, SNAPSHOTS, VOLUMES},
+    observation::Goal,
+    side::Side,
+};
 
-/// How many objects the bench makes at a time.
+/// Parallel requests of the bench when it makes objects.
 const AT_A_TIME: usize = 32;
-/// What claims are expanded to.
+/// The size to which claims are expanded.
 pub(super) const EXPANDED: &str = "2Gi";
 const PROVISIONER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-/// Something that a sidecar does.
+/// An operation of a sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Provision,
@@ -27,7 +29,7 @@ pub(super) enum Operation {
     Snapshot,
 }
 
-/// Objects that one side works on.
+/// Objects for one side.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) side: Side,
@@ -36,7 +38,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The name of one of them.
+    /// The name of an object.
     pub(super) fn name(&self, number: usize) -> String {
         format!("{}{number}", self.prefix)
     }
@@ -53,13 +55,15 @@ impl Operation {
         }
     }
 
-    /// Makes what the sidecars find. Volumes that are to be deleted were provisioned, attachments that are to go were made.
+    /// Makes the objects on which the sidecars work. Volumes to be deleted were provisioned,
+    /// attachments to be removed were made.
     pub(super) async fn prepare(self, api: &Api, batch: &Batch) -> Result<()> {
         if self == Self::Delete {
             return release(api, batch).await;
         }
         if self == Self::Attach {
-            // Volumes are older than their attachments, and nobody finds one without the other.
+            // Volumes are made before their attachments, so that no attachment is without its
+            // volume.
             let volume = |api: Api, name: String, driver| async move {
                 api.post(VOLUMES, &objects::volume(&name, driver, None)).await.map(drop)
             };
@@ -71,7 +75,7 @@ impl Operation {
         for_each(api, batch, one).await
     }
 
-    /// What is there once it is done, events included.
+    /// The objects expected afterwards, including events.
     pub(super) fn goals(self, batch: &Batch) -> Vec<Goal> {
         let goal = |path: &str, is_reached: fn(Happening, &Value) -> bool| {
             let prefix = batch.prefix.clone();
@@ -117,7 +121,7 @@ impl Operation {
     async fn prepare_one(self, api: &Api, name: &str, driver: &str) -> Result<()> {
         match self {
             Self::Provision => api.post(CLAIMS, &objects::claim(name, driver)).await?,
-            // All of them at once.
+            // All objects of the batch.
             Self::Delete => return Ok(()),
             Self::Attach => api.post(ATTACHMENTS, &objects::attachment(name, driver)).await?,
             Self::Detach => api.delete(&format!("{ATTACHMENTS}/{name}")).await?,
@@ -136,7 +140,7 @@ impl Operation {
     }
 }
 
-/// Does something with the name and the driver of each object of a batch.
+/// Calls a function with the name and the driver of each object of a batch.
 async fn for_each<F>(
     api: &Api,
     batch: &Batch,
@@ -152,7 +156,7 @@ where
     .await
 }
 
-/// Whether an object, the claim of a volume or what an event is about, is of the batch.
+/// Whether an object, the claim of a volume or the object of an event belongs to the batch.
 fn concerns(object: &Value, prefix: &str) -> bool {
     let names = [
         &object["metadata"]["name"],
@@ -172,7 +176,8 @@ pub(super) async fn bound(api: &Api, name: &str, driver: &str) -> Result<()> {
     api.patch(&format!("{VOLUMES}/{name}/status"), Patch::Merge, &status).await.map(drop)
 }
 
-/// Deletes all that operations left, and lets go of what other controllers would let go.
+/// Deletes all objects of the operations, and removes the finalizers of controllers that do not
+/// run.
 pub(super) async fn clear(api: &Api) -> Result<()> {
     for path in [SNAPSHOTS, CONTENTS, ATTACHMENTS, CLAIMS, VOLUMES] {
         delete_all(api, path).await.with_context(|| path.to_owned())?;
@@ -195,7 +200,7 @@ async fn delete_all(api: &Api, path: &'static str) -> Result<()> {
     .await
 }
 
-/// Says of the batch's volumes that their claims are gone, as kube-controller-manager would.
+/// Marks the batch's volumes as released, like kube-controller-manager.
 async fn release(api: &Api, batch: &Batch) -> Result<()> {
     let list = api.get(VOLUMES).await?;
     let volumes = list["items"].as_array().context("a list has items")?;

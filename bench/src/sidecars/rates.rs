@@ -1,34 +1,34 @@
 //! Many claims, attachments, expansions and snapshots at once.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
 use wharf_testkit::process::Process;
 
-use super::bare::{self, Model};
-use super::observation::{Observation, Outcome};
-use super::operation::{self, Batch, Operation};
-use super::rig::Rig;
-use super::side::{Programs, Side};
-use super::{Counts, Topic};
-use crate::report::Report;
-use crate::sample::median;
-use crate::usage::Usage;
+use super::{
+    Counts, Topic,
+    bare::{self, Model},
+    observation::{Observation, Outcome},
+    operation::{self, Batch, Operation},
+    rig::Rig,
+    side::{Programs, Side},
+};
+use crate::{report::Report, sample::median, usage::Usage};
 
-/// The share of the bare client's rate that has to be reached.
+/// Target, as a share of the bare client's rate.
 const SHARE: f64 = 0.8;
-/// How much faster than Go at its defaults.
+/// Target, as a multiple of the rate of Go at its defaults.
 const TIMES: f64 = 10.0;
-/// How much faster than Go without a limit, or this share of the bare client's rate: the lower of the two.
+/// Targets, as a multiple of the rate of Go without a limit, or as this share of the bare client's
+/// rate; the lower one counts.
 const FAST_TIMES: f64 = 1.5;
 const FAST_SHARE: f64 = 0.9;
 
 const DEADLINE: Duration = Duration::from_secs(240);
 const STOP: Duration = Duration::from_secs(40);
 
-/// What all sides did of one operation, as objects a second.
+/// The rates of all sides for one operation, in objects per second.
 struct Rates {
     operation: Operation,
     title: &'static str,
@@ -37,10 +37,10 @@ struct Rates {
     bare: Vec<f64>,
     fast: Vec<f64>,
     fast_without_events: Vec<f64>,
-    /// Processor time for one, in milliseconds.
+    /// Processor time per object, in milliseconds.
     our_time: Vec<f64>,
     fast_time: Vec<f64>,
-    /// The same of the kube-apiserver and etcd.
+    /// Processor time of kube-apiserver and etcd per object, in milliseconds.
     our_servers: Vec<f64>,
     bare_servers: Vec<f64>,
     fast_servers: Vec<f64>,
@@ -48,7 +48,7 @@ struct Rates {
     lacking: usize,
 }
 
-/// Measures the operations that are wanted.
+/// Measures the chosen operations.
 pub(super) async fn measure(
     programs: &Programs,
     counts: &Counts,
@@ -78,13 +78,15 @@ pub(super) async fn measure(
     for round in 0..counts.rounds {
         for rates in &mut wanted {
             rates.round(programs, &rig, round, &model).await.context(rates.title)?;
-            // To list what others left is no part of what follows; what was attached is to be detached.
+            // Listing objects that others left is not part of the measurement; attached volumes are
+            // needed for the detach.
             if rates.operation != Operation::Attach {
                 operation::clear(&rig.api).await?;
             }
         }
     }
-    // Each waits for its own limit nearly all of the time, so they may wait side by side. What is detached was attached.
+    // Each waits for its own rate limit most of the time, so they may run in parallel. Attached
+    // volumes are needed for the detach.
     let slow =
         wanted.chunk_by_mut(|rates, _| rates.operation == Operation::Attach).map(|group| async {
             for rates in group {
@@ -94,12 +96,12 @@ pub(super) async fn measure(
         });
     try_join_all(slow).await.context("Go at its defaults")?;
     for rates in &wanted {
-        rates.tell(programs, counts.rounds, report);
+        rates.show(programs, counts.rounds, report);
     }
     rig.stop().await
 }
 
-/// What our provisioner writes for a claim.
+/// The objects that our provisioner writes for a claim.
 async fn model(programs: &Programs, rig: &Rig) -> Result<Model> {
     let batch = Batch { side: Side::Ours, prefix: "model-".to_owned(), count: 1 };
     sidecars(programs, rig, Operation::Provision, &batch).await?;
@@ -128,8 +130,8 @@ impl Rates {
         }
     }
 
-    /// All sides but Go at its defaults, one after the other. Ours and the bare client take turns at being the first, since
-    /// what was deleted before is not quite forgotten by then.
+    /// All sides except Go at its defaults, one after the other. Ours and the bare client come
+    /// first alternately, since kube-apiserver is still busy with earlier deletions then.
     async fn round(
         &mut self,
         programs: &Programs,
@@ -195,7 +197,7 @@ impl Rates {
         Ok(())
     }
 
-    /// Attachments go where they came.
+    /// Removed attachments are those made before.
     fn batch(&self, side: Side, round: usize) -> Batch {
         let word = match self.operation {
             Operation::Provision | Operation::Delete => "claim",
@@ -207,7 +209,7 @@ impl Rates {
         Batch { side, prefix, count: self.count }
     }
 
-    fn tell(&self, programs: &Programs, rounds: usize, report: &mut Report) {
+    fn show(&self, programs: &Programs, rounds: usize, report: &mut Report) {
         let Self { title, count, .. } = self;
         report.section(&format!("{count} {title} at once, median of {rounds}"));
         let [ours, bare, fast] =
@@ -245,12 +247,12 @@ impl Rates {
     }
 }
 
-/// What sidecars did.
+/// The work of sidecars.
 struct Done {
     outcome: Outcome,
-    /// Time on a processor, from their start.
+    /// Processor time since their start.
     processor: Duration,
-    /// The same of the kube-apiserver and etcd, meanwhile.
+    /// Processor time of kube-apiserver and etcd meanwhile.
     servers: Duration,
 }
 
@@ -278,7 +280,7 @@ async fn sidecars(
     Ok(Done { outcome, processor, servers })
 }
 
-/// Milliseconds for one.
+/// Milliseconds per object.
 fn each(batch: &Batch, all: Duration) -> f64 {
     all.as_secs_f64() * 1e3 / batch.count as f64
 }

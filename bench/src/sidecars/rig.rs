@@ -1,28 +1,34 @@
 //! A cluster, and a driver for each side.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use rustix::process::Signal;
 use tempfile::TempDir;
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::process::{self, Process};
+use wharf_testkit::{
+    cluster::Cluster,
+    process::{self, Process},
+};
 
-use super::api::Api;
-use super::objects;
-use super::side::{Programs, Side, Surroundings};
+use super::{
+    api::Api,
+    objects,
+    side::{Programs, Side, Surroundings},
+};
 use crate::usage::Usage;
 
 const START: Duration = Duration::from_secs(20);
-/// How long servers may take to come to rest, and what is looked at to tell.
+/// How long servers may take to become idle, and the period of looking.
 const REST: Duration = Duration::from_secs(10);
 const SPAN: Duration = Duration::from_millis(200);
 
-/// What sidecars work on.
+/// The environment of sidecars.
 pub(super) struct Rig {
-    // Dropped from the top: the drivers' folder goes last.
+    // Fields are dropped in this order: the drivers' folder last.
     drivers: Vec<(Side, Process)>,
     pub(super) cluster: Cluster,
     pub(super) api: Api,
@@ -30,7 +36,7 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    /// `None` where there is no kube-apiserver to be had.
+    /// `None` without a kube-apiserver.
     pub(super) async fn start(
         programs: &Programs,
         sides: &[Side],
@@ -53,7 +59,7 @@ impl Rig {
         Ok(Some(rig))
     }
 
-    /// What sidecars of this side are told.
+    /// The flags and files for sidecars of this side.
     pub(super) fn surroundings(&self, side: Side) -> Surroundings {
         Surroundings {
             kubeconfig: self.cluster.kubeconfig().to_owned(),
@@ -62,12 +68,12 @@ impl Rig {
         }
     }
 
-    /// Time on a processor that the kube-apiserver and etcd have had.
+    /// Processor time of kube-apiserver and etcd.
     pub(super) fn servers(&self) -> Result<Duration> {
         self.cluster.server_ids().into_iter().map(|id| Ok(Usage::of(id)?.processor())).sum()
     }
 
-    /// Waits until the servers have done what was asked of them before.
+    /// Waits until the servers have finished earlier work.
     pub(super) async fn rest(&self) -> Result<()> {
         let end = Instant::now() + REST;
         loop {
@@ -80,7 +86,7 @@ impl Rig {
         }
     }
 
-    /// Ends everything.
+    /// Stops everything.
     pub(super) async fn stop(self) -> Result<()> {
         drop(self.drivers);
         self.cluster.stop().await
@@ -92,7 +98,7 @@ impl Rig {
         Ok(())
     }
 
-    /// One more process of the driver, on a socket of its own.
+    /// Another process of the driver, with its own socket.
     pub(super) async fn driver_at(&self, side: Side, socket: &Path) -> Result<Process> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["sidecars-part", "driver", "--name", side.driver(), "--socket"]).arg(socket);
@@ -103,7 +109,7 @@ impl Rig {
         Ok(driver)
     }
 
-    /// Kills the driver of a side as by kill -9.
+    /// Kills the driver of a side with SIGKILL.
     pub(super) fn kill_driver(&mut self, side: Side) -> Result<()> {
         for (_, driver) in self.drivers.iter().filter(|(of, _)| *of == side) {
             driver.signal(Signal::KILL)?;

@@ -1,27 +1,31 @@
-//! Who works: our sidecars, the Go ones, or a bare client.
+//! The measured programs: our sidecars, the Go sidecars, or a bare client.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Result, ensure};
-use wharf_testkit::peers::{self, Peer};
-use wharf_testkit::process::Process;
+use wharf_testkit::{
+    peers::{self, Peer},
+    process::Process,
+};
 
 use super::operation::Operation;
 use crate::Arguments;
 
-/// Whose work is measured.
+/// A measured program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Ours,
-    /// Go, at its default flags.
+    /// Go with its default flags.
     Go,
-    /// Go, with a limit on requests that is none.
+    /// Go with a request limit that is never reached.
     FastGo,
     Bare,
 }
 
-/// The Go programs, by the names that they have in their images.
+/// The Go programs, by their names in images.
 pub(super) const GO: [&str; 5] =
     ["csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter", "snapshot-controller"];
 
@@ -41,7 +45,7 @@ impl Side {
         }
     }
 
-    /// A word for names of objects.
+    /// A prefix for names of objects.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Ours => "ours",
@@ -52,18 +56,18 @@ impl Side {
     }
 }
 
-/// What there is to measure.
+/// The programs to measure.
 pub(super) struct Programs {
     pub(super) wharf: PathBuf,
     go: Vec<(&'static str, PathBuf)>,
 }
 
-/// What sidecars are told when they start.
+/// The environment of sidecars.
 #[derive(Clone)]
 pub(super) struct Surroundings {
     pub(super) kubeconfig: PathBuf,
     pub(super) socket: PathBuf,
-    /// Where logs are put.
+    /// The folder for logs.
     pub(super) folder: PathBuf,
 }
 
@@ -80,7 +84,7 @@ impl Programs {
         Ok(Self { wharf, go })
     }
 
-    /// The names of the Go programs that are there.
+    /// The names of the available Go programs.
     pub(super) fn go(&self) -> Vec<&'static str> {
         self.go.iter().map(|(name, _)| *name).collect()
     }
@@ -111,7 +115,7 @@ impl Programs {
         Process::start(name, &command, &around.folder)
     }
 
-    /// Starts what `side` needs for the operation.
+    /// Starts the programs of `side` for the operation.
     pub(super) fn start(
         &self,
         side: Side,
@@ -138,7 +142,7 @@ impl Surroundings {
     }
 }
 
-/// The program in the folder that was given, or among the peers that were built.
+/// The program in the given folder, or among the built peers.
 fn opponent(given: Option<&Path>, name: &str) -> Result<Option<PathBuf>> {
     if let Some(path) = given.map(|folder| folder.join(name)).filter(|path| path.is_file()) {
         return Ok(Some(path));

@@ -1,14 +1,16 @@
-//! Rules between flags, and the message that a pod's status shows after a failure.
+//! Rules between flags, and the termination message of a container.
 
-use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::{
+    io::{self, ErrorKind, Write},
+    path::Path,
+};
 
 use crate::flags::{AnyFlag, Flag, FlagError, Parsed};
 
-/// Where Kubernetes reads a container's last words from, unless its pod says otherwise.
+/// Kubernetes' default path of a container's termination message.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// Refuses a command line that changes more than one of `flags`.
+/// Rejects a command line that changes more than one of `flags`.
 ///
 /// A flag given with its default value does not count: charts pass `--http-endpoint=` to mean none.
 pub fn exclusive(parsed: &Parsed, flags: &[&dyn AnyFlag]) -> Result<(), FlagError> {
@@ -23,7 +25,7 @@ pub fn exclusive(parsed: &Parsed, flags: &[&dyn AnyFlag]) -> Result<(), FlagErro
     }
 }
 
-/// The text of a flag that has no useful default; an error when it is missing or empty.
+/// The text of a flag without a useful default; an error when it is missing or empty.
 pub fn required<'a>(parsed: &'a Parsed, flag: &Flag<String>) -> Result<&'a str, FlagError> {
     match parsed.get(flag).as_str() {
         "" => Err(parsed.usage_error(format_args!("--{} is a required parameter", flag.name()))),
@@ -31,10 +33,10 @@ pub fn required<'a>(parsed: &'a Parsed, flag: &Flag<String>) -> Result<&'a str, 
     }
 }
 
-/// Leaves `text` as the container's termination message, usually in [`TERMINATION_LOG`].
+/// Writes `text` as the container's termination message, usually to [`TERMINATION_LOG`].
 ///
-/// The file is the kubelet's to make: where it is missing, nobody would read it and nothing is
-/// written.
+/// The kubelet makes the file: where it is missing, nothing is written, since nothing would read
+/// it.
 pub fn write_termination_message(path: impl AsRef<Path>, text: &str) -> io::Result<()> {
     let file = std::fs::OpenOptions::new().write(true).truncate(true).open(path);
     match file {

@@ -1,50 +1,51 @@
 //! Feature gates: `--feature-gates=Topology=true,AllAlpha=false`.
 //!
-//! A gate is a constant that names a feature, its stage and its default; a [`FeatureGates`] knows
-//! the gates of one command and which of them were set. Upstream ends a program over a gate that it
-//! no longer knows, which breaks charts at every upgrade. Here a removed gate stays listed as such:
-//! setting it warns and changes nothing. A gate that never was is still an error.
+//! A gate is a constant with a feature's name, stage and default; a [`FeatureGates`] has the gates
+//! of one command and their values. Upstream's programs fail on a gate that was removed, which
+//! breaks charts at every upgrade. Here a removed gate stays listed as such: setting it warns and
+//! has no effect. An unknown gate is still an error.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use thiserror::Error;
 
-use crate::flags::{Dialect, FlagValue};
-use crate::go;
+use crate::{
+    flags::{Dialect, FlagValue},
+    go,
+};
 
-/// How far a feature has come.
+/// Maturity of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// May change or go; off unless asked for.
+    /// May change or be removed; off by default.
     Alpha,
-    /// Settled enough to be on.
+    /// Stable enough to be on by default.
     Beta,
-    /// Done; the gate goes away some releases later.
+    /// Stable; the gate will be removed.
     Ga,
-    /// The feature goes away.
+    /// The feature will be removed.
     Deprecated,
 }
 
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Stage::Alpha => "ALPHA",
-            Stage::Beta => "BETA",
-            Stage::Ga => "GA",
-            Stage::Deprecated => "DEPRECATED",
+            Self::Alpha => "ALPHA",
+            Self::Beta => "BETA",
+            Self::Ga => "GA",
+            Self::Deprecated => "DEPRECATED",
         })
     }
 }
 
-/// One feature that can be switched on and off.
+/// A feature that can be switched on and off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
     /// The name in `--feature-gates`.
     pub name: &'static str,
-    /// Whether the feature is on when nobody says otherwise.
+    /// Whether the feature is on by default.
     pub default: bool,
-    /// How far the feature has come.
+    /// Maturity of the feature.
     pub stage: Stage,
     /// Whether only the default may be set.
     pub locked: bool,
@@ -53,9 +54,9 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate at `stage`, free to be set.
+    /// A gate at `stage` that may be set.
     pub const fn new(name: &'static str, stage: Stage, default: bool) -> Self {
-        Gate { name, default, stage, locked: false, fixed: false }
+        Self { name, default, stage, locked: false, fixed: false }
     }
 
     /// The same gate, locked to its default.
@@ -65,8 +66,8 @@ impl Gate {
         self
     }
 
-    /// The same gate, accepted with either value and never obeyed. No warning is given for setting
-    /// it: the command that declares it says what will not happen.
+    /// The same gate, accepted with either value and without effect. Setting it gives no warning
+    /// here: the command that declares it must warn.
     #[must_use]
     pub const fn fixed(mut self) -> Self {
         self.fixed = true;
@@ -74,7 +75,7 @@ impl Gate {
     }
 }
 
-/// Why a list of gates was refused.
+/// Why a list of gates was rejected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the messages say what the fields hold")]
 pub enum GateError {
@@ -88,7 +89,7 @@ pub enum GateError {
     Locked { gate: &'static str, value: bool, default: bool },
 }
 
-/// The gates of one command, and what was set.
+/// The gates of one command, and their values.
 #[derive(Clone, Debug, Default)]
 pub struct FeatureGates {
     known: Vec<Gate>,
@@ -101,20 +102,20 @@ pub struct FeatureGates {
 }
 
 impl FeatureGates {
-    /// A set that knows `gates`, all at their defaults.
+    /// A set with `gates`, all at their defaults.
     pub fn new(gates: &[Gate]) -> Self {
-        FeatureGates { known: gates.to_vec(), ..FeatureGates::default() }
+        Self { known: gates.to_vec(), ..Self::default() }
     }
 
-    /// Adds a gate that once was: setting it warns with `fate`, what became of the feature.
+    /// Adds a removed gate: setting it warns with `fate`, the state of the feature.
     #[must_use]
     pub fn removed(mut self, name: &'static str, fate: &'static str) -> Self {
         self.removed.push((name, fate));
         self
     }
 
-    /// Adds gates of code that upstream links and wharf does not have: setting one warns with
-    /// `consequence` and changes nothing.
+    /// Adds gates of upstream code that wharf does not have: setting one warns with `consequence`
+    /// and has no effect.
     #[must_use]
     pub fn foreign(mut self, names: &[&'static str], consequence: &'static str) -> Self {
         self.foreign.extend(names.iter().map(|name| (*name, consequence)));
@@ -132,12 +133,12 @@ impl FeatureGates {
         self.set.get(gate.name).copied().or(of_stage).unwrap_or(gate.default)
     }
 
-    /// Whether the feature of this name is on; `None` where no such gate is known.
+    /// Whether the feature of this name is on; `None` if the set has no such gate.
     pub fn is_on(&self, name: &str) -> Option<bool> {
         self.known.iter().find(|gate| gate.name == name).map(|gate| self.enabled(gate))
     }
 
-    /// Sets gates from a list such as `A=true,B=false`. On an error nothing is changed.
+    /// Sets gates from a list such as `A=true,B=false`. On an error nothing changes.
     pub fn apply(&mut self, list: &str) -> Result<(), GateError> {
         let mut next = self.clone();
         for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
@@ -155,19 +156,19 @@ impl FeatureGates {
         Ok(())
     }
 
-    /// The gates that this set knows.
+    /// The gates of this set.
     pub fn known(&self) -> &[Gate] {
         &self.known
     }
 
-    /// Whether a gate may be set here, be it without effect.
+    /// Whether a gate may be set here, with or without effect.
     pub fn knows(&self, name: &str) -> bool {
         matches!(name, "AllAlpha" | "AllBeta")
             || self.known.iter().any(|gate| gate.name == name)
             || self.removed.iter().chain(&self.foreign).any(|(known, _)| *known == name)
     }
 
-    /// What to log about gates that were set but will not stay, or do nothing.
+    /// Warnings for gates that were set but will be removed, or have no effect.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -1,19 +1,19 @@
-//! What every command shares: Go-compatible flags, feature gates, logs, the admin endpoint.
+//! Shared by all commands: Go-compatible flags, feature gates, logs, the admin endpoint.
 //!
-//! wharf answers under the names of the Go programs that it replaces, started by the charts and
-//! manifests that people already have. So the command line has to mean here what it means there:
-//! [`flags`] follows Go's `flag` and `pflag` packages to the wording of their errors, [`gates`]
-//! follows `--feature-gates`, and [`logging`] takes klog's flags and writes klog's lines. One rule
-//! holds for all of them: a flag that is accepted is obeyed, or a warning says that it is not.
+//! wharf runs under the names of the Go programs that it replaces, started by existing charts and
+//! manifests. So a command line must have the same meaning: [`flags`] follows Go's `flag` and
+//! `pflag` packages down to their error texts, [`gates`] follows `--feature-gates`, and [`logging`]
+//! accepts klog's flags and writes klog's lines. A flag that is accepted has its effect, or a
+//! warning says that it has none.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`flags`] | [`FlagSet`], [`Flag`], [`Parsed`]: command lines as Go programs read them |
+//! | [`flags`] | [`FlagSet`], [`Flag`], [`Parsed`]: command lines in Go's syntax |
 //! | [`gates`] | [`FeatureGates`]: known, removed and locked gates |
-//! | [`logging`] | [`LoggingFlags`], [`LogOptions`]: klog's text and JSON lines out of `tracing` |
+//! | [`logging`] | [`LoggingFlags`], [`LogOptions`]: klog's lines from `tracing` events |
 //! | [`admin`] | [`Admin`]: health checks and metrics over HTTP |
-//! | [`common`] | rules between flags, the termination message |
-//! | [`go`] | durations, integers and quoting as Go reads and writes them |
+//! | [`common`] | rules between flags, the container's termination message |
+//! | [`go`] | durations, integers and quoting in Go's notation |
 //!
 //! ```
 //! use wharf_cli::FlagSet;
@@ -34,6 +34,8 @@ pub mod logging;
 
 pub use admin::{Admin, AdminError, BoundAdmin, CheckFailure, process_metrics};
 pub use common::{exclusive, required, write_termination_message};
-pub use flags::{Dialect, Flag, FlagError, FlagSet, FlagValue, JointFlags, JointLine, Parsed};
+pub use flags::{
+    CombinedFlags, CombinedLine, Dialect, Flag, FlagError, FlagSet, FlagValue, Parsed,
+};
 pub use gates::{FeatureGates, Gate, Stage};
 pub use logging::{LogError, LogFormat, LogGuard, LogOptions, LoggingFlags, VModule};

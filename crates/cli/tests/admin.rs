@@ -1,23 +1,22 @@
-//! The admin endpoint over real sockets.
+//! The admin endpoint with real sockets.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::routing::post;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::registry::Registry;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::sync::Notify;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use prometheus_client::{metrics::counter::Counter, registry::Registry};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::Notify,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use wharf_cli::{Admin, CheckFailure, process_metrics};
 
-/// An endpoint that serves until it is stopped.
+/// A running endpoint.
 struct Running {
     address: SocketAddr,
     stop: CancellationToken,
@@ -168,7 +167,7 @@ async fn readers_that_dawdle_are_cut() {
     stream.readable().await.unwrap();
     tokio::time::sleep(Duration::from_secs(400)).await;
     let mut answer = Vec::new();
-    // Cut in the middle: an end or a reset, never the whole.
+    // Closed in the middle: an end or a reset, never the whole answer.
     let _outcome = stream.read_to_end(&mut answer).await;
     assert!(answer.len() < LENGTH, "{}", answer.len());
     running.stop().await;

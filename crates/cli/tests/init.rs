@@ -1,4 +1,4 @@
-//! Logging set up for a whole process: each case runs in a process of its own.
+//! Logging of a whole process: each case runs in its own process.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -8,7 +8,7 @@ use wharf_cli::{FlagSet, LogError, LoggingFlags};
 
 const ARGS: &str = "WHARF_TEST_LOG_ARGS";
 
-/// What a child process does: logs as the flags in its environment say.
+/// Runs in a child process: logs with the flags in its environment.
 #[test]
 fn child() {
     let Ok(args) = std::env::var(ARGS) else { return };

@@ -1,4 +1,4 @@
-//! What a watch reports.
+//! The changes that a watch reports.
 
 use std::path::PathBuf;
 
@@ -9,32 +9,32 @@ use crate::FileId;
 /// For one path, `Appeared` and `Vanished` take turns, and `Replaced` comes only between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A file is there that was not.
+    /// A file was made or moved here.
     Appeared {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// Which.
+        /// Its identity.
         id: FileId,
     },
-    /// Another file is there under the same path, however often it changed in between.
+    /// Another file has replaced the one at this path, however often it changed in between.
     Replaced {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// Which.
+        /// The identity of the new file.
         id: FileId,
     },
-    /// The file is gone, or is no longer of the watched kind.
+    /// The file is gone, or has no longer the watched kind.
     Vanished {
-        /// Where it was.
+        /// Its former path.
         path: PathBuf,
     },
-    /// Everything that is there has been reported. Comes after the first complete scan, and when a
-    /// trouble is over.
+    /// Every file that exists has been reported. Comes after the first complete scan, and when
+    /// trouble has ended.
     Synced,
-    /// The watch is not as good as it should be, and goes on trying: changes may be reported as late
-    /// as the next scan. Each message comes once, and `Synced` ends it.
+    /// The watch works only in part and keeps trying: changes may be reported as late as the next
+    /// scan. Each message comes once; `Synced` ends it.
     Trouble {
-        /// What is wrong and where.
+        /// The fault and its path.
         message: String,
     },
 }

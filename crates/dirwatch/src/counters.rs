@@ -1,9 +1,11 @@
-//! How much a watch has done.
+//! Counters of a watch.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
-/// How much a watch has done since its start; a clone goes on counting.
+/// Counters of a watch since its start. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     counts: Arc<Counts>,
@@ -17,7 +19,7 @@ struct Counts {
 }
 
 impl Counters {
-    /// Scans of everything, the first included.
+    /// Scans of the whole tree, the first included.
     pub fn rescans(&self) -> u64 {
         self.counts.rescans.load(Ordering::Relaxed)
     }

@@ -1,33 +1,32 @@
-//! What is wrong with a watch, and what was said about it. No I/O.
+//! The faults of a watch, and which of them were reported. No I/O.
 
-use std::fmt::Display;
-use std::path::Path;
+use std::{fmt::Display, path::Path};
 
 use crate::Change;
 
-/// What is wrong, and what was said about it.
+/// The faults of a watch, and which of them were reported.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     trouble: Option<String>,
     reported: Option<String>,
-    /// Everything was looked at, and could be.
+    /// Every path was looked at successfully since the last rescan began.
     complete: bool,
     synced: bool,
 }
 
 impl Health {
-    /// Everything will be looked at now; what is still wrong will be found again.
+    /// A rescan begins: it finds the faults that remain.
     pub(crate) fn begin_rescan(&mut self) {
         self.trouble = None;
         self.complete = true;
     }
 
-    /// Changes may be seen late. The first trouble is the one that is told.
+    /// Changes may be seen late. The first fault is the one that is reported.
     pub(crate) fn degraded(&mut self, message: impl FnOnce() -> String) {
         self.trouble.get_or_insert_with(message);
     }
 
-    /// What is at the path is not known.
+    /// The state of the path could not be read.
     pub(crate) fn unknown(&mut self, path: &Path, error: impl Display) {
         self.complete = false;
         self.degraded(|| format!("cannot look at {}: {error}", path.display()));
@@ -37,7 +36,7 @@ impl Health {
         self.trouble.as_deref()
     }
 
-    /// What is new since the last report. A trouble comes last: it is what holds from then on.
+    /// The news since the last report. A fault comes last, since it holds from then on.
     pub(crate) fn report(&mut self) -> Vec<Change> {
         let mut report = Vec::new();
         let recovered = self.reported.is_some() && self.trouble.is_none();

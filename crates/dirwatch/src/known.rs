@@ -1,21 +1,25 @@
-//! What was reported, and the changes that looks make to it. No I/O.
+//! The files reported so far, and the changes that looks make to them. No I/O.
 //!
 //! During a pass, events leave marks and looks leave findings; [`Known::settle`] turns them into
-//! changes. A finding is kept only where it differs from what is known, so that a scan of a quiet
-//! tree remembers nothing.
+//! changes. A finding is kept only where it differs from the known state, so that a scan of a quiet
+//! tree takes no memory.
 
-use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::{Path, PathBuf},
+};
 
-use crate::subtree::{below, below_mut, remove_below};
-use crate::{Change, FileId};
+use crate::{
+    Change, FileId,
+    subtree::{below, below_mut, remove_below},
+};
 
 /// The files that were reported.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     files: BTreeMap<PathBuf, File>,
     findings: BTreeMap<PathBuf, Finding>,
-    /// Known files that were removed or moved away, whatever is there now.
+    /// Known files that were removed or moved away, even if a new file has their path.
     gone: HashSet<PathBuf>,
     /// Known files that were written to.
     written: HashSet<PathBuf>,
@@ -26,7 +30,7 @@ pub(crate) struct Known {
 #[derive(Debug)]
 struct File {
     id: FileId,
-    /// Too young for its id to tell the next write.
+    /// Whether the file is so young that its id may not change with the next write.
     fresh: bool,
     /// The last walk that met it unchanged.
     walk: u64,
@@ -76,19 +80,19 @@ impl Known {
         findings.extend(below(files, path).map(|(path, _)| (path.clone(), Finding::Gone)));
     }
 
-    /// A walk begins whose findings replace earlier ones from this folder on.
+    /// A walk begins; its findings replace the earlier ones below this folder.
     pub(crate) fn begin_walk(&mut self, folder: &Path) {
         self.walk += 1;
         remove_below(&mut self.findings, folder);
     }
 
-    /// The walk could not see what is at the path or below it: that stays as it is.
+    /// The walk could not read this path: the known files at and below it are kept.
     pub(crate) fn skip(&mut self, path: &Path) {
         let walk = self.walk;
         below_mut(&mut self.files, path).for_each(|(_, file)| file.walk = walk);
     }
 
-    /// The walk is over: what it did not meet is gone.
+    /// The walk is over: known files that it did not meet are gone.
     pub(crate) fn end_walk(&mut self, folder: &Path) {
         let Self { files, findings, walk, .. } = self;
         for (path, _) in below(files, folder).filter(|(_, file)| file.walk != *walk) {
@@ -98,7 +102,7 @@ impl Known {
         }
     }
 
-    /// Turns the findings into changes, the vanished first.
+    /// Turns the findings into changes, those of vanished files first.
     pub(crate) fn settle(&mut self) -> Vec<Change> {
         let mut vanished = Vec::new();
         let mut there = Vec::new();

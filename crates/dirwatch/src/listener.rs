@@ -1,29 +1,28 @@
-//! inotify, its watches, and what its events mean.
+//! inotify, its watches, and the meaning of its events.
 
-use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsStr;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ffi::OsStr,
+    io,
+    path::{Path, PathBuf},
+};
 
 use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::options::is_hidden;
-use crate::subtree::remove_below;
-use crate::{Counters, Kind, Options};
+use crate::{Counters, Kind, Options, options::is_hidden, subtree::remove_below};
 
 /// The link in a ConfigMap volume that the kubelet replaces to change all files at once.
 const CONFIG_MAP_DATA: &str = "..data";
 
-/// What an event says.
+/// The meaning of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
     /// Look at the path.
     File(PathBuf),
     /// Look at the path, and below it.
     Folder(PathBuf),
-    /// Look at the path: what was there, a file or a folder, is gone from it.
+    /// Look at the path: the file or folder there was removed or moved away.
     Gone(PathBuf),
     /// Look at the file: it was written to.
     Written(PathBuf),
@@ -33,12 +32,12 @@ pub(crate) enum Sign {
     Overflow,
 }
 
-/// What the folder that holds the root is watched for.
+/// Why the folder that holds the root is watched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Awaited {
-    /// The root comes or goes.
+    /// The root is missing: report when it is made, and when it is removed.
     Coming,
-    /// The root goes; what else is made beside it wakes nobody.
+    /// The root exists: report its removal only, since other entries of that folder are made often.
     Going,
 }
 
@@ -83,14 +82,14 @@ impl Listener {
         })
     }
 
-    /// Resolves when there may be events; they have to be read all, with [`Listener::read`].
+    /// Resolves when there may be events; read all of them with [`Listener::read`] then.
     pub(crate) async fn heard(&mut self) -> io::Result<()> {
-        // Cleared before reading: whatever comes while reading sets it again.
+        // Cleared before reading: an event that comes while reading sets it again.
         self.inotify.readable_mut().await?.clear_ready();
         Ok(())
     }
 
-    /// Reads all events there are.
+    /// Reads all events that are queued.
     pub(crate) fn read(&mut self, mut sign: impl FnMut(Sign)) -> io::Result<()> {
         let mut buffer = [0; 16 * 1024];
         loop {
@@ -108,18 +107,19 @@ impl Listener {
         }
     }
 
-    /// Watches a folder; one that is watched already costs a system call and changes nothing.
+    /// Watches a folder. For a folder that is watched already this is one system call without
+    /// effect.
     pub(crate) fn watch(&mut self, folder: &Path) -> io::Result<()> {
         let follow = if folder == self.root { WatchMask::empty() } else { WatchMask::DONT_FOLLOW };
         let watch = self.watches.add(folder, self.mask | follow)?;
         if self.folders.get(folder) == Some(&watch) {
             return Ok(());
         }
-        // The folder was moved here, and the kernel still knows it by its old watch.
+        // The folder was moved here, and the kernel still has its old watch.
         if let Some(old_path) = self.paths.insert(watch.clone(), folder.to_path_buf()) {
             self.folders.remove(&old_path);
         }
-        // Another folder was here.
+        // Another folder had this path.
         if let Some(old_watch) = self.folders.insert(folder.to_path_buf(), watch) {
             self.paths.remove(&old_watch);
             self.drop_watch(old_watch);
@@ -127,7 +127,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Ends the watches on a folder and all below it.
+    /// Ends the watches on a folder and all folders below it.
     pub(crate) fn unwatch(&mut self, top: &Path) {
         for watch in remove_below(&mut self.folders, top) {
             self.paths.remove(&watch);
@@ -135,8 +135,9 @@ impl Listener {
         }
     }
 
-    /// Watches the folder that holds the root: for its coming, and for its removal. The root's own watch hears of
-    /// that only when the last of its files is closed, and a socket in it may be listened on for years.
+    /// Watches the folder that holds the root, for the root being made or removed. The root's own
+    /// watch reports a removal only when the last file in it is closed, and a process may listen on
+    /// a socket in it for years.
     pub(crate) fn watch_parent(&mut self, awaited: Awaited) -> io::Result<()> {
         let Some(parent) = self.root.parent() else { return Ok(()) };
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -149,7 +150,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Fails only for a watch that the kernel has ended itself.
+    /// Fails only for a watch that the kernel has already ended.
     fn drop_watch(&mut self, watch: WatchDescriptor) {
         let _ = self.watches.remove(watch);
     }
@@ -166,13 +167,13 @@ impl Listener {
             }
             return (event.name == self.root.file_name()).then_some(Sign::Root);
         }
-        // No path: the last words of a watch that was dropped.
+        // Without a path: the last event of a watch that was dropped.
         let folder = self.paths.get(&event.wd)?;
         let Some(name) = event.name else {
             return Some(self.interpret_own(event, folder.clone()));
         };
         if is_hidden(name) {
-            // All files of a ConfigMap are links through this one.
+            // All files of a ConfigMap are symlinks through this one.
             let is_replaced = name == CONFIG_MAP_DATA && *folder == self.root;
             return (is_replaced && self.kind == Kind::File).then_some(Sign::Root);
         }
@@ -202,7 +203,7 @@ impl Listener {
 
 #[expect(
     deprecated,
-    reason = "what replaces it is unsafe; Inotify keeps the promise that is asked for there: it owns \
+    reason = "its replacement is unsafe, for a promise that Inotify keeps: it owns \
               its descriptor and never exchanges it"
 )]
 fn register(inotify: Inotify) -> io::Result<AsyncFd<Inotify>> {

@@ -1,25 +1,27 @@
-//! What is at a path.
+//! The file at a path.
 
-use std::fs::{self, FileType, Metadata};
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    fs::{self, FileType, Metadata},
+    io,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use rustix::io::Errno;
 
 use crate::Kind;
 
-/// Tells one file under a path from the next one there.
+/// Distinguishes one file at a path from the next one there.
 ///
 /// Device and inode with the time of birth, since inodes are reused; where a filesystem keeps no
-/// birth time, the time of the inode's last change. For [`Kind::File`] also size and time of the
-/// content, owner and mode.
+/// birth time, the time of the inode's last change. For [`Kind::File`] also size and modification
+/// time, owner and mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileId {
     device: u64,
     inode: u64,
-    /// Since the epoch; none before it.
+    /// Time since the epoch; `None` before it.
     born: Option<Duration>,
     content: Option<Content>,
 }
@@ -38,13 +40,13 @@ impl FileId {
         self.inode
     }
 
-    /// Some socket.
+    /// An id of a socket.
     #[cfg(test)]
     pub(crate) fn fake(inode: u64) -> Self {
         Self { device: 1, inode, born: None, content: None }
     }
 
-    /// Some file that was written to this long ago.
+    /// An id of a file that was written to this long ago.
     #[cfg(test)]
     pub(crate) fn fake_written(ago: Duration) -> Self {
         let modified = (SystemTime::now() - ago).duration_since(UNIX_EPOCH).unwrap();
@@ -67,8 +69,8 @@ impl FileId {
         Self { device: metadata.dev(), inode: metadata.ino(), born, content }
     }
 
-    /// Whether the content is so young that writing to it now could leave this id the same:
-    /// filesystems tell the time in ticks of up to 10 ms.
+    /// Whether the content is so young that a write now could leave this id the same: filesystems
+    /// count time in ticks of up to 10 ms.
     pub(crate) fn is_fresh(&self) -> bool {
         const TICKS: Duration = Duration::from_millis(50);
         let Some(content) = self.content else { return false };
@@ -84,16 +86,16 @@ fn seconds(seconds: i64, nanoseconds: i64) -> Option<Duration> {
     Some(Duration::new(u64::try_from(seconds).ok()?, u32::try_from(nanoseconds).ok()?))
 }
 
-/// What is at a path.
+/// The result of a look.
 #[derive(Debug)]
 pub(crate) enum Look {
     /// A file of the watched kind.
     File(FileId),
-    /// A folder; a symlink to one is nothing.
+    /// A folder; a symlink to a folder is `Nothing`.
     Folder,
     /// Nothing, or nothing of the watched kind.
     Nothing,
-    /// It could not be told.
+    /// The path could not be looked at.
     Unknown(io::Error),
 }
 
@@ -126,7 +128,7 @@ pub(crate) fn look_at_file(path: &Path, listed: FileType, kind: Kind) -> Look {
     }
 }
 
-/// Whether an error says that nothing is there, rather than that it could not be seen.
+/// Whether an error means that no file exists, rather than that it could not be read.
 pub(crate) fn is_absence(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

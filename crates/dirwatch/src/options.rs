@@ -1,25 +1,26 @@
-//! What to watch.
+//! The settings of a watch.
 
-use std::ffi::OsStr;
-use std::fs::FileType;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{
+    ffi::OsStr,
+    fs::FileType,
+    os::unix::{ffi::OsStrExt, fs::FileTypeExt},
+    path::PathBuf,
+    time::Duration,
+};
 
-/// What to watch, and how.
+/// The settings of a watch.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The watched folder. Reported paths start with it as it is written here.
     pub root: PathBuf,
-    /// How far down.
+    /// How far down to watch.
     pub depth: Depth,
-    /// What is reported.
+    /// Which files are reported.
     pub kind: Kind,
-    /// How often everything is looked at, should an event have been missed.
+    /// How often everything is scanned, in case an event was missed.
     pub rescan: Duration,
-    /// Makes the root, and its parents, with this mode. Tried until the root was there once: a root
-    /// that is removed later is for its owner to make again.
+    /// Makes the root and its parents with this mode, until the root has existed once: a root that
+    /// is removed later is left to its owner.
     pub create_root: Option<u32>,
 }
 
@@ -32,7 +33,7 @@ pub enum Depth {
     Tree,
 }
 
-/// What is reported.
+/// Which files are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Unix sockets.
@@ -44,13 +45,13 @@ pub enum Kind {
 impl Kind {
     pub(crate) fn matches(self, file_type: FileType) -> bool {
         match self {
-            Kind::Socket => file_type.is_socket(),
-            Kind::File => file_type.is_file(),
+            Self::Socket => file_type.is_socket(),
+            Self::File => file_type.is_file(),
         }
     }
 }
 
-/// Whether a name below the root is left alone.
+/// Whether a name below the root is ignored.
 pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")
 }

@@ -1,17 +1,21 @@
-//! What is below a folder.
+//! The files below a folder.
 
-use std::collections::BTreeMap;
-use std::fs::{self, DirEntry};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs::{self, DirEntry},
+    io,
+    path::{Path, PathBuf},
+};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::look::{Look, is_absence, look_at_file};
-use crate::options::is_hidden;
-use crate::{Depth, FileId, Options};
+use crate::{
+    Depth, FileId, Options,
+    look::{Look, is_absence, look_at_file},
+    options::is_hidden,
+};
 
-/// What a watch with these options would report now. Blocks; makes nothing.
+/// The files that a watch with these options would report now. Blocks; makes no root.
 ///
 /// # Errors
 ///
@@ -26,18 +30,18 @@ pub fn scan(options: &Options) -> io::Result<BTreeMap<PathBuf, FileId>> {
     }
 }
 
-/// What a walk tells about.
+/// Receives the entries that a walk meets.
 pub(crate) trait Visitor {
     /// A folder, before it is read.
     fn folder(&mut self, path: &Path);
     /// A file of the watched kind.
     fn file(&mut self, path: &Path, id: FileId);
-    /// A file or folder that is there, or was a moment ago, and could not be looked at.
+    /// A file or folder that exists, or did a moment ago, and could not be looked at.
     fn unknown(&mut self, path: &Path, error: &io::Error);
 }
 
-/// Walks everything below `top` that the options ask for, one open folder at a time. An error is one
-/// of reading `top` itself; after a stop it is `Interrupted`.
+/// Walks everything below `top` that the options ask for, one open folder at a time. Returns an
+/// error if `top` itself cannot be read; after a stop it is `Interrupted`.
 pub(crate) fn walk(
     top: &Path,
     options: &Options,

@@ -1,8 +1,10 @@
 //! Parts of a map by path. Paths compare by component, so a path and all below it are neighbours.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    path::{Path, PathBuf},
+};
 
 /// The entry of a path and all below it.
 pub(crate) fn below<'a, V>(

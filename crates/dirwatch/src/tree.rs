@@ -1,33 +1,37 @@
-//! A pass of listening and looking until both agree.
+//! A pass: reads events and looks at files until both agree.
 
-use std::collections::BTreeSet;
-use std::fs::{DirBuilder, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs::{DirBuilder, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::health::Health;
-use crate::known::Known;
-use crate::listener::{Awaited, Listener, Sign};
-use crate::look::{Look, is_absence, look};
-use crate::scan::{Visitor, walk};
-use crate::{Change, Counters, Depth, FileId, Options};
+use crate::{
+    Change, Counters, Depth, FileId, Options,
+    health::Health,
+    known::Known,
+    listener::{Awaited, Listener, Sign},
+    look::{Look, is_absence, look},
+    scan::{Visitor, walk},
+};
 
-/// A pass that is not through after so many rounds reports what it has: someone keeps changing
-/// things, and the next pass goes on.
+/// After this many rounds a pass reports its findings so far: something keeps changing files, and
+/// the next pass continues.
 const ROUNDS: usize = 8;
-/// Looks that may be taken inside an async task.
+/// Looks that may be done in an async task.
 const FEW: usize = 64;
 
-/// The watched tree: what is known of it, and where to look next. Blocks, in small steps.
+/// The watched tree: its known files, and the paths to look at next. Blocks, in small steps.
 #[derive(Debug)]
 pub(crate) struct Tree {
     options: Options,
     stop: CancellationToken,
     counters: Counters,
-    /// None while the kernel has no inotify instance to give.
+    /// `None` while the kernel grants no inotify instance.
     listener: Option<Listener>,
     known: Known,
     agenda: Agenda,
@@ -35,18 +39,18 @@ pub(crate) struct Tree {
     root_was_there: bool,
 }
 
-/// Where to look.
+/// The paths to look at.
 #[derive(Debug, Default)]
 struct Agenda {
     paths: BTreeSet<PathBuf>,
-    /// Some of the paths are folders to walk through.
+    /// Whether some of the paths are folders to walk.
     folders: bool,
     everything: bool,
     overflow: bool,
 }
 
 impl Tree {
-    /// A tree of which nothing is known, with everything on the agenda.
+    /// A tree without known files, and everything on the agenda.
     pub(crate) fn new(options: Options, counters: Counters, stop: CancellationToken) -> Self {
         Self {
             options,
@@ -75,12 +79,12 @@ impl Tree {
         self.agenda.everything || self.agenda.folders || self.agenda.paths.len() > FEW
     }
 
-    /// What is wrong with the watch.
+    /// The fault of the watch.
     pub(crate) fn trouble(&self) -> Option<&str> {
         self.health.trouble()
     }
 
-    /// Resolves when events came, and puts them on the agenda.
+    /// Resolves when events came, and puts their paths on the agenda.
     pub(crate) async fn heard(&mut self) {
         let heard = match &mut self.listener {
             Some(listener) => listener.heard().await,
@@ -92,7 +96,7 @@ impl Tree {
         }
     }
 
-    /// Looks at what is on the agenda until no event disagrees, and says what has changed.
+    /// Looks at the paths on the agenda until no new event comes, and returns the changes.
     pub(crate) fn pass(&mut self) -> Vec<Change> {
         for round in 1..=ROUNDS {
             let agenda = std::mem::take(&mut self.agenda);
@@ -104,7 +108,7 @@ impl Tree {
             } else {
                 agenda.paths.iter().for_each(|path| self.look(path));
             }
-            // What is heard now must be looked at before it is settled: not in the last round.
+            // Events read now must be looked at before the pass ends, so not in the last round.
             if round < ROUNDS {
                 self.listen();
                 if self.agenda.is_empty() {
@@ -120,7 +124,7 @@ impl Tree {
         changes
     }
 
-    /// Reads all events there are, and puts them on the agenda.
+    /// Reads all queued events, and puts their paths on the agenda.
     fn listen(&mut self) {
         let Self { listener: Some(listener), known, agenda, .. } = self else { return };
         if let Err(error) = listener.read(|sign| agenda.note(sign, known)) {
@@ -129,7 +133,7 @@ impl Tree {
     }
 
     fn lose_listener(&mut self, error: &io::Error) {
-        tracing::warn!(root = %self.options.root.display(), %error, "inotify failed, starting anew");
+        tracing::warn!(root = %self.options.root.display(), %error, "inotify failed, restarting");
         self.listener = None;
         self.agenda.everything = true;
     }
@@ -156,7 +160,7 @@ impl Tree {
         self.start_listener();
         self.make_root();
         let root = self.options.root.clone();
-        // Watch first, look after: the root may come or go at this very moment.
+        // Watch first, look afterwards: the root may be made or removed meanwhile.
         self.watch_parent(Awaited::Coming);
         match self.walk(&root) {
             Ok(()) => {
@@ -196,11 +200,12 @@ impl Tree {
             && let Err(error) = listener.watch_parent(awaited)
         {
             let root = self.options.root.display();
-            tracing::debug!(%root, %error, "cannot watch the folder that holds the root");
+            tracing::debug!(%root, %error, "failed to watch the parent of the root");
         }
     }
 
-    /// Watches and looks at everything below a folder. An error is one of reading the folder itself.
+    /// Watches and looks at everything below a folder. Returns an error if the folder itself cannot
+    /// be read.
     fn walk(&mut self, top: &Path) -> io::Result<()> {
         self.known.begin_walk(top);
         let mut visit = Visit {
@@ -223,7 +228,7 @@ impl Tree {
         self.health.unknown(folder, error);
     }
 
-    /// Whatever was known at the path or below it is not there any more.
+    /// No file is at the path or below it.
     fn nothing_below(&mut self, path: &Path) {
         self.known.found_nothing(path);
         if let Some(listener) = &mut self.listener {
@@ -263,7 +268,7 @@ impl Agenda {
     }
 }
 
-/// A walk that watches what it walks through.
+/// A walk that also watches each folder.
 struct Visit<'a> {
     known: &'a mut Known,
     listener: Option<&'a mut Listener>,
@@ -275,7 +280,7 @@ impl Visitor for Visit<'_> {
         let Some(listener) = &mut self.listener else { return };
         match listener.watch(path) {
             Ok(()) => {}
-            // Reading it will tell.
+            // Reading the folder will report its absence.
             Err(error) if is_absence(&error) => {}
             Err(error) => self.health.degraded(|| {
                 format!(
@@ -297,7 +302,7 @@ impl Visitor for Visit<'_> {
     }
 }
 
-/// Makes a folder with this mode, whatever the umask; one that is there stays as it is.
+/// Makes a folder with this mode, whatever the umask; an existing one is not changed.
 fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
     if let Some(parent) = folder.parent() {
         DirBuilder::new().recursive(true).mode(mode).create(parent)?;

@@ -1,20 +1,20 @@
-//! The task that makes passes when there is reason to, and [`DirWatch`] that owns it.
+//! The task that makes passes on events, and [`DirWatch`] that owns it.
 
-use std::panic::resume_unwind;
-use std::time::Duration;
+use std::{panic::resume_unwind, time::Duration};
 
-use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::{
+    sync::{mpsc, watch},
+    task::{JoinSet, spawn_blocking},
+    time::{Instant, sleep_until, timeout},
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::tree::Tree;
-use crate::{Change, Counters, Options};
+use crate::{Change, Counters, Options, tree::Tree};
 
 /// Changes that may wait for a slow reader. When they are full, events wait in the kernel; when
-/// those overflow, a scan makes up for it.
+/// these overflow, the next pass is a scan.
 const BACKLOG: usize = 256;
-/// The first pause between scans while there is trouble; it doubles up to [`Options::rescan`].
+/// The first pause between scans while the watch has a fault; it doubles up to [`Options::rescan`].
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 /// How long a stop waits for a pass.
 const LAST_CALL: Duration = Duration::from_secs(1);
@@ -28,13 +28,13 @@ pub struct DirWatch {
     trouble: watch::Receiver<Option<String>>,
     counters: Counters,
     task: JoinSet<Option<()>>,
-    /// Also ends a scan that goes on in another thread, which cannot be aborted.
+    /// Also ends a scan on a blocking thread, which cannot be aborted.
     stop: DropGuard,
 }
 
 impl DirWatch {
-    /// Starts to watch. Must be called inside a tokio runtime with I/O and timers.
-    pub fn start(options: Options) -> DirWatch {
+    /// Starts a watch. Must be called inside a tokio runtime with I/O and timers.
+    pub fn start(options: Options) -> Self {
         let (sender, changes) = mpsc::channel(BACKLOG);
         let (troubled, trouble) = watch::channel(None);
         let counters = Counters::default();
@@ -44,16 +44,16 @@ impl DirWatch {
         let mut task = JoinSet::new();
         let report = Report { sender, troubled };
         task.spawn(watch(tree, Pace::new(rescan), report, stop.clone()));
-        DirWatch { changes, trouble, counters, task, stop: stop.drop_guard() }
+        Self { changes, trouble, counters, task, stop: stop.drop_guard() }
     }
 
-    /// The next change; none after the watch has ended. Cancel safe.
+    /// The next change; `None` after the watch has ended. Cancel safe.
     pub async fn next(&mut self) -> Option<Change> {
         self.changes.recv().await
     }
 
-    /// What is wrong with the watch, and was when the last change was reported. To be asked after
-    /// [`Change::Synced`] by those who would rather not start than see changes late.
+    /// The fault of the watch when the last change was reported. Ask after [`Change::Synced`] if it
+    /// is better not to start than to see changes late.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.borrow().clone()
     }
@@ -65,12 +65,12 @@ impl DirWatch {
         while task.join_next().await.is_some() {}
     }
 
-    /// The counters, to keep while the watch is elsewhere.
+    /// The counters, to be kept when the watch is moved elsewhere.
     pub fn counters(&self) -> Counters {
         self.counters.clone()
     }
 
-    /// Scans of everything, the first included.
+    /// Scans of the whole tree, the first included.
     pub fn rescans(&self) -> u64 {
         self.counters.rescans()
     }
@@ -86,14 +86,14 @@ impl DirWatch {
     }
 }
 
-/// Where a pass tells what it found.
+/// Receives the findings of a pass.
 #[derive(Debug)]
 struct Report {
     sender: mpsc::Sender<Change>,
     troubled: watch::Sender<Option<String>>,
 }
 
-/// Makes passes until it is stopped, nobody reads any more, or the runtime shuts down.
+/// Makes passes until it is stopped, its reader is dropped, or the runtime shuts down.
 async fn watch(
     mut tree: Tree,
     mut pace: Pace,
@@ -104,7 +104,7 @@ async fn watch(
         let rescanned = tree.plans_rescan();
         let (back, changes) = pass(tree, &stop).await?;
         tree = back;
-        // Known before the changes are: whoever reads them may ask.
+        // Set before the changes are sent: a reader may ask for the fault when it gets one.
         report.troubled.send_replace(tree.trouble().map(str::to_owned));
         for change in changes {
             stop.run_until_cancelled(report.sender.send(change)).await?.ok()?;
@@ -118,7 +118,7 @@ async fn watch(
     }
 }
 
-/// One pass, elsewhere if it may take long. None after a stop.
+/// Makes one pass, on a blocking thread if it may take long. `None` after a stop.
 async fn pass(mut tree: Tree, stop: &CancellationToken) -> Option<(Tree, Vec<Change>)> {
     if !tree.plans_much() {
         let changes = tree.pass();
@@ -130,7 +130,7 @@ async fn pass(mut tree: Tree, stop: &CancellationToken) -> Option<(Tree, Vec<Cha
     });
     let passed = tokio::select! {
         passed = &mut elsewhere => passed,
-        // A pass ends soon after a stop, unless a filesystem hangs: that is not waited for.
+        // A pass ends soon after a stop, unless a filesystem hangs: then it is not waited for.
         () = stop.cancelled() => timeout(LAST_CALL, elsewhere).await.ok()?,
     };
     match passed {

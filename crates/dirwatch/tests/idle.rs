@@ -1,8 +1,7 @@
-//! What a watch does while nothing happens, and what it leaves behind. Alone in its process: its
-//! descriptors are counted. What it costs is measured by `cargo xtask bench registration`.
+//! An idle watch, and its descriptors after a stop. Alone in its process, since the descriptors are
+//! counted. `cargo xtask bench registration` measures its cost.
 
-use std::os::unix::net::UnixListener;
-use std::time::Duration;
+use std::{os::unix::net::UnixListener, time::Duration};
 
 use tokio::time::timeout;
 use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};

@@ -1,7 +1,7 @@
-//! A process without file descriptors left. Alone in its process: the limit holds for all of it.
+//! A process without free file descriptors. Alone in its process, since the limit belongs to the
+//! process.
 
-use std::os::unix::net::UnixListener;
-use std::time::Duration;
+use std::{os::unix::net::UnixListener, time::Duration};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::timeout;
@@ -20,7 +20,7 @@ async fn what_cannot_be_seen_is_not_gone() {
     drop(UnixListener::bind(folder.path().join("x.sock")).expect("a socket"));
     let enough = getrlimit(Resource::Nofile);
 
-    // No descriptor for inotify, nor to read the folder: nothing is known, and said so.
+    // No descriptor for inotify, nor to read the folder: the watch reports that it knows nothing.
     limit(Rlimit { current: Some(0), ..enough });
     let mut watch = DirWatch::start(options);
     let Change::Trouble { message } = next(&mut watch).await else { panic!("trouble first") };
@@ -31,7 +31,7 @@ async fn what_cannot_be_seen_is_not_gone() {
     assert_eq!(next(&mut watch).await, Change::Synced);
     assert_eq!(watch.trouble(), None);
 
-    // A folder that was read before cannot be: what is known stays.
+    // A folder that was read before cannot be read now: its known files are kept.
     limit(Rlimit { current: Some(0), ..enough });
     let Change::Trouble { message } = next(&mut watch).await else { panic!("trouble, no more") };
     assert!(message.contains(folder.path().to_str().expect("a plain path")), "{message}");

@@ -1,4 +1,5 @@
-//! The mode of a root that the watch makes. Alone in its binary: the umask is the whole process's.
+//! The mode of a root that the watch makes. Alone in its binary, since the umask belongs to the
+//! process.
 
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 

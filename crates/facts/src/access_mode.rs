@@ -1,8 +1,8 @@
-//! From the access modes of a PersistentVolume to the one access mode of CSI.
+//! Maps the access modes of a PersistentVolume to an access mode of CSI.
 
 use std::collections::BTreeSet;
 
-/// CSI's access modes that Kubernetes uses, with their numbers on the wire.
+/// CSI's access modes that Kubernetes uses, with their protobuf numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum AccessMode {
@@ -18,24 +18,24 @@ pub enum AccessMode {
     SingleNodeMultiWriter = 7,
 }
 
-/// Access modes that CSI has no word for.
+/// Access modes without a counterpart in CSI.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessModeError {
-    /// `ReadWriteOncePod` stands alone.
+    /// `ReadWriteOncePod` together with another mode.
     #[error(
         "Kubernetes does not support use of ReadWriteOncePod with other access modes on the same PersistentVolume"
     )]
     OncePodWithOthers,
-    /// Readers everywhere and a writer somewhere.
+    /// `ReadOnlyMany` together with `ReadWriteOnce`.
     #[error("CSI does not support ReadOnlyMany and ReadWriteOnce on the same PersistentVolume")]
     ReadersAndWriter,
-    /// None at all, or none that is known.
+    /// No mode, or no known one.
     #[error("unsupported AccessMode combination: [{}]", .0.join(" "))]
     Unsupported(Vec<String>),
 }
 
-/// The access mode that stands for `modes`. A driver with the capability `SINGLE_NODE_MULTI_WRITER` tells one pod from
-/// several on one node; the others are told of one node only.
+/// The CSI access mode for `modes`. Only drivers with the capability `SINGLE_NODE_MULTI_WRITER` get
+/// the modes that distinguish one pod from several on a node.
 pub fn csi_access_mode<S: AsRef<str>>(
     modes: &[S],
     single_node_multi_writer: bool,
@@ -64,8 +64,7 @@ pub fn csi_access_mode<S: AsRef<str>>(
 
 #[cfg(test)]
 mod tests {
-    use super::AccessMode::*;
-    use super::*;
+    use super::{AccessMode::*, *};
 
     #[test]
     fn access_modes_map_as_upstream_maps_them() {

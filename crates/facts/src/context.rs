@@ -1,6 +1,8 @@
-//! Keys that Kubernetes adds to what a driver is sent: to a volume's context, and to the parameters of a class.
+//! Keys that Kubernetes adds to a driver's requests: to the volume context, and to class
+//! parameters.
 
-/// Prefix of everything that is Kubernetes' own in a class's parameters; a driver never sees the rest of these.
+/// Prefix of Kubernetes' own keys in class parameters; others with this prefix are not passed to
+/// the driver.
 pub const PREFIX: &str = "csi.storage.k8s.io/";
 
 /// Volume context: name of the pod.
@@ -11,7 +13,8 @@ pub const POD_NAMESPACE: &str = "csi.storage.k8s.io/pod.namespace";
 pub const POD_UID: &str = "csi.storage.k8s.io/pod.uid";
 /// Volume context: service account of the pod.
 pub const SERVICE_ACCOUNT_NAME: &str = "csi.storage.k8s.io/serviceAccount.name";
-/// Volume context or secrets: tokens of the pod's service account, as JSON by audience. Never to be printed.
+/// Volume context or secrets: tokens of the pod's service account, as JSON by audience. Must never
+/// be printed.
 pub const SERVICE_ACCOUNT_TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 /// Volume context: `true` for a volume that is declared in the pod itself.
 pub const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
@@ -22,7 +25,8 @@ pub const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 pub const PVC_NAME: &str = "csi.storage.k8s.io/pvc/name";
 /// CreateVolume parameter, if extra metadata is asked for: namespace of the claim.
 pub const PVC_NAMESPACE: &str = "csi.storage.k8s.io/pvc/namespace";
-/// CreateVolume parameter, if extra metadata is asked for: name of the volume to be.
+/// CreateVolume parameter, if extra metadata is asked for: name of the PersistentVolume to be
+/// created.
 pub const PV_NAME: &str = "csi.storage.k8s.io/pv/name";
 
 /// Volume attribute: the provisioner that made a volume, as `<ms>-<random>-<driver>[-<node>]`.

@@ -1,4 +1,4 @@
-//! Finalizers: who holds an object back from deletion.
+//! Finalizers, by the controller that sets them.
 
 use crate::sanitise::sanitised;
 
@@ -10,8 +10,8 @@ pub const CLONING_PROTECTION: &str = "provisioner.storage.kubernetes.io/cloning-
 pub const SNAPSHOT_RESTORE_PROTECTION: &str =
     "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
 
-/// On a PersistentVolumeClaim whose CreateVolume had no final answer: the driver may have a volume that nothing else tells
-/// of.
+/// On a PersistentVolumeClaim whose CreateVolume had no final answer: the driver may have made a
+/// volume that no object refers to.
 pub const UNSETTLED_VOLUME: &str = "wharf.dev/unsettled-volume";
 
 /// On a PersistentVolumeClaim that a pod uses.
@@ -31,7 +31,7 @@ pub const SNAPSHOT_BOUND_PROTECTION: &str =
 pub const CONTENT_BOUND_PROTECTION: &str =
     "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
 
-/// On a VolumeSnapshot that was taken with a group, while the group is there.
+/// On a VolumeSnapshot that was taken with a group, while the group exists.
 pub const SNAPSHOT_IN_GROUP_PROTECTION: &str =
     "snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection";
 

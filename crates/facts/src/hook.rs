@@ -1,13 +1,13 @@
-//! Hook servers of a runtime proxy: where they are found, and when they are asked.
+//! Hook servers of a runtime proxy: their files, and the points at which they are called.
 
-/// Where hook servers put a file each, for the proxy to find them.
+/// Folder of the hook servers' files, which the proxy reads.
 pub const FOLDER: &str = "/etc/runtime/hookserver.d";
-/// The label of pods that hook servers are not asked about.
+/// Label of pods for which no hook server is called.
 pub const SKIP_LABEL: &str = "runtimeproxy.koordinator.sh/skip-hookserver";
-/// The value that it has to have.
+/// The value of [`SKIP_LABEL`].
 pub const SKIP_VALUE: &str = "true";
 
-/// A place in the kubelet's calls to the runtime at which hook servers are asked.
+/// A point in the kubelet's calls to the runtime at which hook servers are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HookPoint {
     /// Before RunPodSandbox.
@@ -22,16 +22,16 @@ pub enum HookPoint {
     PostStartContainer,
     /// Before UpdateContainerResources.
     PreUpdateContainerResources,
-    /// After StopContainer, or once a container is known to have ended by itself.
+    /// After StopContainer, or when a container has ended by itself.
     PostStopContainer,
 }
 
-/// What the failure of a hook server means for the call that it was asked about.
+/// Effect of a hook server's failure on the call of the kubelet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailurePolicy {
-    /// The call fails, and kubelet tries again.
+    /// The call fails, and the kubelet retries it.
     Fail,
-    /// The call goes on as if the server had not been asked.
+    /// The call goes on as if the server had not been called.
     #[default]
     Ignore,
 }
@@ -41,60 +41,61 @@ impl FailurePolicy {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            FailurePolicy::Fail => "Fail",
-            FailurePolicy::Ignore => "Ignore",
+            Self::Fail => "Fail",
+            Self::Ignore => "Ignore",
         }
     }
 
     /// The policy of this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<FailurePolicy> {
-        [FailurePolicy::Fail, FailurePolicy::Ignore].into_iter().find(|it| it.name() == name)
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Fail, Self::Ignore].into_iter().find(|it| it.name() == name)
     }
 }
 
-/// Request metadata of post hooks: the code that the runtime's call ended with, as a number.
+/// Request metadata of post hooks: the gRPC code of the runtime's call, as a number.
 pub const OUTCOME_CODE: &str = "wharf-outcome-code";
-/// Request metadata of post hooks: its message, percent-encoded as in `grpc-message`.
+/// Request metadata of post hooks: the message of the runtime's call, percent-encoded as in
+/// `grpc-message`.
 pub const OUTCOME_MESSAGE: &str = "wharf-outcome-message";
-/// Request metadata of post hooks: how long it took, in milliseconds.
+/// Request metadata of post hooks: the duration of the runtime's call, in milliseconds.
 pub const OUTCOME_DURATION: &str = "wharf-outcome-duration-ms";
 
 impl HookPoint {
-    /// Whether it comes before the runtime's call, so that the call can still be refused.
+    /// Whether the hook runs before the runtime's call, so that it can still refuse the call.
     #[must_use]
     pub fn is_before(self) -> bool {
         self.name().starts_with("Pre")
     }
 
-    /// All of them.
-    pub const ALL: [HookPoint; 7] = [
-        HookPoint::PreRunPodSandbox,
-        HookPoint::PostStopPodSandbox,
-        HookPoint::PreCreateContainer,
-        HookPoint::PreStartContainer,
-        HookPoint::PostStartContainer,
-        HookPoint::PreUpdateContainerResources,
-        HookPoint::PostStopContainer,
+    /// All points.
+    pub const ALL: [Self; 7] = [
+        Self::PreRunPodSandbox,
+        Self::PostStopPodSandbox,
+        Self::PreCreateContainer,
+        Self::PreStartContainer,
+        Self::PostStartContainer,
+        Self::PreUpdateContainerResources,
+        Self::PostStopContainer,
     ];
 
     /// The name in a server's file, under `runtime-hooks`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            HookPoint::PreRunPodSandbox => "PreRunPodSandbox",
-            HookPoint::PostStopPodSandbox => "PostStopPodSandbox",
-            HookPoint::PreCreateContainer => "PreCreateContainer",
-            HookPoint::PreStartContainer => "PreStartContainer",
-            HookPoint::PostStartContainer => "PostStartContainer",
-            HookPoint::PreUpdateContainerResources => "PreUpdateContainerResources",
-            HookPoint::PostStopContainer => "PostStopContainer",
+            Self::PreRunPodSandbox => "PreRunPodSandbox",
+            Self::PostStopPodSandbox => "PostStopPodSandbox",
+            Self::PreCreateContainer => "PreCreateContainer",
+            Self::PreStartContainer => "PreStartContainer",
+            Self::PostStartContainer => "PostStartContainer",
+            Self::PreUpdateContainerResources => "PreUpdateContainerResources",
+            Self::PostStopContainer => "PostStopContainer",
         }
     }
 
     /// The point with this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<HookPoint> {
-        HookPoint::ALL.into_iter().find(|point| point.name() == name)
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|point| point.name() == name)
     }
 }

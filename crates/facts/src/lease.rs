@@ -1,4 +1,5 @@
-//! Leases by which replicas of one controller elect a leader. Upstream's and ours must meet at the same name.
+//! Leases by which replicas of a controller elect a leader. Upstream's replicas and ours must use
+//! the same names.
 
 use crate::sanitise::sanitised;
 
@@ -29,7 +30,7 @@ pub fn snapshotter(driver: &str) -> String {
     sanitised(&format!("external-snapshotter-leader-{driver}"))
 }
 
-/// The name of a replica's host, as it stands in a Lease.
+/// The host name of a replica, as it is written into a Lease.
 #[must_use]
 pub fn host(host: &str) -> String {
     sanitised(host)

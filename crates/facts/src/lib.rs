@@ -1,9 +1,10 @@
 //! Names and formulas that other programs read.
 //!
-//! Kubernetes components find each other's work by names that are nowhere in an API: the attach/detach controller and
-//! the kubelet both compute the name of a `VolumeAttachment`, sidecars recognise their own finalizers, two replicas
-//! meet at a lease. All of these are here, once, as constants and pure functions: no I/O, no types of any client
-//! library. A value may never change unless upstream's does. [`text`] has how texts of others are shown.
+//! Kubernetes components find each other's objects by names that no API defines: the attach/detach
+//! controller and the kubelet both compute the name of a `VolumeAttachment`, sidecars recognise
+//! their own finalizers, two replicas use the same lease. This crate defines these names once, as
+//! constants and pure functions: no I/O, no types of any client library. A value may change only
+//! when upstream's does. [`text`] makes foreign texts safe to print.
 
 pub mod access_mode;
 pub mod annotation;

@@ -1,6 +1,6 @@
 //! In-tree volume plugins that Kubernetes has migrated to CSI drivers.
 
-/// An in-tree plugin, and the CSI driver that serves its volumes now.
+/// An in-tree plugin, and the CSI driver that replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InTreePlugin {
     /// The plugin's name, such as `kubernetes.io/aws-ebs`.

@@ -1,26 +1,27 @@
-//! Where the kubelet keeps sockets and volumes.
+//! Paths of the kubelet's sockets and volumes.
 
 use std::path::{Path, PathBuf};
 
 use crate::volume::hex_sha256;
 
-/// Root folder of a kubelet that was told no other.
+/// The kubelet's default root folder.
 pub const KUBELET_ROOT: &str = "/var/lib/kubelet";
-/// Folder of device-plugin sockets: a constant of the kubelet, which its root folder does not move.
+/// Folder of device-plugin sockets: constant, whatever the kubelet's root folder is.
 pub const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins";
 /// File name of the kubelet's own socket in [`DEVICE_PLUGINS`].
 pub const DEVICE_PLUGIN_SOCKET: &str = "kubelet.sock";
-/// File in which the kubelet notes what a volume folder belongs to.
+/// File in which the kubelet records the volume that a folder belongs to.
 pub const VOLUME_DATA: &str = "vol_data.json";
 
-/// A kubelet's root folder, and the formulas of what is below it.
+/// A kubelet's root folder, and the paths below it.
 ///
-/// A volume is named by its PersistentVolume here, or by its name in the pod if it is declared there.
+/// Volumes are named by their PersistentVolume, or by their name in the pod if they are declared in
+/// the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletRoot(PathBuf);
 
 impl KubeletRoot {
-    /// The formulas for the root folder `root`.
+    /// The paths below the root folder `root`.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self(root.into())
@@ -38,13 +39,14 @@ impl KubeletRoot {
         self.0.join("plugins_registry")
     }
 
-    /// Folder of everything that plugins share with the kubelet; a driver's own socket is in `<driver>/` below it.
+    /// Folder that plugins share with the kubelet; a driver's own socket is in `<driver>/` below
+    /// it.
     #[must_use]
     pub fn plugins(&self) -> PathBuf {
         self.0.join("plugins")
     }
 
-    /// Where a file-system volume is staged; [`VOLUME_DATA`] is beside it.
+    /// Staging path of a file-system volume, next to its [`VOLUME_DATA`].
     #[must_use]
     pub fn staging(&self, driver: &str, volume_handle: &str) -> PathBuf {
         self.csi().join(driver).join(hex_sha256(&[volume_handle])).join("globalmount")
@@ -56,7 +58,7 @@ impl KubeletRoot {
         self.pod(pod_uid).join("volumes/kubernetes.io~csi").join(escaped(volume))
     }
 
-    /// Where a file-system volume is published to a pod.
+    /// Target path of a file-system volume in a pod.
     #[must_use]
     pub fn target(&self, pod_uid: &str, volume: &str) -> PathBuf {
         self.pod_volume(pod_uid, volume).join("mount")
@@ -68,7 +70,7 @@ impl KubeletRoot {
         self.volume_devices().join("staging").join(volume)
     }
 
-    /// Where a block volume is published for a pod: a file that the driver makes.
+    /// Target path of a block volume for a pod: a file that the driver makes.
     #[must_use]
     pub fn block_target(&self, volume: &str, pod_uid: &str) -> PathBuf {
         self.volume_devices().join("publish").join(volume).join(pod_uid)
@@ -80,13 +82,13 @@ impl KubeletRoot {
         self.volume_devices().join(escaped(volume)).join("data")
     }
 
-    /// File over which a block volume's device is bind-mounted, one per pod.
+    /// File that a block volume's device is bind-mounted over, one per pod.
     #[must_use]
     pub fn block_device(&self, volume: &str, pod_uid: &str) -> PathBuf {
         self.volume_devices().join(escaped(volume)).join("dev").join(pod_uid)
     }
 
-    /// Link from a pod's folder to its published block volume.
+    /// Symlink from a pod's folder to its published block volume.
     #[must_use]
     pub fn pod_block_link(&self, pod_uid: &str, volume: &str) -> PathBuf {
         self.pod(pod_uid).join("volumeDevices/kubernetes.io~csi").join(volume)
@@ -105,7 +107,7 @@ impl KubeletRoot {
     }
 }
 
-/// A name as one part of a path.
+/// A name, escaped for use as a part of a path.
 fn escaped(name: &str) -> String {
     name.replace('/', "~")
 }

@@ -1,6 +1,6 @@
-//! Sizes as Kubernetes writes them.
+//! Sizes in the notation of Kubernetes.
 
-/// Suffixes as Kubernetes has them, with their number of bytes.
+/// Kubernetes' suffixes, with their number of bytes.
 const UNITS: [(&str, i64); 12] = [
     ("Ei", 1 << 60),
     ("Pi", 1 << 50),
@@ -16,13 +16,13 @@ const UNITS: [(&str, i64); 12] = [
     ("k", 1_000),
 ];
 
-/// How many of them are binary; sizes are shown in those.
+/// The number of binary suffixes in [`UNITS`]; sizes are printed with those.
 const BINARY: usize = 6;
 
-/// Bytes: 64Mi, 1Gi, 1G or a plain number.
+/// Parses bytes: 64Mi, 1Gi, 1G or a plain number.
 ///
 /// # Errors
-/// When it is none, or more than CSI can count; the text says what was expected.
+/// The text is not such a size, or more than CSI can count; the error says what was expected.
 pub fn parse(text: &str) -> Result<i64, String> {
     let (digits, unit) = UNITS
         .iter()
@@ -40,17 +40,17 @@ pub fn parse(text: &str) -> Result<i64, String> {
         .ok_or_else(|| "more bytes than CSI can count: the most is 8Ei - 1".to_owned())
 }
 
-/// Bytes of a quantity of the API, which may have fractions and exponents as well: 1.5Gi, 1500m, 1e9. Part of a byte counts
-/// as one.
+/// Parses a quantity of the API, which may also have fractions and exponents: 1.5Gi, 1500m, 1e9.
+/// Rounds up to whole bytes.
 ///
 /// # Errors
-/// When it is none, negative, or more than CSI can count.
+/// The text is not a quantity, is negative, or is more than CSI can count.
 pub fn parse_rounded_up(text: &str) -> Result<i64, String> {
-    let wrong = || format!("{text:?} is no quantity of bytes, such as 1Gi");
+    let wrong = || format!("{text:?} is not a quantity of bytes, such as 1Gi");
     let end = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // More digits than any quantity of the API has.
+    // More digits than any quantity of the API.
     if whole.len() + fraction.len() > 24
         || whole.len() + fraction.len() == 0
         || fraction.contains('.')
@@ -77,7 +77,7 @@ pub fn parse_rounded_up(text: &str) -> Result<i64, String> {
     let bytes = match (digits.checked_mul(unit), power) {
         (Some(bytes), Some(power)) if tens < 0 => Some(bytes.div_ceil(power)),
         (Some(bytes), Some(power)) => bytes.checked_mul(power),
-        // Smaller than any part of a byte that could be told from nothing.
+        // Smaller than any fraction of a byte.
         (Some(bytes), None) if tens < 0 => Some(bytes.min(1)),
         _ => None,
     };
@@ -86,7 +86,7 @@ pub fn parse_rounded_up(text: &str) -> Result<i64, String> {
         .ok_or_else(|| format!("{text:?} is more bytes than CSI can count: the most is 8Ei - 1"))
 }
 
-/// Bytes as the API writes them: a whole number of the largest binary unit that fits.
+/// Bytes in the notation of the API: a whole number of the largest binary unit that divides them.
 pub fn canonical(bytes: i64) -> String {
     let unit = UNITS[..BINARY].iter().find(|(_, unit)| bytes != 0 && bytes % unit == 0);
     match unit {
@@ -95,7 +95,7 @@ pub fn canonical(bytes: i64) -> String {
     }
 }
 
-/// Bytes as people say them: 1Gi, 1.5Gi, 300.
+/// Bytes for people: 1Gi, 1.5Gi, 300.
 pub fn human(bytes: i64) -> String {
     for (suffix, unit) in &UNITS[..BINARY] {
         if bytes >= *unit {

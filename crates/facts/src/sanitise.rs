@@ -1,6 +1,7 @@
-//! The rule by which a driver name becomes part of an object's name.
+//! Makes a driver name part of an object's name.
 
-/// Replaces whatever is not a letter, digit or dash by a dash, and never ends in one.
+/// Replaces every character except letters, digits and dashes by a dash. Appends `X` if that is the
+/// last one.
 pub(crate) fn sanitised(name: &str) -> String {
     let mut sanitised: String =
         name.chars().map(|char| if char.is_ascii_alphanumeric() { char } else { '-' }).collect();

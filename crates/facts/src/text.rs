@@ -1,8 +1,9 @@
-//! How texts of others are shown in logs, in tables and to peers: whatever they hold, they move no cursor and fill no disk.
+//! Makes foreign texts safe for logs, tables and peers: no control characters, bounded length.
 
 use std::borrow::Cow;
 
-/// Shortens `text` to at most `longest` bytes, between characters, and says how much is missing.
+/// Shortens `text` to at most `longest` bytes, between characters, and appends the number of bytes
+/// cut.
 #[must_use]
 pub fn cut(text: &str, longest: usize) -> Cow<'_, str> {
     if text.len() <= longest {
@@ -26,10 +27,10 @@ pub fn plain(text: &str, longest: usize) -> String {
     shown
 }
 
-/// Whether a character can be seen, and changes nothing about the text around it.
+/// Whether a character is visible and has no effect on the text around it.
 #[must_use]
 pub fn is_plain(char: char) -> bool {
-    // Of those that can be seen the standard library escapes these alone.
+    // The standard library also escapes these three visible characters.
     matches!(char, '\'' | '"' | '\\') || char.escape_debug().len() == 1
 }
 

@@ -1,9 +1,9 @@
-//! Which names Kubernetes takes.
+//! Checks names by the rules of Kubernetes.
 
-/// Why a string cannot name a CSI driver.
+/// Why a string is not the name of a CSI driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DriverNameError {
-    /// Nothing was given.
+    /// The string is empty.
     #[error("CSI driver name is empty: expected a domain-like name such as csi.example.com")]
     Empty,
     /// More than [`MAX_DRIVER_NAME`] bytes.
@@ -11,7 +11,7 @@ pub enum DriverNameError {
     TooLong {
         /// Its first [`MAX_DRIVER_NAME`] bytes.
         start: String,
-        /// All of its bytes.
+        /// Its length in bytes.
         length: usize,
     },
     /// Not domain-like.
@@ -30,7 +30,7 @@ const MAX_SUBDOMAIN: usize = 253;
 /// Longest name after the slash of a qualified name, in bytes.
 const MAX_NAME: usize = 63;
 
-/// Checks the name of a CSI driver, by the rule that holds for CSIDriver and CSINode objects.
+/// Checks the name of a CSI driver, by the rule for CSIDriver and CSINode objects.
 pub fn check_driver_name(name: &str) -> Result<(), DriverNameError> {
     if name.is_empty() {
         return Err(DriverNameError::Empty);
@@ -50,7 +50,7 @@ pub fn check_driver_name(name: &str) -> Result<(), DriverNameError> {
 #[must_use]
 pub fn is_extended_resource_name(name: &str) -> bool {
     let native = !name.contains('/') || name.contains("kubernetes.io/");
-    // A quota names it with this prefix, so that the prefix counts and cannot be there already.
+    // A quota prefixes the name with `requests.`, so the prefix counts and must not be present.
     !native && !name.starts_with("requests.") && is_qualified_name(&format!("requests.{name}"))
 }
 
@@ -77,13 +77,13 @@ pub fn is_label_value(value: &str) -> bool {
     value.is_empty() || is_plain_name(value)
 }
 
-/// Whether `name` is a lower-case RFC 1123 label, as namespaces are.
+/// Whether `name` is a lower-case RFC 1123 label, the rule for namespaces.
 #[must_use]
 pub fn is_label(name: &str) -> bool {
     name.len() <= MAX_NAME && !name.contains('.') && is_subdomain(name)
 }
 
-/// Whether `name` is a lower-case RFC 1123 subdomain, as most objects are called.
+/// Whether `name` is a lower-case RFC 1123 subdomain, the rule for most objects.
 #[must_use]
 pub fn is_subdomain(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -91,7 +91,7 @@ pub fn is_subdomain(name: &str) -> bool {
     name.len() <= MAX_SUBDOMAIN && name.split('.').all(is_label)
 }
 
-/// Whether all of `name` passes `inner`, and it begins and ends with a letter or digit.
+/// Whether all bytes of `name` pass `inner`, and it begins and ends with a letter or digit.
 fn is_enclosed(name: &str, inner: impl Fn(u8) -> bool) -> bool {
     let bytes = name.as_bytes();
     let ends = bytes.first().zip(bytes.last());

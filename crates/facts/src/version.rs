@@ -1,39 +1,38 @@
-//! CSI versions that a plugin offers when it registers.
+//! Versions of CSI that a plugin supports, from its registration.
 
-use std::cmp::Ordering;
-use std::fmt;
+use std::{cmp::Ordering, fmt};
 
-/// Two or more numbers: `1.0.0`. Missing ones count as zero, so that `1.2` equals `1.2.0`.
+/// Two or more numbers: `1.0.0`. Missing ones count as zero, so `1.2` equals `1.2.0`.
 #[derive(Clone, Debug)]
 pub struct Version {
     /// At least two.
     numbers: Vec<u64>,
 }
 
-/// Why no version of a plugin can be used. The texts are upstream's: people search for them.
+/// Why no version of a plugin can be used. The texts are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
-    /// The plugin offered nothing.
+    /// The plugin listed no version.
     #[error("empty array for supported versions")]
     Empty,
-    /// Nothing was readable, or all of it is newer than 1.x.
+    /// No version could be parsed, or all of them are newer than 1.x.
     #[error(
         "could not find a highest supported version from versions ([{}]) reported: {}",
         .versions.join(" "),
         .cause.as_ref().map_or_else(|| "<nil>".to_owned(), ToString::to_string)
     )]
     NotFound {
-        /// What the plugin offered.
+        /// The plugin's versions.
         versions: Vec<String>,
-        /// Why the first unreadable one is so.
+        /// Why the first unreadable version could not be parsed.
         cause: Option<ParseVersionError>,
     },
-    /// Only 0.x was offered.
+    /// Only versions 0.x.
     #[error("highest supported version reported is {0}, must be v1.x")]
     TooOld(String),
 }
 
-/// Why a string is no version.
+/// Why a string is not a version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseVersionError {
     /// It does not begin with a number.
@@ -63,14 +62,14 @@ pub enum ParseVersionError {
     },
 }
 
-/// The highest of `versions` that is 1.x. Unreadable ones and those from 2.0 on are passed over.
+/// The highest of `versions` that is 1.x. Skips unreadable ones, and those from 2.0 on.
 pub fn highest_supported_version<S: AsRef<str>>(versions: &[S]) -> Result<Version, VersionError> {
     if versions.is_empty() {
         return Err(VersionError::Empty);
     }
     let mut highest: Option<Version> = None;
     let mut cause = None;
-    // From the end, as upstream: of equal versions the last one is kept, of the errors the first.
+    // From the end, like upstream: of equal versions the last one is kept, of the errors the first.
     for version in versions.iter().rev() {
         match Version::parse(version.as_ref()) {
             Err(error) => cause = Some(error),
@@ -93,7 +92,7 @@ pub fn highest_supported_version<S: AsRef<str>>(versions: &[S]) -> Result<Versio
 }
 
 impl Version {
-    /// Reads a version: an optional `v`, then the numbers; any text may follow.
+    /// Parses a version: an optional `v`, then the numbers; any text may follow.
     pub fn parse(text: &str) -> Result<Self, ParseVersionError> {
         let rest = text.trim_start_matches(['\t', '\n', '\x0c', '\r', ' ']);
         let rest = rest.strip_prefix('v').unwrap_or(rest);
@@ -165,7 +164,7 @@ impl PartialEq for Version {
 
 impl Eq for Version {}
 
-/// The dotted numbers that `text` begins with, as they are written.
+/// The dotted numbers at the beginning of `text`, as they are written.
 fn leading_numbers(text: &str) -> Vec<&str> {
     let mut numbers = Vec::new();
     let mut rest = text;

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-/// Name of the kubelet's CSI plugin, the prefix of CSI volumes in node status and of its error texts.
+/// Name of the kubelet's CSI plugin, the prefix of CSI volumes in a node's status and of its error
+/// texts.
 pub const CSI_PLUGIN: &str = "kubernetes.io/csi";
 
 /// Name of the VolumeAttachment of a volume on a node.
@@ -13,7 +14,7 @@ pub fn attachment_name(volume_handle: &str, driver: &str, node: &str) -> String 
     format!("csi-{}", hex_sha256(&[volume_handle, driver, node]))
 }
 
-/// Volume handle of a volume that is declared in a pod itself.
+/// Volume handle of a volume that is declared in a pod.
 #[must_use]
 pub fn inline_handle(pod_uid: &str, volume: &str) -> String {
     format!("csi-{}", hex_sha256(&[pod_uid, volume]))
@@ -25,13 +26,13 @@ pub fn unique_name(driver: &str, volume_handle: &str) -> String {
     format!("{CSI_PLUGIN}/{driver}^{volume_handle}")
 }
 
-/// The same for a volume that is declared in a pod itself.
+/// Such a name for a volume that is declared in a pod.
 #[must_use]
 pub fn unique_inline_name(pod_uid: &str, volume: &str) -> String {
     format!("{CSI_PLUGIN}/{pod_uid}-{volume}")
 }
 
-/// Lower-case hexadecimal SHA-256 of `parts` one after the other, with nothing between them.
+/// Lower-case hexadecimal SHA-256 of the concatenated `parts`.
 pub(crate) fn hex_sha256(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -1,7 +1,6 @@
-//! A hook server's file, as the proxy reads it.
+//! A hook server's file.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Serialize, Serializer};
 use wharf_facts::hook::FailurePolicy;
@@ -23,13 +22,13 @@ pub(crate) struct Config {
     pub(crate) timeout: Option<Duration>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_name")]
     pub(crate) failure_policies: BTreeMap<HookPoint, FailurePolicy>,
-    /// How answers are read.
+    /// How the proxy reads answers.
     pub(crate) answers: &'static str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) details: bool,
 }
 
-/// Answers of adjustments: they change what they name and nothing else.
+/// Fields that an answer leaves out are kept.
 pub(crate) const PARTIAL: &str = "partial";
 
 fn name<S: Serializer>(policy: &FailurePolicy, to: S) -> Result<S::Ok, S::Error> {
@@ -47,7 +46,7 @@ fn by_name<S: Serializer>(
     to.collect_map(policies.iter().map(|(point, policy)| (point.name(), policy.name())))
 }
 
-/// As Go's `time.ParseDuration` reads it.
+/// Writes a duration for Go's `time.ParseDuration`.
 fn go_duration<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     let nanos = time.unwrap_or_default().as_nanos();
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];

@@ -1,11 +1,11 @@
 //! A container's environment.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
-/// Environment variables by name. Values may be secrets, so printing it prints their lengths only.
+/// Environment variables by name. Values may be secrets, so `Debug` prints their lengths only.
 ///
-/// The protocol carries text: a variable whose value is not UTF-8 is not here, and stays as it is.
+/// The protocol carries text: a variable with a value that is not UTF-8 is missing here, and is
+/// kept.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Env(BTreeMap<String, String>);
 
@@ -21,7 +21,7 @@ impl Env {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether there is none.
+    /// Whether it has no variables.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -44,18 +44,18 @@ impl fmt::Debug for Env {
 }
 
 impl From<BTreeMap<String, String>> for Env {
-    fn from(variables: BTreeMap<String, String>) -> Env {
-        Env(variables)
+    fn from(variables: BTreeMap<String, String>) -> Self {
+        Self(variables)
     }
 }
 
 impl From<Env> for BTreeMap<String, String> {
-    fn from(env: Env) -> BTreeMap<String, String> {
+    fn from(env: Env) -> Self {
         env.0
     }
 }
 
-/// What stands for a value.
+/// Stands for a value in `Debug`.
 struct Length(usize);
 
 impl fmt::Debug for Length {

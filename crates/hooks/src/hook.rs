@@ -1,25 +1,29 @@
-//! What a server can be asked, a trait per point.
+//! A trait per hook point.
 //!
-//! One type may implement several, and several may share what they know: they are handed in as `Arc`s. Hooks of one server
-//! run at the same time, for different pods at least. A hook that takes longer than the proxy gives it is dropped at an
-//! `.await`, and counts as failed.
+//! One type may implement several of them; hooks share state through the `Arc`s that are passed to
+//! the builder. Hooks of one server run in parallel, at least for different pods. A hook that takes
+//! longer than the proxy's limit is dropped at an `.await`, and counts as failed.
 
 use async_trait::async_trait;
 
-use crate::adjustment::{ContainerAdjustment, PodAdjustment, ResourceAdjustment};
-use crate::{Container, Outcome, PodSandbox, Refusal};
+use crate::{
+    Container, Outcome, PodSandbox, Refusal,
+    adjustment::{ContainerAdjustment, PodAdjustment, ResourceAdjustment},
+};
 
-/// Before a pod's sandbox is made.
+/// Called before a pod's sandbox is made.
 #[async_trait]
 pub trait PreRunPodSandbox: Send + Sync + 'static {
-    /// What is to be changed; a refusal keeps the pod from running, if the server's policy is to fail.
+    /// Returns changes; an error keeps the pod from running if the server's failure policy is
+    /// `Fail`.
     async fn pre_run_pod_sandbox(&self, sandbox: &PodSandbox) -> Result<PodAdjustment, Refusal>;
 }
 
-/// After a pod's sandbox was stopped.
+/// Called after a pod's sandbox was stopped.
 #[async_trait]
 pub trait PostStopPodSandbox: Send + Sync + 'static {
-    /// The runtime was asked to stop it. How that went is not known behind koordinator's proxy.
+    /// The runtime was asked to stop the sandbox. `outcome` is its answer; `None` behind
+    /// koordinator's proxy.
     async fn post_stop_pod_sandbox(
         &self,
         sandbox: &PodSandbox,
@@ -27,28 +31,30 @@ pub trait PostStopPodSandbox: Send + Sync + 'static {
     ) -> Result<(), Refusal>;
 }
 
-/// Before a container is made.
+/// Called before a container is made.
 #[async_trait]
 pub trait PreCreateContainer: Send + Sync + 'static {
-    /// What is to be changed; a refusal keeps the container from being made, if the server's policy is to fail.
+    /// Returns changes; an error keeps the container from being made if the server's failure policy
+    /// is `Fail`.
     async fn pre_create_container(
         &self,
         container: &Container,
     ) -> Result<ContainerAdjustment, Refusal>;
 }
 
-/// Before a container is started.
+/// Called before a container is started.
 #[async_trait]
 pub trait PreStartContainer: Send + Sync + 'static {
-    /// Prepares something outside of the container. StartContainer has nothing that could be changed; a refusal keeps the
-    /// container from starting, if the server's policy is to fail.
+    /// Prepares something outside of the container: StartContainer has no fields to change. An
+    /// error keeps the container from starting if the server's failure policy is `Fail`.
     async fn pre_start_container(&self, container: &Container) -> Result<(), Refusal>;
 }
 
-/// After a container was started.
+/// Called after a container was started.
 #[async_trait]
 pub trait PostStartContainer: Send + Sync + 'static {
-    /// The runtime was asked to start it. How that went is not known behind koordinator's proxy.
+    /// The runtime was asked to start the container. `outcome` is its answer; `None` behind
+    /// koordinator's proxy.
     async fn post_start_container(
         &self,
         container: &Container,
@@ -56,20 +62,21 @@ pub trait PostStartContainer: Send + Sync + 'static {
     ) -> Result<(), Refusal>;
 }
 
-/// Before the resources of a running container are changed.
+/// Called before the resources of a running container are changed.
 #[async_trait]
 pub trait PreUpdateContainerResources: Send + Sync + 'static {
-    /// What is to be changed. The container's resources are those that the update leads to.
+    /// Returns changes. `container.resources` are those after the update.
     async fn pre_update_container_resources(
         &self,
         container: &Container,
     ) -> Result<ResourceAdjustment, Refusal>;
 }
 
-/// After a container was stopped, or is known to have ended by itself.
+/// Called after a container was stopped, or has ended by itself.
 #[async_trait]
 pub trait PostStopContainer: Send + Sync + 'static {
-    /// The container is gone, or the runtime was asked to stop it. How that went is not known behind koordinator's proxy.
+    /// The container has ended, or the runtime was asked to stop it. `outcome` is the runtime's
+    /// answer; `None` behind koordinator's proxy.
     async fn post_stop_container(
         &self,
         container: &Container,

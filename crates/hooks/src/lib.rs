@@ -1,27 +1,63 @@
-//! For hook server authors: a server that the CRI proxy asks about pods and containers.
+//! For hook server authors: a server that the CRI proxy calls about pods and containers.
 //!
 //! ```text
 //!  kubelet ──CRI──> proxy ──CRI──> runtime
-//!                     │ asks, at seven points
+//!                     │ calls, at seven points
 //!                     └──> hook server (a unix socket, named by a file in hookserver.d)
 //! ```
 //!
-//! A server implements the traits of [`hook`], one per point at which it is to be asked, and hands them to a
-//! [builder](HookServer::builder). Handing one in is what registers its point, so what the proxy is told and what is there
-//! cannot differ. `examples/hook-server` is a whole one in under 40 lines.
+//! A server implements a trait of [`hook`] for each point, and passes its hooks to a
+//! [builder](HookServer::builder). The server's file lists exactly these points.
+//! `examples/hook-server` is a whole server in under 40 lines.
 //!
-//! The protocol is koordinator's, and works with its proxy and with ours. It has traps, which the SDK keeps its users from:
+//! ```
+//! use std::sync::Arc;
 //!
-//! - an answer says what it changes, and means everything: one with resources clears the cpusets that it leaves out and
-//!   zeroes the OOM score; one with an environment replaces all of it. An [adjustment] names changes only, and what the
-//!   protocol needs repeated is repeated from the request;
-//! - not every point can change everything, and a field that it cannot change is ignored without a word. Each point has
-//!   its own type of adjustment, with what it can change and no more;
-//! - a zero cannot be told from an absent value. Adjustments that cannot be said are an error that names the field;
-//! - environment variables are secrets often enough: [`Env`] cannot be printed with its values.
+//! use wharf_hooks::prelude::*;
 //!
-//! And what servers get wrong by themselves: the socket listens before the file names it; the file appears whole, with its
-//! final mode; both are gone after a stop, the file first. A panic fails one call.
+//! /// Pins the containers of pods with the label `noisy` to CPU 0.
+//! struct Quarantine;
+//!
+//! #[async_trait]
+//! impl PreCreateContainer for Quarantine {
+//!     async fn pre_create_container(
+//!         &self,
+//!         container: &Container,
+//!     ) -> Result<ContainerAdjustment, Refusal> {
+//!         Ok(match container.pod.labels.contains_key("noisy") {
+//!             true => ContainerAdjustment::new().cpuset("0"),
+//!             false => ContainerAdjustment::new(),
+//!         })
+//!     }
+//! }
+//!
+//! let server =
+//!     HookServer::builder("quarantine").pre_create_container(Arc::new(Quarantine)).build()?;
+//! assert!(server.offered().contains(&HookPoint::PreCreateContainer));
+//! // In `main`: server.run(socket, "/etc/runtime/hookserver.d".as_ref()).await
+//! # Ok::<(), wharf_hooks::BuildError>(())
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`hook`] | a trait per hook point |
+//! | [`adjustment`] | the changes that a hook returns |
+//! | [`prelude`] | the names that a server uses |
+//!
+//! The protocol is koordinator's, and works with its proxy and with ours. The SDK avoids its traps:
+//!
+//! * An answer replaces whole groups of fields: one with resources clears the cpusets that it
+//!   leaves out and zeroes the OOM score; one with an environment replaces all variables. An
+//!   [adjustment] has changes only, and the SDK repeats the other fields of the request.
+//! * A point accepts changes of some fields, and ignores others without an error. Each point has
+//!   its own type of adjustment, with the fields that it accepts.
+//! * Zero and absent are the same on the wire. An adjustment that cannot be expressed is an error
+//!   that names the field.
+//! * Environment variables are often secrets: [`Env`] never prints their values.
+//!
+//! It also gets the life of a server right: the socket listens before the file names it; the file
+//! appears complete, with its final mode; a stop removes both, the file first. A panic fails one
+//! call.
 
 pub mod adjustment;
 mod config;
@@ -37,7 +73,7 @@ mod server;
 mod service;
 mod serving;
 
-/// Everything that a hook server names, for `use wharf_hooks::prelude::*`.
+/// The names that a hook server uses, for `use wharf_hooks::prelude::*`.
 pub mod prelude {
     pub use crate::adjustment::{ContainerAdjustment, PodAdjustment, ResourceAdjustment};
     pub use crate::hook::*;

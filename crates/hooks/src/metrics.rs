@@ -1,11 +1,12 @@
-//! How long hooks take.
+//! Metrics of hooks.
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{family::Family, histogram::Histogram},
+    registry::Registry,
+};
 use tonic::Code;
 use wharf_uds::code_name;
 
@@ -23,14 +24,14 @@ pub struct HookMetrics {
 
 impl HookMetrics {
     /// Registers the histogram, once per registry.
-    pub fn register(registry: &mut Registry) -> HookMetrics {
+    pub fn register(registry: &mut Registry) -> Self {
         let seconds = Family::new_with_constructor(histogram as fn() -> Histogram);
         registry.register(
             "wharf_hook_server_seconds",
             "Duration of the hooks that this server answered, by hook and gRPC code",
             seconds.clone(),
         );
-        HookMetrics { seconds }
+        Self { seconds }
     }
 
     pub(crate) fn observe(&self, point: HookPoint, code: Code, duration: Duration) {

@@ -1,51 +1,53 @@
 //! The QoS class of a pod.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
-/// How Kubernetes ranks a pod. No call of the runtime interface says it, so it is read from what kubelet derives from it.
+/// Kubernetes' QoS class of a pod. No CRI call carries it, so it is derived from the pod's cgroup
+/// or OOM score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum QosClass {
-    /// Every container's limits are its requests.
+    /// The limits of every container equal its requests.
     Guaranteed,
-    /// Something is requested.
+    /// Some container has a request or limit.
     Burstable,
-    /// Nothing is.
+    /// No container has one.
     BestEffort,
 }
 
 impl QosClass {
-    /// From the cgroup that kubelet puts a pod into, of either driver: `/kubepods/burstable/pod<uid>` or
-    /// `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice`. None for any other place.
-    pub(crate) fn of_cgroup(parent: &str) -> Option<QosClass> {
+    /// From the cgroup that the kubelet made for a pod, with either cgroup driver:
+    /// `/kubepods/burstable/pod<uid>` or
+    /// `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice`. `None` for any
+    /// other path.
+    pub(crate) fn of_cgroup(parent: &str) -> Option<Self> {
         let parts = parent.split('/').map(|part| part.strip_suffix(".slice").unwrap_or(part));
         let mut words =
             parts.flat_map(|part| part.split('-')).skip_while(|word| *word != "kubepods");
         words.find_map(|word| match word {
-            "besteffort" => Some(QosClass::BestEffort),
-            "burstable" => Some(QosClass::Burstable),
-            word if word.starts_with("pod") => Some(QosClass::Guaranteed),
+            "besteffort" => Some(Self::BestEffort),
+            "burstable" => Some(Self::Burstable),
+            word if word.starts_with("pod") => Some(Self::Guaranteed),
             _ => None,
         })
     }
 
-    /// From the score that kubelet gives a container. Guaranteed pods share theirs with critical ones of any class, so
-    /// that one tells nothing.
-    pub(crate) fn of_oom_score(adj: i64) -> Option<QosClass> {
+    /// From a container's OOM score. `None` for the score of Guaranteed pods, which critical pods
+    /// of any class have, too.
+    pub(crate) fn of_oom_score(adj: i64) -> Option<Self> {
         match adj {
-            2..=999 => Some(QosClass::Burstable),
-            1000 => Some(QosClass::BestEffort),
+            2..=999 => Some(Self::Burstable),
+            1000 => Some(Self::BestEffort),
             _ => None,
         }
     }
 
-    /// The name, as the API has it.
+    /// The class's name in the Kubernetes API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            QosClass::Guaranteed => "Guaranteed",
-            QosClass::Burstable => "Burstable",
-            QosClass::BestEffort => "BestEffort",
+            Self::Guaranteed => "Guaranteed",
+            Self::Burstable => "Burstable",
+            Self::BestEffort => "BestEffort",
         }
     }
 }
@@ -59,8 +61,8 @@ impl fmt::Display for QosClass {
 impl FromStr for QosClass {
     type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<QosClass, &'static str> {
-        [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort]
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        [Self::Guaranteed, Self::Burstable, Self::BestEffort]
             .into_iter()
             .find(|class| class.name() == text)
             .ok_or("expected Guaranteed, Burstable or BestEffort")

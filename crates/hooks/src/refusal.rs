@@ -1,26 +1,26 @@
 //! A hook's error.
 
-use std::error::Error;
-use std::fmt;
+use std::{error::Error, fmt};
 
 use tonic::Status;
 
-/// Why a hook did not do what it was asked for. The server's failure policy decides what that means: the kubelet's call
-/// fails with this text, or goes on as if the server had not been asked.
+/// Why a hook fails. The server's failure policy decides whether the kubelet's call fails with this
+/// text, or goes on as if the server had not been called.
 ///
-/// Any error becomes one by `?`. As with `anyhow::Error` that keeps it from being an [`Error`] itself.
+/// Any error converts into it by `?`. For that it does not implement [`Error`] itself, like
+/// `anyhow::Error`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(String);
 
 impl Refusal {
-    /// A refusal with a text for people, who will read it in an event of the pod.
-    pub fn new(text: impl Into<String>) -> Refusal {
-        Refusal(text.into())
+    /// A refusal with this text, which appears in an event of the pod.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
     }
 }
 
 impl<E: Error> From<E> for Refusal {
-    fn from(error: E) -> Refusal {
+    fn from(error: E) -> Self {
         let mut text = error.to_string();
         let mut source = error.source();
         while let Some(error) = source {
@@ -28,7 +28,7 @@ impl<E: Error> From<E> for Refusal {
             text.push_str(&error.to_string());
             source = error.source();
         }
-        Refusal(text)
+        Self(text)
     }
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Refusal {
 }
 
 impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Status {
-        Status::failed_precondition(refusal.0)
+    fn from(refusal: Refusal) -> Self {
+        Self::failed_precondition(refusal.0)
     }
 }

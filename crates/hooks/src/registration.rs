@@ -1,33 +1,36 @@
-//! A server's file in the proxy's folder, from its first write to its removal.
+//! A server's file in the proxy's folder.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{DirBuilder, File, OpenOptions, Permissions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
 
 use crate::config::Config;
 
-/// Others read the file; one that they could write to is refused by the proxy.
+/// Readable for others; the proxy rejects a file that others can write.
 const MODE: u32 = 0o644;
 const FOLDER_MODE: u32 = 0o755;
 
-/// The file of one server. Dropped, it is removed, unless it is to stay or another one has taken its place.
+/// The file of one server. Removed on drop, unless it is to stay or another server has replaced it.
 #[derive(Debug)]
 pub(crate) struct Registration {
     folder: PathBuf,
     name: String,
-    /// What was written last. Open, so that its inode number cannot come back under another file.
+    /// The file written last. Kept open, so that its inode number cannot be reused by another file.
     file: Option<File>,
     stays: bool,
 }
 
 impl Registration {
-    /// Nothing is written yet.
-    pub(crate) fn new(folder: &Path, name: &str, stays: bool) -> Registration {
-        Registration { folder: folder.to_owned(), name: name.to_owned(), file: None, stays }
+    /// Writes no file yet.
+    pub(crate) fn new(folder: &Path, name: &str, stays: bool) -> Self {
+        Self { folder: folder.to_owned(), name: name.to_owned(), file: None, stays }
     }
 
-    /// Whether there is a file of this name for the socket `endpoint`: that of a server which this one replaces.
+    /// Whether a file of this name refers to the socket `endpoint`: then this server replaces
+    /// another.
     pub(crate) fn names(&self, endpoint: &str) -> bool {
         let known = std::fs::read(self.path()).ok();
         let known: Option<serde_json::Value> =
@@ -35,7 +38,7 @@ impl Registration {
         known.is_some_and(|known| known["remote-endpoint"] == endpoint)
     }
 
-    /// Whether another server's file has taken the place of ours.
+    /// Whether another server has replaced our file.
     fn is_replaced(&self) -> bool {
         let Some(file) = &self.file else { return false };
         let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
@@ -45,14 +48,14 @@ impl Registration {
         }
     }
 
-    /// Writes the file, or writes it anew. A server that is to be asked nothing has none.
+    /// Writes the file, or replaces it. A server without hook points has no file.
     pub(crate) async fn put(&mut self, config: &Config) -> Result<(), RegistrationError> {
         if config.runtime_hooks.is_empty() {
             self.remove();
             return Ok(());
         }
         if self.is_replaced() {
-            tracing::info!(file = %self.path().display(), "another server has taken our place");
+            tracing::info!(file = %self.path().display(), "replaced by another server, leaving its file");
             return Ok(());
         }
         let path = self.path();
@@ -66,7 +69,7 @@ impl Registration {
         Ok(())
     }
 
-    /// Takes the server's file away, for good or until the next one is put.
+    /// Removes the file, for good or until the next [`put`](Self::put).
     pub(crate) fn remove(&mut self) {
         let Some(file) = self.file.take() else { return };
         let path = self.path();
@@ -74,15 +77,15 @@ impl Registration {
             let (own, found) = (file.metadata()?, path.symlink_metadata()?);
             io::Result::Ok((own.dev(), own.ino()) == (found.dev(), found.ino()))
         };
-        // An error means that it is gone already.
+        // Fails if the file is already gone.
         if is_ours().unwrap_or(false)
             && let Err(error) = std::fs::remove_file(&path)
         {
-            tracing::warn!(path = %path.display(), %error, "cannot remove the server's file");
+            tracing::warn!(path = %path.display(), %error, "failed to remove the server's file");
         }
     }
 
-    /// Whether the file is left when the server stops.
+    /// Whether the file stays when the server stops.
     pub(crate) fn stays(&self) -> bool {
         self.stays
     }
@@ -91,7 +94,7 @@ impl Registration {
         self.folder.join(format!("{}.json", self.name))
     }
 
-    /// A name that proxies do not look at: hidden, and not ending in `json`.
+    /// A name that proxies ignore: hidden, and without `json` at the end.
     fn draft(&self) -> PathBuf {
         self.folder.join(format!(".{}.json.new", self.name))
     }
@@ -105,17 +108,17 @@ impl Drop for Registration {
     }
 }
 
-/// Why a server's file could not be written.
+/// The server's file could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}, which tells the proxy of this server", path.display())]
+#[error("cannot write {}, the file that registers this server with the proxy", path.display())]
 pub struct RegistrationError {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The cause.
     pub source: io::Error,
 }
 
-/// Makes a folder that every user can read, whatever the umask; one that is there stays as it is.
+/// Makes a folder that every user can read, whatever the umask; an existing one is not changed.
 fn make_folder(folder: &Path) -> io::Result<()> {
     if let Some(parent) = folder.parent() {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(parent)?;
@@ -127,7 +130,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the file appear whole: a proxy that looks at it between two writes would see no JSON.
+/// Makes the complete file appear in one step: a proxy must not read a part of it.
 fn write(folder: &Path, draft: &Path, target: &Path, text: &str) -> io::Result<File> {
     make_folder(folder)?;
     match std::fs::remove_file(draft) {
@@ -136,7 +139,7 @@ fn write(folder: &Path, draft: &Path, target: &Path, text: &str) -> io::Result<F
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(draft)?;
     file.write_all(text.as_bytes())?;
-    // Whatever the umask took.
+    // Whatever the umask is.
     file.set_permissions(Permissions::from_mode(MODE))?;
     file.sync_all()?;
     std::fs::rename(draft, target)?;

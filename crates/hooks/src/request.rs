@@ -1,4 +1,4 @@
-//! What a hook is told.
+//! The arguments of hooks.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -6,7 +6,8 @@ use wharf_proto::hooks;
 
 use crate::{Env, QosClass};
 
-/// A pod, as far as kubelet tells the runtime and hooks before this one left it.
+/// A pod, with the fields that the kubelet sends to the runtime, changed by the hooks called before
+/// this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pod {
@@ -20,12 +21,12 @@ pub struct Pod {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// The cgroup that its containers' cgroups are made in.
+    /// The cgroup of the pod, in which its containers' cgroups are made.
     pub cgroup_parent: String,
 }
 
 impl Pod {
-    /// Its QoS class, as its cgroup's path has it; none where that path is not kubelet's.
+    /// Its QoS class, from its cgroup's path; `None` if the kubelet did not choose that path.
     #[must_use]
     pub fn qos(&self) -> Option<QosClass> {
         QosClass::of_cgroup(&self.cgroup_parent)
@@ -38,7 +39,7 @@ impl Pod {
 pub struct PodSandbox {
     /// The pod.
     pub pod: Pod,
-    /// Which of the runtime's handlers runs it; empty for its default.
+    /// Name of the runtime handler; empty for the runtime's default.
     pub runtime_handler: String,
 }
 
@@ -50,32 +51,32 @@ pub struct Container {
     pub pod: Pod,
     /// Its name in the pod.
     pub name: String,
-    /// The runtime's id of it, once it is made.
+    /// The runtime's ID; `None` before the container is made.
     pub id: Option<String>,
-    /// How often it was made before.
+    /// How often a container of this name was made before.
     pub attempt: u32,
-    /// Its own annotations, beside the pod's.
+    /// Its own annotations, without the pod's.
     pub annotations: BTreeMap<String, String>,
     /// Its environment.
     pub env: Env,
     /// Its resources.
     pub resources: Resources,
-    /// What else the runtime is asked for: before a container is made, for servers that
-    /// [asked for it](crate::HookServerBuilder::details).
+    /// Further fields of the request: before a container is made, for servers that [asked for
+    /// them](crate::HookServerBuilder::details).
     pub details: Option<Details>,
 }
 
-/// What else of a container the runtime is asked for.
+/// Further fields of the request to make a container.
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Details {
     /// Its image.
     pub image: String,
-    /// The program, in place of the image's entry point; empty for that.
+    /// The program; empty for the image's entry point.
     pub command: Vec<String>,
     /// The program's arguments.
     pub args: Vec<String>,
-    /// The container's own labels, beside the pod's.
+    /// The container's own labels, without the pod's.
     pub labels: BTreeMap<String, String>,
     /// Its mounts.
     pub mounts: Vec<Mount>,
@@ -85,18 +86,18 @@ pub struct Details {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mount {
-    /// The place in the container.
+    /// The path in the container.
     pub container_path: String,
     /// The path on the node; empty for an image.
     pub host_path: String,
     /// Whether the container cannot write to it.
     pub readonly: bool,
-    /// The image that is mounted as a volume; empty for a path of the node.
+    /// The image that is mounted as a volume; empty for a path on the node.
     pub image: String,
 }
 
 impl fmt::Debug for Details {
-    /// Arguments may be secrets: their number is told.
+    /// Arguments may be secrets, so only their number is printed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Details")
             .field("image", &self.image)
@@ -127,27 +128,29 @@ impl From<hooks::ContainerDetails> for Details {
 }
 
 impl Container {
-    /// The QoS class of its pod: as the path of the pod's cgroup has it or, where a hook moved the pod elsewhere, as the
-    /// container's OOM score does. That one tells Burstable and BestEffort only.
+    /// The QoS class of its pod: from the path of the pod's cgroup or, if a hook moved the pod
+    /// elsewhere, from the container's OOM score. The score distinguishes Burstable and BestEffort
+    /// only.
     #[must_use]
     pub fn qos(&self) -> Option<QosClass> {
         self.pod.qos().or_else(|| QosClass::of_oom_score(self.resources.oom_score_adj))
     }
 }
 
-/// What a container may use. Zero and empty mean that nothing was said: the protocol cannot tell them apart.
+/// Resources of a container. Zero and empty mean that the field was not set: the protocol cannot
+/// express the difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resources {
     /// The length of a CFS period, in microseconds.
     pub cpu_period: i64,
-    /// CPU time per period, in microseconds; -1 is without limit.
+    /// CPU time per period, in microseconds; -1 for no limit.
     pub cpu_quota: i64,
-    /// The relative weight.
+    /// The relative weight of the container's CPU time.
     pub cpu_shares: i64,
-    /// Bytes of memory.
+    /// The limit of memory, in bytes.
     pub memory_limit: i64,
-    /// Bytes of memory and swap together.
+    /// The limit of memory and swap together, in bytes.
     pub memory_swap_limit: i64,
     /// From -1000, never killed when memory runs out, to 1000, killed first.
     pub oom_score_adj: i64,
@@ -155,23 +158,23 @@ pub struct Resources {
     pub cpuset_cpus: String,
     /// Memory nodes, as a list.
     pub cpuset_mems: String,
-    /// Bytes in huge pages, by page size.
+    /// The limits of huge pages in bytes, by page size.
     pub hugepage_limits: BTreeMap<String, u64>,
     /// Files of cgroup v2, by name.
     pub unified: BTreeMap<String, String>,
 }
 
 impl From<hooks::PodSandboxHookRequest> for PodSandbox {
-    fn from(wire: hooks::PodSandboxHookRequest) -> PodSandbox {
+    fn from(wire: hooks::PodSandboxHookRequest) -> Self {
         let pod = pod(wire.pod_meta, wire.labels, wire.annotations, wire.cgroup_parent);
-        PodSandbox { pod, runtime_handler: wire.runtime_handler }
+        Self { pod, runtime_handler: wire.runtime_handler }
     }
 }
 
 impl From<hooks::ContainerResourceHookRequest> for Container {
-    fn from(wire: hooks::ContainerResourceHookRequest) -> Container {
+    fn from(wire: hooks::ContainerResourceHookRequest) -> Self {
         let meta = wire.container_meta.unwrap_or_default();
-        Container {
+        Self {
             pod: pod(wire.pod_meta, wire.pod_labels, wire.pod_annotations, wire.pod_cgroup_parent),
             name: meta.name,
             id: Some(meta.id).filter(|id| !id.is_empty()),
@@ -185,9 +188,9 @@ impl From<hooks::ContainerResourceHookRequest> for Container {
 }
 
 impl From<hooks::LinuxContainerResources> for Resources {
-    fn from(wire: hooks::LinuxContainerResources) -> Resources {
+    fn from(wire: hooks::LinuxContainerResources) -> Self {
         let pages = wire.hugepage_limits.into_iter();
-        Resources {
+        Self {
             cpu_period: wire.cpu_period,
             cpu_quota: wire.cpu_quota,
             cpu_shares: wire.cpu_shares,

@@ -1,34 +1,39 @@
-//! A server, and how it is built.
+//! A hook server and its builder.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::sync::watch;
 
-use crate::hook::{
-    PostStartContainer, PostStopContainer, PostStopPodSandbox, PreCreateContainer,
-    PreRunPodSandbox, PreStartContainer, PreUpdateContainerResources,
+use crate::{
+    HookMetrics, HookPoint,
+    hook::{
+        PostStartContainer, PostStopContainer, PostStopPodSandbox, PreCreateContainer,
+        PreRunPodSandbox, PreStartContainer, PreUpdateContainerResources,
+    },
+    service::Hooks,
 };
-use crate::service::Hooks;
-use crate::{HookMetrics, HookPoint};
 use wharf_facts::hook::FailurePolicy;
 
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// A hook server, ready to be [run](HookServer::run) or [served](HookServer::serve). Clones are the same server.
+/// A hook server, to be [run](HookServer::run) or [served](HookServer::serve). Clones share its
+/// state.
 #[derive(Clone)]
 pub struct HookServer {
     pub(crate) hooks: Arc<Hooks>,
-    pub(crate) terms: Arc<Terms>,
-    /// What the proxy is to ask for, of what is offered.
+    pub(crate) settings: Arc<ServerSettings>,
+    /// The offered points at which the proxy calls the server.
     pub(crate) wanted: Arc<watch::Sender<BTreeSet<HookPoint>>>,
 }
 
-/// How a server presents itself to the proxy, and how it leaves.
+/// Settings of a server.
 #[derive(Debug)]
-pub(crate) struct Terms {
+pub(crate) struct ServerSettings {
     pub(crate) name: String,
     pub(crate) failure_policy: FailurePolicy,
     pub(crate) failure_policies: BTreeMap<HookPoint, FailurePolicy>,
@@ -40,9 +45,10 @@ pub(crate) struct Terms {
 }
 
 impl HookServer {
-    /// Starts to build a server. The name is that of its file in the proxy's folder: `<name>.json`.
+    /// Starts to build a server. `name` is the name of its file in the proxy's folder:
+    /// `<name>.json`.
     pub fn builder(name: impl Into<String>) -> HookServerBuilder {
-        let terms = Terms {
+        let settings = ServerSettings {
             name: name.into(),
             failure_policy: FailurePolicy::default(),
             failure_policies: BTreeMap::new(),
@@ -52,17 +58,17 @@ impl HookServer {
             stays_registered: false,
             drain: DRAIN,
         };
-        HookServerBuilder { hooks: Hooks::default(), terms }
+        HookServerBuilder { hooks: Hooks::default(), settings }
     }
 
-    /// The points that hooks were handed in for.
+    /// The points with a hook.
     #[must_use]
     pub fn offered(&self) -> BTreeSet<HookPoint> {
         self.hooks.offered()
     }
 
-    /// Has the proxy ask at these points only, of those that are offered; at once, if the server runs. For servers that
-    /// learn while they run what they are needed for.
+    /// Restricts the proxy to these points, of those offered; at once if the server runs. For
+    /// servers that learn their points at run time.
     pub fn narrow(&self, points: &BTreeSet<HookPoint>) {
         let wanted = self.offered().intersection(points).copied().collect();
         self.wanted.send_if_modified(|current| {
@@ -75,17 +81,18 @@ impl HookServer {
 
 impl fmt::Debug for HookServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HookServer").field("terms", &self.terms).finish_non_exhaustive()
+        f.debug_struct("HookServer").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-/// A server to be: hand in the hooks that it has. At other points it is not asked.
+/// Builds a [`HookServer`]. The server is called only at the points for which it gets a hook.
 ///
-/// One type may implement several: `.pre_create_container(server.clone()).post_stop_container(server)`.
+/// One value may serve several points:
+/// `.pre_create_container(server.clone()).post_stop_container(server)`.
 #[must_use = "nothing happens until it is built"]
 pub struct HookServerBuilder {
     hooks: Hooks,
-    terms: Terms,
+    settings: ServerSettings,
 }
 
 macro_rules! hooks {
@@ -100,110 +107,116 @@ macro_rules! hooks {
 
 impl HookServerBuilder {
     hooks! {
-        /// Asked before a pod's sandbox is made.
+        /// Calls the hook before a pod's sandbox is made.
         pre_run_pod_sandbox: PreRunPodSandbox,
-        /// Told after a pod's sandbox was stopped.
+        /// Calls the hook after a pod's sandbox was stopped.
         post_stop_pod_sandbox: PostStopPodSandbox,
-        /// Asked before a container is made.
+        /// Calls the hook before a container is made.
         pre_create_container: PreCreateContainer,
-        /// Asked before a container is started.
+        /// Calls the hook before a container is started.
         pre_start_container: PreStartContainer,
-        /// Told after a container was started.
+        /// Calls the hook after a container was started.
         post_start_container: PostStartContainer,
-        /// Asked before a container's resources are changed.
+        /// Calls the hook before a container's resources are changed.
         pre_update_container_resources: PreUpdateContainerResources,
-        /// Told after a container was stopped or ended.
+        /// Calls the hook after a container was stopped or has ended.
         post_stop_container: PostStopContainer,
     }
 
-    /// Sets what the proxy does when this server refuses or cannot be asked before a call; it ignores that unless set.
+    /// Sets the effect of a failure of this server before a call, `Ignore` by default.
     pub fn failure_policy(mut self, policy: FailurePolicy) -> Self {
-        self.terms.failure_policy = policy;
+        self.settings.failure_policy = policy;
         self
     }
 
-    /// The same for one point, and the only way for points after a call. Koordinator's proxy does not know of this.
+    /// The failure policy for one point; the only way to set that of points after a call.
+    /// Koordinator's proxy ignores this.
     pub fn failure_policy_at(mut self, point: HookPoint, policy: FailurePolicy) -> Self {
-        self.terms.failure_policies.insert(point, policy);
+        self.settings.failure_policies.insert(point, policy);
         self
     }
 
-    /// The place among other servers: lower ones are asked first, and equal ones by name. Koordinator's proxy does not
-    /// know of this: it asks one server only.
+    /// The order among servers: lower ones are called first, equal ones by name. Koordinator's
+    /// proxy ignores this: it calls one server only.
     pub fn order(mut self, order: i32) -> Self {
-        self.terms.order = Some(order);
+        self.settings.order = Some(order);
         self
     }
 
-    /// How long the proxy waits for this server, within its own limit for all. Koordinator's proxy does not know of this.
+    /// How long the proxy waits for this server, within its own limit for all servers.
+    /// Koordinator's proxy ignores this.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.terms.timeout = Some(timeout);
+        self.settings.timeout = Some(timeout);
         self
     }
 
-    /// Has the proxy tell the image, arguments, labels and mounts of a container before it is made, as
-    /// [`Container::details`](crate::Container::details). Koordinator's proxy does not know of this.
+    /// Asks the proxy for a container's image, arguments, labels and mounts before it is made, as
+    /// [`Container::details`](crate::Container::details). Koordinator's proxy ignores this.
     pub fn details(mut self, wanted: bool) -> Self {
-        self.terms.details = wanted;
+        self.settings.details = wanted;
         self
     }
 
-    /// The file stays when the server stops. With a policy to fail nothing runs then until the server is back: for rules
-    /// that must hold at any time.
+    /// Keeps the file when the server stops. With the policy `Fail` no call passes until the server
+    /// runs again: for rules that must hold at any time.
     pub fn stays_registered(mut self, stays: bool) -> Self {
-        self.terms.stays_registered = stays;
+        self.settings.stays_registered = stays;
         self
     }
 
-    /// How long hooks may take to finish when the server stops; 5 s unless said.
+    /// How long hooks may take to finish when the server stops, 5 s by default.
     pub fn drain(mut self, drain: Duration) -> Self {
-        self.terms.drain = drain;
+        self.settings.drain = drain;
         self
     }
 
-    /// Every hook is counted there.
+    /// Metrics of the server's hooks.
     pub fn metrics(mut self, metrics: HookMetrics) -> Self {
         self.hooks.metrics = Some(metrics);
         self
     }
 
-    /// Checks what was handed in, and puts it together.
+    /// Checks the settings and builds the server.
     pub fn build(self) -> Result<HookServer, BuildError> {
-        let HookServerBuilder { hooks, terms } = self;
+        let Self { hooks, settings } = self;
         let offered = hooks.offered();
         if offered.is_empty() {
             return Err(BuildError::Empty);
         }
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if terms.name.is_empty() || terms.name.starts_with('.') || !terms.name.bytes().all(plain) {
-            return Err(BuildError::Name(terms.name));
+        if settings.name.is_empty()
+            || settings.name.starts_with('.')
+            || !settings.name.bytes().all(plain)
+        {
+            return Err(BuildError::Name(settings.name));
         }
-        if let Some(point) = terms.failure_policies.keys().find(|point| !offered.contains(point)) {
+        if let Some(point) = settings.failure_policies.keys().find(|point| !offered.contains(point))
+        {
             return Err(BuildError::NotOffered(point.name()));
         }
-        if terms.timeout.is_some_and(|timeout| timeout.is_zero()) {
+        if settings.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(BuildError::NoTime);
         }
         let wanted = Arc::new(watch::Sender::new(offered));
-        Ok(HookServer { hooks: Arc::new(hooks), terms: Arc::new(terms), wanted })
+        Ok(HookServer { hooks: Arc::new(hooks), settings: Arc::new(settings), wanted })
     }
 }
 
 /// Why a server cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// The name is not one for a file.
+    /// The name cannot be a file name.
     #[error(
         "the server's name {0:?} names its file: expected letters, digits, - _ and ., and no . at the start"
     )]
     Name(String),
-    /// Nothing was handed in.
-    #[error("a hook server needs a hook: hand in at least one")]
+    /// The server has no hook.
+    #[error("the hook server has no hook: pass at least one to the builder")]
     Empty,
-    /// There is a policy for a point, and no hook.
-    #[error("there is a failure policy for {0} and no hook: hand one in, or leave the policy out")]
+    /// A point has a failure policy but no hook.
+    #[error("{0} has a failure policy but no hook: pass a hook, or leave the policy out")]
     NotOffered(&'static str),
-    /// No time at all.
-    #[error("the server's timeout is 0: expected more, or none for the proxy's own")]
+    /// The timeout is zero.
+    #[error("the server's timeout is 0: expected a longer time, or none for the proxy's own limit")]
     NoTime,
 }

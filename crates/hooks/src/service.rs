@@ -1,25 +1,23 @@
-//! The protocol's service, over the hooks of a server.
+//! The gRPC service of a server's hooks.
 
-use std::collections::BTreeSet;
-use std::future::Future;
-use std::sync::Arc;
-use std::time::Instant;
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Instant};
 
 use tonic::{Code, Request, Response, Status};
-use wharf_proto::hooks::runtime_hook_service_server::RuntimeHookService;
 use wharf_proto::hooks::{
     ContainerResourceHookRequest, ContainerResourceHookResponse, PodSandboxHookRequest,
-    PodSandboxHookResponse,
+    PodSandboxHookResponse, runtime_hook_service_server::RuntimeHookService,
 };
 use wharf_uds::code_name;
 
-use crate::hook::{
-    PostStartContainer, PostStopContainer, PostStopPodSandbox, PreCreateContainer,
-    PreRunPodSandbox, PreStartContainer, PreUpdateContainerResources,
+use crate::{
+    Container, HookMetrics, HookPoint, Outcome, PodSandbox,
+    hook::{
+        PostStartContainer, PostStopContainer, PostStopPodSandbox, PreCreateContainer,
+        PreRunPodSandbox, PreStartContainer, PreUpdateContainerResources,
+    },
 };
-use crate::{Container, HookMetrics, HookPoint, Outcome, PodSandbox};
 
-/// The hooks that were handed in.
+/// The hooks of a server, by point.
 #[derive(Default)]
 pub(crate) struct Hooks {
     pub(crate) pre_run_pod_sandbox: Option<Arc<dyn PreRunPodSandbox>>,
@@ -33,7 +31,7 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// The points that there are hooks for.
+    /// The points with a hook.
     pub(crate) fn offered(&self) -> BTreeSet<HookPoint> {
         let offers = |point: &HookPoint| match point {
             HookPoint::PreRunPodSandbox => self.pre_run_pod_sandbox.is_some(),
@@ -47,7 +45,7 @@ impl Hooks {
         HookPoint::ALL.into_iter().filter(offers).collect()
     }
 
-    /// Runs a hook if there is one, and logs and counts it. Its content is not logged.
+    /// Runs a hook if the server has it; logs and counts the call. Does not log its content.
     async fn answer<H: ?Sized, R, F>(
         &self,
         point: HookPoint,

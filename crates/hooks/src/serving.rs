@@ -1,29 +1,36 @@
-//! Serving hooks: a socket, the file that names it, and their end.
+//! Serves hooks: the socket, and the file that registers it.
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::pin::pin;
-use std::time::Duration;
+use std::{
+    io,
+    path::{Path, PathBuf},
+    pin::pin,
+    time::Duration,
+};
 
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::sleep;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::sleep,
+};
 use tokio_util::sync::CancellationToken;
 use wharf_proto::hooks::runtime_hook_service_server::RuntimeHookServiceServer;
 use wharf_uds::{ListenError, ListenOptions, Listener, Routes, ServeError};
 
-use crate::config::{Config, PARTIAL};
-use crate::registration::{Registration, RegistrationError};
-use crate::server::HookServer;
-use crate::service::Service;
+use crate::{
+    config::{Config, PARTIAL},
+    registration::{Registration, RegistrationError},
+    server::HookServer,
+    service::Service,
+};
 
-/// The largest request: a proxy takes as much from kubelet.
+/// The largest request, in bytes: the proxy accepts as much from the kubelet.
 const LARGEST: usize = 16 << 20;
-/// Between the file's end and the socket's: our proxy asks the server of a deleted file for another second.
+/// Time between the removal of the file and that of the socket: our proxy calls the server of a
+/// deleted file for another second.
 const LEAVING: Duration = Duration::from_millis(1500);
 
 impl HookServer {
-    /// Serves until the process is told to end, by SIGTERM or SIGINT: a server's whole `main`. Otherwise as
-    /// [`serve`](HookServer::serve).
+    /// [Serves](HookServer::serve) until the process gets SIGTERM or SIGINT: the whole `main` of a
+    /// server.
     pub async fn run(&self, socket: &Path, folder: &Path) -> Result<(), ServerError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Signal)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Signal)?;
@@ -38,10 +45,12 @@ impl HookServer {
         serving.await
     }
 
-    /// Listens on `socket`, tells the proxy by a file in `folder` (/etc/runtime/hookserver.d on a node), and serves until
-    /// `stop`. A running server of the same name and socket is replaced without a gap: it keeps the connections that it
-    /// has until it is stopped, and new ones come to this one. At the end the file goes, the socket goes, and hooks that still run get the server's drain time. Folders that are
-    /// not there are made.
+    /// Listens on `socket`, registers with the proxy by a file in `folder`
+    /// (/etc/runtime/hookserver.d on a node), and serves until `stop`. Missing folders are made.
+    ///
+    /// A running server of the same name and socket is replaced without a gap: it keeps its
+    /// connections until it is stopped, and this one gets the new ones. At the end the file is
+    /// removed, then the socket, and running hooks get the server's drain time.
     pub async fn serve(
         &self,
         socket: &Path,
@@ -49,18 +58,18 @@ impl HookServer {
         stop: CancellationToken,
     ) -> Result<(), ServerError> {
         let endpoint = endpoint(socket)?;
-        let predecessor = Registration::new(folder, &self.terms.name, true);
+        let predecessor = Registration::new(folder, &self.settings.name, true);
         let take_over = predecessor.names(&endpoint);
         let options = ListenOptions { take_over, ..ListenOptions::default() };
         let listener = Listener::bind(Path::new(&endpoint), &options)?;
         let service = RuntimeHookServiceServer::new(Service(self.hooks.clone()))
             .max_decoding_message_size(LARGEST);
         let closed = CancellationToken::new();
-        let serving = listener.serve(Routes::new(service), self.terms.drain, closed.clone());
+        let serving = listener.serve(Routes::new(service), self.settings.drain, closed.clone());
         let mut serving = pin!(serving);
 
         let mut registration =
-            Registration::new(folder, &self.terms.name, self.terms.stays_registered);
+            Registration::new(folder, &self.settings.name, self.settings.stays_registered);
         let mut wanted = self.wanted.subscribe();
         loop {
             let config = self.config(&endpoint, wanted.borrow_and_update().iter().copied());
@@ -75,7 +84,7 @@ impl HookServer {
                 biased;
                 () = stop.cancelled() => break,
                 served = &mut serving => return Ok(served?),
-                // The sender is this server's own.
+                // Never fails: the sender belongs to this server.
                 _ = wanted.changed() => {}
             }
         }
@@ -91,50 +100,50 @@ impl HookServer {
     }
 
     fn config(&self, endpoint: &str, points: impl Iterator<Item = crate::HookPoint>) -> Config {
-        let terms = &self.terms;
+        let settings = &self.settings;
         Config {
             remote_endpoint: endpoint.to_owned(),
-            failure_policy: terms.failure_policy,
+            failure_policy: settings.failure_policy,
             runtime_hooks: points.collect(),
-            order: terms.order,
-            timeout: terms.timeout,
-            failure_policies: terms.failure_policies.clone(),
+            order: settings.order,
+            timeout: settings.timeout,
+            failure_policies: settings.failure_policies.clone(),
             answers: PARTIAL,
-            details: terms.details,
+            details: settings.details,
         }
     }
 }
 
-/// Why a server was not served, or ended before it was told to.
+/// Why a server ended before it was stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The process cannot be told to end.
+    /// Signal handlers cannot be installed.
     #[error("cannot wait for signals")]
     Signal(#[source] io::Error),
-    /// The socket has no place.
+    /// The folder of the socket cannot be made.
     #[error("cannot make the folder of the socket {}", socket.display())]
     Folder {
         /// The socket.
         socket: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The socket's path cannot be written into a file of JSON.
-    #[error("the path of the socket {} is not UTF-8: choose another one", .0.display())]
+    /// The socket's path cannot be written as JSON.
+    #[error("the path of the socket {} is not UTF-8: choose another path", .0.display())]
     NotText(PathBuf),
-    /// The socket cannot be had.
+    /// The socket cannot be made.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The proxy cannot be told.
+    /// The server's file cannot be written.
     #[error(transparent)]
     Register(#[from] RegistrationError),
-    /// The socket broke.
+    /// Serving failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }
 
-/// The socket's path as others find it, with its folder made.
+/// The absolute path of the socket; makes its folder.
 fn endpoint(socket: &Path) -> Result<String, ServerError> {
     let failed = |source| ServerError::Folder { socket: socket.to_owned(), source };
     let path = std::path::absolute(socket).map_err(failed)?;

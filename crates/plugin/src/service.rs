@@ -7,19 +7,19 @@ use wharf_proto::pluginregistration::{
 };
 use wharf_uds::Routes;
 
-/// Verdicts that may wait to be read; further ones from an impatient node are dropped.
+/// Verdicts that may wait to be read; further ones are dropped.
 const BACKLOG: usize = 16;
 
-/// What the node said about the plugin.
+/// The node's answer to the registration of the plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The plugin is in use.
+    /// The node registered the plugin.
     Registered,
-    /// The node does not take the plugin, for this reason.
+    /// The node rejected the plugin, for this reason.
     Refused(String),
 }
 
-/// The `Registration` service of a plugin, and the verdicts as they come in.
+/// The `Registration` service of a plugin, and a channel with the node's verdicts.
 pub fn serve_registration(info: PluginInfo) -> (Routes, mpsc::Receiver<Verdict>) {
     let (verdicts, receiver) = mpsc::channel(BACKLOG);
     (Routes::new(RegistrationServer::new(Service { info, verdicts })), receiver)
@@ -47,7 +47,8 @@ impl Registration for Service {
             true => Verdict::Registered,
             false => Verdict::Refused(status.error),
         };
-        // A full queue means that nobody reads verdicts; the node must not wait for that.
+        // A full channel means that the plugin reads no verdicts; the node's call must not block on
+        // that.
         let _ = self.verdicts.try_send(verdict);
         Ok(Response::new(RegistrationStatusResponse {}))
     }

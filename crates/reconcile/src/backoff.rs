@@ -12,7 +12,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The kubelet's figures for plugins and volumes: 0.5 s doubling to 2 min 2 s.
+    /// The kubelet's values for plugins and volumes: 0.5 s, doubled up to 2 min 2 s.
     pub const KUBELET: Self =
         Self { first: Duration::from_millis(500), max: Duration::from_secs(122) };
 

@@ -1,25 +1,31 @@
-//! The task that performs what the queue decides, and the [`Reconciler`] that owns it.
+//! The task that runs operations as the queue decides, and the [`Reconciler`] that owns it.
 
-use std::any::Any;
-use std::collections::HashMap;
-use std::fmt::Debug;
-use std::hash::Hash;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::{
+    any::Any,
+    collections::HashMap,
+    fmt::Debug,
+    hash::Hash,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
-use tokio::sync::oneshot;
-use tokio::task::{self, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::{
+    sync::oneshot,
+    task::{self, JoinError, JoinSet},
+    time::{Instant, sleep_until, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::handle::{Handle, Shared};
-use crate::metrics::{QueueMetrics, Work};
-use crate::operation::{Noted, noting};
-use crate::queue::{LongPending, Queue, Start, YEAR};
-use crate::{Attempt, Backoff, Operation, Outcome};
+use crate::{
+    Attempt, Backoff, Operation, Outcome,
+    handle::{Handle, SharedQueue},
+    metrics::{QueueMetrics, Work},
+    operation::{Noted, noting},
+    queue::{LongPending, Queue, Start, YEAR},
+};
 
-/// How a reconciler works.
+/// Settings of a reconciler.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Names the reconciler in logs.
@@ -28,16 +34,17 @@ pub struct Config {
     pub parallelism: usize,
     /// The waits between failures of one key.
     pub backoff: Backoff,
-    /// Where it is counted and timed, if someone asks.
+    /// Metrics of the queue; `None` exports none.
     pub metrics: Option<QueueMetrics>,
 }
 
 /// Runs an [`Operation`] for the keys that its [`Handle`]s name.
 ///
-/// It owns every task that it starts: dropping it aborts them, [`Reconciler::drain`] lets them end.
+/// It owns every task that it starts: dropping it aborts them, [`Reconciler::drain`] waits for
+/// them.
 #[derive(Debug)]
 pub struct Reconciler<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<SharedQueue<K>>,
     drain: oneshot::Sender<Duration>,
     driver: JoinSet<Vec<K>>,
 }
@@ -45,10 +52,12 @@ pub struct Reconciler<K> {
 impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Reconciler<K> {
     /// Starts a reconciler with no keys. Must be called inside a tokio runtime with timers.
     pub fn start<O: Operation<K>>(config: Config, operation: O) -> Self {
-        let shared =
-            Arc::new(Shared::new(Queue::new(config.parallelism, config.backoff), config.metrics));
+        let shared = Arc::new(SharedQueue::new(
+            Queue::new(config.parallelism, config.backoff),
+            config.metrics,
+        ));
         if let Some(metrics) = &shared.metrics {
-            let queue: Weak<Shared<K>> = Arc::downgrade(&shared);
+            let queue: Weak<SharedQueue<K>> = Arc::downgrade(&shared);
             metrics.count(queue);
         }
         let (drain, asked_to_drain) = oneshot::channel();
@@ -60,19 +69,19 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Reconciler<K> {
             keys: HashMap::new(),
         };
         let mut tasks = JoinSet::new();
-        // Log lines say whose reconciler it is.
+        // Log lines carry the span of the reconciler's owner.
         tasks.spawn(driver.run(asked_to_drain).in_current_span());
         Self { shared, drain, driver: tasks }
     }
 
-    /// A reference for those who have keys to name.
+    /// A handle for callers that wake keys.
     pub fn handle(&self) -> Handle<K> {
         Handle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Accepts nothing new, starts no queued key and waits for the running ones. After `patience`
-    /// they are told through [`Attempt::superseded`] and have a last 100 ms; who runs on is aborted
-    /// and returned.
+    /// Accepts no new keys, starts no queued key and waits for the running ones. After `patience`
+    /// their [`Attempt::superseded`] fires and they have another 100 ms. Aborts the runs that are
+    /// left, and returns their keys.
     pub async fn drain(mut self, patience: Duration) -> Vec<K> {
         self.shared.change(|inner| inner.queue.close());
         // Fails only when the driver has ended, which leaves nothing to drain.
@@ -84,15 +93,15 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Reconciler<K> {
     }
 }
 
-/// How long a run may take to end after it was told to, and again after it was aborted.
+/// How long a run may take to end after it was superseded, and again after it was aborted.
 const LAST_CALL: Duration = Duration::from_millis(100);
 
 struct Driver<K: Clone + Eq + Hash, O> {
     name: &'static str,
-    shared: Arc<Shared<K>>,
+    shared: Arc<SharedQueue<K>>,
     operation: Arc<O>,
     runs: JoinSet<Noted>,
-    /// The key of each run, and its time while it is taken.
+    /// The key of each run, and its work timer, which observes the duration when it is dropped.
     keys: HashMap<task::Id, (K, Option<Work>)>,
 }
 
@@ -119,7 +128,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driv
         }
     }
 
-    /// Starts every key that may run now, and says when to look again.
+    /// Starts every key that may run now; returns when to look again.
     fn start_runs(&mut self) -> Option<Instant> {
         let mut inner = self.shared.lock();
         let now = Instant::now().into_std();
@@ -154,7 +163,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driv
     fn end_run(&mut self, ended: Result<(task::Id, Noted), JoinError>) {
         let (id, outcome) = match ended {
             Ok((id, outcome)) => (id, Ok(outcome)),
-            // Aborted: the key stays in `running`, where drain finds it.
+            // Aborted: the key stays in `running`, where `drain` finds it.
             Err(error) if error.is_cancelled() => return,
             Err(error) => (error.id(), Err(error)),
         };
@@ -162,12 +171,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driv
         let (outcome, error) = outcome.unwrap_or_else(|error| {
             let panic = error.into_panic();
             let panic = panic_text(&*panic);
-            tracing::error!(
-                reconciler = self.name,
-                ?key,
-                panic,
-                "operation panicked, to be retried"
-            );
+            tracing::error!(reconciler = self.name, ?key, panic, "operation panicked, retrying");
             (Outcome::Retry, Some(format!("panicked: {panic}").into()))
         });
         let state = self.shared.change(|inner| {
@@ -191,7 +195,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driv
         self.join_runs(LAST_CALL).await;
         let aborted: Vec<K> = self.shared.lock().running.keys().cloned().collect();
         if !aborted.is_empty() {
-            tracing::warn!(reconciler = self.name, keys = ?aborted, ?patience, "drain aborted runs that did not end");
+            tracing::warn!(reconciler = self.name, keys = ?aborted, ?patience, "aborted runs that did not end");
         }
         aborted
     }
@@ -208,7 +212,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static, O: Operation<K>> Driv
     }
 }
 
-/// However the driver ends, nobody waits for it afterwards.
+/// However the driver ends, [`Handle::idle`] must not block for ever: no key stays running.
 impl<K: Clone + Eq + Hash, O> Drop for Driver<K, O> {
     fn drop(&mut self) {
         self.shared.change(|inner| {

@@ -1,23 +1,26 @@
-//! How the rest of the process talks to a reconciler.
+//! The handle that wakes keys, and the state that it shares with the driver.
 
-use std::collections::HashMap;
-use std::fmt::Debug;
-use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::HashMap,
+    fmt::Debug,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::KeyState;
-use crate::metrics::{Oldest, QueueMetrics};
-use crate::queue::Queue;
+use crate::{
+    KeyState,
+    metrics::{Oldest, QueueMetrics},
+    queue::Queue,
+};
 
 /// A cheap, clonable reference to a [`Reconciler`](crate::Reconciler). Its calls never block; after
 /// the reconciler is drained or dropped they do nothing.
 #[derive(Debug)]
 pub struct Handle<K> {
-    pub(crate) shared: Arc<Shared<K>>,
+    pub(crate) shared: Arc<SharedQueue<K>>,
 }
 
 impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Handle<K> {
@@ -27,9 +30,9 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Handle<K> {
         self.shared.change(|inner| inner.queue.wake(key, now()));
     }
 
-    /// The key is a new one under the same name (a new inode, a changed spec): its back-off and
-    /// failures are cleared and it runs at once, or after the run that goes on, which is told
-    /// through [`Attempt::superseded`](crate::Attempt::superseded).
+    /// The key names a new object (a new inode, a changed spec): clears its back-off and failures
+    /// and runs it at once, or after the run that goes on, whose
+    /// [`Attempt::superseded`](crate::Attempt::superseded) fires.
     pub fn renew(&self, key: K) {
         self.shared.change(|inner| {
             let running = inner.running.get(&key).cloned();
@@ -41,13 +44,13 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Handle<K> {
         });
     }
 
-    /// Drops the back-off and the pending work of the key. A run that goes on is left to end, and
-    /// is not repeated even if it fails.
+    /// Drops the back-off and the pending work of the key. A run that goes on may end, and is not
+    /// repeated even if it fails.
     pub fn forget(&self, key: &K) {
         self.shared.change(|inner| inner.queue.forget(key));
     }
 
-    /// What the key is doing; none when it has nothing to do.
+    /// The state of the key; `None` when it has no work.
     pub fn snapshot(&self, key: &K) -> Option<KeyState> {
         self.shared.lock().queue.state(key)
     }
@@ -70,11 +73,11 @@ impl<K> Clone for Handle<K> {
     }
 }
 
-/// What handles and the driver share.
+/// The state that handles and the driver share.
 #[derive(Debug)]
-pub(crate) struct Shared<K> {
+pub(crate) struct SharedQueue<K> {
     inner: Mutex<Inner<K>>,
-    /// Rung when the driver has to look at the queue.
+    /// Notified when the driver must look at the queue.
     pub(crate) bell: Notify,
     idle: Notify,
     pub(crate) metrics: Option<QueueMetrics>,
@@ -85,17 +88,17 @@ pub(crate) struct Inner<K> {
     pub(crate) queue: Queue<K>,
     /// The token of each run that goes on.
     pub(crate) running: HashMap<K, CancellationToken>,
-    /// How many keys were in line when that was told last.
+    /// The number of queued keys that the metrics were last given.
     measured: usize,
 }
 
-impl<K: Clone + Eq + Hash + Send + Sync> Oldest for Shared<K> {
+impl<K: Clone + Eq + Hash + Send + Sync> Oldest for SharedQueue<K> {
     fn oldest(&self) -> Option<Instant> {
         self.lock().queue.oldest().map(Instant::from_std)
     }
 }
 
-impl<K: Clone + Eq + Hash> Shared<K> {
+impl<K: Clone + Eq + Hash> SharedQueue<K> {
     pub(crate) fn new(queue: Queue<K>, metrics: Option<QueueMetrics>) -> Self {
         let inner = Mutex::new(Inner { queue, running: HashMap::new(), measured: 0 });
         Self { inner, bell: Notify::new(), idle: Notify::new(), metrics }
@@ -105,7 +108,7 @@ impl<K: Clone + Eq + Hash> Shared<K> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the queue, then tells those who wait for it.
+    /// Changes the queue, then wakes the driver and, if the queue is idle, those who wait for that.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Inner<K>) -> R) -> R {
         let mut inner = self.lock();
         let answer = change(&mut inner);
@@ -119,7 +122,7 @@ impl<K: Clone + Eq + Hash> Shared<K> {
         answer
     }
 
-    /// Brings the metrics to where the queue is.
+    /// Updates the metrics from the queue.
     pub(crate) fn measure(&self, inner: &mut Inner<K>) {
         if let Some(metrics) = &self.metrics {
             let depth = inner.queue.depth();
@@ -129,7 +132,7 @@ impl<K: Clone + Eq + Hash> Shared<K> {
     }
 }
 
-/// As tokio's clock has it, which tests can turn.
+/// The time of tokio's clock, which tests can pause.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }

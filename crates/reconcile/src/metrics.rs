@@ -1,17 +1,23 @@
-//! What queues are counted and timed by: client-go's `workqueue_*`, by the name of the queue.
+//! Metrics of queues: client-go's `workqueue_*`, by the name of the queue.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::{ConstGauge, Gauge},
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
 use tokio::time::Instant;
 
 use crate::queue::Tally;
@@ -28,7 +34,7 @@ pub struct WorkqueueMetrics {
     pending: Pending,
 }
 
-/// The metrics of one queue. They outlive it: the next queue of the name counts on.
+/// The metrics of one queue. They outlive it: the next queue of the name continues their counts.
 #[derive(Clone, Debug)]
 pub struct QueueMetrics {
     depth: Gauge,
@@ -85,7 +91,7 @@ impl WorkqueueMetrics {
         metrics
     }
 
-    /// Those of the queue of this name.
+    /// The metrics of the queue of this name.
     pub fn queue(&self, name: impl Into<String>) -> QueueMetrics {
         let labels = Labels { name: name.into() };
         self.running.lock().entry(labels.name.as_str().into()).or_default();
@@ -117,14 +123,14 @@ impl QueueMetrics {
         self.retries.inc_by(retries);
     }
 
-    /// Has the keys of a queue counted for as long as it is there.
+    /// Exports the age of the oldest pending key of `queue` while the queue lives.
     pub(crate) fn count(&self, queue: Weak<dyn Oldest>) {
         let mut queues = self.pending.lock();
         queues.retain(|(_, queue)| queue.strong_count() > 0);
         queues.push((Arc::clone(&self.name), queue));
     }
 
-    /// A key that was in line for so long is worked on from now.
+    /// Starts the timer of a run, whose key was queued for `waited`.
     pub(crate) fn begin(&self, waited: Duration) -> Work {
         self.queued.observe(waited.as_secs_f64());
         let began = Instant::now();
@@ -137,7 +143,7 @@ impl QueueMetrics {
     }
 }
 
-/// The time of a run, which ends when this is dropped.
+/// The timer of a run, which observes its duration when dropped.
 #[derive(Debug)]
 pub(crate) struct Work {
     metrics: QueueMetrics,
@@ -167,7 +173,7 @@ impl Running {
     }
 }
 
-/// These grow while nothing happens, and so are counted when asked.
+/// These grow while nothing happens, so they are computed when they are collected.
 impl Collector for Running {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let now = Instant::now();
@@ -202,12 +208,12 @@ impl Collector for Running {
     }
 }
 
-/// A queue that knows since when there is something to do.
+/// A queue that can say since when its oldest key is pending.
 pub(crate) trait Oldest: Send + Sync {
     fn oldest(&self) -> Option<Instant>;
 }
 
-/// The queues that there are, by name.
+/// The queues that exist, by name.
 #[derive(Clone, Default)]
 struct Pending(Arc<Mutex<Queues>>);
 
@@ -237,7 +243,7 @@ impl Collector for Pending {
         }
         let mut encoder = encoder.encode_descriptor(
             "wharf_oldest_pending_seconds",
-            "For how long the object that is longest in the queue, worked on or tried again is not done",
+            "Age of the object that has been queued, running or backing off longest, in seconds",
             None,
             ConstGauge::new(0f64).metric_type(),
         )?;

@@ -1,13 +1,10 @@
-//! What a controller supplies: the work to do for one key.
+//! The work that a controller does for one key.
 
-use std::cell::RefCell;
-use std::fmt::Display;
-use std::future::Future;
-use std::time::Duration;
+use std::{cell::RefCell, fmt::Display, future::Future, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-/// Brings one key from what it is to what it should be.
+/// Brings one key from its actual to its desired state.
 ///
 /// An operation may be aborted at any await point when the reconciler is dropped or its drain runs
 /// out of patience, and it runs again whenever something may have changed: write it idempotent.
@@ -16,7 +13,7 @@ pub trait Operation<K>: Send + Sync + 'static {
     fn run(&self, key: K, attempt: Attempt) -> impl Future<Output = Outcome> + Send;
 }
 
-/// What one run knows about itself.
+/// State of one run.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     /// Grows each time the key starts afresh: when it is renewed, and when it is woken after it had
@@ -24,41 +21,41 @@ pub struct Attempt {
     pub generation: u64,
     /// Runs of this generation that failed in a row before this one.
     pub failures: u32,
-    /// Fires when the key is renewed during this run, whose result then matters to no one, and when
-    /// a drain runs out of patience.
+    /// Fires when the key is renewed during this run, whose outcome is then ignored, and when the
+    /// patience of a drain ends.
     pub superseded: CancellationToken,
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The key is as it should be; its failures are forgotten.
+    /// The key has its desired state; its failures are cleared.
     Done,
     /// The key failed: run it again after the next step of the back-off.
     Retry,
-    /// The key failed and knows how long to wait; the steps of the back-off are not used up.
+    /// The key failed: run it again after this time. No step of the back-off is used.
     RetryAfter(Duration),
 }
 
-/// Characters of an error that are kept.
+/// The longest error text that is kept, in characters.
 const LONGEST_ERROR: usize = 512;
 
 tokio::task_local! {
     static ERROR: RefCell<Option<Box<str>>>;
 }
 
-/// Notes why the run that calls this fails, for the log line about keys that stay pending. The last note of a run counts.
-/// Does nothing outside of a run, and in tasks that a run starts.
+/// Notes why this run fails, for the log line about keys that stay pending. The last note of a run
+/// counts. Does nothing outside of a run, and in tasks that a run starts.
 pub fn note_error(error: impl Display) {
     let text: String = error.to_string().chars().take(LONGEST_ERROR).collect();
-    // Fails outside of a run only.
+    // Fails only outside of a run.
     let _ = ERROR.try_with(|slot| *slot.borrow_mut() = Some(text.into()));
 }
 
-/// How a run ended, and the error that it noted.
+/// The outcome of a run, and the error that it noted.
 pub(crate) type Noted = (Outcome, Option<Box<str>>);
 
-/// Runs an operation, and gives its outcome with the error that it noted.
+/// Runs an operation and collects the error that it notes.
 pub(crate) async fn noting<F: Future<Output = Outcome>>(run: F) -> Noted {
     let run = async {
         let outcome = run.await;

@@ -1,18 +1,21 @@
 //! Which key runs next: a state machine over keys, without clock, tasks or I/O.
 //!
-//! A key is in the queue only while it is queued, running or waiting for a retry. `ready` is ordered
-//! by arrival and `waiting` by due time, so every step costs the logarithm of the number of keys.
+//! A key is in the queue only while it is queued, running or waiting for a retry. `ready` is
+//! ordered by arrival and `waiting` by due time, so every step costs the logarithm of the number of
+//! keys.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
-use std::time::{Duration, Instant};
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    time::{Duration, Instant},
+};
 
 use crate::{Backoff, Outcome};
 
-/// What is known about a key that is queued, running or backing off.
+/// State of a key that is queued, running or backing off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyState {
-    /// What the key is doing.
+    /// The phase of the key.
     pub phase: Phase,
     /// Runs of this generation that failed in a row.
     pub failures: u32,
@@ -20,10 +23,10 @@ pub struct KeyState {
     pub generation: u64,
 }
 
-/// What a key is doing.
+/// Phase of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Waiting for its turn.
+    /// Queued, until a permit is free.
     Queued,
     /// An operation runs for it.
     Running {
@@ -32,45 +35,45 @@ pub enum Phase {
     },
     /// It failed and will be queued at this time.
     BackingOff {
-        /// When.
+        /// When it is queued again.
         until: Instant,
     },
 }
 
-/// A run that the queue has decided on.
+/// A run to be started.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Start<K> {
     pub(crate) key: K,
     pub(crate) generation: u64,
     pub(crate) failures: u32,
-    /// How long the key was in line.
+    /// How long the key was queued.
     pub(crate) waited: Duration,
 }
 
-/// What has happened in a queue.
+/// Events since the last [`Queue::take_tally`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// How often a key got in line.
+    /// Keys queued.
     pub(crate) adds: u64,
-    /// How often a key was told to come back later.
+    /// Runs that ended in a retry.
     pub(crate) retries: u64,
 }
 
-/// No wait is longer than this: nobody sees the difference, and every clock can count so far.
+/// The longest wait: every clock can represent it.
 pub(crate) const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A key that is not done for so long is named in the log.
+/// A key that is pending for this long is named in the log.
 pub(crate) const LONG_PENDING: Duration = Duration::from_mins(5);
-/// Between two looks for such keys, so that many keys cost few looks.
+/// Time between two searches for such keys: a search visits every key.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
 
-/// A key that is not done for long.
+/// A key that has been pending for [`LONG_PENDING`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LongPending<K> {
     pub(crate) key: K,
     pub(crate) age: Duration,
     pub(crate) failures: u32,
-    /// Why the last run failed, if the operation said so.
+    /// Why the last run failed, if the operation noted it.
     pub(crate) error: Option<Box<str>>,
 }
 
@@ -87,27 +90,27 @@ pub(crate) struct Queue<K> {
     /// The last ticket given out, for a place in a queue or a generation.
     tickets: u64,
     tally: Tally,
-    /// When to look for keys that are pending for long; `None` when all that are pending were named.
+    /// When to search for keys that are pending for long; `None` when all pending keys were named.
     look_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Since when there is something to do for the key.
+    /// When the pending work of the key began.
     since: Instant,
     generation: u64,
     failures: u32,
-    /// Steps of the back-off that are used up.
+    /// Steps of the back-off that were used.
     steps: u32,
     place: Place,
     /// Whether the log has named it as pending for long.
     named: bool,
-    /// Why the last run failed, if the operation said so.
+    /// Why the last run failed, if the operation noted it.
     error: Option<Box<str>>,
 }
 
 impl Entry {
-    /// There is something else to do for the key now.
+    /// New work begins for the key: clears its age, failures and error.
     fn begin_again(&mut self, now: Instant) {
         self.since = now;
         self.failures = 0;
@@ -124,14 +127,14 @@ enum Place {
     Running(Next),
 }
 
-/// What becomes of a running key when its run ends.
+/// Follows the end of a running key's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// As the outcome says.
+    /// The outcome decides.
     Outcome,
     /// Runs again if the outcome is `Done`; a failure backs off first.
     Again,
-    /// Runs again whatever the outcome, with no failures to its name.
+    /// Runs again whatever the outcome, with its failures cleared.
     Afresh,
     /// Nothing, whatever the outcome.
     Forgotten,
@@ -167,7 +170,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// The key is a new one under the same name. True when a run of the old one goes on.
+    /// The key names a new object. True if a run for the old object goes on.
     pub(crate) fn renew(&mut self, key: K, now: Instant) -> bool {
         if self.closed {
             return false;
@@ -194,7 +197,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Nobody wants the key any more: a run goes on, but nothing follows it.
+    /// Drops the key; a run that goes on is not followed by another.
     pub(crate) fn forget(&mut self, key: &K) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         match entry.place {
@@ -210,7 +213,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.entries.remove(key);
     }
 
-    /// The next key to run at `now`, unless all who may run do.
+    /// The next key to run at `now`; `None` if none is queued or all permits are in use.
     pub(crate) fn start(&mut self, now: Instant) -> Option<Start<K>> {
         while let Some(first) = self.waiting.first_entry() {
             if first.key().0 > now {
@@ -269,7 +272,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.waiting.insert((until, self.tickets), key);
     }
 
-    /// Accepts nothing new and drops all that does not run.
+    /// Accepts no new keys and drops those that do not run.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.ready.clear();
@@ -277,35 +280,35 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.entries.retain(|_, entry| matches!(entry.place, Place::Running(_)));
     }
 
-    /// When [`Queue::start`] has to be asked next, if no call comes before. Keys in line ask for
-    /// nothing: they start when a run ends.
+    /// When [`Queue::start`] must be called next, if no other call comes before. Queued keys need
+    /// no time: they start when a run ends.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.waiting.first_key_value().map(|((until, _), _)| *until)
     }
 
-    /// Nothing runs and nothing is in line.
+    /// Whether no key runs and none is queued.
     pub(crate) fn is_idle(&self) -> bool {
         self.running == 0 && self.ready.is_empty()
     }
 
-    /// Since when there is something to do for the key for which that is longest.
+    /// The age of the key that has been pending longest, as the time when its work began.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.entries.values().map(|entry| entry.since).min()
     }
 
-    /// Notes why the last run of a key failed. A key that is done is not remembered.
+    /// Notes why the last run of a pending key failed.
     pub(crate) fn note_error(&mut self, key: &K, error: Option<Box<str>>) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.error = error;
         }
     }
 
-    /// When [`Queue::long_pending`] has to be asked next. Never while no key is pending.
+    /// When [`Queue::long_pending`] must be called next; `None` while no key is pending.
     pub(crate) fn look_at(&self) -> Option<Instant> {
         self.look_at.filter(|_| !self.entries.is_empty())
     }
 
-    /// Keys that are not done for long, each once.
+    /// Keys that have become pending for long since the last call, each once.
     pub(crate) fn long_pending(&mut self, now: Instant) -> Vec<LongPending<K>> {
         if self.look_at.is_none_or(|at| at > now) {
             return Vec::new();
@@ -326,12 +329,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         found
     }
 
-    /// How many keys are in line.
+    /// Number of queued keys.
     pub(crate) fn depth(&self) -> usize {
         self.ready.len()
     }
 
-    /// What has happened since this was asked last.
+    /// Events since the last call.
     pub(crate) fn take_tally(&mut self) -> Tally {
         std::mem::take(&mut self.tally)
     }
@@ -380,5 +383,4 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 }
 
 #[cfg(test)]
-#[path = "queue_tests.rs"]
 mod tests;

@@ -1,11 +1,15 @@
-//! The driver under a paused clock: what runs, when, and next to what.
+//! The driver under a paused clock: which keys run, when, and in parallel to which others.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use wharf_reconcile::{Attempt, Backoff, Config, Operation, Outcome, Phase, Reconciler};
 
@@ -15,7 +19,7 @@ fn config(parallelism: usize) -> Config {
     Config { name: "test", parallelism, backoff: Backoff::KUBELET, metrics: None }
 }
 
-/// Tells of each run, and ends it as the test says.
+/// Reports each run, and ends it as the test says.
 struct Scripted {
     runs: mpsc::UnboundedSender<Run>,
 }
@@ -35,12 +39,12 @@ impl Operation<u32> for Scripted {
     }
 }
 
-struct Bench {
+struct Fixture {
     reconciler: Reconciler<u32>,
     runs: mpsc::UnboundedReceiver<Run>,
 }
 
-impl Bench {
+impl Fixture {
     fn new(parallelism: usize) -> Self {
         let (sender, runs) = mpsc::unbounded_channel();
         Self { reconciler: Reconciler::start(config(parallelism), Scripted { runs: sender }), runs }
@@ -50,7 +54,7 @@ impl Bench {
         timeout(LIMIT, self.runs.recv()).await.expect("a run within the limit").expect("a run")
     }
 
-    /// Nothing runs for as long as anyone would wait.
+    /// Fails if a run starts within the time limit.
     async fn nothing_runs(&mut self) {
         assert!(timeout(LIMIT, self.runs.recv()).await.is_err(), "an unexpected run");
     }
@@ -68,12 +72,12 @@ impl Run {
 
 #[tokio::test(start_paused = true)]
 async fn failures_back_off_as_the_kubelet_does() {
-    let mut bench = Bench::new(1);
-    bench.reconciler.handle().wake(1);
+    let mut fixture = Fixture::new(1);
+    fixture.reconciler.handle().wake(1);
     let mut waits = Vec::new();
     for failures in 0..11 {
         let asked = Instant::now();
-        let run = bench.next().await;
+        let run = fixture.next().await;
         waits.push(asked.elapsed().as_secs_f64());
         assert_eq!(run.attempt.failures, failures);
         run.end(Outcome::Retry);
@@ -83,47 +87,47 @@ async fn failures_back_off_as_the_kubelet_does() {
 
 #[tokio::test(start_paused = true)]
 async fn success_clears_the_back_off() {
-    let mut bench = Bench::new(1);
-    let handle = bench.reconciler.handle();
+    let mut fixture = Fixture::new(1);
+    let handle = fixture.reconciler.handle();
     handle.wake(1);
-    bench.next().await.end(Outcome::Retry);
-    bench.next().await.end(Outcome::Retry);
-    bench.next().await.end(Outcome::Done);
-    bench.idle().await;
+    fixture.next().await.end(Outcome::Retry);
+    fixture.next().await.end(Outcome::Retry);
+    fixture.next().await.end(Outcome::Done);
+    fixture.idle().await;
     assert_eq!(handle.snapshot(&1), None);
     handle.wake(1);
-    let run = bench.next().await;
+    let run = fixture.next().await;
     assert_eq!(run.attempt.failures, 0);
     run.end(Outcome::Retry);
     let asked = Instant::now();
-    bench.next().await.end(Outcome::Done);
+    fixture.next().await.end(Outcome::Done);
     assert_eq!(asked.elapsed(), Duration::from_millis(500));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_of_its_own_uses_up_no_step() {
-    let mut bench = Bench::new(1);
-    bench.reconciler.handle().wake(1);
+    let mut fixture = Fixture::new(1);
+    fixture.reconciler.handle().wake(1);
     for _ in 0..5 {
-        bench.next().await.end(Outcome::RetryAfter(Duration::from_millis(20)));
+        fixture.next().await.end(Outcome::RetryAfter(Duration::from_millis(20)));
     }
-    let run = bench.next().await;
+    let run = fixture.next().await;
     assert_eq!(run.attempt.failures, 5);
     run.end(Outcome::Retry);
     let asked = Instant::now();
-    bench.next().await.end(Outcome::Done);
+    fixture.next().await.end(Outcome::Done);
     assert_eq!(asked.elapsed(), Duration::from_millis(500));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wake_leaves_the_back_off_alone_and_a_renewal_ends_it() {
-    let mut bench = Bench::new(1);
-    let handle = bench.reconciler.handle();
+    let mut fixture = Fixture::new(1);
+    let handle = fixture.reconciler.handle();
     handle.wake(1);
     for _ in 0..6 {
-        bench.next().await.end(Outcome::Retry);
+        fixture.next().await.end(Outcome::Retry);
     }
-    bench.idle().await;
+    fixture.idle().await;
     let asked = Instant::now();
     let waiting = handle.snapshot(&1).expect("the key is known");
     assert_eq!(waiting.failures, 6);
@@ -132,7 +136,7 @@ async fn a_wake_leaves_the_back_off_alone_and_a_renewal_ends_it() {
     let until = (asked + Duration::from_secs(16)).into_std();
     assert_eq!(waiting.phase, Phase::BackingOff { until });
     handle.renew(1);
-    let run = bench.next().await;
+    let run = fixture.next().await;
     assert_eq!(asked.elapsed(), Duration::ZERO);
     assert_eq!(run.attempt.failures, 0);
     assert!(run.attempt.generation > waiting.generation);
@@ -141,40 +145,40 @@ async fn a_wake_leaves_the_back_off_alone_and_a_renewal_ends_it() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_during_a_run_are_one_more_run() {
-    let mut bench = Bench::new(4);
-    let handle = bench.reconciler.handle();
+    let mut fixture = Fixture::new(4);
+    let handle = fixture.reconciler.handle();
     handle.wake(1);
-    let run = bench.next().await;
+    let run = fixture.next().await;
     for _ in 0..10 {
         handle.wake(1);
     }
     assert_eq!(handle.snapshot(&1).map(|state| state.phase), Some(Phase::Running { again: true }));
-    assert!(bench.runs.try_recv().is_err(), "two runs of one key");
+    assert!(fixture.runs.try_recv().is_err(), "two runs of one key");
     assert!(!run.attempt.superseded.is_cancelled());
     run.end(Outcome::Done);
     let asked = Instant::now();
-    bench.next().await.end(Outcome::Done);
+    fixture.next().await.end(Outcome::Done);
     assert_eq!(asked.elapsed(), Duration::ZERO);
-    bench.idle().await;
-    bench.nothing_runs().await;
+    fixture.idle().await;
+    fixture.nothing_runs().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_run_that_was_woken_backs_off_and_one_that_was_renewed_does_not() {
-    let mut bench = Bench::new(1);
-    let handle = bench.reconciler.handle();
+    let mut fixture = Fixture::new(1);
+    let handle = fixture.reconciler.handle();
     handle.wake(1);
-    let run = bench.next().await;
+    let run = fixture.next().await;
     handle.wake(1);
     run.end(Outcome::Retry);
     let asked = Instant::now();
-    let run = bench.next().await;
+    let run = fixture.next().await;
     assert_eq!(asked.elapsed(), Duration::from_millis(500));
     handle.renew(1);
     timeout(LIMIT, run.attempt.superseded.cancelled()).await.expect("the run is told");
     run.end(Outcome::Retry);
     let asked = Instant::now();
-    let run = bench.next().await;
+    let run = fixture.next().await;
     assert_eq!(asked.elapsed(), Duration::ZERO);
     assert_eq!(run.attempt.failures, 0);
     assert!(!run.attempt.superseded.is_cancelled());
@@ -183,93 +187,93 @@ async fn a_failed_run_that_was_woken_backs_off_and_one_that_was_renewed_does_not
 
 #[tokio::test(start_paused = true)]
 async fn a_forgotten_key_is_not_retried() {
-    let mut bench = Bench::new(1);
-    let handle = bench.reconciler.handle();
+    let mut fixture = Fixture::new(1);
+    let handle = fixture.reconciler.handle();
     handle.wake(1);
     handle.wake(2);
-    let run = bench.next().await;
+    let run = fixture.next().await;
     handle.wake(1);
     handle.forget(&1);
     handle.forget(&2);
     run.end(Outcome::Retry);
-    bench.idle().await;
+    fixture.idle().await;
     assert_eq!((handle.snapshot(&1), handle.snapshot(&2)), (None, None));
-    bench.nothing_runs().await;
+    fixture.nothing_runs().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn keys_run_side_by_side_up_to_the_limit_and_first_come_first_served() {
-    let mut bench = Bench::new(3);
-    let handle = bench.reconciler.handle();
+    let mut fixture = Fixture::new(3);
+    let handle = fixture.reconciler.handle();
     for key in 0..9 {
         handle.wake(key);
     }
     let mut running = Vec::new();
     for _ in 0..3 {
-        running.push(bench.next().await);
+        running.push(fixture.next().await);
     }
-    bench.nothing_runs().await;
-    // A busy key takes its place behind those that wait.
+    fixture.nothing_runs().await;
+    // A busy key queues behind the keys that wait.
     handle.wake(0);
     let mut order: Vec<u32> = running.iter().map(|run| run.key).collect();
     while !running.is_empty() {
         running.remove(0).end(Outcome::Done);
         if order.len() < 10 {
-            let run = bench.next().await;
+            let run = fixture.next().await;
             order.push(run.key);
             running.push(run);
         }
     }
     assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7, 8, 0]);
-    bench.idle().await;
+    fixture.idle().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_in_back_off_holds_up_no_other() {
-    let mut bench = Bench::new(1);
-    let handle = bench.reconciler.handle();
+    let mut fixture = Fixture::new(1);
+    let handle = fixture.reconciler.handle();
     handle.wake(1);
-    bench.next().await.end(Outcome::Retry);
-    bench.idle().await;
+    fixture.next().await.end(Outcome::Retry);
+    fixture.idle().await;
     let asked = Instant::now();
     handle.wake(2);
-    let run = bench.next().await;
+    let run = fixture.next().await;
     assert_eq!((run.key, asked.elapsed()), (2, Duration::ZERO));
     run.end(Outcome::Done);
-    assert_eq!(bench.next().await.key, 1);
+    assert_eq!(fixture.next().await.key, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_a_failure_of_one_key() {
-    let mut bench = Bench::new(2);
-    let handle = bench.reconciler.handle();
+    let mut fixture = Fixture::new(2);
+    let handle = fixture.reconciler.handle();
     handle.wake(1);
     handle.wake(2);
-    let (first, second) = (bench.next().await, bench.next().await);
+    let (first, second) = (fixture.next().await, fixture.next().await);
     // Without an outcome the scripted run panics.
     drop(first.end);
     second.end(Outcome::Done);
     let asked = Instant::now();
-    let run = bench.next().await;
+    let run = fixture.next().await;
     assert_eq!((run.key, run.attempt.failures), (1, 1));
     assert_eq!(asked.elapsed(), Duration::from_millis(500));
     run.end(Outcome::Done);
-    bench.idle().await;
+    fixture.idle().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn drain_waits_for_runs_and_starts_none() {
-    let mut bench = Bench::new(1);
-    let handle = bench.reconciler.handle();
+    let mut fixture = Fixture::new(1);
+    let handle = fixture.reconciler.handle();
     handle.wake(1);
     handle.wake(2);
-    let run = bench.next().await;
-    let mut drain = std::pin::pin!(bench.reconciler.drain(Duration::from_secs(5)));
+    let run = fixture.next().await;
+    let mut drain = std::pin::pin!(fixture.reconciler.drain(Duration::from_secs(5)));
     assert!(timeout(Duration::from_secs(1), &mut drain).await.is_err(), "a run goes on");
     handle.wake(3);
     run.end(Outcome::Retry);
     assert_eq!(drain.await, [0; 0]);
-    assert!(bench.runs.recv().await.is_none(), "nothing ran after the drain");
+    assert!(fixture.runs.recv().await.is_none(), "nothing ran after the drain");
     handle.wake(4);
     assert_eq!(handle.snapshot(&4), None);
     handle.idle().await;
@@ -331,7 +335,7 @@ async fn dropping_aborts_every_run() {
     timeout(LIMIT, handle.idle()).await.expect("nobody waits for what was dropped");
 }
 
-/// Waits until so many runs have given their sign.
+/// Waits for this many signals from runs.
 async fn all(runs: u32, signs: &Semaphore) {
     let given = timeout(LIMIT, signs.acquire_many(runs)).await;
     given.expect("signs within the limit").expect("an open semaphore").forget();
@@ -382,7 +386,7 @@ async fn the_last_change_always_counts() {
     assert!(world.running.is_empty());
 }
 
-/// The token is a plain one: an operation may hand it on.
+/// The token can be passed on to the tasks of an operation.
 #[tokio::test(start_paused = true)]
 async fn superseded_reaches_what_the_operation_started() {
     struct Hands(mpsc::UnboundedSender<CancellationToken>);

@@ -1,17 +1,21 @@
 //! Keys that stay pending are named in the log.
 
-use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::{
+    fmt::{Debug, Write},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use tokio::time::sleep;
-use tracing::field::{Field, Visit};
-use tracing::subscriber::{DefaultGuard, set_default};
-use tracing::{Event, Subscriber};
+use tracing::{
+    Event, Subscriber,
+    field::{Field, Visit},
+    subscriber::{DefaultGuard, set_default},
+};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use wharf_reconcile::{Attempt, Backoff, Config, Operation, Outcome, Reconciler, note_error};
 
-/// Key 0 is done at once; others fail, by a panic from 10 on.
+/// Key 0 succeeds at once; others fail, by a panic from key 10 on.
 struct Failing;
 
 impl Operation<u32> for Failing {
@@ -25,7 +29,7 @@ impl Operation<u32> for Failing {
     }
 }
 
-/// What was logged: a line for each event.
+/// The log: a line for each event.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 

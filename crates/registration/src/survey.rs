@@ -1,5 +1,5 @@
-//! A look at a plugins_registry folder for people. It asks `GetInfo` and nothing else: a plugin that is told it is not
-//! registered would end itself.
+//! Lists the plugins of a plugins_registry folder. Calls `GetInfo` only: a plugin that is notified
+//! of a failed registration would exit.
 
 use std::{
     collections::BTreeMap,
@@ -18,24 +18,24 @@ use crate::{
     text::readable,
 };
 
-/// Plugins asked at once.
+/// Plugins queried in parallel.
 const PARALLELISM: usize = 64;
 
-/// What stands behind a socket.
+/// The result of querying a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// A plugin that says who it is.
+    /// A plugin that answers `GetInfo`.
     Answers,
-    /// Something that does not answer in time.
+    /// The peer does not answer in time.
     Silent,
-    /// Nobody listens.
+    /// Nothing listens on the socket.
     Dead,
-    /// Something that is no plugin.
+    /// The peer is not a plugin.
     Broken,
 }
 
-/// One line of the table.
+/// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     /// The registration socket.
@@ -45,17 +45,17 @@ pub struct Line {
     pub kind: Option<String>,
     /// Plugin name.
     pub name: Option<String>,
-    /// Where it serves its own protocol.
+    /// The socket of the plugin's own service.
     pub endpoint: Option<String>,
-    /// Versions that it names.
+    /// Versions that the plugin supports.
     pub versions: Vec<String>,
-    /// What stands behind the socket.
+    /// The result of the query.
     pub state: Answer,
-    /// What went wrong.
+    /// Why the query failed.
     pub error: Option<String>,
 }
 
-/// The sockets in a folder, as a plugin manager would find them.
+/// The sockets below `root` that a plugin manager would find.
 pub fn sockets(root: &Path) -> io::Result<BTreeMap<PathBuf, FileId>> {
     scan(&Options {
         root: root.to_owned(),
@@ -66,7 +66,7 @@ pub fn sockets(root: &Path) -> io::Result<BTreeMap<PathBuf, FileId>> {
     })
 }
 
-/// Asks every plugin below `root` who it is, `patience` each for connecting.
+/// Queries every plugin below `root`, waiting at most `patience` for each connection.
 pub async fn look(root: &Path, patience: Duration) -> io::Result<Vec<Line>> {
     let mut waiting: Vec<PathBuf> = sockets(root)?.into_keys().rev().collect();
     let mut asking = JoinSet::new();
@@ -86,7 +86,7 @@ pub async fn look(root: &Path, patience: Duration) -> io::Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Asks one plugin.
+/// Queries the plugin at `socket`.
 pub async fn ask(socket: PathBuf, patience: Duration) -> Line {
     let mut line = Line {
         kind: None,

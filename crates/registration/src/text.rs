@@ -1,16 +1,16 @@
-//! Texts that reach logs, tables and peers stay readable, whatever a plugin sends.
+//! Makes texts of plugins safe for logs, tables and peers.
 
 use wharf_facts::text::plain;
 
-/// The longest text that is passed on; a plugin may send a megabyte.
+/// The longest text that is passed on, in characters; a plugin may send a megabyte.
 const LONGEST: usize = 1024;
 
-/// `text` as it can be shown: bounded, and without characters that cannot be seen.
+/// `text`, shortened to [`LONGEST`], without invisible characters.
 pub(crate) fn readable(text: &str) -> String {
     plain(text, LONGEST)
 }
 
-/// A list as Go's `%q` prints it, which is how it stands in the texts that people know.
+/// A list as Go's `%q` prints it, since the kubelet's texts contain it.
 pub(crate) fn go_list<T: AsRef<str>>(texts: &[T]) -> String {
     let quoted: Vec<_> = texts.iter().map(|text| format!("{:?}", text.as_ref())).collect();
     format!("[{}]", quoted.join(" "))

@@ -1,4 +1,5 @@
-//! A manager without file descriptors left. Alone in its process: the limit holds for all of it.
+//! A manager without free file descriptors. Alone in its process, since the limit belongs to the
+//! process.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -6,7 +7,7 @@ use async_trait::async_trait;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::timeout;
 use wharf_registration::manager::{
-    EventKind, Handlers, ManagerOptions, Plugin, PluginHandler, PluginManager, Refusal,
+    EventKind, Handlers, ManagerOptions, Plugin, PluginHandler, PluginManager, PluginRefusal,
 };
 use wharf_testkit::plugin::{PluginScript, ScriptedPlugin};
 
@@ -26,13 +27,13 @@ async fn plugins_are_registered_once_there_are_descriptors_again() {
     let late = ScriptedPlugin::serve(&draft, PluginScript::csi("late"));
     let mut events = manager.events();
 
-    // The socket comes while there is nothing left to dial it, or to read its folder, with.
+    // The socket appears while there is no descriptor to dial it, or to read its folder.
     let enough = getrlimit(Resource::Nofile);
     limit(Rlimit { current: Some(0), ..enough });
     fs::rename(&draft, root.join("late.sock")).expect("a rename needs no descriptor");
     let seen = async {
         while !matches!(events.recv().await.expect("an event").kind, EventKind::Seen) {}
-        synced.wait_for(|synced| !*synced).await.expect("the trouble is told");
+        synced.wait_for(|synced| !*synced).await.expect("the fault is reported");
     };
     timeout(Duration::from_secs(20), seen).await.expect("in time");
     assert_eq!(states(&manager, &root), ["early.sock Registered", "late.sock Registering"]);
@@ -40,7 +41,7 @@ async fn plugins_are_registered_once_there_are_descriptors_again() {
     limit(enough);
     late.wait_for_verdict(true).await;
     timeout(Duration::from_secs(20), async {
-        synced.wait_for(|synced| *synced).await.expect("the trouble is over");
+        synced.wait_for(|synced| *synced).await.expect("the fault has ended");
         manager.idle().await;
     })
     .await
@@ -66,11 +67,11 @@ struct Welcoming;
 
 #[async_trait]
 impl PluginHandler for Welcoming {
-    async fn validate(&self, _: &Plugin) -> Result<(), Refusal> {
+    async fn validate(&self, _: &Plugin) -> Result<(), PluginRefusal> {
         Ok(())
     }
 
-    async fn register(&self, _: &Plugin) -> Result<(), Refusal> {
+    async fn register(&self, _: &Plugin) -> Result<(), PluginRefusal> {
         Ok(())
     }
 

@@ -70,7 +70,7 @@ use wharf_cluster::{
     VolumeSnapshot, VolumeSnapshotContent,
 };
 use wharf_csi::Driver;
-use wharf_reconcile::{Handle, Reconciler, Turns};
+use wharf_reconcile::{Handle, KeyedLocks, Reconciler};
 
 use self::{
     abilities::Abilities,
@@ -144,7 +144,7 @@ struct Shared {
     held: Held,
     /// Whoever holds a source and whoever lets it go take turns: one that sees a finalizer would else rely on it while
     /// another, who knows nothing of the first, is about to remove it.
-    turns: Turns,
+    turns: KeyedLocks,
     capacities: Option<Arc<Capacities>>,
     events: Events,
 }
@@ -282,7 +282,7 @@ impl Provisioner {
             ledger: options.unsettled.of(&options.driver),
             last_marks: CancellationToken::new(),
             held: Held::default(),
-            turns: Turns::default(),
+            turns: KeyedLocks::default(),
             capacities,
             events,
             client,

@@ -36,7 +36,7 @@ use wharf_cluster::{
     EventRecorder, EventWriter, Events, Key, Node, Objects, PersistentVolume,
     PersistentVolumeClaim, Store, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
 };
-use wharf_reconcile::{Backoff, Config, Handle, Reconciler, Turns, WorkqueueMetrics};
+use wharf_reconcile::{Backoff, Config, Handle, KeyedLocks, Reconciler, WorkqueueMetrics};
 
 pub use self::metrics::SnapshotMetrics;
 use self::{content::ContentOperation, snapshot::SnapshotOperation};
@@ -98,7 +98,7 @@ struct Shared {
     volumes: Arc<Store<PersistentVolume>>,
     nodes: Arc<Store<Node>>,
     /// Whoever holds a claim and whoever lets it go take turns.
-    turns: Turns,
+    turns: KeyedLocks,
     events: Events,
 }
 
@@ -124,7 +124,7 @@ impl SnapshotController {
             classes: caches.snapshot_classes,
             volumes: caches.volumes,
             nodes: caches.nodes,
-            turns: Turns::default(),
+            turns: KeyedLocks::default(),
             events,
             options,
         };

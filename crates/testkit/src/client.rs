@@ -1,19 +1,23 @@
-//! A gRPC client that calls by name and sends bytes as they are given.
+//! A gRPC client that calls methods by name and sends bytes unchanged.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
-use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
-use tonic::{Request, Status};
+use tonic::{
+    Request, Status,
+    client::Grpc,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    metadata::{AsciiMetadataKey, AsciiMetadataValue},
+};
 use wharf_uds::{Channel, ChannelOptions};
 
 use crate::script::DEADLINE;
 
-/// Calls whatever listens at a socket.
+/// A client of the server at a socket.
 pub struct Client {
     path: PathBuf,
     calls: Grpc<Channel>,
@@ -21,15 +25,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that is connected.
+    /// A connected client.
     ///
     /// # Panics
     ///
-    /// When nobody listens.
-    pub async fn dial(path: &Path) -> Client {
+    /// If nothing listens.
+    pub async fn dial(path: &Path) -> Self {
         let channel = Channel::new(path, ChannelOptions::default());
         channel.connected(DEADLINE).await.unwrap_or_else(|error| panic!("{path:?}: {error}"));
-        Client { path: path.to_owned(), calls: Grpc::new(channel), metadata: Vec::new() }
+        Self { path: path.to_owned(), calls: Grpc::new(channel), metadata: Vec::new() }
     }
 
     /// The socket.
@@ -38,19 +42,20 @@ impl Client {
         &self.path
     }
 
-    /// The same client, that sends a header with each call.
+    /// The same client with a header on each call.
     ///
     /// # Panics
     ///
-    /// When it is no legal header.
+    /// If the header is invalid.
     #[must_use]
-    pub fn with(mut self, name: &'static str, value: &'static str) -> Client {
+    pub fn with(mut self, name: &'static str, value: &'static str) -> Self {
         let value = AsciiMetadataValue::from_static(value);
         self.metadata.push((AsciiMetadataKey::from_static(name), value));
         self
     }
 
-    /// One message to `method`, such as `/runtime.v1.RuntimeService/Version`, and the one that answers it.
+    /// Sends one message to `method`, such as `/runtime.v1.RuntimeService/Version`, and returns the
+    /// answer.
     pub async fn call(&self, method: &str, message: impl Into<Bytes>) -> Result<Bytes, Status> {
         let mut request = Request::new(message.into());
         request.set_timeout(CALL);
@@ -69,21 +74,21 @@ impl Client {
 
 const CALL: Duration = Duration::from_secs(20);
 
-/// Messages as bytes.
+/// A codec for messages as bytes.
 struct Raw;
 
 impl Codec for Raw {
     type Encode = Bytes;
     type Decode = Bytes;
-    type Encoder = Raw;
-    type Decoder = Raw;
+    type Encoder = Self;
+    type Decoder = Self;
 
-    fn encoder(&mut self) -> Raw {
-        Raw
+    fn encoder(&mut self) -> Self {
+        Self
     }
 
-    fn decoder(&mut self) -> Raw {
-        Raw
+    fn decoder(&mut self) -> Self {
+        Self
     }
 }
 

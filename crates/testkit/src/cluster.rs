@@ -1,8 +1,9 @@
-//! A cluster in a folder: etcd, kube-apiserver and, where asked for, kube-controller-manager, kube-scheduler,
-//! containerd and a kubelet, all of them real, on this machine's loopback.
+//! A cluster in a folder: etcd, kube-apiserver and optionally kube-controller-manager,
+//! kube-scheduler, containerd and a kubelet, all of them real, on the loopback interface.
 //!
-//! Everything lives in one temporary folder. A guard outside of the test process removes what is left of it, also
-//! after a crash. A kubelet needs root, and no two run at a time: kubelets of one machine fight over its processes.
+//! Everything is below one temporary folder. A guard process outside of the test process removes
+//! the remains, also after a crash. A kubelet needs root, and only one runs at a time: kubelets of
+//! one machine kill each other's processes.
 
 mod containerd;
 mod control_plane;
@@ -13,35 +14,40 @@ mod guard;
 mod image;
 mod kubelet;
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::Duration;
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use self::containerd::Containerd;
-use self::control_plane::{ControlPlane, Extras};
-use self::controllers::Controllers;
-pub use self::etcd::Versions;
-use self::exclusive::Exclusive;
-use self::guard::Guard;
-pub use self::image::Image;
-use self::kubelet::Kubelet;
+use self::{
+    containerd::Containerd,
+    control_plane::{ControlPlane, Extras},
+    controllers::Controllers,
+    exclusive::Exclusive,
+    guard::Guard,
+    kubelet::Kubelet,
+};
+pub use self::{etcd::Versions, image::Image};
 use crate::{peers, process};
 
-/// An image that every node of the bench has: busybox and links for all of its commands. It runs `sh`.
+/// An image on every node: busybox with links for all of its commands. It runs `sh`.
 pub const IMAGE: &str = image::BUSYBOX;
 
 const COMMAND: Duration = Duration::from_secs(60);
 const STOP: Duration = Duration::from_secs(30);
 
-/// A running cluster. Dropped, it is killed and removed; [`Cluster::stop`] does so in good order.
+/// A running cluster. Dropping it kills its processes and removes its folder; [`Cluster::stop`]
+/// stops them properly.
 #[derive(Debug)]
 pub struct Cluster {
-    // Dropped from the top: whoever depends on another goes first, and the guard clears up behind them all.
+    // Fields are dropped in this order: users before the parts that they depend on, and the guard
+    // last.
     kubelet: Option<Kubelet>,
     containerd: Option<Containerd>,
     controllers: Option<Controllers>,
@@ -54,7 +60,7 @@ pub struct Cluster {
     _exclusive: Option<Exclusive>,
 }
 
-/// What a cluster is to consist of.
+/// The parts of a cluster.
 #[derive(Debug)]
 pub struct Builder {
     kubelet: bool,
@@ -68,7 +74,7 @@ pub struct Builder {
 }
 
 impl Cluster {
-    /// An etcd and a kube-apiserver, and what is added to them.
+    /// A cluster with an etcd and a kube-apiserver.
     #[must_use]
     pub fn builder() -> Builder {
         Builder {
@@ -83,25 +89,26 @@ impl Cluster {
         }
     }
 
-    /// The cluster without nodes that all tests of one binary share. They keep apart by the names that they use.
+    /// The cluster without nodes that all tests of a binary share. Tests use different names for
+    /// their objects.
     pub async fn shared() -> Result<Option<&'static Self>> {
         static SHARED: OnceCell<Option<Cluster>> = OnceCell::const_new();
         Ok(SHARED.get_or_try_init(|| Self::builder().start()).await?.as_ref())
     }
 
-    /// The folder that holds everything.
+    /// The folder with all files of the cluster.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.guard.folder()
     }
 
-    /// Where the API server of an audited cluster tells of each request, one JSON object a line.
+    /// The audit log of the API server, one JSON object per line and request.
     #[must_use]
     pub fn audit_log(&self) -> PathBuf {
         control_plane::audit_log(self.folder())
     }
 
-    /// Where the API server listens.
+    /// The address of the API server.
     #[must_use]
     pub fn server(&self) -> SocketAddr {
         self.plane.address()
@@ -125,13 +132,13 @@ impl Cluster {
         &self.node
     }
 
-    /// The kubelet's root folder, which stands for `/var/lib/kubelet`.
+    /// The kubelet's root folder, in place of `/var/lib/kubelet`.
     #[must_use]
     pub fn kubelet_root(&self) -> PathBuf {
         kubelet::root(self.folder())
     }
 
-    /// The folder in which the kubelet finds registration sockets.
+    /// The kubelet's folder of registration sockets.
     #[must_use]
     pub fn plugins_registry(&self) -> PathBuf {
         self.kubelet_root().join("plugins_registry")
@@ -148,7 +155,7 @@ impl Cluster {
         process::output(&self.command(arguments), COMMAND).await
     }
 
-    /// The object that `kubectl get` finds, or `None` if there is none.
+    /// The object that `kubectl get` returns; `None` if it does not exist.
     pub async fn get(&self, arguments: &[&str]) -> Result<Option<Value>> {
         let arguments = [&["get", "--ignore-not-found", "--output=json"], arguments].concat();
         let json = process::run(&self.command(&arguments), COMMAND).await?;
@@ -164,14 +171,14 @@ impl Cluster {
         process::run(&self.command(&arguments), COMMAND).await.map(drop)
     }
 
-    /// Creates or updates all of `objects`, in their order.
+    /// Creates or updates `objects`, in their order.
     pub async fn apply_all(&self, objects: &[Value]) -> Result<()> {
         self.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": objects })).await
     }
 
-    /// A kubeconfig with the rights of a service account, which has to exist.
+    /// A kubeconfig with the rights of a service account, which must exist.
     pub async fn account(&self, namespace: &str, name: &str) -> Result<PathBuf> {
-        // The default, an hour, is less than some runs take.
+        // The default, an hour, is too short for some runs.
         let arguments = ["create", "token", name, "--namespace", namespace, "--duration=24h"];
         let token = process::run(&self.command(&arguments), COMMAND).await?;
         self.plane.kubeconfig(name, token.trim())
@@ -183,7 +190,7 @@ impl Cluster {
         &self.kubectl
     }
 
-    /// What a pod's container has printed since it started.
+    /// The output of a pod's container since its start.
     pub fn output(&self, namespace: &str, pod: &str, container: &str) -> Result<String> {
         let prefix = format!("{namespace}_{pod}_");
         let mut text = String::new();
@@ -193,29 +200,29 @@ impl Cluster {
                 text += &std::fs::read_to_string(folder.path().join(container).join("0.log"))?;
             }
         }
-        // A line is preceded by its time, its stream and whether it is whole.
+        // Each line begins with its time, its stream, and whether it is complete.
         let lines = text.lines().filter_map(|line| line.splitn(4, ' ').nth(3));
         Ok(lines.map(|line| format!("{line}\n")).collect())
     }
 
-    /// Makes the Node object that a kubelet would register.
+    /// Creates the Node object that a kubelet would register.
     pub async fn create_node(&self, name: &str) -> Result<()> {
         let labels = json!({ "kubernetes.io/hostname": name });
         let metadata = json!({ "name": name, "labels": labels });
         self.apply(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata })).await
     }
 
-    /// The processes of the kube-apiserver, while it runs, and of etcd.
+    /// The process IDs of etcd and of the kube-apiserver, if it runs.
     pub fn server_ids(&self) -> Vec<u32> {
         self.plane.ids()
     }
 
-    /// Ends the kube-apiserver and leaves the rest as it is.
+    /// Stops the kube-apiserver only.
     pub async fn stop_apiserver(&mut self) -> Result<()> {
         self.plane.stop_apiserver(STOP).await
     }
 
-    /// Starts the kube-apiserver again, on the same address and the same data.
+    /// Starts the kube-apiserver again, with the same address and data.
     pub async fn start_apiserver(&mut self) -> Result<()> {
         self.plane.start_apiserver().await?;
         self.ready().await
@@ -226,14 +233,14 @@ impl Cluster {
         self.plane.back_up(file).await
     }
 
-    /// Goes back to a backup: etcd and kube-apiserver end, and serve then what was at the time of the backup.
+    /// Restores a backup: restarts etcd and kube-apiserver with the objects of the backup.
     pub async fn restore(&mut self, backup: &Path, versions: Versions) -> Result<()> {
         self.plane.restore(backup, versions, STOP).await?;
         self.start_apiserver().await
     }
 
-    /// Starts the kubelet of a cluster with a containerd, and waits until it has registered its node. Its runtime is at
-    /// the socket `runtime`: containerd's own, or that of something before it.
+    /// Starts the kubelet of a cluster with a containerd, and waits until it has registered its
+    /// node. It uses the runtime at the socket `runtime`: containerd itself, or a proxy.
     pub async fn start_kubelet(&mut self, runtime: &Path) -> Result<()> {
         ensure!(self.containerd.is_some(), "a kubelet needs a cluster with a containerd");
         let registered = self.command(&["get", "node", &self.node]);
@@ -245,7 +252,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends everything and removes the folder, its mounts and its control groups.
+    /// Stops all processes and removes the folder, its mounts and its control groups.
     pub async fn stop(self) -> Result<()> {
         if let Some(kubelet) = self.kubelet {
             kubelet.stop(STOP).await?;
@@ -274,65 +281,65 @@ impl Cluster {
 }
 
 impl Builder {
-    /// With a kubelet, and so with a containerd.
+    /// Adds a kubelet, and so a containerd.
     #[must_use]
     pub fn kubelet(mut self, wanted: bool) -> Self {
         self.kubelet = wanted;
         self
     }
 
-    /// With a containerd.
+    /// Adds a containerd.
     #[must_use]
     pub fn containerd(mut self, wanted: bool) -> Self {
         self.containerd = wanted;
         self
     }
 
-    /// With a kube-controller-manager and a kube-scheduler.
+    /// Adds a kube-controller-manager and a kube-scheduler.
     #[must_use]
     pub fn controllers(mut self, wanted: bool) -> Self {
         self.controllers = wanted;
         self
     }
 
-    /// With a feature gate on, in the kube-apiserver and the kubelet.
+    /// Enables a feature gate in the kube-apiserver and the kubelet.
     #[must_use]
     pub fn gate(mut self, name: &str) -> Self {
         self.gates.push(name.to_owned());
         self
     }
 
-    /// With one more image on the node.
+    /// Adds an image to the node.
     #[must_use]
     pub fn image(mut self, image: Image) -> Self {
         self.images.push(image);
         self
     }
 
-    /// With an [audit log](Cluster::audit_log).
+    /// Enables the [audit log](Cluster::audit_log).
     #[must_use]
     pub fn audited(mut self, wanted: bool) -> Self {
         self.audited = wanted;
         self
     }
 
-    /// With a version of the API, such as `storage.k8s.io/v1beta1`, whose kinds this release is the first to serve no
-    /// more: for programs that are older.
+    /// Enables a version of the API, such as `storage.k8s.io/v1beta1`, that this release is the
+    /// first not to serve by default, for older programs.
     #[must_use]
     pub fn removed(mut self, version: &str) -> Self {
         self.removed = Some(version.to_owned());
         self
     }
 
-    /// The node's name, `node-a` unless given.
+    /// Sets the node's name, `node-a` by default.
     #[must_use]
     pub fn node(mut self, name: &str) -> Self {
         name.clone_into(&mut self.node);
         self
     }
 
-    /// Starts the cluster and waits until its API answers and the kubelet has registered its node. `None` where peers
-    /// are skipped; the current test is then recorded as skipped.
+    /// Starts the cluster and waits until its API answers and the kubelet has registered its node.
+    /// `None` if peers are skipped; the current test is then recorded as skipped.
     pub async fn start(self) -> Result<Option<Cluster>> {
         let names = ["etcd", "kube-apiserver", "kubectl", "kubelet"];
         let [Some(etcd), Some(apiserver), Some(kubectl), Some(kubelet)] = names.map(peers::binary)
@@ -353,7 +360,7 @@ impl Builder {
         if runtime {
             ensure!(
                 rustix::process::geteuid().is_root(),
-                "containerd and kubelet have to be started as root"
+                "containerd and kubelet must be started as root"
             );
         }
         let exclusive = if runtime { Some(Exclusive::acquire().await?) } else { None };

@@ -1,10 +1,12 @@
-//! A CSI driver with no storage behind it, as well or as badly as its script says.
+//! A CSI driver without storage that behaves as scripted.
 
 mod services;
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use tokio::sync::watch;
 use wharf_proto::csi::{
@@ -18,68 +20,69 @@ use crate::script;
 pub use crate::script::Answer;
 use services::Services;
 
-/// What a [`ScriptedDriver`] does.
+/// The behaviour of a [`ScriptedDriver`].
 #[derive(Clone, Debug, Default)]
 pub struct DriverScript {
-    /// How connections are treated.
+    /// Treatment of connections.
     pub transport: Transport,
     /// The driver's name.
     pub name: String,
     /// The driver's version.
     pub version: String,
-    /// The answer to `Probe`; a driver that does not say is ready.
+    /// The answer to `Probe`; `None` means ready.
     pub ready: Option<bool>,
-    /// What it knows about its node.
+    /// The answer to `NodeGetInfo`.
     pub node: NodeGetInfoResponse,
-    /// What it can do at all.
+    /// The answer to `GetPluginCapabilities`.
     pub plugin_capabilities: GetPluginCapabilitiesResponse,
-    /// What it can do on a node.
+    /// The answer to `NodeGetCapabilities`.
     pub node_capabilities: NodeGetCapabilitiesResponse,
-    /// What it can do in the control plane.
+    /// The answer to `ControllerGetCapabilities`.
     pub controller_capabilities: ControllerGetCapabilitiesResponse,
-    /// How calls are answered, by RPC name such as `NodeGetInfo`; others are answered at once.
+    /// Treatment of calls, by RPC name such as `NodeGetInfo`; other calls are answered at once.
     pub answers: BTreeMap<&'static str, Answer>,
 }
 
 impl DriverScript {
     /// A well-behaved driver on the node `node-1`.
-    pub fn new(name: &str) -> DriverScript {
+    pub fn new(name: &str) -> Self {
         let node = NodeGetInfoResponse { node_id: "node-1".to_owned(), ..Default::default() };
-        DriverScript {
+        Self {
             name: name.to_owned(),
             version: "1.0.0".to_owned(),
             ready: Some(true),
             node,
-            ..DriverScript::default()
+            ..Self::default()
         }
     }
 
-    /// The same driver, answering one RPC in another way.
+    /// The same script with another answer to one RPC.
     #[must_use]
-    pub fn with(mut self, rpc: &'static str, answer: Answer) -> DriverScript {
+    pub fn with(mut self, rpc: &'static str, answer: Answer) -> Self {
         self.answers.insert(rpc, answer);
         self
     }
 }
 
-/// Serves Identity, Node and Controller on a path until it is stopped or killed; dropping it is a kill.
+/// Serves Identity, Node and Controller on a path until it is stopped or killed; dropping it kills
+/// it.
 ///
-/// Calls that the script has no answer for fail with UNIMPLEMENTED.
+/// Calls without an answer in the script fail with UNIMPLEMENTED.
 pub struct ScriptedDriver {
     front: Front,
     services: Services,
 }
 
 impl ScriptedDriver {
-    /// Serves on the path, whatever is there.
-    pub fn serve(path: &Path, script: DriverScript) -> ScriptedDriver {
+    /// Serves on the path, replacing an existing socket.
+    pub fn serve(path: &Path, script: DriverScript) -> Self {
         let transport = script.transport;
         let services = Services {
             script: Arc::new(Mutex::new(script)),
             calls: Arc::new(watch::Sender::new(BTreeMap::new())),
         };
         let front = Front::serve(path, transport, services.routes());
-        ScriptedDriver { front, services }
+        Self { front, services }
     }
 
     /// The driver's socket.
@@ -87,7 +90,7 @@ impl ScriptedDriver {
         self.front.path()
     }
 
-    /// Changes the script: for calls, and where they concern the transport for connections, from now on.
+    /// Changes the script for future calls and connections.
     pub fn change(&self, change: impl FnOnce(&mut DriverScript)) {
         let mut script = self.services.script.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut script);
@@ -99,17 +102,17 @@ impl ScriptedDriver {
         self.services.calls.borrow().get(rpc).copied().unwrap_or_default()
     }
 
-    /// Waits until an RPC was called so many times in all.
+    /// Waits until an RPC was called `count` times in all.
     ///
     /// # Panics
     ///
-    /// When that does not come to pass in time, as all waits of the test bench.
+    /// If that takes longer than [`DEADLINE`](crate::script::DEADLINE).
     pub async fn wait_for_calls(&self, rpc: &str, count: usize) {
         script::seen(&self.services.calls, |calls| calls.get(rpc).is_some_and(|&it| it >= count))
             .await;
     }
 
-    /// Ends as by kill -9: the socket stays, and nobody listens on it.
+    /// Ends like after kill -9: the socket file stays, without a listener.
     pub async fn kill(self) {
         self.front.kill().await;
     }

@@ -1,22 +1,22 @@
-//! The manifests of deploy/, as tests apply them: controllers have what these grant, and a verb more is refused.
+//! The manifests of deploy/, for tests: controllers get exactly these roles.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::peers;
 
-/// The controllers that have roles, each in a file of its name.
+/// The controllers with roles, each in a file of its name.
 pub const CONTROLLERS: [&str; 5] =
     ["attacher", "provisioner", "resizer", "snapshotter", "snapshot-controller"];
 
-/// Who gets a role.
+/// Receiver of a role.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// A user of this name.
+    /// A user, by name.
     User(&'a str),
     /// A service account.
     Account {
-        /// Where it is.
+        /// Its namespace.
         namespace: &'a str,
         /// Its name.
         name: &'a str,
@@ -30,7 +30,8 @@ pub fn manifest(path: &str) -> Result<Vec<Value>> {
     text.split("\n---\n").map(|text| Ok(serde_saphyr::from_str(text)?)).collect()
 }
 
-/// The roles of a controller that works in `namespace`, bound to `subjects` in place of its own account.
+/// The roles of a controller that works in `namespace`, bound to `subjects` instead of its own
+/// account.
 pub fn roles(controller: &str, namespace: &str, subjects: &[Subject<'_>]) -> Result<Vec<Value>> {
     let mut objects = manifest(&format!("rbac/{controller}.yaml"))?;
     objects.retain(|object| object["kind"] != "ServiceAccount");
@@ -46,7 +47,7 @@ pub fn roles(controller: &str, namespace: &str, subjects: &[Subject<'_>]) -> Res
 }
 
 impl Subject<'_> {
-    /// As bindings name it.
+    /// The subject of a role binding.
     fn reference(self) -> Value {
         match self {
             Self::User(name) => {

@@ -1,8 +1,10 @@
-//! A device plugin with no devices behind it.
+//! A device plugin without devices.
 
-use std::path::Path;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    path::Path,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use tokio::sync::watch;
 use tokio_stream::{Stream, StreamExt, wrappers::WatchStream};
@@ -19,19 +21,19 @@ use crate::front::{Front, Transport};
 
 type List = watch::Sender<Vec<Device>>;
 
-/// Serves `DevicePlugin` on a path until it is stopped or killed; dropping it is a kill.
+/// Serves `DevicePlugin` on a path until it is stopped or killed; dropping it kills it.
 pub struct ScriptedDevicePlugin {
     front: Front,
     service: Service,
 }
 
 impl ScriptedDevicePlugin {
-    /// Serves on the path, whatever is there, with a list of IDs and healths.
-    pub fn serve(path: &Path, devices: &[(&str, &str)]) -> ScriptedDevicePlugin {
+    /// Serves on the path, replacing an existing socket, with a list of device IDs and healths.
+    pub fn serve(path: &Path, devices: &[(&str, &str)]) -> Self {
         let list = watch::Sender::new(list(devices));
         let service = Service { list: Arc::new(Mutex::new(list)) };
         let routes = Routes::new(DevicePluginServer::new(service.clone()));
-        ScriptedDevicePlugin { front: Front::serve(path, Transport::Grpc, routes), service }
+        Self { front: Front::serve(path, Transport::Grpc, routes), service }
     }
 
     /// The plugin's own socket.
@@ -39,19 +41,19 @@ impl ScriptedDevicePlugin {
         self.front.path()
     }
 
-    /// Sends another list to those who watch.
+    /// Sends a new list to all watchers.
     pub fn send(&self, devices: &[(&str, &str)]) {
         self.service.list().send_replace(list(devices));
     }
 
-    /// Ends the streams of those who watch; who asks again is answered.
+    /// Ends the streams of all watchers; new watches are answered.
     pub fn end_streams(&self) {
         let mut current = self.service.list();
         let devices = current.borrow().clone();
         *current = watch::Sender::new(devices);
     }
 
-    /// Ends as by kill -9: the socket stays, and nobody listens on it.
+    /// Ends like after kill -9: the socket file stays, without a listener.
     pub async fn kill(self) {
         self.front.kill().await;
     }

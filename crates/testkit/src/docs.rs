@@ -1,4 +1,4 @@
-//! Shell commands of the README and the docs, as tests and `cargo xtask fresh` run them.
+//! Shell commands of the README and the docs, for tests and `cargo xtask fresh`.
 
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::peers::repository;
 
-/// Programs that a block may call and that a plain Debian does not have.
+/// Programs that a block may call and that a minimal Debian lacks.
 const EXTRA_PROGRAMS: &[&str] = &["curl", "jq"];
 
 /// A fenced block of a document, marked `sh`, or `sh root` if it mounts.
@@ -25,7 +25,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// `docs/driver.md:17`
+    /// Its place, such as `docs/driver.md:17`.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}:{}", self.file.display(), self.line)
@@ -80,7 +80,8 @@ fn parse(file: &Path, text: &str) -> Vec<Block> {
     blocks
 }
 
-/// A folder for a block's temporary files. Dropping it unmounts and detaches what the block left below it.
+/// A folder for a block's temporary files. Dropping it unmounts and detaches whatever the block
+/// left in it.
 #[derive(Debug)]
 pub struct Scratch(pub tempfile::TempDir);
 
@@ -91,7 +92,7 @@ impl Drop for Scratch {
             losetup --noheadings --list --output NAME,BACK-FILE |
                 awk -v dir="$0/" 'index($2, dir) == 1 { print $1 }' | xargs -r losetup --detach
         "#;
-        // An ordinary user has mounted nothing.
+        // Fails for an ordinary user, who has mounted nothing.
         let _ = Command::new("bash").args(["-c", UNDO]).arg(self.0.path()).output();
     }
 }

@@ -1,35 +1,39 @@
-//! The socket in front of a scripted server.
+//! The socket of a scripted server.
 //!
-//! It is bound plainly, as Go programs do, so that a killed server leaves its file behind. Connections are carried to
-//! the real server in a folder of its own, or treated badly, as the script says.
+//! It is bound like in Go programs, so a killed server leaves its file. Connections are relayed to
+//! the real server in a folder of its own, or mistreated, as the script says.
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream},
+    sync::watch,
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use wharf_uds::{ListenOptions, Listener, Routes};
 
-/// How a scripted server treats those who connect.
+/// Treatment of connections to a scripted server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// As it should.
+    /// Relays them.
     #[default]
     Grpc,
-    /// Accepts and never says a word.
+    /// Accepts them and sends nothing.
     Mute,
     /// Answers in another protocol.
     Garbage,
-    /// Starts as it should, and closes the connection when a call comes in.
+    /// Relays them, and closes the connection at the first call.
     HangUp,
 }
 
-/// Serves until it is dropped, which is how a crash looks from outside: the file stays.
+/// Serves until it is dropped, which looks like a crash from outside: the file stays.
 pub(crate) struct Front {
     path: PathBuf,
     transport: watch::Sender<Transport>,
@@ -38,8 +42,8 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    /// Takes the path, whatever is there.
-    pub(crate) fn serve(path: &Path, transport: Transport, routes: Routes) -> Front {
+    /// Serves on the path, replacing an existing socket.
+    pub(crate) fn serve(path: &Path, transport: Transport, routes: Routes) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let behind = folder.path().join("grpc.sock");
         let listener = Listener::bind(&behind, &ListenOptions::default()).expect("a free path");
@@ -51,7 +55,7 @@ impl Front {
         let (transport, treatment) = watch::channel(transport);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            // Ends with its task, never by itself.
+            // Ends with its task only.
             let _ = listener.serve(routes, Duration::ZERO, CancellationToken::new()).await;
         });
         tasks.spawn(async move {
@@ -62,19 +66,19 @@ impl Front {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Front { path: path.to_owned(), transport, tasks, _folder: folder }
+        Self { path: path.to_owned(), transport, tasks, _folder: folder }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Holds for connections from now on.
+    /// Changes the treatment of future connections.
     pub(crate) fn treat_as(&self, transport: Transport) {
         self.transport.send_replace(transport);
     }
 
-    /// Ends without a trace of politeness: the file stays.
+    /// Ends without closing properly: the file stays.
     pub(crate) async fn kill(mut self) {
         self.tasks.shutdown().await;
     }
@@ -87,7 +91,7 @@ impl Front {
 }
 
 async fn treat(stream: UnixStream, transport: Transport, behind: PathBuf) {
-    // However a connection ends is the script's or the peer's doing.
+    // Errors of a connection are caused by the script or the peer.
     let _ = match transport {
         Transport::Grpc => carry(stream, &behind).await,
         Transport::Mute => mute(stream).await,

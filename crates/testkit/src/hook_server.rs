@@ -1,20 +1,19 @@
-//! A hook server of a runtime proxy that remembers what it was asked, and answers by script.
+//! A hook server that records its calls, and answers by script.
 
 mod behind;
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use tokio::sync::watch;
-use tonic::metadata::KeyAndValueRef;
-use tonic::{Request, Response, Status};
-use wharf_proto::hooks::runtime_hook_service_server::{
-    RuntimeHookService, RuntimeHookServiceServer,
-};
+use tonic::{Request, Response, Status, metadata::KeyAndValueRef};
 use wharf_proto::hooks::{
     ContainerResourceHookRequest, ContainerResourceHookResponse, PodSandboxHookRequest,
     PodSandboxHookResponse,
+    runtime_hook_service_server::{RuntimeHookService, RuntimeHookServiceServer},
 };
 use wharf_uds::Routes;
 
@@ -28,25 +27,25 @@ type OnPod = dyn Fn(&str, &PodSandboxHookRequest) -> PodSandboxHookResponse + Se
 type OnContainer =
     dyn Fn(&str, &ContainerResourceHookRequest) -> ContainerResourceHookResponse + Send + Sync;
 
-/// What a [`HookServer`] does.
+/// The behaviour of a [`HookServer`].
 #[derive(Clone)]
 pub struct HookScript {
-    /// How connections are treated.
+    /// Treatment of connections.
     pub transport: Transport,
-    /// How a call is answered.
+    /// Treatment of calls.
     pub answer: Answer,
-    /// What is answered about a pod, by the hook's name.
+    /// Answers calls about a pod, by the hook's name.
     pub pod: Arc<OnPod>,
-    /// What is answered about a container, by the hook's name.
+    /// Answers calls about a container, by the hook's name.
     pub container: Arc<OnContainer>,
-    /// Another server, whose answers are given instead.
+    /// Another server, whose answers are returned instead.
     pub behind: Option<Behind>,
 }
 
 impl Default for HookScript {
-    /// Changes nothing, and says so with empty answers.
-    fn default() -> HookScript {
-        HookScript {
+    /// Answers without changes: empty answers.
+    fn default() -> Self {
+        Self {
             transport: Transport::default(),
             answer: Answer::default(),
             pod: Arc::new(|_, _| PodSandboxHookResponse::default()),
@@ -57,10 +56,10 @@ impl Default for HookScript {
 }
 
 impl HookScript {
-    /// Changes nothing, and answers with everything that it was told, as koordlet does.
+    /// Repeats all fields of the request without changes, like koordlet.
     #[must_use]
-    pub fn echo() -> HookScript {
-        HookScript {
+    pub fn echo() -> Self {
+        Self {
             pod: Arc::new(|_, asked| PodSandboxHookResponse {
                 labels: asked.labels.clone(),
                 annotations: asked.annotations.clone(),
@@ -69,12 +68,12 @@ impl HookScript {
                 ..Default::default()
             }),
             container: Arc::new(|_, asked| echo(asked)),
-            ..HookScript::default()
+            ..Self::default()
         }
     }
 }
 
-/// The answer to a question about a container that changes nothing.
+/// An answer that repeats all fields of a request about a container.
 #[must_use]
 pub fn echo(asked: &ContainerResourceHookRequest) -> ContainerResourceHookResponse {
     ContainerResourceHookResponse {
@@ -86,18 +85,18 @@ pub fn echo(asked: &ContainerResourceHookRequest) -> ContainerResourceHookRespon
     }
 }
 
-/// A question that came in.
+/// A recorded call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HookCall {
     /// The hook's name, such as `PreRunPodSandbox`.
     pub hook: &'static str,
-    /// The metadata that came along, where it is text.
+    /// The metadata of the call, if it is text.
     pub metadata: BTreeMap<String, String>,
-    /// What it is about.
+    /// The pod or container of the call.
     pub about: Subject,
 }
 
-/// What a question is about.
+/// The request of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
     /// A pod.
@@ -107,10 +106,10 @@ pub enum Subject {
 }
 
 impl HookCall {
-    /// The container that it is about.
+    /// The request about a container.
     ///
     /// # Panics
-    /// When it is about a pod.
+    /// If the call is about a pod.
     #[must_use]
     pub fn container(&self) -> &ContainerResourceHookRequest {
         match &self.about {
@@ -119,10 +118,10 @@ impl HookCall {
         }
     }
 
-    /// The pod that it is about.
+    /// The request about a pod.
     ///
     /// # Panics
-    /// When it is about a container.
+    /// If the call is about a container.
     #[must_use]
     pub fn pod(&self) -> &PodSandboxHookRequest {
         match &self.about {
@@ -132,20 +131,20 @@ impl HookCall {
     }
 }
 
-/// Serves until it is dropped, which is a kill.
+/// Serves until it is dropped, which kills it.
 pub struct HookServer {
     front: Front,
     service: Service,
 }
 
 impl HookServer {
-    /// Serves on the path, whatever is there.
+    /// Serves on the path, replacing an existing socket.
     #[must_use]
-    pub fn serve(path: &Path, script: HookScript) -> HookServer {
+    pub fn serve(path: &Path, script: HookScript) -> Self {
         let transport = script.transport;
         let service = Service { script: Arc::new(Mutex::new(script)), calls: Arc::default() };
         let routes = Routes::new(RuntimeHookServiceServer::new(service.clone()));
-        HookServer { front: Front::serve(path, transport, routes), service }
+        Self { front: Front::serve(path, transport, routes), service }
     }
 
     /// The socket.
@@ -154,34 +153,34 @@ impl HookServer {
         self.front.path()
     }
 
-    /// Changes what is answered from now on.
+    /// Changes the script for future calls.
     pub fn change(&self, change: impl FnOnce(&mut HookScript)) {
         let mut script = self.service.script();
         change(&mut script);
         self.front.treat_as(script.transport);
     }
 
-    /// What was asked so far, oldest first.
+    /// The calls so far, oldest first.
     #[must_use]
     pub fn calls(&self) -> Vec<HookCall> {
         self.service.calls.borrow().clone()
     }
 
-    /// The names of the hooks that were asked so far, oldest first.
+    /// The hooks' names of the calls so far, oldest first.
     #[must_use]
     pub fn hooks(&self) -> Vec<&'static str> {
         self.service.calls.borrow().iter().map(|call| call.hook).collect()
     }
 
-    /// Ends as by kill -9: the socket stays, and nobody listens on it.
+    /// Ends like after kill -9: the socket file stays, without a listener.
     pub async fn kill(self) {
         self.front.kill().await;
     }
 
-    /// Waits until what was asked is as `wanted`.
+    /// Waits until the calls satisfy `wanted`.
     ///
     /// # Panics
-    /// When it is not, for too long.
+    /// If they do not within [`DEADLINE`](crate::script::DEADLINE).
     pub async fn seen(&self, wanted: impl FnMut(&Vec<HookCall>) -> bool) -> Vec<HookCall> {
         script::seen(&self.service.calls, wanted).await
     }

@@ -1,16 +1,20 @@
-//! A client that attacks an HTTP/2 server, with frames written by hand.
+//! A client that attacks an HTTP/2 server with handwritten frames.
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::task::yield_now;
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    task::yield_now,
+    time::{Instant, timeout_at},
+};
 
-/// The error code that a server sends to clients that ask for too much.
+/// The error code that a server sends to clients with excessive requests.
 pub const ENHANCE_YOUR_CALM: u32 = 0xb;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -25,25 +29,26 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const CANCEL: u32 = 8;
 
-/// The dynamic table holds 4096 bytes, of which an entry takes 32 beside its name and value.
+/// The dynamic table holds 4096 bytes; an entry takes 32 in addition to its name and value.
 const LARGEST_VALUE: usize = 4096 - 32 - 1;
 /// The index of the newest entry of the dynamic table.
 const NEWEST: u8 = 62;
 
-/// How an attack went.
+/// The result of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The server read everything, and the connection stands.
+    /// The server has read everything, and the connection is open.
     Served,
-    /// The server ended the connection, with this code in its GOAWAY frame if it sent one.
+    /// The server closed the connection, with this code if it sent a GOAWAY frame.
     Closed(Option<u32>),
 }
 
-/// Connects to `socket`, sends `frames` as fast as the server takes them, and waits until it has read all or hangs up.
+/// Connects to `socket`, sends `frames` as fast as the server reads them, and waits until it has
+/// read all or closes the connection.
 ///
 /// # Panics
 ///
-/// When nobody listens.
+/// If nothing listens.
 pub async fn attack(socket: &Path, frames: &[u8]) -> Outcome {
     let stream = UnixStream::connect(socket).await.expect("a server to attack");
     let (mut source, mut sink) = stream.into_split();
@@ -51,7 +56,7 @@ pub async fn attack(socket: &Path, frames: &[u8]) -> Outcome {
         let settings = frame(SETTINGS, 0, 0, &[]);
         let ping = frame(PING, 0, 0, &[7; 8]);
         for part in [PREFACE, settings.as_slice(), frames, &ping] {
-            // The server may have hung up, which the other half finds.
+            // If the server has closed the connection, the reading half reports that.
             if sink.write_all(part).await.is_err() {
                 break;
             }
@@ -162,7 +167,7 @@ pub fn calls(method: &str, count: u32, message: &[u8]) -> Vec<u8> {
     (0..count).flat_map(call).collect()
 }
 
-/// Calls of `method` that are reset at once, `batch` of them before the resets of these.
+/// Calls of `method` that are reset: `batch` calls, then their resets, and so on.
 #[must_use]
 pub fn resets(method: &str, count: u32, batch: u32) -> Vec<u8> {
     let block = [request(method), literal("content-type", "application/grpc")].concat();
@@ -179,10 +184,11 @@ pub fn resets(method: &str, count: u32, batch: u32) -> Vec<u8> {
     bytes
 }
 
-/// Calls of `method` whose header lists name one entry of the dynamic table, of 4 KiB, `fields` times.
+/// Calls of `method` whose header lists refer to one entry of the dynamic table, of 4 KiB, `fields`
+/// times.
 #[must_use]
 pub fn bombs(method: &str, count: u32, fields: usize) -> Vec<u8> {
-    // Every call has the indexes of its fields in one byte each.
+    // Each field takes one byte in each call: its index.
     let plant = [vec![0x40, 1, b'x', 0x7f], length(LARGEST_VALUE), vec![b'v'; LARGEST_VALUE]];
     let call = [request(method), vec![0x80 | NEWEST; fields]].concat();
     let first = [request(method), plant.concat()].concat();
@@ -193,20 +199,20 @@ pub fn bombs(method: &str, count: u32, fields: usize) -> Vec<u8> {
     bytes
 }
 
-/// `POST http` of a method, in HPACK, without the dynamic table.
+/// `POST http` of a method in HPACK, without the dynamic table.
 fn request(method: &str) -> Vec<u8> {
     let length = u8::try_from(method.len()).expect("a short method");
     assert!(length < 0x7f, "a short method");
     [&[0x83, 0x86, 0x04, length], method.as_bytes()].concat()
 }
 
-/// A field that nobody indexes.
+/// A header field that is not indexed.
 fn literal(name: &str, value: &str) -> Vec<u8> {
     let short = |text: &str| u8::try_from(text.len()).expect("a short text");
     [&[0, short(name)], name.as_bytes(), &[short(value)], value.as_bytes()].concat()
 }
 
-/// What follows the first byte, 0x7f, of an integer of at least 127.
+/// The bytes after the first, 0x7f, of an integer of at least 127.
 fn length(of: usize) -> Vec<u8> {
     let mut rest = of - 0x7f;
     let mut bytes = Vec::new();

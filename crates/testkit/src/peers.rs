@@ -1,23 +1,25 @@
-//! Real peers: the programs of others that wharf has to get on with.
+//! Real peers: programs of other projects that wharf works with.
 //!
-//! Each folder of `peers/` is a small Go module. `cargo xtask peers` builds it once into the cache, in a folder
-//! named after its contents; [`binary`] finds what was built. A few peers are served by no Go module proxy
-//! ([`EXTERNAL`]): tests take these, under their usual names, from the folder named by `WHARF_PEERS`, and are
-//! skipped without it.
+//! Each folder of `peers/` is a small Go module. `cargo xtask peers` builds it once into the cache,
+//! in a folder named after its contents; [`binary`] finds the build. Some peers are served by no Go
+//! module proxy ([`EXTERNAL`]): tests take these, under their usual names, from the folder that
+//! `WHARF_PEERS` names, and are skipped without it.
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
 
 use sha2::{Digest, Sha256};
 
 use crate::skip;
 
-/// Names a folder of binaries that go before those of the cache.
+/// A folder of binaries that take precedence over those of the cache.
 pub const PEERS: &str = "WHARF_PEERS";
-/// When set, every test that needs a peer is skipped.
+/// If set, every test that needs a peer is skipped.
 pub const SKIP_PEERS: &str = "WHARF_SKIP_PEERS";
-/// Names the cache folder, `~/.cache/wharf` unless set.
+/// The cache folder, `~/.cache/wharf` by default.
 pub const CACHE: &str = "WHARF_CACHE";
 
 /// Peers that cannot be built here.
@@ -29,11 +31,12 @@ pub const EXTERNAL: &[&str] = &[
     "node-driver-registrar",
 ];
 
-/// The peer binary `name`, or `None` where this run does without it; the current test is then recorded as skipped.
+/// The peer binary `name`; `None` if this run skips it, and the current test is then recorded as
+/// skipped.
 ///
 /// # Panics
 ///
-/// When the peer can be built and was not: a forgotten build must not pass for a skip.
+/// If the peer can be built but was not: a forgotten build must not count as a skip.
 #[must_use]
 pub fn binary(name: &str) -> Option<PathBuf> {
     if std::env::var_os(SKIP_PEERS).is_some() {
@@ -63,11 +66,11 @@ pub fn binary(name: &str) -> Option<PathBuf> {
     )
 }
 
-/// The cache folder: peers, tools and build output that outlive a clone.
+/// The cache folder: peers, tools and build output that are kept when a clone is removed.
 ///
 /// # Panics
 ///
-/// When neither `WHARF_CACHE` nor `HOME` is set.
+/// If neither `WHARF_CACHE` nor `HOME` is set.
 #[must_use]
 pub fn cache() -> PathBuf {
     std::env::var_os(CACHE).map(PathBuf::from).unwrap_or_else(|| {
@@ -76,9 +79,9 @@ pub fn cache() -> PathBuf {
     })
 }
 
-/// The repository's root, as cargo tells whatever it runs.
+/// The repository's root, from the environment that cargo sets.
 ///
-/// Not the one at compile time: clones that share a target folder share what was built, too.
+/// Not that of compile time: clones that share a target folder share its binaries.
 #[must_use]
 pub fn repository() -> &'static Path {
     static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -90,7 +93,7 @@ pub fn repository() -> &'static Path {
     &ROOT
 }
 
-/// One folder of `peers/`.
+/// A folder of `peers/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The folder's name.
@@ -116,12 +119,12 @@ impl Peer {
         Ok(peers)
     }
 
-    /// Where this peer is cached once built with the Go release `go` (`go1.26.8`); the folder holds `bin/`.
+    /// The cache folder of this peer, built with the Go release `go` (`go1.26.8`); it holds `bin/`.
     pub fn target(&self, go: &str) -> io::Result<PathBuf> {
         Ok(cache().join("peers").join(format!("{}{go}", self.prefix()?)))
     }
 
-    /// The cached build of exactly this source, whichever Go release made it.
+    /// The cached build of exactly this source, with any Go release.
     pub fn built(&self) -> io::Result<Option<PathBuf>> {
         let prefix = self.prefix()?;
         cached(|name| name.starts_with(&prefix)).map(|mut folders| folders.pop())
@@ -131,7 +134,7 @@ impl Peer {
     pub fn stale(&self, target: &Path) -> io::Result<Vec<PathBuf>> {
         let name = format!("{}-", self.name);
         let mut folders = cached(|folder| {
-            // `<name>-<digest>-<go>`: another peer's name may begin with this one's.
+            // `<name>-<digest>-<go>`: another peer's name may begin with this name.
             folder.strip_prefix(&name).is_some_and(|rest| rest.matches('-').count() == 1)
         })?;
         folders.retain(|folder| folder != target);

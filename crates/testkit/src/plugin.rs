@@ -1,7 +1,9 @@
-//! A node plugin that registers itself, as well or as badly as its script says.
+//! A node plugin that registers itself and behaves as scripted.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -16,59 +18,59 @@ pub use crate::front::Transport;
 use crate::script;
 pub use crate::script::Answer;
 
-/// What a [`ScriptedPlugin`] does.
+/// The behaviour of a [`ScriptedPlugin`].
 #[derive(Clone, Debug, Default)]
 pub struct PluginScript {
-    /// How connections are treated.
+    /// Treatment of connections.
     pub transport: Transport,
-    /// What it says of itself.
+    /// The answer to `GetInfo`.
     pub info: PluginInfo,
-    /// How it says so.
+    /// Treatment of `GetInfo` calls.
     pub get_info: Answer,
-    /// How it takes the node's verdict.
+    /// Treatment of `NotifyRegistrationStatus` calls.
     pub notify: Answer,
 }
 
 impl PluginScript {
     /// A well-behaved CSI plugin whose endpoint is its registration socket.
-    pub fn csi(name: &str) -> PluginScript {
-        PluginScript::of(CSI_PLUGIN, name, &["1.0.0"])
+    pub fn csi(name: &str) -> Self {
+        Self::of(CSI_PLUGIN, name, &["1.0.0"])
     }
 
     /// A well-behaved plugin whose endpoint is its registration socket.
-    pub fn of(kind: &str, name: &str, versions: &[&str]) -> PluginScript {
+    pub fn of(kind: &str, name: &str, versions: &[&str]) -> Self {
         let info = PluginInfo {
             r#type: kind.to_owned(),
             name: name.to_owned(),
             endpoint: String::new(),
             supported_versions: versions.iter().map(|&version| version.to_owned()).collect(),
         };
-        PluginScript { info, ..PluginScript::default() }
+        Self { info, ..Self::default() }
     }
 }
 
-/// What a plugin was asked and told so far.
+/// The calls of a plugin so far.
 #[derive(Clone, Debug, Default)]
 pub struct PluginCalls {
     /// Calls of `GetInfo`.
     pub get_info: usize,
-    /// Verdicts, oldest first; also those that the script answers with an error or not at all.
+    /// Verdicts, oldest first, including those that the script answers with an error or not at all.
     pub verdicts: Vec<RegistrationStatus>,
 }
 
-/// Serves `Registration` on a path until it is stopped or killed; dropping it is a kill.
+/// Serves `Registration` on a path until it is stopped or killed; dropping it kills it.
 pub struct ScriptedPlugin {
     front: Front,
     service: Service,
 }
 
 impl ScriptedPlugin {
-    /// Serves on the path, whatever is there.
-    pub fn serve(path: &Path, script: PluginScript) -> ScriptedPlugin {
+    /// Serves on the path, replacing an existing socket.
+    pub fn serve(path: &Path, script: PluginScript) -> Self {
         let transport = script.transport;
         let service = Service { script: Arc::new(Mutex::new(script)), calls: Arc::default() };
         let routes = Routes::new(RegistrationServer::new(service.clone()));
-        ScriptedPlugin { front: Front::serve(path, transport, routes), service }
+        Self { front: Front::serve(path, transport, routes), service }
     }
 
     /// The registration socket.
@@ -76,28 +78,28 @@ impl ScriptedPlugin {
         self.front.path()
     }
 
-    /// Changes the script: for calls, and where they concern the transport for connections, from now on.
+    /// Changes the script for future calls and connections.
     pub fn change(&self, change: impl FnOnce(&mut PluginScript)) {
         let mut script = self.service.script();
         change(&mut script);
         self.front.treat_as(script.transport);
     }
 
-    /// What it was asked and told so far.
+    /// The calls so far.
     pub fn calls(&self) -> PluginCalls {
         self.service.calls.borrow().clone()
     }
 
-    /// Waits until the calls are as `wanted`.
+    /// Waits until the calls satisfy `wanted`.
     ///
     /// # Panics
     ///
-    /// When that does not come to pass in time, as all waits of the test bench.
+    /// If they do not within [`DEADLINE`](crate::script::DEADLINE).
     pub async fn wait_for(&self, wanted: impl FnMut(&PluginCalls) -> bool) -> PluginCalls {
         script::seen(&self.service.calls, wanted).await
     }
 
-    /// Waits until it was told that it is registered, or is not, and returns the text that came with it.
+    /// Waits for a notification that it is registered, or is not, and returns its text.
     pub async fn wait_for_verdict(&self, registered: bool) -> String {
         let is_it = |verdict: &&RegistrationStatus| verdict.plugin_registered == registered;
         let calls = self.wait_for(|calls| calls.verdicts.iter().any(|it| is_it(&it))).await;
@@ -105,7 +107,7 @@ impl ScriptedPlugin {
         verdict.error.clone()
     }
 
-    /// Ends as by kill -9: the socket stays, and nobody listens on it.
+    /// Ends like after kill -9: the socket file stays, without a listener.
     pub async fn kill(self) {
         self.front.kill().await;
     }

@@ -1,14 +1,16 @@
-//! Child processes that a test owns: none outlives it, and each leaves a log that failures quote.
+//! Child processes that a test owns: each ends with the test, and writes a log that failures quote.
 
 mod exit;
 mod spawner;
 
-use std::fs::File;
-use std::future::Future;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::{
+    fs::File,
+    future::Future,
+    io,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -18,10 +20,10 @@ use self::exit::Exit;
 
 const TAIL_LINES: usize = 30;
 
-/// A running program and the processes of its group.
+/// A running program and its process group.
 ///
-/// It may be awaited from any runtime, so tests with a runtime each can share it. Dropping it kills the group; so
-/// does the end of the test process.
+/// It may be awaited in any runtime, so tests with a runtime each can share it. Dropping it kills
+/// the group; so does the end of the test process.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -33,16 +35,17 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` with both outputs appended to `<folder>/<name>.log` and no input.
+    /// Starts `command` without input; both outputs are appended to `<folder>/<name>.log`.
     ///
-    /// Program, arguments, environment and working folder of `command` are taken; its other settings are not.
+    /// Uses the program, arguments, environment and working folder of `command`, and ignores its
+    /// other settings.
     pub fn start(name: &str, command: &Command, folder: &Path) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log);
         let output = output.with_context(|| format!("log file {}", log.display()))?;
         let child = spawner::spawn(command, output).with_context(|| {
             format!(
-                "start {name}: {} (setpriv, of util-linux, has to be there)",
+                "start {name}: {} (setpriv, of util-linux, must be installed)",
                 command.get_program().display()
             )
         })?;
@@ -57,13 +60,13 @@ impl Process {
         self.child.id()
     }
 
-    /// The file that holds what the program printed.
+    /// The file with the program's output.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// The last lines that the program printed.
+    /// The last lines of the program's output.
     #[must_use]
     pub fn tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
@@ -81,7 +84,7 @@ impl Process {
         Ok(())
     }
 
-    /// Waits for the program to end by itself.
+    /// Waits for the program to end.
     pub async fn wait(&mut self, deadline: Duration) -> Result<ExitStatus> {
         match timeout(deadline, self.exited()).await {
             Ok(status) => Ok(status?),
@@ -89,13 +92,14 @@ impl Process {
         }
     }
 
-    /// Asks the program to end (SIGTERM) and waits; what still runs at the deadline is killed and is an error.
+    /// Sends SIGTERM and waits; a program that still runs at the deadline is killed, which is an
+    /// error.
     pub async fn stop(mut self, deadline: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         self.wait(deadline).await
     }
 
-    /// Waits until `probe` gives something; the program's own end is an error at once.
+    /// Waits until `probe` returns a value; fails at once if the program ends.
     pub async fn ready<T, P, F>(&mut self, deadline: Duration, what: &str, probe: P) -> Result<T>
     where
         P: FnMut() -> F,
@@ -108,7 +112,7 @@ impl Process {
         ready.with_context(|| format!("{}:\n{}", self.name, self.tail()))
     }
 
-    /// Waits for a line of output that `wanted` accepts, and gives what it made of it.
+    /// Waits for a line of output that `wanted` accepts, and returns the result of `wanted`.
     pub async fn line<T>(
         &mut self,
         deadline: Duration,
@@ -132,8 +136,8 @@ impl Process {
         self.reap()
     }
 
-    /// Kills what is left of the group and collects the leader. In this order: until it is collected the leader
-    /// holds its ID, so the signal reaches no stranger.
+    /// Kills the rest of the group, then collects its leader: until it is collected, the leader
+    /// keeps its ID, so the signal cannot reach an unrelated process.
     fn reap(&mut self) -> io::Result<ExitStatus> {
         let _ = kill_process_group(self.group, Signal::KILL);
         let status = self.child.wait()?;
@@ -151,7 +155,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs a short command to its end and gives its standard output; failure quotes what it said.
+/// Runs a short command and returns its standard output; an error quotes its standard error.
 pub async fn run(command: &Command, deadline: Duration) -> Result<String> {
     let output = output(command, deadline).await?;
     if !output.status.success() {
@@ -160,7 +164,7 @@ pub async fn run(command: &Command, deadline: Duration) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a short command to its end, however it ends.
+/// Runs a short command, whatever its exit code.
 pub async fn output(command: &Command, deadline: Duration) -> Result<std::process::Output> {
     let mut process = tokio::process::Command::new(command.get_program());
     process.args(command.get_args()).stdin(Stdio::null()).kill_on_drop(true);
@@ -170,9 +174,9 @@ pub async fn output(command: &Command, deadline: Duration) -> Result<std::proces
     }
 }
 
-/// Asks `probe` until it gives something.
+/// Calls `probe` until it returns a value.
 ///
-/// For the state of programs that tell no one when they are ready; what sends an event is awaited instead.
+/// For programs that send no event when they are ready; await an event where there is one.
 pub async fn wait_for<T, P, F>(deadline: Duration, what: &str, mut probe: P) -> Result<T>
 where
     P: FnMut() -> F,

@@ -1,15 +1,20 @@
-//! The way from a replica to the API server, or to a driver, which can be cut: it then carries nothing, and closes nothing.
+//! A connection from a replica to the API server, or to a driver, that can be cut: it then
+//! transfers nothing, and closes nothing.
 
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
+    sync::watch,
+    task::JoinSet,
+};
 
-/// A way to the API server, which is there until it is dropped.
+/// Relays connections to the API server until it is dropped.
 pub struct Relay {
     address: SocketAddr,
     there: watch::Sender<bool>,
@@ -18,10 +23,10 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A way to `server`, which takes `source` for the address that it comes from.
+    /// Relays to `server`, with `source` as the address of its connections.
     ///
     /// # Errors
-    /// When there is no port to listen on.
+    /// If there is no free port.
     pub async fn open(server: SocketAddr, source: Ipv4Addr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -32,42 +37,42 @@ impl Relay {
         Ok(Self { address, there, back, _carrying: carrying })
     }
 
-    /// Where it begins.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What is sent waits from now on, in both directions.
+    /// Holds back all data from now on, in both directions.
     pub fn cut(&self) {
         self.there.send_replace(false);
         self.cut_back();
     }
 
-    /// Requests arrive, and answers wait from now on.
+    /// Holds back answers from now on; requests still arrive.
     pub fn cut_back(&self) {
         self.back.send_replace(false);
     }
 
-    /// Everything goes on, beginning with what has waited: so does TCP when a network is back.
+    /// Transfers everything again, beginning with the data held back, like TCP after an outage.
     pub fn mend(&self) {
         self.there.send_replace(true);
         self.back.send_replace(true);
     }
 }
 
-/// A way to the socket of a driver. A driver behind one that is cut accepts connections and answers nothing, as a process that
-/// hangs.
+/// Relays connections to the socket of a driver. While it is cut, the driver accepts connections
+/// and answers nothing, like a process that hangs.
 pub struct SocketRelay {
     open: watch::Sender<bool>,
     _carrying: JoinSet<()>,
 }
 
 impl SocketRelay {
-    /// A way from the socket at `path`, which is made, to the one at `driver`.
+    /// Relays from the socket `path`, which it makes, to the socket `driver`.
     ///
     /// # Errors
-    /// When the socket cannot be made.
+    /// If the socket cannot be made.
     pub fn open(path: &Path, driver: &Path) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
         let open = watch::Sender::new(true);
@@ -76,12 +81,12 @@ impl SocketRelay {
         Ok(Self { open, _carrying: carrying })
     }
 
-    /// What is sent waits from now on, in both directions.
+    /// Holds back all data from now on, in both directions.
     pub fn cut(&self) {
         self.open.send_replace(false);
     }
 
-    /// Everything goes on, beginning with what has waited.
+    /// Transfers everything again, beginning with the data held back.
     pub fn mend(&self) {
         self.open.send_replace(true);
     }
@@ -108,11 +113,11 @@ async fn serve(
     [there, back]: [watch::Receiver<bool>; 2],
 ) {
     let mut connections = JoinSet::new();
-    // A client that cannot be accepted tries again.
+    // A client whose connection cannot be accepted tries again.
     while let Ok((client, _)) = listener.accept().await {
         let (there, back) = (there.clone(), back.clone());
         connections.spawn(async move {
-            // Whoever cannot be carried sees its connection end, as it would without a relay.
+            // A client that cannot be relayed sees its connection end, like without a relay.
             let Ok(server) = connect(server, source).await else { return };
             let (from_client, to_client) = client.into_split();
             let (from_server, to_server) = server.into_split();
@@ -136,7 +141,7 @@ async fn carry(
     let mut buffer = vec![0; 16 << 10];
     loop {
         let count = from.read(&mut buffer).await.unwrap_or(0);
-        // An end waits, too.
+        // The end of a stream is held back, too.
         if whole.wait_for(|whole| *whole).await.is_err() {
             return Ok(());
         }

@@ -1,21 +1,25 @@
-//! A cluster of one node with wharf on it: the driver, its registrar and its sidecars, deployed as deploy/ says and,
-//! where asked for, the runtime proxy between kubelet and containerd.
+//! A cluster of one node with wharf: the driver, its registrar and its sidecars, deployed from
+//! deploy/, and optionally the runtime proxy between kubelet and containerd.
 
 mod driver;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
 pub use self::driver::Driver;
-use crate::cluster::{Builder, Cluster};
-use crate::deploy::{self, CONTROLLERS, Subject, manifest};
-use crate::process::{self, Process};
+use crate::{
+    cluster::{Builder, Cluster},
+    deploy::{self, CONTROLLERS, Subject, manifest},
+    process::{self, Process},
+};
 
-/// The deadline of each step: many take their time, with other tests at work.
+/// The deadline of each step, with a margin for other tests that run at the same time.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The driver's name, as in the manifests.
 pub const DRIVER: &str = "local.csi.wharf";
@@ -24,10 +28,10 @@ pub const DRIVER: &str = "local.csi.wharf";
 const NAMESPACE: &str = "wharf";
 const ACCOUNT: &str = "wharf-sidecars";
 
-/// A running rig. Dropped, everything on it is killed, and the cluster's guard removes the rest.
+/// A running rig. Dropping it kills its processes, and the cluster's guard removes the rest.
 #[derive(Debug)]
 pub struct Rig {
-    // Dropped from the top: the sidecars before the driver, and the cluster last.
+    // Fields are dropped in this order: the sidecars before the driver, and the cluster last.
     _sidecars: Process,
     /// The driver, registered with the kubelet.
     pub driver: Driver,
@@ -44,16 +48,16 @@ pub struct Setup<'a> {
     pub wharf: &'a Path,
     /// The size of the driver's pool, such as `4Gi`.
     pub pool: &'a str,
-    /// Whether kubelet reaches containerd through `wharf proxy`.
+    /// Whether the kubelet reaches containerd through `wharf proxy`.
     pub proxy: bool,
-    /// More flags for the sidecars.
+    /// Further flags of the sidecars.
     pub sidecars: &'a [&'a str],
-    /// Objects to create besides those of the manifests.
+    /// Further objects to create.
     pub objects: Vec<Value>,
 }
 
 impl Setup<'_> {
-    /// Starts a cluster with a kubelet and deploys wharf on it. `None` where peers are skipped.
+    /// Starts a cluster with a kubelet and deploys wharf on it. `None` if peers are skipped.
     pub async fn start(self, builder: Builder) -> Result<Option<Rig>> {
         let builder = builder.containerd(true).controllers(true);
         let Some(mut cluster) = builder.start().await? else { return Ok(None) };
@@ -68,7 +72,8 @@ impl Setup<'_> {
         deploy(&cluster, &self.objects).await?;
         let driver =
             Driver::start(self.wharf, &cluster, DRIVER, self.pool, &["--attach=true"]).await?;
-        // Each controller has its Lease. Snapshots of drivers with a snapshotter on each node are left to that.
+        // Each controller has its Lease. The snapshot controller leaves snapshots of drivers with a
+        // snapshotter on each node to those.
         let namespace = format!("--leader-election-namespace={NAMESPACE}");
         let flags = ["--leader-election", &namespace, "--enable-distributed-snapshotting"];
         let flags = [&flags[..], self.sidecars].concat();
@@ -86,9 +91,10 @@ impl Rig {
         run(&self.wharf, &self.cluster, args).await
     }
 
-    /// Ends everything and removes the cluster's folder, its mounts, loop devices and control groups.
+    /// Stops everything and removes the cluster's folder, its mounts, loop devices and control
+    /// groups.
     pub async fn stop(self) -> Result<()> {
-        // The kubelet still unmounts and unregisters on its way out: the driver stays until it is gone.
+        // The kubelet unmounts and unregisters while it stops, so the driver is stopped after it.
         let Self { driver, _sidecars: sidecars, _proxy: proxy, cluster, .. } = self;
         drop(sidecars);
         let stopped = cluster.stop().await;

@@ -1,33 +1,37 @@
-//! A container runtime that records every call as it came, byte for byte, and answers by script.
+//! A container runtime that records every call byte for byte, and answers by script.
 //!
-//! What a proxy asks for itself, which its user agent tells, is answered and recorded apart.
+//! A proxy's own calls, recognised by their user agent, are answered and recorded separately.
 //!
-//! It is written on h2 itself and shares nothing with what it is there to test.
+//! It is written with h2, and shares no code with the proxy under test.
 
 mod reply;
 mod stream;
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use bytes::Bytes;
 use h2::server;
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::watch,
+    task::JoinSet,
+};
 
 pub use self::reply::{Reply, Then, message};
 pub use self::stream::{End, Headers, Received};
 use crate::script;
 
-/// How the user agent of a proxy's own questions begins.
+/// The beginning of the user agent of a proxy's own calls.
 const OWN: &[u8] = b"wharf-cri/";
 
 type Script = dyn Fn(&str) -> Reply + Send + Sync;
 type Scripted = Arc<Mutex<Arc<Script>>>;
 
-/// Serves until it is dropped, which is how a crash looks from outside: the file stays.
+/// Serves until it is dropped, which looks like a crash from outside: the file stays.
 pub struct Runtime {
     path: PathBuf,
     calls: watch::Sender<Vec<Received>>,
@@ -39,15 +43,16 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A runtime at the socket `path`, whatever is there. It answers every call with an empty message.
+    /// A runtime at the socket `path`, replacing an existing socket. It answers every call with an
+    /// empty message.
     #[must_use]
-    pub fn start(path: &Path) -> Runtime {
-        Runtime::with_streams(path, None)
+    pub fn start(path: &Path) -> Self {
+        Self::with_streams(path, None)
     }
 
-    /// The same, with at most this many calls at a time on each connection.
+    /// The same with a limit of concurrent calls on each connection.
     #[must_use]
-    pub fn with_streams(path: &Path, streams: Option<u32>) -> Runtime {
+    pub fn with_streams(path: &Path, streams: Option<u32>) -> Self {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => panic!("{path:?}: {error}"),
             _ => {}
@@ -72,7 +77,7 @@ impl Runtime {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Runtime { path: path.to_owned(), calls, inquiries, script, tale, closing, tasks }
+        Self { path: path.to_owned(), calls, inquiries, script, tale, closing, tasks }
     }
 
     /// The socket.
@@ -81,52 +86,52 @@ impl Runtime {
         &self.path
     }
 
-    /// Chooses the answer to a call by its method, from now on.
+    /// Sets the answers to future calls, by method.
     pub fn answer(&self, script: impl Fn(&str) -> Reply + Send + Sync + 'static) {
         *self.script.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(script);
     }
 
-    /// Chooses the answer to what a proxy asks for itself, by its method, from now on. It is an empty message before.
+    /// Sets the answers to a proxy's own future calls, by method; empty messages by default.
     pub fn tell(&self, tale: impl Fn(&str) -> Reply + Send + Sync + 'static) {
         *self.tale.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(tale);
     }
 
-    /// What came in so far, in the order of its arrival.
+    /// The calls so far, in order of arrival.
     #[must_use]
     pub fn calls(&self) -> Vec<Received> {
         self.calls.borrow().clone()
     }
 
-    /// What a proxy asked for itself so far, in the order of its arrival.
+    /// A proxy's own calls so far, in order of arrival.
     #[must_use]
     pub fn inquiries(&self) -> Vec<Received> {
         self.inquiries.borrow().clone()
     }
 
-    /// Waits until what a proxy asked for itself is as `wanted`.
+    /// Waits until a proxy's own calls satisfy `wanted`.
     ///
     /// # Panics
     ///
-    /// When it is not, for too long.
+    /// If they do not within [`DEADLINE`](crate::script::DEADLINE).
     pub async fn inquired(&self, wanted: impl FnMut(&Vec<Received>) -> bool) -> Vec<Received> {
         script::seen(&self.inquiries, wanted).await
     }
 
-    /// Waits until what came in is as `wanted`.
+    /// Waits until the calls satisfy `wanted`.
     ///
     /// # Panics
     ///
-    /// When it is not, for too long.
+    /// If they do not within [`DEADLINE`](crate::script::DEADLINE).
     pub async fn seen(&self, wanted: impl FnMut(&Vec<Received>) -> bool) -> Vec<Received> {
         script::seen(&self.calls, wanted).await
     }
 
-    /// Tells every connection that it is about to close (GOAWAY); calls in flight go on.
+    /// Sends GOAWAY on every connection; running calls go on.
     pub fn go_away(&self) {
         self.closing.send_modify(|times| *times += 1);
     }
 
-    /// Ends without a trace of politeness: the file stays.
+    /// Ends without closing properly: the file stays.
     pub async fn kill(mut self) {
         self.tasks.shutdown().await;
     }

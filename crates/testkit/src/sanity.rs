@@ -1,17 +1,18 @@
 //! csi-sanity, the conformance suite for CSI drivers, run against an endpoint.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::peers;
-use crate::process::Process;
+use crate::{peers, process::Process};
 
-/// One run of csi-sanity.
+/// A run of csi-sanity.
 #[derive(Clone, Debug)]
 pub struct Sanity {
     node: PathBuf,
@@ -23,7 +24,7 @@ pub struct Sanity {
     deadline: Duration,
 }
 
-/// How the suite uses volumes.
+/// The access mode of the suite's volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// As file systems.
@@ -32,16 +33,16 @@ pub enum Access {
     Block,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Score {
     /// Cases that passed.
     pub passed: usize,
     /// Cases that failed.
     pub failed: usize,
-    /// Cases that the driver does not claim to support.
+    /// Cases skipped, since the driver does not have the capability.
     pub skipped: usize,
-    /// Cases that the suite itself has switched off.
+    /// Cases that the suite itself disables.
     pub pending: usize,
     /// The cases that failed, by name.
     pub failures: Vec<String>,
@@ -61,73 +62,73 @@ impl Sanity {
         }
     }
 
-    /// The controller has a socket of its own.
+    /// Sets the controller's socket, if it differs from the node's.
     #[must_use]
     pub fn controller(mut self, socket: impl Into<PathBuf>) -> Self {
         self.controller = Some(socket.into());
         self
     }
 
-    /// Uses volumes in this way.
+    /// Sets the access mode.
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// Makes volumes of this size, in bytes, and grows them to twice that.
+    /// Sets the size of volumes, in bytes; expansion doubles it.
     #[must_use]
     pub fn size(mut self, size: u64) -> Self {
         self.size = size;
         self
     }
 
-    /// Parameters of volumes.
+    /// Sets the parameters of volumes.
     #[must_use]
     pub fn parameters(self, parameters: &[(&str, &str)]) -> Self {
         self.file("testvolumeparameters", parameters)
     }
 
-    /// Parameters that volumes are modified with.
+    /// Sets the parameters of ControllerModifyVolume.
     #[must_use]
     pub fn mutable_parameters(self, parameters: &[(&str, &str)]) -> Self {
         self.file("testvolumemutableparameters", parameters)
     }
 
-    /// Parameters of snapshots.
+    /// Sets the parameters of snapshots.
     #[must_use]
     pub fn snapshot_parameters(self, parameters: &[(&str, &str)]) -> Self {
         self.file("testsnapshotparameters", parameters)
     }
 
-    /// A file with secrets for the RPCs, in the suite's own format.
+    /// Sets the file with secrets for the RPCs, in the suite's format.
     #[must_use]
     pub fn secrets(self, file: &Path) -> Self {
         self.flag(format!("--csi.secrets={}", file.display()))
     }
 
-    /// Fills a node up to its limit of volumes.
+    /// Lets the suite publish volumes up to the node's limit.
     #[must_use]
     pub fn attach_limit(self) -> Self {
         self.flag("--csi.testnodevolumeattachlimit")
     }
 
-    /// One more flag of csi-sanity.
+    /// Adds a flag of csi-sanity.
     #[must_use]
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.flags.push(flag.into());
         self
     }
 
-    /// How long the run may take, 5 minutes unless said.
+    /// Limits the duration of the run, to 5 minutes by default.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Runs the suite, with its files and mounts in `folder`. `None` where this run does without csi-sanity; the
-    /// current test is then recorded as skipped.
+    /// Runs the suite, with its files and mounts in `folder`. `None` if this run skips csi-sanity;
+    /// the current test is then recorded as skipped.
     pub async fn run(&self, folder: &Path) -> Result<Option<Score>> {
         let Some(program) = peers::binary("csi-sanity") else { return Ok(None) };
         let report = folder.join("csi-sanity.xml");
@@ -170,7 +171,7 @@ impl Sanity {
 }
 
 impl Score {
-    /// Reads a JUnit report. Nodes of the suite other than cases, such as its set-up, do not count.
+    /// Reads a JUnit report. Entries that are not cases, such as the suite's set-up, do not count.
     fn read(report: &str) -> Result<Self> {
         let mut score = Self::default();
         for case in report.split("<testcase ").skip(1) {

@@ -1,4 +1,4 @@
-//! What scripted servers have in common: how a call is answered, and waiting for what they saw.
+//! Shared by scripted servers: the treatment of calls, and waiting for recorded calls.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use tonic::Status;
 /// How long a test waits for anything before it fails.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How a scripted server answers a call.
+/// Treatment of a call by a scripted server.
 #[derive(Clone, Debug, Default)]
 pub enum Answer {
-    /// As it should, at once.
+    /// Answers at once.
     #[default]
     AtOnce,
-    /// As it should, but late.
+    /// Answers after a delay.
     After(Duration),
-    /// Never.
+    /// Never answers.
     Never,
-    /// With an error.
+    /// Answers with an error.
     Error(Status),
 }
 
@@ -26,18 +26,18 @@ impl Answer {
     /// Waits or fails as the script says.
     pub(crate) async fn given(self) -> Result<(), Status> {
         match self {
-            Answer::AtOnce => Ok(()),
-            Answer::After(delay) => {
+            Self::AtOnce => Ok(()),
+            Self::After(delay) => {
                 tokio::time::sleep(delay).await;
                 Ok(())
             }
-            Answer::Never => std::future::pending().await,
-            Answer::Error(status) => Err(status),
+            Self::Never => std::future::pending().await,
+            Self::Error(status) => Err(status),
         }
     }
 }
 
-/// Waits until what a server saw is as `wanted`, and returns it.
+/// Waits until the record of a server satisfies `wanted`, and returns it.
 pub(crate) async fn seen<T: Clone + std::fmt::Debug>(
     record: &watch::Sender<T>,
     wanted: impl FnMut(&T) -> bool,

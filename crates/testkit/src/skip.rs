@@ -1,27 +1,27 @@
-//! Tests that could not run here, by name, so that a skip is counted and never mistaken for a pass.
+//! Records tests that cannot run on this machine, by name, so that a skip is not counted as a pass.
 
-use std::io::Write;
-use std::path::Path;
+use std::{io::Write, path::Path};
 
-/// Names the file to which skips are appended; `cargo xtask test` sets it.
+/// The file to which skips are appended; `cargo xtask test` sets it.
 pub const SKIPS: &str = "WHARF_SKIPS";
 
-/// A test that returned early, as one line of the skip file.
+/// A test that returned early: one line of the skip file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Skip {
-    /// The test binary: names of tests are unique only within one.
+    /// The test binary: test names are unique within a binary only.
     pub binary: String,
     /// The test's path, as libtest prints it.
     pub test: String,
-    /// What was missing.
+    /// The missing prerequisite.
     pub reason: String,
 }
 
-/// Records that the test `name` (the current thread's if `None`, which is how libtest names it) is skipped.
+/// Records that the test `name` is skipped; `None` is the test of the current thread, which libtest
+/// names after it.
 ///
 /// # Panics
 ///
-/// When the skip file cannot be written: the run would be counted wrong.
+/// If the skip file cannot be written: the skip would not be counted.
 pub fn record(name: Option<&str>, reason: &str) {
     let thread = std::thread::current();
     let skip = Skip {
@@ -39,7 +39,7 @@ pub fn record(name: Option<&str>, reason: &str) {
     }
 }
 
-/// The skips recorded in `file`, each test once; none if there is no such file.
+/// The skips recorded in `file`, each test once; empty if the file does not exist.
 pub fn read(file: &Path) -> std::io::Result<Vec<Skip>> {
     let text = match std::fs::read_to_string(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -54,7 +54,7 @@ pub fn read(file: &Path) -> std::io::Result<Vec<Skip>> {
 fn append(file: &Path, skip: &Skip) -> std::io::Result<()> {
     let line = format!("{}\t{}\t{}\n", skip.binary, skip.test, skip.reason);
     let mut file = std::fs::File::options().create(true).append(true).open(file)?;
-    // One write: lines of parallel tests do not interleave.
+    // A single write, so that lines of parallel tests do not mix.
     file.write_all(line.as_bytes())
 }
 

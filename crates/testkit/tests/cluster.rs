@@ -1,12 +1,13 @@
-//! The bench itself: a whole cluster in a folder, and nothing of it left behind.
+//! The test bench itself: a whole cluster in a folder, of which nothing is left.
 
-use std::path::Path;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use wharf_testkit::cluster::{Cluster, IMAGE};
-use wharf_testkit::process::wait_for;
+use wharf_testkit::{
+    cluster::{Cluster, IMAGE},
+    process::wait_for,
+};
 
 const POD: Duration = Duration::from_secs(90);
 
@@ -24,7 +25,7 @@ async fn a_pod_runs_to_its_end_and_nothing_is_left() -> Result<()> {
     phase(&cluster, "pod-a", "Succeeded").await?;
     assert!(cluster.plugins_registry().is_dir());
 
-    // One that still runs when the cluster ends.
+    // This pod still runs when the cluster ends.
     cluster.apply(&pod("pod-b", "sleep 1000", shared.path())).await?;
     phase(&cluster, "pod-b", "Running").await?;
     cluster.stop().await?;
@@ -47,7 +48,7 @@ async fn an_api_server_comes_back_with_its_data() -> Result<()> {
     cluster.stop().await
 }
 
-/// A pod on `node-a` that runs `script` and sees the folder `shared` as `/shared`.
+/// A pod on `node-a` that runs `script` and mounts the folder `shared` as `/shared`.
 fn pod(name: &str, script: &str, shared: &Path) -> Value {
     let command = json!(["sh", "-c", script]);
     let mounts = json!([{ "name": "shared", "mountPath": "/shared" }]);
@@ -82,7 +83,7 @@ async fn phase(cluster: &Cluster, pod: &str, wanted: &str) -> Result<()> {
     seen
 }
 
-/// Processes whose command line, or whose control group, names the cluster's folder.
+/// Processes whose command line or control group contains the cluster's folder.
 fn processes_of(folder: &Path) -> Result<Vec<String>> {
     let name = folder.file_name().context("a folder")?.to_string_lossy().into_owned();
     let mut found = Vec::new();
@@ -90,7 +91,7 @@ fn processes_of(folder: &Path) -> Result<Vec<String>> {
         let process = entry?.path();
         let read = |file: &str| std::fs::read(process.join(file)).unwrap_or_default();
         let text = [read("cmdline"), read("cgroup")].concat();
-        // A dead one that its parent has not collected yet is no longer of the cluster.
+        // A dead process that its parent has not collected yet no longer counts.
         let dead = String::from_utf8_lossy(&read("status")).contains("State:\tZ");
         if !dead && String::from_utf8_lossy(&text).contains(&name) {
             found.push(format!("{}: {}", process.display(), String::from_utf8_lossy(&text)));

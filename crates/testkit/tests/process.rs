@@ -1,8 +1,6 @@
-//! Owned processes: none outlives its owner, whatever thread or runtime started it.
+//! Owned processes: none outlives its owner, in any thread or runtime.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::{path::Path, process::Command, time::Duration};
 
 use anyhow::Result;
 use wharf_testkit::process::{Process, wait_for};
@@ -61,7 +59,7 @@ fn start(script: &str, folder: &Path) -> Result<Process> {
     Process::start("script", Command::new("sh").args(["-c", script]), folder)
 }
 
-/// Whether the process is gone, or dead and not collected yet.
+/// Whether the process has ended, or is dead and not collected yet.
 fn ended(id: u32) -> Option<()> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     (status.is_empty() || status.contains("State:\tZ")).then_some(())

@@ -1,7 +1,6 @@
-//! A hook server that keeps pods with the label `noisy` on one CPU, and tells them so.
+//! A hook server that keeps containers of pods with the label `noisy` on one CPU.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use wharf_hooks::prelude::*;
 

@@ -1,14 +1,14 @@
-//! The example is asked as a proxy asks it, and is what docs/hooks.md shows.
+//! Calls the example like a proxy, and compares it with docs/hooks.md.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::process::Command;
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
-use wharf_proto::hooks::runtime_hook_service_client::RuntimeHookServiceClient;
-use wharf_proto::hooks::{ContainerResourceHookRequest, LinuxContainerResources};
-use wharf_testkit::peers::repository;
-use wharf_testkit::process::Process;
+use wharf_proto::hooks::{
+    ContainerResourceHookRequest, LinuxContainerResources,
+    runtime_hook_service_client::RuntimeHookServiceClient,
+};
+use wharf_testkit::{peers::repository, process::Process};
 use wharf_uds::{Channel, ChannelOptions};
 
 const PATIENCE: Duration = Duration::from_secs(20);

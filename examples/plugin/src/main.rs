@@ -1,7 +1,7 @@
 //! A device plugin that registers itself: two widgets, offered as `example.com/widget`.
 //!
-//! It serves two services on one socket in the node's plugins_registry folder: `Registration`, which the node asks first,
-//! and `DevicePlugin`, which the node uses from then on. It works with `wharf plugins run` and with a real kubelet.
+//! It serves two services on one socket in the node's plugins_registry folder: `Registration` and
+//! `DevicePlugin`. It works with `wharf plugins run` and with a kubelet.
 
 use std::{path::PathBuf, pin::Pin, time::Duration};
 
@@ -28,7 +28,7 @@ async fn main() -> anyhow::Result<()> {
     let (registration, mut verdicts) = serve_registration(PluginInfo {
         r#type: DEVICE_PLUGIN.to_owned(),
         name: "example.com/widget".to_owned(),
-        endpoint: String::new(), // none of its own: the device service is on the same socket
+        endpoint: String::new(), // the device service is on the same socket
         supported_versions: vec![VERSION.to_owned()],
     });
     let routes = registration.add_service(DevicePluginServer::new(Widgets));
@@ -64,7 +64,7 @@ impl DevicePlugin for Widgets {
         Ok(Response::new(DevicePluginOptions::default()))
     }
 
-    /// One list now. The stream stays open: its end would mean that the devices are gone.
+    /// Sends one list. The stream stays open, since its end would mean that the devices are gone.
     async fn list_and_watch(
         &self,
         _: Request<Empty>,

@@ -1,4 +1,4 @@
-//! The example registers with a real plugin manager, and its devices are seen.
+//! The example registers with a real plugin manager, which lists its devices.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -9,7 +9,7 @@ use super::results::{Outcome, State};
 
 const NANOSECONDS: f64 = 1e9;
 
-/// One suite of a report, which is a list of suites.
+/// A suite of a report, which is a list of suites.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct SuiteReport {
@@ -46,14 +46,14 @@ pub(crate) struct Finished {
     pub(crate) log: String,
 }
 
-/// The names of the specs that a dry run of the suite would have run.
+/// The names of the specs that a dry run selected.
 pub(crate) fn selected(suites: &[SuiteReport]) -> Vec<String> {
     let specs = specs(suites).filter(|spec| spec.is_spec() && spec.state != "skipped");
-    // Sorted: the order of the list is the same in every run.
+    // Sorted, so that every run has the same order.
     specs.map(SpecReport::name).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The results of `wanted` specs. A spec that was cut short has none.
+/// The results of `wanted` specs. An interrupted spec has none.
 pub(crate) fn finished(suites: &[SuiteReport], wanted: &[String]) -> Result<Vec<Finished>> {
     if let Some(step) = specs(suites).find(|step| !step.is_spec() && step.has_failed()) {
         bail!("{}: {}", step.leaf_node_type, step.message());
@@ -82,7 +82,7 @@ impl SpecReport {
         matches!(self.state.as_str(), "failed" | "panicked" | "timedout")
     }
 
-    /// The full name, as `--ginkgo.focus` matches it: without containers that have no text.
+    /// The full name, which `--ginkgo.focus` matches: without containers that have no text.
     fn name(&self) -> String {
         let containers = self.container_hierarchy_texts.iter().flatten();
         let words = containers.chain([&self.leaf_node_text]).map(String::as_str);
@@ -96,7 +96,8 @@ impl SpecReport {
     fn outcome(&self) -> Option<Outcome> {
         let state = match self.state.as_str() {
             "passed" => State::Passed,
-            // A spec that the suite skips says why; others were not selected, or came after an interrupt.
+            // A spec that the suite skips has a message; others were not selected, or followed an
+            // interrupt.
             "skipped" if !self.message().is_empty() => State::Skipped,
             _ if self.has_failed() => State::Failed,
             _ => return None,

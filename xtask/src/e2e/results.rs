@@ -1,9 +1,11 @@
-//! Results by spec, kept in a file so that a run goes on where the last one stopped.
+//! Results by spec, in a file, so that an interrupted run can be continued.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -15,7 +17,7 @@ pub(crate) struct Outcome {
     /// Why it failed or was skipped; empty for a spec that passed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
-    /// Seconds that the spec took.
+    /// Duration of the spec, in seconds.
     pub(crate) seconds: f64,
 }
 
@@ -27,14 +29,14 @@ pub(crate) enum State {
     Skipped,
 }
 
-/// Results of one binary in one version of the suite, by the spec's full name.
+/// The results of one binary with one version of the suite, by the spec's full name.
 pub(crate) struct Results {
     file: PathBuf,
     outcomes: BTreeMap<String, Outcome>,
 }
 
 impl Results {
-    /// Reads `file`; no results if there is no such file.
+    /// Reads `file`; without it there are no results.
     pub(crate) fn read(file: &Path) -> Result<Self> {
         let outcomes = match fs::read(file) {
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
@@ -48,7 +50,7 @@ impl Results {
         self.outcomes.get(spec)
     }
 
-    /// Forgets the results of `specs`.
+    /// Removes the results of `specs`.
     pub(crate) fn forget(&mut self, specs: &[String]) -> Result<()> {
         for spec in specs {
             self.outcomes.remove(spec);
@@ -62,14 +64,14 @@ impl Results {
         self.write()
     }
 
-    /// Counts the results of `specs` that passed, failed and were skipped.
+    /// Counts the results of `specs`: passed, failed, skipped.
     pub(crate) fn count(&self, specs: &[String]) -> [usize; 3] {
         [State::Passed, State::Failed, State::Skipped].map(|state| {
             specs.iter().filter(|spec| self.get(spec).is_some_and(|it| it.state == state)).count()
         })
     }
 
-    /// Replaces the file as a whole: a run that is killed leaves the old one.
+    /// Replaces the file in one step: a run that is killed leaves the old one.
     fn write(&self) -> Result<()> {
         let parts = self.file.with_extension("part");
         let write = || -> Result<()> {

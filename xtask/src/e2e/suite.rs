@@ -1,15 +1,15 @@
-//! Kubernetes' e2e.test: its specs, its images, and how specs of it are run.
+//! Kubernetes' e2e.test: its specs, its images, and runs of specs.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use wharf_testkit::cluster::Image;
-use wharf_testkit::process::Process;
-use wharf_testkit::rig::Rig;
+use wharf_testkit::{cluster::Image, process::Process, rig::Rig};
 
 use super::report::{self, Finished, SuiteReport};
 use crate::shell;
@@ -17,11 +17,12 @@ use crate::shell;
 /// The driver's definition file.
 pub(super) const DEFINITION: &str = include_str!("driver.yaml");
 
-/// Specs of the driver, and those among them that are left out: they take long, or break the node for others.
+/// Specs of the driver, and those of them to leave out: they take long, or disturb the node for
+/// others.
 const FOCUS: &str = "External.Storage";
 const SKIP: &str = r"\[Slow\]|\[Disruptive\]|\[Serial\]";
 
-/// Stands for every registry: the images are on the node, and nothing is pulled.
+/// The registry of all images: they are on the node already, and none is pulled.
 const REGISTRY: &str = "wharf.test";
 const REGISTRIES: [&str; 9] = [
     "buildImageRegistry",
@@ -35,10 +36,10 @@ const REGISTRIES: [&str; 9] = [
     "sigStorageRegistry",
 ];
 
-/// More than any batch of specs takes.
+/// The limit for a batch of specs.
 const BATCH: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// The suite's program, with files for it in a folder, which every run writes again.
+/// The suite's program, and a folder for its files, which every run writes again.
 pub(super) struct Suite {
     binary: PathBuf,
     agnhost: PathBuf,
@@ -81,13 +82,13 @@ impl Suite {
         };
         Ok(vec![
             agnhost,
-            // Of nginx the storage specs use the shell alone.
+            // Storage specs use nginx's shell only.
             Image::busybox([named("busybox"), named("nginx")].concat(), &["/bin/sh"]),
             Image::busybox(named("pause"), &["/bin/sleep", "2147483647"]),
         ])
     }
 
-    /// Runs exactly these specs, one after the other.
+    /// Runs these specs, one after the other.
     pub(super) async fn run(&self, rig: &Rig, specs: &[String]) -> Result<Vec<Finished>> {
         let cluster = &rig.cluster;
         let mut command = self.command();
@@ -99,7 +100,7 @@ impl Suite {
         command.args(["--ginkgo.timeout=4h", "--disable-log-dump"]);
         let _ = fs::remove_file(self.report_file());
         let mut process = Process::start("e2e", &command, cluster.folder())?;
-        // Its exit code says no more than the report.
+        // The report contains the result, so the exit code is ignored.
         process.wait(BATCH).await?;
         let report = self.report().with_context(|| process.tail())?;
         report::finished(&report, specs).with_context(|| process.tail())
@@ -131,7 +132,7 @@ impl Suite {
     }
 }
 
-/// The expression that selects the driver's specs that match `focus`, which a spec's name follows.
+/// The expression for the driver's specs that match `focus`; a spec's name follows it.
 fn focus_of(focus: Option<&str>) -> String {
     match focus {
         Some(focus) => format!("{FOCUS}.*(?:{focus})"),
@@ -139,7 +140,7 @@ fn focus_of(focus: Option<&str>) -> String {
     }
 }
 
-/// The expression that selects one spec. The suite's own name precedes that of the spec.
+/// The expression for one spec. The suite's own name precedes that of the spec.
 fn exactly(spec: &str) -> String {
     format!(r" \Q{spec}\E$")
 }

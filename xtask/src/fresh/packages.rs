@@ -1,4 +1,4 @@
-//! Debian packages of the machine, before and after.
+//! The Debian packages of the machine, before and after.
 
 use std::{collections::BTreeSet, process::Command};
 

@@ -1,4 +1,4 @@
-//! A user who has a toolchain, Go and nothing else.
+//! A user with a toolchain and Go, and nothing else.
 
 use std::{
     fs,
@@ -14,13 +14,13 @@ use wharf_testkit::peers;
 
 use crate::shell;
 
-/// Debian's `nobody`: an ordinary user who is on every machine and owns no file.
+/// Debian's `nobody`: an ordinary user on every machine, without files.
 const NOBODY: u32 = 65534;
 
-/// The clone, in the home folder.
+/// The folder of the clone in the home folder.
 const CLONE: &str = "wharf";
 
-/// Downloads that may be copied from the caller's home: crates and the registry's index, modules of Go.
+/// Downloads that may be copied from the caller's home: crates, the registry's index, Go modules.
 const REGISTRY_CACHES: &[&str] = &[".cargo/registry", "go/pkg/mod/cache/download"];
 
 /// Folders whose size is reported.
@@ -44,7 +44,7 @@ impl User {
     }
 
     fn new(name: &'static str, id: u32, homes: &Path, toolchain: &Path) -> Result<Self> {
-        // A space, which scripts and build files forget to quote.
+        // With a space, to find scripts that do not quote it.
         let home = homes.join(format!("home of {name}"));
         let path = std::env::var("PATH").context("PATH")?;
         let own = std::env::home_dir().context("HOME")?;
@@ -52,7 +52,7 @@ impl User {
         Ok(Self { name, id, home, path })
     }
 
-    /// Makes the home folder and the clone in it; copies registry caches unless everything is to be `cold`.
+    /// Makes the home folder and the clone in it; copies registry caches unless `cold`.
     pub(super) fn prepare(&self, cold: bool) -> Result<()> {
         fs::create_dir(&self.home).with_context(|| self.home.display().to_string())?;
         let mut clone = Command::new("sh");
@@ -70,7 +70,7 @@ impl User {
         shell::quiet(Command::new("chown").args(["-R", &owner]).arg(&self.home)).map(drop)
     }
 
-    /// Runs `script` in the clone with its output shown, and kills what it left running.
+    /// Runs `script` in the clone, printing its output, and kills processes that it left.
     pub(super) fn run(&self, script: &str, deadline: Duration) -> Result<()> {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=10", &deadline.as_secs().to_string(), "setpriv"]);
@@ -82,7 +82,7 @@ impl User {
         let mut child = command.process_group(0).spawn().context("timeout")?;
         let group = Pid::from_child(&child);
         let status = child.wait()?;
-        // Nobody may be left in the group.
+        // Fails if no process is left in the group.
         let _ = kill_process_group(group, Signal::KILL);
         match status.success() {
             true => Ok(()),
@@ -90,7 +90,7 @@ impl User {
         }
     }
 
-    /// What the home folder has grown to, by folder, in MiB.
+    /// The sizes of the home folder's large folders, in MiB.
     pub(super) fn sizes(&self) -> Result<Vec<(String, u64)>> {
         let mut sizes = Vec::new();
         for folder in GROWING.iter().filter(|folder| self.home.join(folder).exists()) {
@@ -102,18 +102,19 @@ impl User {
         Ok(sizes)
     }
 
-    /// Removes the home folder. Go writes its modules without permission to remove them, which root does not need.
+    /// Removes the home folder. Go writes its modules read-only, which does not stop root.
     pub(super) fn remove(&self) -> Result<()> {
         fs::remove_dir_all(&self.home).with_context(|| self.home.display().to_string())
     }
 }
 
-/// The compiler that runs this, in a folder below `homes` that every user can read: rustup keeps it in a home folder.
+/// A copy of the running toolchain below `homes`, readable for every user: rustup keeps it in a
+/// home folder.
 pub(super) fn toolchain(homes: &Path) -> Result<PathBuf> {
     let sysroot = shell::quiet(Command::new("rustc").args(["--print", "sysroot"]))?;
     let copied = homes.join("toolchain");
     let from = Path::new(sysroot.trim());
-    // Links take neither time nor room; they need the same disk.
+    // Hard links take neither time nor space, but need the same disk.
     if copy(from, &copied, "-al").is_err() {
         copy(from, &copied, "-a")?;
     }
@@ -125,14 +126,14 @@ fn copy(from: &Path, to: &Path, how: &str) -> Result<()> {
     shell::quiet(cp.args([how, "--no-target-directory"]).arg(from).arg(to)).map(drop)
 }
 
-/// The compiler, then what `path` holds outside of the caller's home.
+/// The toolchain's folder, then the folders of `path` outside of the caller's home.
 fn login_path(path: &str, home: &Path, toolchain: &Path) -> String {
     let system = path.split(':').filter(|folder| !Path::new(folder).starts_with(home));
     let compiler = toolchain.join("bin").display().to_string();
     std::iter::once(compiler.as_str()).chain(system).collect::<Vec<_>>().join(":")
 }
 
-/// Variables that say how this machine reaches the package registries.
+/// The environment variables with this machine's access to package registries.
 fn network_settings() -> impl Iterator<Item = (String, String)> {
     std::env::vars().filter(|(name, _)| is_network_setting(name))
 }

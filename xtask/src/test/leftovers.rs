@@ -1,13 +1,14 @@
-//! Tests keep to temporary folders: one that uses a default path finds there what an earlier run left.
+//! Finds files that tests left outside of temporary folders: a test that uses a default path would
+//! find files of an earlier run.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use anyhow::{Result, bail};
 
-/// Folders in which programs of wharf keep state, sockets and configuration by default.
+/// Folders in which wharf's programs keep state, sockets and configuration by default.
 const SYSTEM_FOLDERS: [&str; 3] = ["/var/lib", "/run", "/etc"];
 
-/// Files and folders of wharf in the machine's own folders.
+/// Files and folders of wharf in the system's folders.
 pub(super) struct Leftovers(BTreeSet<PathBuf>);
 
 impl Leftovers {
@@ -20,12 +21,12 @@ impl Leftovers {
         Self(entries.flatten().map(|entry| entry.path()).filter(ours).collect())
     }
 
-    /// Refuses what has been added since.
+    /// Fails if files were added since.
     pub(super) fn ensure_none_added(&self) -> Result<()> {
         let added: Vec<_> = Self::now().0.difference(&self.0).cloned().collect();
         if !added.is_empty() {
             bail!(
-                "a test left {added:?}: give the program that it starts a folder of the test's own, and remove these"
+                "a test left {added:?}: pass a temporary folder to the program that it starts, and remove these"
             );
         }
         Ok(())

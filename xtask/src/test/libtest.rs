@@ -1,21 +1,21 @@
-//! What libtest prints, counted.
+//! Counts test results in libtest's output.
 
 /// The sum over all test binaries of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Tests that passed; among them those that skipped themselves.
+    /// Tests that passed, including skipped ones.
     pub(super) passed: usize,
     /// Tests that failed.
     pub(super) failed: usize,
     /// Tests marked as ignored.
     pub(super) ignored: usize,
-    /// What each binary with failures said about them.
+    /// The failure output of each binary.
     pub(super) failures: Vec<String>,
     open: Option<String>,
 }
 
 impl Tally {
-    /// Takes the next line of output.
+    /// Reads the next line of output.
     pub(super) fn line(&mut self, line: &str) {
         if let Some(result) = line.strip_prefix("test result: ") {
             self.passed += count(result, "passed");

@@ -1,17 +1,19 @@
-//! Room on the disk. A test that runs out of it fails for a reason that nobody guesses from its text.
+//! Free space on the disk. Tests that run out of it fail with misleading errors.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// What the build, the images of volumes and a cluster's state take.
+/// Space for the build, the images of volumes and a cluster's state, in bytes.
 const NEEDED: u64 = 15 << 30;
 
-/// Makes room where there is too little by removing what speeds up the next build. Creates nothing: cargo marks its
-/// folder as a cache only if it makes the folder itself.
+/// Makes space if there is too little, by removing incremental build output. Creates no folder:
+/// cargo marks its target folder as a cache only if it makes the folder itself.
 pub(super) fn ensure() -> Result<()> {
     let target = shell::target()?;
     for cache in expendable(&target) {
@@ -45,7 +47,7 @@ fn expendable(target: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What is free on the disk of `folder`, which need not exist yet.
+/// The free space on the disk of `folder`, which need not exist.
 fn free(folder: &Path) -> Result<u64> {
     let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(folder);
     let found = rustix::fs::statvfs(existing).with_context(|| existing.display().to_string())?;

@@ -1,4 +1,4 @@
-//! Checks by tools that cargo does not bring.
+//! Checks by tools that are not part of cargo.
 
 use anyhow::Result;
 use wharf_testkit::peers;
@@ -7,8 +7,8 @@ use crate::shell;
 
 const DENY: &str = "0.20.2";
 
-/// Licences, doubled and banned crates and their sources, as `deny.toml` says. Advisories are left out: they would be
-/// fetched from elsewhere.
+/// Checks licences, duplicate and banned crates, and sources with cargo-deny, by `deny.toml`.
+/// Advisories would need a download, so they are not checked.
 pub(super) fn deny() -> Result<()> {
     let root = peers::cache().join("tools");
     let binary = match shell::find("cargo-deny") {

@@ -1,15 +1,15 @@
-//! One module opens and makes the files of pools and of the driver's state folder.
+//! Checks that one module opens and makes the files of pools and of the driver's state folder.
 
-use super::Source;
+use super::SourceFile;
 
 const DRIVER: &str = "crates/driver/src/";
 const MODULE: &str = "crates/driver/src/files.rs";
 
-/// Files that open something else by its path: devices, targets of pods, and what the kernel shows.
+/// Modules that open other files by path: devices, targets of pods, and files of the kernel.
 const OTHERS: &[&str] =
     &["node/cgroup.rs", "node/filesystem.rs", "node/health.rs", "node/target.rs"];
 
-/// Functions that open or make a file under whatever has its name.
+/// Functions that open or make a file at a path, following symlinks.
 const FUNCTIONS: &[&str] = &[
     "File::create",
     "File::open",
@@ -22,8 +22,8 @@ const FUNCTIONS: &[&str] = &[
     "openat(",
 ];
 
-/// Breaches in `sources`: code of the driver, other than tests, that opens a file past that module.
-pub(super) fn check(sources: &[Source]) -> Vec<String> {
+/// Breaches in `sources`: code of the driver, except tests, that opens a file without that module.
+pub(super) fn check(sources: &[SourceFile]) -> Vec<String> {
     let code = sources.iter().filter(|source| {
         let name = source.path.strip_prefix(DRIVER).unwrap_or_default();
         let is_test = name.ends_with("tests.rs");
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     fn breaches(path: &str, text: &str) -> usize {
-        check(&[Source { path: path.to_owned(), text: text.to_owned() }]).len()
+        check(&[SourceFile { path: path.to_owned(), text: text.to_owned() }]).len()
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! Which crate may depend on which.
+//! Checks dependencies between crates.
 //!
-//! A crate depends on lower levels only. So crates of one level never depend on each other, and those of level 3 meet
-//! over the Kubernetes API or a socket. Dev-dependencies are free, and only they and tasks use the bench.
+//! A crate depends on lower levels only. So crates of one level never depend on each other; those
+//! of level 3 meet over the Kubernetes API or a socket. Dev-dependencies are not restricted; only
+//! they and tasks may use the test bench.
 
 use cargo_metadata::{Dependency, DependencyKind, Package};
 
-/// The levels, lowest first. A crate of ours that is not here is a task, the bench or an example.
+/// The levels, lowest first. Crates that are missing here are tasks, the test bench or examples.
 const LEVELS: &[&[&str]] = &[
     &["wharf-facts", "wharf-proto", "wharf-wire"],
     &["wharf-cli", "wharf-dirwatch", "wharf-mount", "wharf-reconcile", "wharf-uds"],
@@ -33,11 +34,11 @@ const LEVELS: &[&[&str]] = &[
 
 const BENCH: &str = "wharf-testkit";
 const TASKS: &[&str] = &["xtask", "wharf-bench"];
-/// The one crate that names tonic's transport, and the features that bring it.
+/// The only crate that may use tonic's transport, and the features that enable it.
 const TRANSPORT: (&str, &[&str]) =
     ("wharf-uds", &["channel", "default", "router", "server", "transport"]);
 
-/// Breaches of the levels by `packages`, the workspace's own.
+/// Breaches of the levels by `packages`, the crates of the workspace.
 pub(super) fn check(packages: &[Package]) -> Vec<String> {
     packages.iter().flat_map(package).collect()
 }
@@ -72,7 +73,7 @@ fn transport(name: &str, dependency: &Dependency) -> Option<String> {
     if name == owner || dependency.name != "tonic" {
         return None;
     }
-    // `default` is a feature that is on unless it is turned off.
+    // `default` is enabled unless it is turned off.
     let on = |feature: &&&str| {
         dependency.features.iter().any(|own| own == **feature)
             || (**feature == "default" && dependency.uses_default_features)

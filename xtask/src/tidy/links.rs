@@ -1,13 +1,13 @@
-//! Documents name no path that is not there.
+//! Checks that paths in documents exist.
 
-use super::Source;
+use super::SourceFile;
 
-/// What paths of this repository begin with.
+/// The beginnings of paths in this repository.
 const ROOTS: &[&str] =
     &[".cargo/", ".ci/", "crates/", "deploy/", "docs/", "examples/", "peers/", "xtask/"];
 
 /// Paths in the documents among `sources` that do not exist.
-pub(super) fn check(sources: &[Source], exists: impl Fn(&str) -> bool) -> Vec<String> {
+pub(super) fn check(sources: &[SourceFile], exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut breaches = Vec::new();
     for document in sources.iter().filter(|source| source.path.ends_with(".md")) {
         for path in paths(document) {
@@ -19,8 +19,9 @@ pub(super) fn check(sources: &[Source], exists: impl Fn(&str) -> bool) -> Vec<St
     breaches
 }
 
-/// Paths from the root that `document` names: in backticks, where they look like ours, and as targets of links.
-fn paths(document: &Source) -> Vec<String> {
+/// Paths from the root in `document`: in backticks, if they begin like ours, and as targets of
+/// links.
+fn paths(document: &SourceFile) -> Vec<String> {
     let quoted = document.text.split('`').skip(1).step_by(2).filter(|text| is_own(text));
     let quoted = quoted.map(|text| text.trim_end_matches('/').to_owned());
     let linked = document.text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -32,7 +33,8 @@ fn is_own(text: &str) -> bool {
     ROOTS.iter().any(|root| text.starts_with(root)) && !text.contains(pattern)
 }
 
-/// A link's target, from the root; `None` for one that leads out of the repository or stays in the document.
+/// A link's target, as a path from the root; `None` for links to other sites and within the
+/// document.
 fn resolve(document: &str, target: &str) -> Option<String> {
     let target = target.split(['#', ' ']).next().filter(|target| !target.is_empty())?;
     if target.contains(':') {
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     fn breaches(text: &str) -> Vec<String> {
-        let source = Source { path: "docs/node.md".to_owned(), text: text.to_owned() };
+        let source = SourceFile { path: "docs/node.md".to_owned(), text: text.to_owned() };
         check(&[source], |path| ["docs/plugin.md", "README.md", "crates/uds"].contains(&path))
     }
 

@@ -1,12 +1,12 @@
-//! Rules that show in a file's text.
+//! Rules about a file's text.
 
-use super::Source;
+use super::SourceFile;
 
 const LONG: usize = 400;
 const UNSAFE: &str = "crates/mount/";
 
-/// Hosts and paths of one place, which would not work in another: registries are used through their clients. In two
-/// halves each, since this file is checked too.
+/// Hosts and paths of one machine or network. Each is split in two, since this file is checked,
+/// too.
 const LOCAL: &[(&str, &str)] = &[
     ("static.", "crates.io"),
     ("index.", "crates.io"),
@@ -21,7 +21,7 @@ const LOCAL: &[(&str, &str)] = &[
 ];
 
 /// Breaches in `sources`.
-pub(super) fn check(sources: &[Source]) -> Vec<String> {
+pub(super) fn check(sources: &[SourceFile]) -> Vec<String> {
     sources
         .iter()
         .flat_map(|source| {
@@ -31,8 +31,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<String> {
         .collect()
 }
 
-/// Hand-written files that are longer than they should be, longest first.
-pub(super) fn long(sources: &[Source]) -> Vec<(usize, &str)> {
+/// Hand-written files above the length limit, longest first.
+pub(super) fn long(sources: &[SourceFile]) -> Vec<(usize, &str)> {
     let written =
         sources.iter().filter(|source| is_code(&source.path) || source.path.ends_with(".proto"));
     let mut long: Vec<_> =
@@ -42,8 +42,8 @@ pub(super) fn long(sources: &[Source]) -> Vec<(usize, &str)> {
     long
 }
 
-/// A crate without the workspace's lints is checked by none.
-fn lints(source: &Source) -> Option<String> {
+/// Every crate inherits the workspace's lints.
+fn lints(source: &SourceFile) -> Option<String> {
     let manifest = source.path.strip_suffix("Cargo.toml").filter(|folder| !folder.is_empty())?;
     let mut lines = source.text.lines().skip_while(|line| line.trim() != "[lints]").skip(1);
     let inherited = lines.next().is_some_and(|line| line.replace(' ', "") == "workspace=true");
@@ -51,7 +51,7 @@ fn lints(source: &Source) -> Option<String> {
     (!inherited && !own).then(|| format!("{}: expected [lints] workspace = true", source.path))
 }
 
-fn unsafe_code(source: &Source) -> Option<String> {
+fn unsafe_code(source: &SourceFile) -> Option<String> {
     if !is_code(&source.path) || source.path.starts_with(UNSAFE) {
         return None;
     }
@@ -64,7 +64,7 @@ fn unsafe_code(source: &Source) -> Option<String> {
     Some(format!("{}:{}: unsafe code belongs in {UNSAFE}", source.path, line + 1))
 }
 
-fn local(source: &Source) -> Option<String> {
+fn local(source: &SourceFile) -> Option<String> {
     if source.path == "Cargo.lock" || source.path.ends_with("go.sum") {
         return None;
     }
@@ -79,8 +79,8 @@ fn local(source: &Source) -> Option<String> {
     Some(format!("{}:{line}: {word} is of one machine or one network", source.path))
 }
 
-/// Errors have one name in the log, so that one search finds them.
-fn log_field(source: &Source) -> Option<String> {
+/// Errors have the same field name in every log line, so that one search finds them.
+fn log_field(source: &SourceFile) -> Option<String> {
     let old = [" ", "("].map(|before| format!("{before}err{}", " = "));
     let old = old.iter().flat_map(|old| ["%", "?"].map(|sigil| format!("{old}{sigil}")));
     let old: Vec<String> = old.collect();
@@ -89,8 +89,8 @@ fn log_field(source: &Source) -> Option<String> {
     Some(format!("{}:{}: expected error as the field of a log line", source.path, line + 1))
 }
 
-/// A field of this name takes the place of the line's text.
-fn log_message(source: &Source) -> Option<String> {
+/// A field of this name replaces the text of the log line.
+fn log_message(source: &SourceFile) -> Option<String> {
     const LEVELS: [&str; 6] = ["trace", "debug", "info", "warn", "error", "event"];
     let is_log = |before: &str| LEVELS.iter().any(|level| before.ends_with(level));
     let calls = source.text.match_indices("!(").filter(|(at, _)| is_log(&source.text[..*at]));
@@ -105,7 +105,7 @@ fn log_message(source: &Source) -> Option<String> {
     Some(format!("{}:{line}: a log field named message hides the text of the line", source.path))
 }
 
-/// What stands between the commas of a call, whose text begins after its parenthesis; strings are left out.
+/// The arguments of a call, without strings; `call` begins after the opening parenthesis.
 fn fields(call: &str) -> Vec<String> {
     let (mut fields, mut depth, mut chars) = (vec![String::new()], 0, call.chars());
     while let Some(c) = chars.next() {
@@ -128,7 +128,7 @@ fn fields(call: &str) -> Vec<String> {
     fields
 }
 
-fn is_code(path: &str) -> bool {
+pub(super) fn is_code(path: &str) -> bool {
     path.ends_with(".rs")
 }
 
@@ -136,8 +136,8 @@ fn is_code(path: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn source(path: &str, text: &str) -> Source {
-        Source { path: path.to_owned(), text: text.to_owned() }
+    fn source(path: &str, text: &str) -> SourceFile {
+        SourceFile { path: path.to_owned(), text: text.to_owned() }
     }
 
     #[test]

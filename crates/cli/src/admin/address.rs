@@ -1,4 +1,4 @@
-/// The addresses to try, in order, for one that is written as Go's `net.Listen` takes it.
+/// The addresses to try, in order, for an address in the notation of Go's `net.Listen`.
 pub(super) fn parse(address: &str) -> Result<Vec<String>, &'static str> {
     let (host, port) = match address.strip_prefix('[') {
         Some(rest) => {
@@ -13,13 +13,13 @@ pub(super) fn parse(address: &str) -> Result<Vec<String>, &'static str> {
             (host, port)
         }
     };
-    // An empty port means any free one, as 0 does.
+    // An empty port means any free port, like 0.
     let port: u16 = match port {
         "" => 0,
         port => port.parse().map_err(|_| "the port is not a number up to 65535")?,
     };
     Ok(match host {
-        // All interfaces, of both families; IPv4 alone where the system has no IPv6.
+        // All interfaces, IPv6 and IPv4; IPv4 only where the system has no IPv6.
         "" => vec![format!("[::]:{port}"), format!("0.0.0.0:{port}")],
         host if host.contains(':') => vec![format!("[{host}]:{port}")],
         host => vec![format!("{host}:{port}")],

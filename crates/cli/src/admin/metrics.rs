@@ -1,8 +1,8 @@
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use axum::{
+    http::{HeaderValue, StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+};
+use prometheus_client::{encoding::text::encode, registry::Registry};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -11,7 +11,7 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(super) fn answer(registry: &Registry, accept: Option<&HeaderValue>) -> Response {
     let mut text = String::new();
     if let Err(error) = encode(&mut text, registry) {
-        tracing::error!(%error, "Cannot encode metrics");
+        tracing::error!(%error, "failed to encode metrics");
         return (StatusCode::INTERNAL_SERVER_ERROR, "cannot encode metrics").into_response();
     }
     let accept = accept.and_then(|accept| accept.to_str().ok()).unwrap_or_default();
@@ -22,10 +22,10 @@ pub(super) fn answer(registry: &Registry, accept: Option<&HeaderValue>) -> Respo
     }
 }
 
-/// Rewrites OpenMetrics text as Prometheus 0.0.4 text, which `curl` and older readers get.
+/// Rewrites OpenMetrics text as Prometheus 0.0.4 text, for `curl` and older readers.
 ///
-/// The two differ in comments only, as far as our registries go: the older format names counters
-/// with their `_total`, calls `unknown` `untyped`, and has neither units nor an end mark.
+/// For our registries the two differ in comments only: the older format puts `_total` into the
+/// names of counters, calls `unknown` `untyped`, and has neither units nor an end mark.
 fn to_prometheus(openmetrics: &str) -> String {
     let mut text = String::with_capacity(openmetrics.len());
     let mut help: Option<(&str, &str)> = None;
@@ -49,7 +49,7 @@ fn to_prometheus(openmetrics: &str) -> String {
             }
             text.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
         } else if !line.starts_with("# UNIT ") && line != "# EOF" {
-            // An exemplar, after the value.
+            // Removes an exemplar, which follows the value.
             let sample = line.split_once(" # {").map_or(line, |(sample, _)| sample);
             text.push_str(&format!("{sample}\n"));
         }

@@ -1,16 +1,14 @@
-use std::fmt;
-use std::fs;
-use std::io;
-use std::time::Duration;
+use std::{fmt, fs, io, time::Duration};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
 
-/// Adds the `process_*` metrics that every Prometheus client library gives, read from
-/// `/proc/self` at each scrape. What cannot be read is left out.
+/// Adds the `process_*` metrics of the Prometheus client libraries, read from `/proc/self` at each
+/// scrape. Values that cannot be read are left out.
 pub fn process_metrics(registry: &mut Registry) {
     registry.register_collector(Box::new(Process));
 }
@@ -23,7 +21,7 @@ impl Collector for Process {
         let usage = match Usage::read() {
             Ok(usage) => usage,
             Err(error) => {
-                tracing::warn!(%error, "Cannot read process metrics from /proc/self");
+                tracing::warn!(%error, "proc/proc/self");
                 return Ok(());
             }
         };
@@ -69,28 +67,28 @@ fn put(
     metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
 }
 
-/// What `/proc/self` says.
+/// Values from `/proc/self`.
 #[derive(Debug)]
 struct Usage {
     cpu: Duration,
-    /// Since 1970.
+    /// Time of the start, since 1970.
     started: Duration,
     resident: u64,
     open_fds: u64,
-    /// `None` when unlimited.
+    /// `None` if unlimited.
     max_fds: Option<u64>,
 }
 
 impl Usage {
-    fn read() -> io::Result<Usage> {
+    fn read() -> io::Result<Self> {
         let stat = Stat::parse(&fs::read_to_string("/proc/self/stat")?)
             .ok_or_else(|| malformed("/proc/self/stat"))?;
         let boot =
             boot_time(&fs::read_to_string("/proc/stat")?).ok_or_else(|| malformed("/proc/stat"))?;
         let limits = fs::read_to_string("/proc/self/limits")?;
-        // Listing the folder opens one more.
+        // The open folder counts as a descriptor, too.
         let open_fds = fs::read_dir("/proc/self/fd")?.count().saturating_sub(1);
-        Ok(Usage {
+        Ok(Self {
             cpu: ticks(stat.cpu_ticks),
             started: boot + ticks(stat.start_ticks),
             resident: stat.resident_pages * rustix::param::page_size() as u64,
@@ -108,13 +106,14 @@ struct Stat {
 }
 
 impl Stat {
-    fn parse(text: &str) -> Option<Stat> {
-        // The command's name stands in parentheses and may hold anything, parentheses too.
+    fn parse(text: &str) -> Option<Self> {
+        // The command's name is in parentheses and may contain any character, including
+        // parentheses.
         let (_, fields) = text.rsplit_once(')')?;
         // proc(5) counts from 1, and the name is field 2.
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-        Some(Stat {
+        Some(Self {
             cpu_ticks: field(14)? + field(15)?,
             start_ticks: field(22)?,
             resident_pages: field(24)?,

@@ -1,47 +1,58 @@
-use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, StatusCode},
+    response::{IntoResponse, Response},
+};
 use http_body_util::Limited;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use hyper::{
+    body::Incoming,
+    server::conn::http1,
+    service::{Service, service_fn},
+};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task::JoinSet,
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
-/// How long a client may take to send its request line and headers, and may idle between requests.
+/// How long a client may take to send its request line and headers, and how long it may idle
+/// between requests.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an answer may take to be made.
+/// Limit for making an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a connection may live, however busy: a reader that dawdles holds a slot.
+/// Limit for the lifetime of a connection, so that a slow reader does not hold a slot.
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
 
-/// How long answers under way may take once the endpoint stops.
+/// How long running answers may take once the endpoint stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to rest when the system cannot accept, which means that it has no descriptors left.
+/// Pause when a connection cannot be accepted, for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Kubelet, Prometheus and a few people: more at once is abuse.
+/// Connections at a time, from the kubelet, Prometheus and a few people.
 const MAX_CONNECTIONS: usize = 256;
 
-/// No request of ours has a body worth more.
+/// The largest request body, in bytes.
 const MAX_BODY: usize = 64 * 1024;
 
-/// An admin endpoint that listens and is ready to serve.
+/// An admin endpoint that listens.
 #[derive(Debug)]
 pub struct BoundAdmin {
     listener: TcpListener,
@@ -51,22 +62,22 @@ pub struct BoundAdmin {
 
 impl BoundAdmin {
     pub(super) fn new(listener: TcpListener, local: SocketAddr, router: Router) -> Self {
-        BoundAdmin { listener, local, router }
+        Self { listener, local, router }
     }
 
-    /// Where it listens, with the port that the system chose.
+    /// Its address, with the port that the system chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// The socket, for another process to serve as well.
+    /// A duplicate of the socket, for another process to serve as well.
     pub fn socket(&self) -> std::io::Result<OwnedFd> {
         self.listener.as_fd().try_clone_to_owned()
     }
 
-    /// Serves until `stop`, then finishes answers under way for a few seconds at most.
+    /// Serves until `stop`, then waits a few seconds at most for running answers.
     ///
-    /// Dropping the future cuts all connections.
+    /// Dropping the future closes all connections.
     pub async fn serve(self, stop: CancellationToken) {
         let mut connections = JoinSet::new();
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -85,7 +96,7 @@ impl BoundAdmin {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, address = %self.local, "Admin endpoint cannot accept");
+                    tracing::warn!(%error, address = %self.local, "failed to accept admin connection, retrying");
                     drop(timeout(ACCEPT_PAUSE, stop.cancelled()).await);
                 }
             }
@@ -97,14 +108,14 @@ impl BoundAdmin {
             tracing::warn!(
                 address = %self.local,
                 connections = connections.len(),
-                "Admin endpoint cut connections that did not end"
+                "closed admin connections that did not end"
             );
             connections.shutdown().await;
         }
     }
 }
 
-/// Takes the next connection once there is a slot for it; the rest waits in the backlog.
+/// Accepts the next connection once there is a slot; others wait in the backlog.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
@@ -126,22 +137,22 @@ async fn serve_connection(stream: TcpStream, router: Router, stop: CancellationT
         outcome = connection.as_mut() => outcome,
         _ = last_call => {
             connection.as_mut().graceful_shutdown();
-            // What does not end by then is cut by being dropped.
+            // Dropped, and so closed, when the time is over.
             timeout(ANSWER_TIMEOUT, connection).await.unwrap_or(Ok(()))
         }
     };
     if let Err(error) = outcome {
-        tracing::debug!(%error, "Admin connection ended early");
+        tracing::debug!(%error, "lost admin connection");
     }
 }
 
-/// Answers one request. A [`Router`] cannot fail: what goes wrong is a response too.
+/// Answers one request. A [`Router`] cannot fail: errors are responses, too.
 async fn answer(router: Router, request: Request<Incoming>) -> Result<Response, Infallible> {
     let request = request.map(|body| Body::new(Limited::new(body, MAX_BODY)));
     let path = request.uri().path().to_owned();
     let answer = TowerToHyperService::new(router).call(request);
     timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| {
-        tracing::warn!(path, "Admin request took too long");
+        tracing::warn!(path, "admin request timed out");
         Ok((StatusCode::SERVICE_UNAVAILABLE, "took too long").into_response())
     })
 }

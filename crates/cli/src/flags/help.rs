@@ -1,17 +1,17 @@
 use super::{Dialect, FlagSet, Spec};
 
-/// How wide help is written.
+/// The width of help, in columns.
 const COLUMNS: usize = 100;
 
-/// Where the text about a flag starts, on the line below its name.
+/// The indent of a flag's description, on the line below its name.
 const INDENT: usize = 6;
 
-/// The whole help of a command.
+/// The help of a command.
 pub(super) fn render(set: &FlagSet) -> String {
     render_sections(set, &[("Flags".to_owned(), set.specs.clone())])
 }
 
-/// The help of a command whose flags are in sections.
+/// The help of a command with its flags in sections.
 pub(super) fn render_sections(set: &FlagSet, sections: &[(String, Vec<Spec>)]) -> String {
     let mut text = String::new();
     push_wrapped(&mut text, &set.about, 0);
@@ -66,7 +66,7 @@ fn push_flag(text: &mut String, spec: &Spec) {
     push_wrapped(text, about.trim_start(), INDENT);
 }
 
-/// Writes paragraphs at an indent, broken between words; a line of a paragraph stays a line.
+/// Writes indented paragraphs, wrapped between words; line breaks are kept.
 fn push_wrapped(text: &mut String, paragraphs: &str, indent: usize) {
     for line in paragraphs.lines() {
         let mut column = 0;

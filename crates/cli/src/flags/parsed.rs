@@ -1,7 +1,6 @@
 use std::fmt;
 
-use super::value::Slot;
-use super::{Dialect, Flag, FlagError, FlagSet, FlagValue};
+use super::{Dialect, Flag, FlagError, FlagSet, FlagValue, value::Slot};
 use crate::gates::FeatureGates;
 
 /// The values of a [`FlagSet`] after its command line was parsed.
@@ -18,7 +17,7 @@ impl Parsed {
     ///
     /// # Panics
     ///
-    /// When the flag was declared on another set.
+    /// If the flag was declared on another set.
     pub fn get<T: FlagValue>(&self, flag: &Flag<T>) -> &T {
         self.values
             .get(flag.index)
@@ -26,20 +25,20 @@ impl Parsed {
             .expect("a flag is read from the set that declared it")
     }
 
-    /// Whether the command line gave the flag, be it with the value of the default.
+    /// Whether the command line gave the flag, even with its default value.
     pub fn is_set(&self, flag: &dyn AnyFlag) -> bool {
         self.given[flag.index()]
     }
 
     /// Whether the flag's value differs from its default. Charts often pass empty values, which
-    /// upstream treats as not given at all.
+    /// upstream treats like missing flags.
     pub fn is_changed(&self, flag: &dyn AnyFlag) -> bool {
         let index = flag.index();
         self.values[index].show() != self.set.specs[index].default.show()
     }
 
-    /// The value of a flag by its name, as people would write it, for rules that are tables of
-    /// names. A switch that is off is empty. `None` where the set has no such flag.
+    /// The printed value of the flag of this name, for rules that are tables of names. A switch
+    /// that is off prints as an empty text. `None` if the set has no such flag.
     pub fn shown(&self, name: &str) -> Option<String> {
         self.set.find(name).map(|index| self.values[index].show())
     }
@@ -51,18 +50,18 @@ impl Parsed {
             .is_some_and(|index| self.values[index].show() != self.set.specs[index].default.show())
     }
 
-    /// Whether the feature of this name is on; `None` where the set does not know it.
+    /// Whether the feature of this name is on; `None` if the set has no such gate.
     pub fn feature(&self, name: &str) -> Option<bool> {
         let index = self.set.find("feature-gates")?;
         self.values[index].as_any().downcast_ref::<FeatureGates>()?.is_on(name)
     }
 
-    /// The words of the command line that are no flags.
+    /// The words of the command line that are not flags.
     pub fn args(&self) -> &[String] {
         &self.args
     }
 
-    /// What to log once logging is up: deprecated flags in use, values accepted with a reserve.
+    /// Warnings, to be logged once the log is set up: deprecated flags, values with a warning.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (index, spec) in self.set.specs.iter().enumerate().filter(|(i, _)| self.given[*i]) {
@@ -77,7 +76,7 @@ impl Parsed {
         warnings
     }
 
-    /// An error about the command line as a whole, for rules that the caller checks itself.
+    /// An error about the command line as a whole, for rules that the caller checks.
     pub fn usage_error(&self, message: impl fmt::Display) -> FlagError {
         self.set.usage_error(message, None)
     }
@@ -87,13 +86,13 @@ impl Parsed {
         self.set.help()
     }
 
-    /// The dialect that was spoken.
+    /// The dialect of the flags.
     pub fn dialect(&self) -> Dialect {
         self.set.dialect
     }
 }
 
-/// A [`Flag`] of whatever type, where flags of different types stand in one list.
+/// A [`Flag`] of any type, for lists of flags of different types.
 pub trait AnyFlag: sealed::Indexed {
     /// The name as declared, without dashes.
     fn name(&self) -> &'static str;

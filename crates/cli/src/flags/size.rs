@@ -1,6 +1,6 @@
 use super::{Dialect, FlagValue};
 
-/// A number of bytes, written as a Kubernetes quantity: `512`, `64Ki`, `1.5M`.
+/// A number of bytes, in the notation of Kubernetes quantities: `512`, `64Ki`, `1.5M`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
@@ -27,11 +27,11 @@ fn parse(text: &str) -> Option<u64> {
     }
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let divisor = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-    // A part of a byte counts as a byte, as quantities round up.
+    // Rounded up to whole bytes, like quantities.
     u64::try_from(digits.checked_mul(scale)?.div_ceil(divisor)).ok()
 }
 
-/// More decimals than the largest suffix can turn into bytes.
+/// With more decimals the result is less than a byte, even with the largest suffix.
 const MAX_DECIMALS: usize = 18;
 
 fn scale(suffix: &str) -> Option<u128> {

@@ -1,6 +1,6 @@
-/// The known name nearest to `unknown`, if it is near enough to be a slip of the finger.
+/// The known name nearest to `unknown`, if it is near enough for a typing error.
 pub(super) fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Charts mix up `_` and `-`: spell both the same before measuring.
+    // Charts mix up `_` and `-`: both count as the same.
     let unknown = unknown.to_ascii_lowercase().replace('_', "-");
     let tolerance = (unknown.chars().count() / 3).min(4);
     known
@@ -10,7 +10,7 @@ pub(super) fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -
         .map(|(_, name)| name)
 }
 
-/// Levenshtein distance, one row at a time.
+/// The Levenshtein distance, computed row by row.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,7 +1,4 @@
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::time::Duration;
+use std::{collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt, time::Duration};
 
 use super::*;
 

@@ -1,36 +1,33 @@
-use std::any::Any;
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::time::Duration;
+use std::{any::Any, collections::BTreeMap, fmt::Debug, time::Duration};
 
 use super::Dialect;
 use crate::go::{self, DurationError, NumberError};
 
-/// A type that a flag can have.
+/// A type of flag values.
 pub trait FlagValue: Clone + Debug + Send + Sync + 'static {
-    /// What help calls the value: `string`, `duration`, ...
+    /// The type's name in help: `string`, `duration`, ...
     const KIND: &'static str;
 
-    /// Whether the flag may stand without a value, which then means `true`.
+    /// Whether the flag may have no value, which then means `true`.
     const BARE: bool = false;
 
-    /// Takes in the text given for the flag; called once per use of the flag. An error says what
-    /// was expected, without naming the flag.
+    /// Parses the text of the flag; called once per use of the flag. The error says what was
+    /// expected, without the flag's name.
     fn set(&mut self, text: &str, dialect: Dialect) -> Result<(), String>;
 
-    /// Called before the first [`FlagValue::set`]: collections forget their default here.
+    /// Called before the first [`FlagValue::set`]: collections drop their default here.
     fn reset(&mut self) {}
 
-    /// The value as people would write it; empty when there is nothing to show.
+    /// The value in the flag's syntax; empty if there is nothing to show.
     fn show(&self) -> String;
 
-    /// What people should know about the value given, though it is accepted.
+    /// Warnings about an accepted value.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// A flag's value with its type erased.
+/// A flag's value of any type.
 pub(super) trait Slot: Debug + Send + Sync {
     fn kind(&self) -> &'static str;
     fn is_bare(&self) -> bool;
@@ -95,7 +92,7 @@ impl FlagValue for String {
 
 impl FlagValue for bool {
     const KIND: &'static str = "";
-    const BARE: bool = true;
+    const BARE: Self = true;
 
     fn set(&mut self, text: &str, dialect: Dialect) -> Result<(), String> {
         *self = go::parse_bool(text).map_err(|error| number(error, "ParseBool", text, dialect))?;
@@ -153,7 +150,7 @@ impl FlagValue for Duration {
     fn set(&mut self, text: &str, dialect: Dialect) -> Result<(), String> {
         let nanos = go::parse_duration(text).map_err(|error| duration(&error, dialect))?;
         let nanos = u64::try_from(nanos).map_err(|_| "a duration must not be negative")?;
-        *self = Duration::from_nanos(nanos);
+        *self = Self::from_nanos(nanos);
         Ok(())
     }
 
@@ -184,7 +181,7 @@ impl FlagValue for BTreeMap<String, String> {
 
     fn set(&mut self, text: &str, _: Dialect) -> Result<(), String> {
         for pair in text.split(',').filter(|pair| !pair.is_empty()) {
-            // Kubernetes label keys hold neither separator, so the first one found is meant.
+            // Kubernetes label keys contain neither separator, so the first one found separates.
             let (key, value) = pair.split_once([':', '=']).ok_or_else(|| {
                 format!("malformed pair {}, expect key=value or key:value", go::quote(pair))
             })?;
@@ -203,7 +200,7 @@ impl FlagValue for BTreeMap<String, String> {
     }
 }
 
-/// The words for a bad number: `flag` hides what `strconv` said, `pflag` passes it on.
+/// The error for a bad number: `flag` hides the message of `strconv`, `pflag` includes it.
 pub(crate) fn number(error: NumberError, parser: &str, text: &str, dialect: Dialect) -> String {
     match (dialect, error) {
         (Dialect::Go, NumberError::Syntax) => "parse error".to_owned(),

@@ -1,11 +1,9 @@
-use std::ffi::OsString;
-use std::fmt;
+use std::{ffi::OsString, fmt};
 
-use super::value::Slot;
-use super::{Dialect, FlagError, FlagSet, Parsed, help, suggest};
+use super::{Dialect, FlagError, FlagSet, Parsed, help, suggest, value::Slot};
 use crate::go::quote;
 
-/// Walks a command line from left to right and sets the flags that it names.
+/// Parses a command line from left to right and sets the flags in it.
 pub(super) fn parse(
     set: &FlagSet,
     args: impl Iterator<Item = OsString>,
@@ -121,13 +119,13 @@ impl Walk<'_> {
         self.pflag_set(index, &value)
     }
 
-    /// A word such as `-v5`, `-v=5`, `-v 5` or, with boolean shorthands, `-abv=5`.
+    /// Parses a word such as `-v5`, `-v=5`, `-v 5` or, with boolean shorthands, `-abv=5`.
     fn pflag_group(&mut self, group: &str) -> Result<(), FlagError> {
         let mut letters = group.char_indices();
         while let Some((start, letter)) = letters.next() {
             let name = &group[start..start + letter.len_utf8()];
             let Some(index) = self.set.find(name) else {
-                // pflag names the letters that are left, of which the bad one is the first.
+                // pflag prints the remaining letters, of which the first is the unknown one.
                 let left = &group[start..];
                 let message = format!("unknown shorthand flag: '{letter}' in -{left}");
                 let meant = if letter == 'h' { "h" } else { group };
@@ -173,7 +171,7 @@ impl Walk<'_> {
             .map_err(|cause| self.set.usage_error(wording(cause), Some(index)))
     }
 
-    /// Undeclared `-h` and `-help` ask for help; every other undeclared name is an error.
+    /// Undeclared `-h` and `-help` request help; every other undeclared name is an error.
     fn unknown(&self, name: &str, mut message: String) -> FlagError {
         if matches!(name, "h" | "help") {
             return FlagError::Help(self.set.help());

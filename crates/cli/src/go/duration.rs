@@ -2,26 +2,26 @@ use thiserror::Error;
 
 use super::quote;
 
-/// Why a text is no duration, in the words of Go's `time` package.
+/// Why a text is not a duration, with the messages of Go's `time` package.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DurationError {
-    /// Not a duration at all, or one beyond 292 years.
+    /// Not a duration, or one of more than 292 years.
     #[error("time: invalid duration {}", quote(.0))]
     Invalid(String),
-    /// A number with no unit after it.
+    /// A number without a unit.
     #[error("time: missing unit in duration {}", quote(.0))]
     MissingUnit(String),
     /// A unit that is not one of ns, us, ms, s, m, h.
     #[error("time: unknown unit {} in duration {}", quote(unit), quote(text))]
     UnknownUnit {
-        /// The unit as it was written.
+        /// The unit.
         unit: String,
-        /// The whole duration as it was written.
+        /// The whole duration.
         text: String,
     },
 }
 
-/// Reads a duration such as `1m30s`, `.5h`, `-2ms` or `0` as nanoseconds.
+/// Parses a duration such as `1m30s`, `.5h`, `-2ms` or `0` into nanoseconds.
 pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
     let invalid = || DurationError::Invalid(text.to_owned());
     let (negative, mut rest) = match text.strip_prefix('-') {
@@ -44,12 +44,12 @@ pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
         (false, Ok(nanos)) => Ok(nanos),
         (false, Err(_)) => Err(invalid()),
         (true, Ok(nanos)) => Ok(-nanos),
-        // Only the limit itself does not fit: its negative is the smallest duration.
+        // Only [`LIMIT`] itself does not fit: its negative is the smallest duration.
         (true, Err(_)) => Ok(i64::MIN),
     }
 }
 
-/// Writes nanoseconds as Go prints a duration: `1m30s`, `500ms`, `0s`.
+/// Writes nanoseconds in Go's notation: `1m30s`, `500ms`, `0s`.
 pub fn format_duration(nanos: i64) -> String {
     let magnitude = nanos.unsigned_abs();
     let mut text = String::from(if nanos < 0 { "-" } else { "" });
@@ -81,7 +81,7 @@ const HOUR: u64 = 60 * MINUTE;
 /// The largest magnitude: that of the smallest negative duration.
 const LIMIT: u64 = 1 << 63;
 
-/// Reads one number with its unit; returns its nanoseconds and what follows.
+/// Parses one number with its unit; returns its nanoseconds and the rest of the text.
 fn parse_term<'a>(rest: &'a str, text: &str) -> Result<(u64, &'a str), DurationError> {
     let invalid = || DurationError::Invalid(text.to_owned());
     let (whole, rest) = split_digits(rest);
@@ -127,10 +127,10 @@ fn unit_nanos(unit: &str) -> Option<u64> {
     })
 }
 
-/// The part of `scale` that a decimal fraction is, cut to whole nanoseconds.
+/// A decimal fraction of `scale`, rounded down to whole nanoseconds.
 ///
-/// Computed in floating point like Go does, so that every input gives the same nanosecond; digits
-/// past what 63 bits hold cannot matter and are dropped.
+/// Computed in floating point like in Go, so that every text gives the same nanosecond; digits
+/// beyond 63 bits are ignored.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn fraction_nanos(digits: &str, scale: u64) -> u64 {
     let (mut value, mut divisor) = (0_u64, 1.0_f64);
@@ -147,7 +147,7 @@ fn fraction_nanos(digits: &str, scale: u64) -> u64 {
     (value as f64 * (scale as f64 / divisor)) as u64
 }
 
-/// `value / unit` with as many decimals as it needs.
+/// `value / unit` with the decimals that it needs.
 fn decimal(value: u64, unit: u64) -> String {
     let (whole, mut fraction) = (value / unit, value % unit);
     if fraction == 0 {

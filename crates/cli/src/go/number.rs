@@ -1,17 +1,17 @@
 use thiserror::Error;
 
-/// Why a text is no number, in the words of Go's `strconv`.
+/// Why a text is not a number, with the messages of Go's `strconv`.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NumberError {
-    /// The text is not a number (or a boolean) at all.
+    /// Not a number or boolean.
     #[error("invalid syntax")]
     Syntax,
-    /// The text is a number that does not fit.
+    /// A number that does not fit.
     #[error("value out of range")]
     Range,
 }
 
-/// Reads a boolean from the closed set of spellings that Go knows.
+/// Parses a boolean in one of Go's spellings.
 pub fn parse_bool(text: &str) -> Result<bool, NumberError> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -20,7 +20,7 @@ pub fn parse_bool(text: &str) -> Result<bool, NumberError> {
     }
 }
 
-/// Reads a signed integer: `0x`, `0o`, `0b` and bare `0` (octal) prefixes, underscores between digits.
+/// Parses a signed integer: prefixes `0x`, `0o`, `0b` and `0` (octal), underscores between digits.
 pub fn parse_int(text: &str) -> Result<i64, NumberError> {
     let (negative, digits) = split_sign(text);
     let magnitude = parse_uint(digits)?;
@@ -28,7 +28,7 @@ pub fn parse_int(text: &str) -> Result<i64, NumberError> {
     i64::try_from(value).map_err(|_| NumberError::Range)
 }
 
-/// Reads an unsigned integer, with the prefixes and underscores of [`parse_int`] but no sign.
+/// Parses an unsigned integer, with the prefixes and underscores of [`parse_int`] but no sign.
 pub fn parse_uint(text: &str) -> Result<u64, NumberError> {
     if text.is_empty() {
         return Err(NumberError::Syntax);
@@ -43,7 +43,7 @@ pub fn parse_uint(text: &str) -> Result<u64, NumberError> {
     if underscores_separate_digits(text) { Ok(value) } else { Err(NumberError::Syntax) }
 }
 
-/// Reads a decimal floating-point number. Go's hexadecimal floats (`0x1p-2`) are refused.
+/// Parses a decimal floating-point number. Rejects Go's hexadecimal floats (`0x1p-2`).
 pub fn parse_float(text: &str) -> Result<f64, NumberError> {
     let mut plain = text.to_owned();
     if plain.contains('_') {
@@ -79,14 +79,14 @@ fn split_radix(text: &str) -> (u32, &str) {
         Some('x' | 'X') => 16,
         Some('o' | 'O') => 8,
         Some('b' | 'B') => 2,
-        // A lone "0" is octal with no digits left, which is zero.
+        // A single "0" is octal without further digits, which is zero.
         _ => return (8, rest),
     };
-    // "0x" alone is no prefix: its letter stays, to be refused as a digit.
+    // "0x" without digits is not a prefix: its letter is kept, and rejected as a digit.
     if digits.as_str().is_empty() { (8, rest) } else { (radix, digits.as_str()) }
 }
 
-/// An underscore stands between two digits, where a radix prefix counts as a digit.
+/// Whether each underscore is between two digits; a radix prefix counts as a digit.
 fn underscores_separate_digits(text: &str) -> bool {
     let (radix, digits) = split_radix(text);
     let mut previous_is_digit = digits.len() < text.len();

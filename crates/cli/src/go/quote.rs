@@ -1,4 +1,4 @@
-/// Quotes `text` as Go's `%q` does: double quotes, backslash escapes, printable Unicode as it is.
+/// Quotes `text` like Go's `%q`: double quotes, backslash escapes, printable Unicode unchanged.
 pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -9,8 +9,9 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-/// Escapes what a terminal would act on or what changes how the text around it reads, as [`quote`] does: control characters,
-/// also those of C1, marks of direction and separators of lines. Quotes, backslashes and tabs stay.
+/// Escapes characters with an effect on a terminal or on the text around them, like [`quote`]:
+/// control characters including C1, direction marks and line separators. Quotes, backslashes and
+/// tabs are kept.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -22,7 +23,7 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// Escapes the same in JSON, whose strings alone can have it, so that it reads back as it was.
+/// Escapes the same characters in JSON, where only strings can contain them; the value is the same.
 pub fn visible_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     let mut units = [0; 2];
@@ -57,8 +58,8 @@ fn push_escaped(out: &mut String, c: char) {
     }
 }
 
-/// The standard library's notion of a printable character, which only `escape_debug` exposes.
-/// It also escapes combining marks, which Go prints: both forms read back as the same text.
+/// Whether the standard library considers a character printable, which only `escape_debug` exposes.
+/// It also escapes combining marks, which Go prints: both forms parse to the same text.
 fn is_printable(c: char) -> bool {
     !c.is_whitespace() && c.escape_debug().len() == 1
 }

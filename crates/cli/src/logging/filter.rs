@@ -1,22 +1,22 @@
-use tracing::level_filters::LevelFilter;
-use tracing::{Level, Metadata};
+use tracing::{Level, Metadata, level_filters::LevelFilter};
 
 use super::VModule;
 
 /// klog's verbosity for DEBUG.
 pub(super) const DEBUG: u32 = 4;
 
-/// klog's verbosity for calls to CSI drivers with what they carry, as upstream's sidecars have it, and the target of those.
+/// klog's verbosity for the content of calls to CSI drivers, from upstream's sidecars, and the
+/// target of these events.
 const PAYLOAD: u32 = 5;
 const PAYLOADS: &str = "wharf_csi::payloads";
 
 /// klog's verbosity for TRACE.
 pub(super) const TRACE: u32 = 6;
 
-/// klog's verbosity for the DEBUG events of libraries: client-go logs its requests from there on.
+/// klog's verbosity for DEBUG events of libraries: from there on client-go logs its requests.
 const LIBRARY_DEBUG: u32 = 8;
 
-/// Libraries that tell about every frame. Their TRACE never shows: wire dumps may hold secrets.
+/// Libraries that log every frame. Their TRACE events never show, since they may contain secrets.
 const LIBRARIES: &[&str] = &[
     "axum",
     "h2",
@@ -24,7 +24,6 @@ const LIBRARIES: &[&str] = &[
     "hyper_util",
     "kube",
     "kube_client",
-    "kube_runtime",
     "mio",
     "rustls",
     "tokio",
@@ -34,7 +33,7 @@ const LIBRARIES: &[&str] = &[
     "want",
 ];
 
-/// Which events show.
+/// Decides which events show.
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
     pub(super) verbosity: u32,
@@ -57,7 +56,7 @@ impl Filter {
         self.verbosity >= needed || of_file().is_some_and(|level| level >= needed)
     }
 
-    /// The most that any event can show.
+    /// The most verbose level that can show.
     pub(super) fn max_level(&self) -> LevelFilter {
         match self.verbosity.max(self.vmodule.max_level()) {
             TRACE.. => LevelFilter::TRACE,

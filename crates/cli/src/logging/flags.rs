@@ -1,10 +1,12 @@
 use std::time::Duration;
 
 use super::{LogError, LogFormat, LogGuard, LogOptions, VModule};
-use crate::flags::{ByteSize, Dialect, Flag, FlagSet, FlagValue, Parsed};
-use crate::go::{self, NumberError};
+use crate::{
+    flags::{ByteSize, Dialect, Flag, FlagSet, FlagValue, Parsed},
+    go::{self, NumberError},
+};
 
-/// klog's flags, those of component-base and those of older klogs that charts still pass.
+/// klog's flags: those of component-base, and older ones that charts still pass.
 #[derive(Clone, Copy, Debug)]
 pub struct LoggingFlags {
     format: Flag<LogFormat>,
@@ -23,7 +25,7 @@ struct StreamFlags {
     buffer: Flag<ByteSize>,
 }
 
-/// klog flags that have no effect here: name, whether it is a switch, what happens instead.
+/// klog flags without effect: name, whether it is a switch, and the advice of the warning.
 const IGNORED: &[(&str, bool, &str)] = &[
     ("alsologtostderr", true, TO_STDERR),
     ("legacy_stderr_threshold_behavior", true, TO_STDERR),
@@ -40,10 +42,10 @@ const IGNORED: &[(&str, bool, &str)] = &[
 const TO_STDERR: &str = "it is ignored: logs always go to standard error, never to files";
 
 impl LoggingFlags {
-    /// Declares the flags.
+    /// Declares the flags on `flags`.
     pub fn register(flags: &mut FlagSet) -> Self {
         for (name, is_switch, fate) in IGNORED {
-            let help = "From older klogs.";
+            let help = "Flag of older klog versions.";
             if *is_switch {
                 flags.bool(name, false, help);
             } else {
@@ -51,24 +53,23 @@ impl LoggingFlags {
             }
             flags.deprecate(name, *fate);
         }
-        let logging = LoggingFlags {
-            format: flags.value("logging-format", LogFormat::Text, "Shape of log lines: text or json."),
+        let logging = Self {
+            format: flags.value("logging-format", LogFormat::Text, "Format of log lines: text or json."),
             verbosity: flags.value(
                 "v",
                 Verbosity(0),
-                "Log verbosity: 4 and more shows debug lines, 5 and more calls to the CSI driver with what \
-                 they carry but secrets, 6 and more all of wharf's, 8 and more \
-                 debug lines of its libraries.",
+                "Log verbosity: from 4 debug lines, from 5 the content of calls to the CSI driver without \
+                 secrets, from 6 all lines of wharf, from 8 debug lines of libraries.",
             ),
             vmodule: flags.value(
                 "vmodule",
                 VModule::default(),
-                "Log verbosity for single source files, as name=N,... without .rs; * and ? match.",
+                "Log verbosity of source files, as name=N,... without .rs; * and ? are wildcards.",
             ),
             flush_every: flags.duration(
                 "log-flush-frequency",
                 Duration::from_secs(5),
-                "How long a buffered log line may wait; only with an info buffer.",
+                "Longest time that a log line is buffered; only with an info buffer.",
             ),
             text: StreamFlags {
                 split: flags.bool("log-text-split-stream", false, SPLIT),
@@ -81,12 +82,12 @@ impl LoggingFlags {
             skip_headers: flags.bool(
                 "skip_headers",
                 false,
-                "Leave out severity, time and source in text lines.",
+                "Omit severity, time and source in text lines.",
             ),
             add_dir_header: flags.bool(
                 "add_dir_header",
                 false,
-                "Name the source file with its folder in text lines.",
+                "Include the folder of the source file in text lines.",
             ),
         };
         for name in ["skip_headers", "add_dir_header"] {
@@ -95,7 +96,7 @@ impl LoggingFlags {
         logging
     }
 
-    /// The options that a command line asks for.
+    /// The settings of a command line.
     pub fn options(&self, parsed: &Parsed) -> LogOptions {
         let format = *parsed.get(&self.format);
         let streams = match format {
@@ -114,7 +115,7 @@ impl LoggingFlags {
         }
     }
 
-    /// Flags that were given but have no effect beside the others.
+    /// Warnings for flags without effect in this combination.
     pub fn warnings(&self, parsed: &Parsed) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut unused = |name: &str, unless: &str| {
@@ -145,7 +146,7 @@ impl LoggingFlags {
         warnings
     }
 
-    /// Sets up the process's logs, and logs every warning that the command line gives cause for.
+    /// Installs the settings for the process, and logs the warnings of the command line.
     pub fn init(&self, parsed: &Parsed) -> Result<LogGuard, LogError> {
         let guard = self.options(parsed).init()?;
         for warning in parsed.warnings().into_iter().chain(self.warnings(parsed)) {
@@ -171,13 +172,13 @@ impl FlagValue for LogFormat {
 
     fn show(&self) -> String {
         match self {
-            LogFormat::Text => "text".to_owned(),
-            LogFormat::Json => "json".to_owned(),
+            Self::Text => "text".to_owned(),
+            Self::Json => "json".to_owned(),
         }
     }
 }
 
-/// klog's `-v`, whose errors read as those of `strconv` in both dialects.
+/// klog's `-v`, whose errors are those of `strconv` in both dialects.
 #[derive(Clone, Copy, Debug, Default)]
 struct Verbosity(u32);
 

@@ -1,9 +1,11 @@
 use serde_json::Value as Json;
 use tracing::Level;
 
-use super::filter;
-use super::record::{Record, Value, debug_json, debug_string};
-use super::text::path_end;
+use super::{
+    filter,
+    record::{Record, Value, debug_json, debug_string},
+    text::path_end,
+};
 use crate::go::visible_json;
 
 /// component-base's JSON format: `ts`, `caller`, `msg` and `v`, then the values, then `err`.
@@ -15,7 +17,7 @@ pub(super) fn format(record: &Record<'_>) -> String {
     push_text(&mut line, "msg", &fields.message);
     match record.level {
         Level::ERROR => {}
-        // Not in component-base, which has no warnings: one more key, for those who filter on it.
+        // An additional key for filters: component-base has no warnings.
         Level::WARN => {
             push(&mut line, "v", "0");
             push_text(&mut line, "level", "warning");
@@ -34,7 +36,7 @@ pub(super) fn format(record: &Record<'_>) -> String {
     line
 }
 
-/// Milliseconds since 1970 with their fraction, in floating point as upstream.
+/// Milliseconds since 1970 with a fraction, in floating point like upstream.
 #[allow(clippy::cast_precision_loss)]
 fn millis(record: &Record<'_>) -> f64 {
     record.time.as_nanosecond() as f64 / 1e6
@@ -49,7 +51,7 @@ fn json(value: &Value) -> Json {
         Value::Float(value) if !value.is_finite() => Json::from(value.to_string()),
         Value::Float(value) => Json::from(*value),
         Value::Text(text) => Json::from(text.as_str()),
-        // What `Debug` escapes beyond JSON is kept as it wrote it.
+        // `Debug` escapes more than JSON does; its text is kept.
         Value::Debug(text) => {
             debug_json(text).unwrap_or_else(|| Json::from(debug_string(text).unwrap_or(text)))
         }

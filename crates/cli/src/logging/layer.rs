@@ -1,23 +1,28 @@
-use std::fmt;
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
-use tracing::field::Visit;
-use tracing::level_filters::LevelFilter;
-use tracing::span::{Attributes, Id, Record as SpanRecord};
-use tracing::{Event, Level, Metadata, Subscriber};
-use tracing_subscriber::Layer;
-use tracing_subscriber::layer::Context;
-use tracing_subscriber::registry::{LookupSpan, Scope};
+use jiff::{Timestamp, tz::TimeZone};
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::Visit,
+    level_filters::LevelFilter,
+    span::{Attributes, Id, Record as SpanRecord},
+};
+use tracing_subscriber::{
+    Layer,
+    layer::Context,
+    registry::{LookupSpan, Scope},
+};
 
-use super::filter::Filter;
-use super::output::Output;
-use super::record::{Fields, Record};
-use super::text::Text;
-use super::{LogFormat, LogOptions, json};
+use super::{
+    LogFormat, LogOptions,
+    filter::Filter,
+    json,
+    output::Output,
+    record::{Fields, Record},
+    text::Text,
+};
 
-/// Turns events into lines. Made by [`LogOptions::layer_for`].
+/// Writes events as lines. Made by [`LogOptions::layer_for`].
 pub struct LogLayer {
     filter: Filter,
     format: LogFormat,
@@ -38,7 +43,7 @@ impl fmt::Debug for LogLayer {
 
 impl LogLayer {
     pub(super) fn new(options: &LogOptions, output: Arc<Output>) -> Self {
-        LogLayer {
+        Self {
             filter: Filter { verbosity: options.verbosity, vmodule: options.vmodule.clone() },
             format: options.format,
             text: Text {
@@ -52,7 +57,7 @@ impl LogLayer {
         }
     }
 
-    /// The same layer at a fixed time and process, for tests that compare whole lines.
+    /// The same layer with a fixed time and process ID, for tests that compare whole lines.
     #[must_use]
     pub fn frozen_at(mut self, time: Timestamp, pid: u32) -> Self {
         self.clock = Box::new(move || time);

@@ -1,13 +1,15 @@
-use std::fmt;
-use std::io::Write;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::{
+    fmt,
+    io::Write,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 type Stream = Box<dyn Write + Send>;
 
-/// Where lines go: one stream, or one for errors and one, possibly buffered, for the rest.
+/// The streams of a log: one, or one for errors and one, possibly buffered, for the rest.
 ///
-/// Streams that fail are given up on silently: there is no place left to tell.
+/// Errors of writing are ignored: there is nowhere to report them.
 pub(super) struct Output {
     state: Mutex<State>,
     changed: Condvar,
@@ -29,24 +31,24 @@ impl fmt::Debug for Output {
 
 impl Output {
     pub(super) fn single(stream: Stream) -> Self {
-        Output::new(stream, None, 0)
+        Self::new(stream, None, 0)
     }
 
     pub(super) fn split(errors: Stream, infos: Stream, capacity: usize) -> Self {
-        Output::new(errors, Some(infos), capacity)
+        Self::new(errors, Some(infos), capacity)
     }
 
     fn new(errors: Stream, infos: Option<Stream>, capacity: usize) -> Self {
         let state = State { errors, infos, buffer: Vec::new(), closed: false };
-        Output { state: Mutex::new(state), changed: Condvar::new(), capacity }
+        Self { state: Mutex::new(state), changed: Condvar::new(), capacity }
     }
 
     pub(super) fn is_buffered(&self) -> bool {
         self.capacity > 0
     }
 
-    /// Writes one line. What was buffered before an error reaches its stream first: it may be what
-    /// explains the error, and the process may be about to end.
+    /// Writes one line. Buffered lines are written before an error: they may explain it, and the
+    /// process may be about to end.
     pub(super) fn write(&self, is_error: bool, line: &[u8]) {
         let mut state = self.lock();
         let full = state.buffer.len() + line.len() > self.capacity;
@@ -67,8 +69,8 @@ impl Output {
         drop(stream.write_all(line).and_then(|()| stream.flush()));
     }
 
-    /// Writes out what is buffered at most `every` after it came; returns when closed. Sleeps
-    /// without end while there is nothing.
+    /// Flushes each buffered line after at most `every`; returns when closed. Sleeps while the
+    /// buffer is empty.
     pub(super) fn flush_until_closed(&self, every: Duration) {
         let mut state = self.lock();
         while !state.closed {
@@ -82,7 +84,7 @@ impl Output {
         }
     }
 
-    /// Writes out what is buffered and ends buffering.
+    /// Flushes the buffer and ends buffering.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -92,7 +94,7 @@ impl Output {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A writer that panicked left at worst a cut line.
+        // A writer that panicked leaves an incomplete line at worst.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,11 +1,12 @@
-use std::error::Error;
-use std::fmt;
+use std::{error::Error, fmt};
 
 use jiff::Timestamp;
-use tracing::Level;
-use tracing::field::{Field, Visit};
+use tracing::{
+    Level,
+    field::{Field, Visit},
+};
 
-/// One event, ready to be formatted.
+/// An event, to be formatted.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
     pub(super) time: Timestamp,
@@ -15,7 +16,7 @@ pub(super) struct Record<'a> {
     pub(super) fields: Fields,
 }
 
-/// What an event or a span carries, in order, each key once.
+/// The fields of an event or span, in order, each key once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields {
     pub(super) message: String,
@@ -23,16 +24,16 @@ pub(super) struct Fields {
     pub(super) values: Vec<(&'static str, Value)>,
 }
 
-/// A value as it was recorded.
+/// A recorded value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Bool(bool),
     Int(i64),
     Uint(u64),
     Float(f64),
-    /// Text that was recorded as text.
+    /// A string.
     Text(String),
-    /// What a value's `Debug` or `Display` wrote: `tracing` does not tell which.
+    /// The output of a value's `Debug` or `Display`: `tracing` does not distinguish them.
     Debug(String),
 }
 
@@ -48,8 +49,8 @@ impl Fields {
         }
     }
 
-    /// Takes over what an enclosing span carries.
-    pub(super) fn extend(&mut self, outer: &Fields) {
+    /// Adds the fields of an enclosing span.
+    pub(super) fn extend(&mut self, outer: &Self) {
         for (name, value) in &outer.values {
             match self.values.iter_mut().find(|(known, _)| known == name) {
                 Some((_, known)) => *known = value.clone(),
@@ -65,11 +66,11 @@ impl Fields {
 impl Value {
     fn into_text(self) -> String {
         match self {
-            Value::Bool(value) => value.to_string(),
-            Value::Int(value) => value.to_string(),
-            Value::Uint(value) => value.to_string(),
-            Value::Float(value) => value.to_string(),
-            Value::Text(text) | Value::Debug(text) => text,
+            Self::Bool(value) => value.to_string(),
+            Self::Int(value) => value.to_string(),
+            Self::Uint(value) => value.to_string(),
+            Self::Float(value) => value.to_string(),
+            Self::Text(text) | Self::Debug(text) => text,
         }
     }
 }
@@ -111,12 +112,12 @@ impl Visit for Fields {
     }
 }
 
-/// The list, map or string that `Debug` wrote, where it happens to be JSON, as it mostly is.
+/// The value as JSON, if the output of `Debug` is valid JSON.
 pub(super) fn debug_json(text: &str) -> Option<serde_json::Value> {
     text.starts_with(['[', '{', '"']).then(|| serde_json::from_str(text).ok())?
 }
 
-/// The text inside what `Debug` wrote for a string; `None` when it was no string.
+/// The string whose `Debug` output is `text`; `None` if it is not that of a string.
 pub(super) fn debug_string(text: &str) -> Option<&str> {
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
     let mut escaped = false;

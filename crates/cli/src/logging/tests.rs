@@ -1,6 +1,10 @@
-use std::io::{self, Write};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::{
+    io::{self, Write},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+};
 
 use jiff::Timestamp;
 use tracing::{Subscriber, debug, error, info, info_span, trace, warn};
@@ -8,7 +12,7 @@ use tracing::{Subscriber, debug, error, info, info_span, trace, warn};
 use super::*;
 use crate::FlagSet;
 
-/// Keeps what is written, for a test to read.
+/// Collects the output of a log.
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
@@ -94,14 +98,14 @@ fn text_values_are_quoted_as_klog_does() {
     );
 }
 
-/// Errors of drivers are the words of strangers.
+/// A driver's error text may contain anything.
 #[test]
 fn no_text_acts_on_a_terminal() {
     let hostile = "a \x1b[2J\u{9b}31m\u{7f}\u{202e}\u{2028}z";
     let list = vec![hostile];
     let log = || {
         info!(one = hostile, lines = %format!("first\n{hostile}\r\nlast"), ?list, "m {hostile}");
-        // What only looks like what Debug writes.
+        // A text that looks like the output of `Debug`.
         info!(fake = %format!("\"{hostile}\""), "m");
         error!(error = %format!("first\n{hostile}"), "m");
     };
@@ -224,7 +228,7 @@ fn split_streams_buffer_all_but_errors() {
     assert!(infos.text().ends_with("late\n"), "nothing waits once closed");
 }
 
-/// Tells when something is written.
+/// Reports each write.
 struct Notice(Sender<Vec<u8>>);
 
 impl Write for Notice {

@@ -47,7 +47,7 @@ impl Text {
     }
 }
 
-/// The last `parts` of a path.
+/// The last `parts` components of a path.
 pub(super) fn path_end(path: &str, parts: usize) -> &str {
     let start = path.rmatch_indices('/').nth(parts - 1).map_or(0, |(slash, _)| slash + 1);
     &path[start..]
@@ -61,7 +61,7 @@ fn push_value(line: &mut String, name: &str, value: &Value) {
         Value::Float(value) => value.to_string(),
         Value::Text(text) => return push_text(line, name, text),
         Value::Debug(text) if debug_string(text).is_some() => visible(text),
-        // klog leaves lists and maps unquoted, as JSON.
+        // klog prints lists and maps unquoted, as JSON.
         Value::Debug(text) => match debug_json(text) {
             Some(json) => visible_json(&json.to_string()),
             None => return push_text(line, name, text),
@@ -70,8 +70,8 @@ fn push_value(line: &mut String, name: &str, value: &Value) {
     line.push_str(&format!(" {name}={shown}"));
 }
 
-/// One line of text is quoted; several keep their breaks, indented so that none looks like the
-/// start of a log line. They may be a stranger's words, such as a driver's error.
+/// A text of one line is quoted; one of several lines keeps its line breaks, indented so that none
+/// looks like the start of a log line. It may come from a driver.
 fn push_text(line: &mut String, name: &str, text: &str) {
     if !text.contains('\n') {
         line.push_str(&format!(" {name}={}", quote(text)));

@@ -1,13 +1,15 @@
 use std::str::FromStr;
 
-use crate::flags::{Dialect, FlagValue};
-use crate::go;
+use crate::{
+    flags::{Dialect, FlagValue},
+    go,
+};
 
 /// `--vmodule`: `pattern=N,...` raises the verbosity of source files whose name matches.
 ///
-/// A pattern is compared with the file's name without `.rs` and with the last part of the module's
-/// path, which are the same but for `mod.rs` and `lib.rs`. `*` stands for any text, `?` for any
-/// character. The first pattern that matches decides.
+/// A pattern is compared with the file's name without `.rs` and with the last component of the
+/// module's path, which differ for `mod.rs` and `lib.rs`. `*` matches any text, `?` any character.
+/// The first matching pattern decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VModule(Vec<(String, u32)>);
 
@@ -66,7 +68,7 @@ fn parse_item(item: &str) -> Result<(String, u32), String> {
     Ok((pattern.to_owned(), level))
 }
 
-/// Matches with one remembered `*`: a later star makes going back to an earlier one useless.
+/// Matches with one saved position of `*`: going back to an earlier star is never needed.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star = None;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use tonic::{Code, Status};
 use wharf_proto::hooks::ContainerResourceHookRequest;
-use wharf_reconcile::Turn;
+use wharf_reconcile::KeyGuard;
 use wharf_uds::RawAnswer;
 
 use super::lookup::Known;
@@ -166,7 +166,7 @@ impl Interceptor {
     }
 
     /// Waits for the start or update before: the next one builds on what it has led to.
-    async fn last_change(&self, visit: &mut Visit, id: &str) -> Result<Turn, End> {
+    async fn last_change(&self, visit: &mut Visit, id: &str) -> Result<KeyGuard, End> {
         self.turn(visit, &format!("change {id}")).await
     }
 
@@ -194,7 +194,7 @@ impl Interceptor {
         outcome: &Outcome,
         about: impl FnOnce(&record::Pod, &ContainerResourceHookRequest) -> About,
     ) -> Result<(), Status> {
-        let _once = self.turns.take(&format!("stop {id}")).await;
+        let _once = self.turns.lock(&format!("stop {id}")).await;
         let known = self.records.container(id).filter(|container| !container.is_stopped());
         let Some(container) = known else { return Ok(()) };
         let pod = self.records.pod(container.pod());

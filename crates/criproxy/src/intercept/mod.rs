@@ -24,7 +24,7 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 use tonic::{Code, Status};
 use wharf_cri::Client;
-use wharf_reconcile::{Turn, Turns};
+use wharf_reconcile::{KeyGuard, KeyedLocks};
 use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
@@ -54,7 +54,7 @@ pub(crate) struct Interceptor {
     pub(crate) skip: Option<Skip>,
     /// Calls about one pod go to the runtime in the order in which they came, however long hook servers take for one of
     /// them.
-    pub(crate) turns: Turns,
+    pub(crate) turns: KeyedLocks,
     pub(crate) overlooked: Overlooked,
     /// Bytes that the messages of further calls may take.
     pub(crate) room: Arc<Semaphore>,
@@ -179,8 +179,8 @@ impl Interceptor {
     }
 
     /// Waits for a turn, unless the caller gives up: then others need not wait for it.
-    async fn turn(&self, visit: &mut Visit, key: &str) -> Result<Turn, End> {
-        visit.while_wanted(self.turns.take(key)).await
+    async fn turn(&self, visit: &mut Visit, key: &str) -> Result<KeyGuard, End> {
+        visit.while_wanted(self.turns.lock(key)).await
     }
 
     /// Asks the runtime, and keeps the time.
@@ -188,7 +188,7 @@ impl Interceptor {
         &self,
         visit: &mut Visit,
         message: &Bytes,
-        turn: impl Into<Option<Turn>>,
+        turn: impl Into<Option<KeyGuard>>,
     ) -> Result<(RawAnswer, Outcome), End> {
         let begun = Instant::now();
         let answer = visit.forward(&self.runtime, message, turn).await?;

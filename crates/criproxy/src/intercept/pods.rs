@@ -110,7 +110,7 @@ impl Interceptor {
             // One that fails is no reason to leave the others untold.
             join_all(told).await.into_iter().collect::<Result<(), Status>>()?;
         }
-        let _once = self.turns.take(&format!("stop {id}")).await;
+        let _once = self.turns.lock(&format!("stop {id}")).await;
         let Some(pod) = self.records.pod(id).filter(|pod| !pod.is_stopped()) else { return Ok(()) };
         if !pod.is_skipped(self.skip.as_ref()) {
             let question = pod.question();

@@ -1,8 +1,8 @@
 //! Watches on real folders, on disk and in memory.
 
-mod bench;
 mod churn;
 mod files;
+mod fixture;
 mod overflow;
 mod random;
 mod root;

@@ -1,14 +1,15 @@
-//! Any sequence of things done to a tree, with looks at any time: the changes add up to what is
-//! there, through events alone.
+//! Any sequence of operations on a tree, with looks at any time: the changes, from events alone,
+//! add up to the files that exist.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::{
+    fs,
+    os::unix::{fs::symlink, net::UnixListener},
+    path::Path,
+};
 
 use proptest::prelude::*;
 
-use crate::bench::{Bench, place, socket};
+use crate::fixture::{Fixture, place, socket};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -18,9 +19,9 @@ enum Step {
     Link(&'static str, String),
     Remove(String),
     Move(String, String),
-    /// Lets the watch see what was done so far.
+    /// Waits until the watch has seen all changes so far.
     Look,
-    /// Lets the watch run for a moment, which may end anywhere.
+    /// Runs the watch for a moment, which may end anywhere.
     Yield,
 }
 
@@ -30,7 +31,7 @@ fn path() -> impl Strategy<Value = String> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // What a link points to must not change: only a rescan sees that.
+    // The target of a symlink must not change: only a rescan sees that.
     let target = prop::sample::select(vec!["../fixed.sock", "nowhere", "."]);
     prop_oneof![
         5 => path().prop_map(Step::Socket),
@@ -44,7 +45,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Many steps cannot be done where they come; that is as good as not coming.
+/// Steps that are impossible in the current tree are skipped.
 fn perform(root: &Path, step: &Step) {
     match step {
         Step::Socket(path) => drop(UnixListener::bind(root.join(path))),
@@ -68,20 +69,20 @@ proptest! {
     fn changes_add_up_to_what_is_there(steps in prop::collection::vec(step(), 0..60)) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut bench = Bench::sockets(place()).await;
-            socket(&bench.outside("fixed.sock"));
+            let mut fixture = Fixture::sockets(place()).await;
+            socket(&fixture.outside("fixed.sock"));
             for step in &steps {
-                perform(&bench.options.root, step);
+                perform(&fixture.options.root, step);
                 match step {
-                    Step::Look => drop(bench.settle().await),
+                    Step::Look => drop(fixture.settle().await),
                     Step::Yield => tokio::task::yield_now().await,
                     _ => {}
                 }
             }
-            bench.settle().await;
-            bench.agrees_with_a_scan();
-            assert_eq!(bench.watch.rescans(), 1);
-            bench.watch.stop().await;
+            fixture.settle().await;
+            fixture.agrees_with_a_scan();
+            assert_eq!(fixture.watch.rescans(), 1);
+            fixture.watch.stop().await;
         });
     }
 }

@@ -1,4 +1,4 @@
-//! What the protocol can carry.
+//! Checks that the protocol can express a change.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use wharf_proto::hooks::Removals;
 
 use crate::Env;
 
-/// A change that no answer can say. Its text names the field and never the value.
+/// A change that the protocol cannot express. The text names the field and never the value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: expected {expected}")]
 pub struct AdjustmentError {
     /// The setter's name, with the key of a map.
     pub field: String,
-    /// What would do.
+    /// The accepted values.
     pub expected: &'static str,
 }
 
 impl From<AdjustmentError> for Status {
-    fn from(error: AdjustmentError) -> Status {
-        Status::internal(format!("the hook server asks for what cannot be said: {error}"))
+    fn from(error: AdjustmentError) -> Self {
+        Self::internal(format!("the hook's adjustment cannot be sent: {error}"))
     }
 }
 
-/// A highest CPU or memory node, far above any that Linux can be built for. A list is bounded by it, too.
+/// The highest CPU or memory node, far beyond Linux' limits. It bounds the length of a list, too.
 const HIGHEST: u32 = 65_535;
 
 pub(super) fn amount(field: &str, amount: Option<u64>) -> Result<(), AdjustmentError> {
@@ -47,7 +47,7 @@ pub(super) fn oom_score_adj(score: Option<i64>) -> Result<(), AdjustmentError> {
     )
 }
 
-/// A list as cpusets have it; an empty one clears.
+/// Checks a list of CPUs or memory nodes; an empty one clears the field.
 pub(super) fn list(field: &str, list: Option<&str>) -> Result<(), AdjustmentError> {
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -67,7 +67,7 @@ pub(super) fn keys(field: &str, map: &BTreeMap<String, String>) -> Result<(), Ad
     ensure(map.keys().all(|key| !key.is_empty()), field, "keys that are not empty")
 }
 
-/// Removed keys, likewise.
+/// Checks removed keys.
 pub(super) fn removals(removals: &Removals) -> Result<(), AdjustmentError> {
     let Removals { labels, annotations, envs, .. } = removals;
     for (field, keys) in [("labels", labels), ("annotations", annotations), ("env", envs)] {

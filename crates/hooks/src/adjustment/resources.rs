@@ -21,10 +21,10 @@ pub(super) struct ResourceChanges {
 }
 
 impl ResourceChanges {
-    /// The answer for a container with the resources `sent`: none if nothing changes, and otherwise everything, since an
-    /// answer clears the cpusets and the OOM score that it leaves out.
+    /// The answer for a container with the resources `sent`: `None` without changes, otherwise
+    /// every field, since an answer clears the cpusets and the OOM score that it leaves out.
     pub(super) fn over(self, sent: &Resources) -> Option<LinuxContainerResources> {
-        if self == ResourceChanges::default() {
+        if self == Self::default() {
             return None;
         }
         let mut wire = echo(sent);
@@ -50,7 +50,8 @@ impl ResourceChanges {
         Some(wire)
     }
 
-    /// Removals, with the cpusets that are cleared: a partial answer cannot say so by an empty text.
+    /// Removals, with the cpusets that are cleared: in a partial answer an empty text means no
+    /// change.
     pub(super) fn removals(&self, removals: Removals) -> Removals {
         let is_cleared = |list: &Option<String>| list.as_deref() == Some("");
         Removals {
@@ -60,10 +61,10 @@ impl ResourceChanges {
         }
     }
 
-    /// Takes later changes over.
-    pub(super) fn extend(&mut self, later: ResourceChanges) {
+    /// Adds later changes.
+    pub(super) fn extend(&mut self, later: Self) {
         self.unified.extend(later.unified);
-        *self = ResourceChanges {
+        *self = Self {
             cpu_period: later.cpu_period.or(self.cpu_period),
             cpu_quota: later.cpu_quota.or(self.cpu_quota),
             cpu_shares: later.cpu_shares.or(self.cpu_shares),
@@ -107,12 +108,12 @@ fn echo(sent: &Resources) -> LinuxContainerResources {
     }
 }
 
-/// What is larger was refused by the check.
+/// Larger amounts were rejected by the check.
 fn number(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// The setters that two kinds of adjustment have in common.
+/// The setters of both adjustments with resources.
 macro_rules! resource_setters {
     () => {
         /// CPUs that the container may use, as a list such as `0-3,7`; empty for all.
@@ -127,13 +128,13 @@ macro_rules! resource_setters {
             self
         }
 
-        /// The relative weight: 1024 for each CPU that is requested, as kubelet has it.
+        /// The relative weight: the kubelet sets 1024 for each requested CPU.
         pub fn cpu_shares(mut self, shares: u64) -> Self {
             self.resources.cpu_shares = Some(shares);
             self
         }
 
-        /// CPU time in each period, in microseconds; -1 takes the limit away.
+        /// CPU time in each period, in microseconds; -1 removes the limit.
         pub fn cpu_quota(mut self, micros: i64) -> Self {
             self.resources.cpu_quota = Some(micros);
             self
@@ -145,19 +146,20 @@ macro_rules! resource_setters {
             self
         }
 
-        /// Bytes of memory.
+        /// The limit of memory, in bytes.
         pub fn memory(mut self, bytes: u64) -> Self {
             self.resources.memory = Some(bytes);
             self
         }
 
-        /// Bytes of memory and swap together.
+        /// The limit of memory and swap together, in bytes.
         pub fn memory_swap(mut self, bytes: u64) -> Self {
             self.resources.memory_swap = Some(bytes);
             self
         }
 
-        /// From -1000, never killed when memory runs out, to 1000, killed first; 0 cannot be asked for.
+        /// From -1000, never killed when memory runs out, to 1000, killed first; 0 cannot be
+        /// expressed.
         pub fn oom_score_adj(mut self, score: i64) -> Self {
             self.resources.oom_score_adj = Some(score);
             self

@@ -1,4 +1,4 @@
-//! An adjustment changes what it names, and nothing else.
+//! An adjustment changes the fields that it names only.
 
 use std::sync::Arc;
 
@@ -7,8 +7,10 @@ use wharf_proto::hooks::{
     ContainerResourceHookRequest, LinuxContainerResources, PodSandboxHookResponse, Removals,
 };
 
-use crate::koordinator::merged;
-use crate::support::{Running, container, map, sandbox};
+use crate::{
+    koordinator::merged,
+    support::{Running, container, map, sandbox},
+};
 
 /// Answers every container with the same adjustment.
 struct Fixed {
@@ -125,7 +127,8 @@ async fn an_update_changes_where_it_is_told() {
     }
 }
 
-/// What koordinator's reading cannot tell from silence is said for a proxy that reads partial answers.
+/// Changes that koordinator's proxy cannot distinguish from no change are stated for a proxy that
+/// reads partial answers.
 #[tokio::test]
 async fn removals_are_named() {
     let create = ContainerAdjustment::new()

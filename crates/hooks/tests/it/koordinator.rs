@@ -1,10 +1,10 @@
-//! How koordinator's proxy reads answers, as a model: what an answer must not say by leaving something out.
+//! A model of koordinator's proxy, which loses fields that an answer leaves out.
 
 use std::collections::BTreeMap;
 
 use wharf_proto::hooks::{ContainerResourceHookRequest, ContainerResourceHookResponse};
 
-/// What of a container a proxy passes on to the runtime, after `answer`.
+/// The fields of a container that the proxy passes to the runtime after `answer`.
 pub(crate) fn merged(
     mut container: ContainerResourceHookRequest,
     answer: ContainerResourceHookResponse,
@@ -41,7 +41,7 @@ pub(crate) fn merged(
     container
 }
 
-/// The model has the traps: without it the tests of adjustments would show nothing.
+/// The model has the traps: without them the tests of adjustments would prove nothing.
 #[test]
 fn an_answer_that_repeats_nothing_loses_much() {
     let before = crate::support::container();

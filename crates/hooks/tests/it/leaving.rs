@@ -1,21 +1,17 @@
-//! The file in the proxy's folder: whole when it appears, and gone with its server.
+//! The file in the proxy's folder: complete when it appears, and removed with its server.
 
-use std::collections::BTreeSet;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    collections::BTreeSet, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration,
+};
 
 use serde_json::json;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use wharf_hooks::prelude::*;
-use wharf_hooks::{BuildError, HookServerBuilder, ServerError};
+use wharf_hooks::{BuildError, HookServerBuilder, ServerError, prelude::*};
 
 use crate::support::{PATIENCE, Running, container};
 
-/// Starts when it is told and ends when it is let.
+/// A hook that reports its start, and ends when the test permits it.
 struct Slow {
     begun: Arc<Semaphore>,
     may_end: Arc<Semaphore>,
@@ -91,7 +87,7 @@ async fn a_hook_in_flight_ends_well_and_the_file_goes_first() {
     let mut ordered = true;
     running
         .until(|| {
-            // In this order: what is seen last was there last.
+            // In this order: the file must vanish before the socket.
             let (socket, file) = (running.socket().exists(), running.file("test").exists());
             ordered &= socket || !file;
             !file
@@ -131,7 +127,7 @@ async fn a_server_can_be_asked_less() {
     let server = server.build().unwrap();
     let running = Running::start(&server).await;
     let hooks = |names: &[&str]| running.config()["runtime-hooks"] == json!(names);
-    // The second is not offered, so it is not asked for.
+    // The second point is not offered, so the server does not ask for it.
     let fewer = BTreeSet::from([HookPoint::PostStartContainer, HookPoint::PreRunPodSandbox]);
     server.narrow(&fewer);
     running.until(|| hooks(&["PostStartContainer"])).await;
@@ -143,7 +139,7 @@ async fn a_server_can_be_asked_less() {
     running.stop().await;
 }
 
-/// A rolling update: the new server is there before the old one ends, under the same name and socket.
+/// A rolling update: the new server starts before the old one ends, with the same name and socket.
 #[tokio::test]
 async fn a_server_is_replaced_without_a_gap() {
     let (first, builder) = slow();
@@ -165,7 +161,7 @@ async fn a_server_is_replaced_without_a_gap() {
     old.proxy().pre_start_container_hook(container()).await.unwrap();
     second.begun.acquire().await.unwrap().forget();
 
-    // The old one still answers those that it has, and leaves the socket and the file to its successor.
+    // The old server still answers on its connections, and leaves socket and file to its successor.
     first.may_end.add_permits(1);
     call.join_next().await.unwrap().unwrap().unwrap();
     let folder = old.stop().await;
@@ -188,7 +184,7 @@ async fn what_cannot_be_served_says_why() {
     let error = failure(&other, &running.socket(), &hooks).await;
     assert!(matches!(error, ServerError::Listen(_)), "{error}");
 
-    // The folder's name is a file's.
+    // The folder's path is that of a file.
     let socket = folder.join("second.sock");
     let error = failure(&server, &socket, &running.file("test")).await;
     assert!(error.to_string().contains("test.json/test.json"), "{error}");

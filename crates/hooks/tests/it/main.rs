@@ -1,4 +1,4 @@
-//! Hook servers on real sockets, asked as a proxy asks.
+//! Hook servers on real sockets, called like a proxy does.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,16 +1,17 @@
-//! What a proxy gets from hooks that fail, and what hooks after a call get from the proxy.
+//! The proxy's results of failing hooks, and the arguments of hooks after a call.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use prometheus_client::registry::Registry;
 use tonic::{Code, Request};
-use wharf_hooks::HookMetrics;
-use wharf_hooks::prelude::*;
+use wharf_hooks::{HookMetrics, prelude::*};
 
 use crate::support::{Running, container, sandbox};
 
-/// Does badly whatever the container's name says.
+/// Fails as the container's name says.
 struct Bad;
 
 #[async_trait]
@@ -53,7 +54,7 @@ async fn a_hook_that_fails_fails_its_call() {
         assert!(status.message().contains(text), "{status}");
     }
     proxy.pre_create_container_hook(container()).await.unwrap();
-    // It was not handed in.
+    // The server has no such hook.
     let status = proxy.pre_run_pod_sandbox_hook(sandbox()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
     assert_eq!(running.config()["runtime-hooks"], serde_json::json!(["PreCreateContainer"]));

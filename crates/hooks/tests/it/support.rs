@@ -1,24 +1,22 @@
-//! A hook server in a temporary folder, and a proxy's side of the protocol.
+//! A hook server in a temporary folder, and the proxy's side of the protocol.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::{task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 use wharf_hooks::{HookServer, ServerError};
-use wharf_proto::hooks::runtime_hook_service_client::RuntimeHookServiceClient;
 use wharf_proto::hooks::{
     ContainerMetadata, ContainerResourceHookRequest, HugepageLimit, LinuxContainerResources,
     PodSandboxHookRequest, PodSandboxMetadata,
+    runtime_hook_service_client::RuntimeHookServiceClient,
 };
 use wharf_uds::{Channel, ChannelOptions};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server that runs.
+/// A running server.
 pub(crate) struct Running {
     pub(crate) folder: TempDir,
     pub(crate) stop: CancellationToken,
@@ -27,14 +25,14 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts `server` and waits for its file.
-    pub(crate) async fn start(server: &HookServer) -> Running {
+    pub(crate) async fn start(server: &HookServer) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let (socket, config) = (folder.path().join("run/h.sock"), folder.path().join("hooks.d"));
         let (server, until) = (server.clone(), stop.clone());
         tasks.spawn(async move { server.serve(&socket, &config, until).await });
-        let running = Running { folder, stop, tasks };
+        let running = Self { folder, stop, tasks };
         running.until(|| running.file("test").exists()).await;
         running
     }
@@ -51,7 +49,7 @@ impl Running {
         serde_json::from_slice(&std::fs::read(self.file("test")).unwrap()).unwrap()
     }
 
-    /// A client as a proxy has it: at the endpoint that the file names.
+    /// A client like a proxy's: at the endpoint in the file.
     pub(crate) fn proxy(&self) -> RuntimeHookServiceClient<Channel> {
         let config = self.config();
         let endpoint = config["remote-endpoint"].as_str().unwrap();
@@ -60,7 +58,7 @@ impl Running {
         RuntimeHookServiceClient::new(channel)
     }
 
-    /// Files tell nobody when they change; the deadline bounds the look.
+    /// Waits until `condition` holds, by polling: a file sends no event. The deadline bounds it.
     pub(crate) async fn until(&self, mut condition: impl FnMut() -> bool) {
         let looking = async {
             let mut tick = tokio::time::interval(Duration::from_millis(5));
@@ -71,7 +69,7 @@ impl Running {
         timeout(PATIENCE, looking).await.unwrap();
     }
 
-    /// Stops it and waits for its end.
+    /// Stops it and waits until it has ended.
     pub(crate) async fn stop(mut self) -> TempDir {
         self.stop.cancel();
         let ended = timeout(PATIENCE, self.tasks.join_next()).await.unwrap().unwrap();
@@ -80,7 +78,7 @@ impl Running {
     }
 }
 
-/// A container with something in every field.
+/// A container with a value in every field.
 pub(crate) fn container() -> ContainerResourceHookRequest {
     ContainerResourceHookRequest {
         pod_meta: Some(pod_meta()),

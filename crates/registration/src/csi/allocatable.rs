@@ -1,92 +1,93 @@
-//! The number of volumes that fit on a node may change: drivers whose CSIDriver object names a period are asked again.
+//! Refreshes the volume limit of drivers periodically, for drivers whose CSIDriver object sets
+//! `nodeAllocatableUpdatePeriodSeconds`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures_util::StreamExt;
-use k8s_openapi::api::storage::v1::CSIDriver;
-use kube::{
-    Api, Client, ResourceExt,
-    runtime::{WatchStreamExt, watcher},
-};
+use kube::Client;
+use serde::Deserialize;
 use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
+use wharf_cluster::{Kind, Meta, Store, Subscription, Watch};
 
 use super::{CsiHandler, Drivers, handler::refresh, node::NodeRecord};
 
-/// The periods that CSIDriver objects name, by driver.
+/// The refresh periods that CSIDriver objects set, by driver.
 type Periods = BTreeMap<String, Duration>;
 
-/// Asks drivers for their node information as often as their CSIDriver object says.
+/// A CSIDriver object, trimmed to its refresh period.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct CsiDriver {
+    metadata: Meta,
+    spec: CsiDriverSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct CsiDriverSpec {
+    node_allocatable_update_period_seconds: Option<i64>,
+}
+
+impl CsiDriver {
+    /// The refresh period; `None` if the object sets none, or one that is not positive.
+    fn period(&self) -> Option<Duration> {
+        let seconds = u64::try_from(self.spec.node_allocatable_update_period_seconds?).ok()?;
+        (seconds > 0).then(|| Duration::from_secs(seconds))
+    }
+}
+
+impl Kind for CsiDriver {
+    const KIND: &'static str = "CSIDriver";
+    const GROUP: &'static str = "/apis/storage.k8s.io/v1";
+    const RESOURCE: &'static str = "csidrivers";
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// Calls NodeGetInfo on each installed driver at the period of its CSIDriver object.
 pub struct AllocatableRefresh {
     stop: CancellationToken,
     tasks: JoinSet<()>,
+    _periods: Subscription<CsiDriver>,
 }
 
 impl AllocatableRefresh {
-    /// Watches the CSIDriver objects and the handler's drivers.
+    /// Watches the CSIDriver objects and the drivers of `handler`.
     pub fn start(client: Client, handler: &CsiHandler, record: NodeRecord) -> Self {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let (periods_sender, periods) = watch::channel(Periods::new());
+        let objects = Store::new(|object: &mut CsiDriver| object.period().is_some());
+        let (subscription, periods) = follow(&objects);
+        tasks.spawn(Watch::new(client, objects).run(stop.clone()));
         let tickers = Tickers { drivers: handler.drivers(), record, running: BTreeMap::new() };
-        let watching = follow_objects(client, periods_sender);
         let ticking = tickers.run(handler.changes(), periods);
-        let (watching_stop, ticking_stop) = (stop.clone(), stop.clone());
-        tasks.spawn(async move {
-            watching_stop.run_until_cancelled(watching).await;
-        });
+        let ticking_stop = stop.clone();
         tasks.spawn(async move {
             ticking_stop.run_until_cancelled(ticking).await;
         });
-        Self { stop, tasks }
+        Self { stop, tasks, _periods: subscription }
     }
 
-    /// Stops asking.
+    /// Ends the watch and the periodic calls, and waits until both have ended.
     pub async fn stop(mut self) {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-async fn follow_objects(client: Client, periods: watch::Sender<Periods>) {
-    let objects: Api<CSIDriver> = Api::all(client);
-    let mut events = std::pin::pin!(watcher(objects, watcher::Config::default()).default_backoff());
-    let mut fresh = Periods::new();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(watcher::Event::Init) => fresh.clear(),
-            Ok(watcher::Event::InitApply(object)) => note(&mut fresh, &object),
-            Ok(watcher::Event::InitDone) => {
-                let listed = std::mem::take(&mut fresh);
-                periods
-                    .send_if_modified(|known| std::mem::replace(known, listed.clone()) != listed);
-            }
-            Ok(watcher::Event::Apply(object)) => {
-                periods.send_if_modified(|known| {
-                    let before = known.clone();
-                    note(known, &object);
-                    *known != before
-                });
-            }
-            Ok(watcher::Event::Delete(object)) => {
-                periods.send_if_modified(|known| known.remove(&object.name_any()).is_some());
-            }
-            Err(error) => warn!(%error, "watch of CSIDriver objects broke, trying again"),
-        }
-    }
-}
-
-fn note(periods: &mut Periods, object: &CSIDriver) {
-    let seconds = object.spec.node_allocatable_update_period_seconds;
-    match seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0) {
-        Some(seconds) => {
-            periods.insert(object.name_any(), Duration::from_secs(seconds));
-        }
-        None => {
-            periods.remove(&object.name_any());
-        }
-    }
+/// The periods of the objects in `objects`, kept up to date while the subscription lives.
+fn follow(objects: &Arc<Store<CsiDriver>>) -> (Subscription<CsiDriver>, watch::Receiver<Periods>) {
+    let (sender, periods) = watch::channel(Periods::new());
+    let subscription = objects.subscribe(move |change| {
+        sender.send_if_modified(|periods| match change.new.and_then(|object| object.period()) {
+            Some(period) => periods.insert(change.key.to_string(), period) != Some(period),
+            None => periods.remove(&**change.key).is_some(),
+        });
+    });
+    (subscription, periods)
 }
 
 /// One ticking task per driver that is installed and has a period.
@@ -159,9 +160,10 @@ mod tests {
         *,
     };
 
-    fn object(name: &str, period: Option<i64>) -> CSIDriver {
+    fn object(name: &str, version: u32, period: Option<i64>) -> CsiDriver {
+        let metadata = json!({ "name": name, "resourceVersion": version.to_string() });
         let spec = json!({ "nodeAllocatableUpdatePeriodSeconds": period });
-        serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap()
+        serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
     }
 
     fn installed(drivers: &Drivers, name: &str) {
@@ -178,15 +180,19 @@ mod tests {
 
     #[test]
     fn an_object_without_a_period_has_none() {
-        let mut periods = Periods::new();
-        note(&mut periods, &object("a", Some(30)));
-        assert_eq!(periods, Periods::from([("a".to_owned(), Duration::from_secs(30))]));
-        note(&mut periods, &object("a", Some(60)));
-        assert_eq!(periods["a"], Duration::from_secs(60));
+        let objects = Store::new(|object: &mut CsiDriver| object.period().is_some());
+        let (_subscription, periods) = follow(&objects);
+        let mut version = 0;
+        let mut shown = |period| {
+            version += 1;
+            objects.observe(object("a", version, period));
+            periods.borrow().clone()
+        };
+        assert_eq!(shown(Some(30)), Periods::from([("a".to_owned(), Duration::from_secs(30))]));
+        assert_eq!(shown(Some(60))["a"], Duration::from_secs(60));
         for none in [None, Some(0), Some(-1)] {
-            note(&mut periods, &object("a", Some(30)));
-            note(&mut periods, &object("a", none));
-            assert_eq!(periods, Periods::new(), "{none:?}");
+            assert_eq!(shown(Some(30))["a"], Duration::from_secs(30));
+            assert_eq!(shown(none), Periods::new(), "{none:?}");
         }
     }
 

@@ -17,14 +17,15 @@ use wharf_facts::version::Version;
 
 /// The CSI drivers of this node. Clones share them.
 ///
-/// A name may have several instances, one per endpoint: while a driver is updated, the old and the new one run side by
-/// side. The newest that is connected serves; the name is gone with its last instance.
+/// A name may have several instances, one per endpoint: while a driver is updated, the old and the
+/// new one run side by side. The newest connected instance serves; the name is removed with its
+/// last instance.
 #[derive(Clone, Default)]
 pub struct Drivers {
     by_name: Arc<Mutex<BTreeMap<String, Vec<Instance>>>>,
 }
 
-/// One line about an instance of a driver, for people and tests.
+/// A row of the driver table: one instance of a driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverView {
@@ -32,34 +33,36 @@ pub struct DriverView {
     pub name: String,
     /// Its socket.
     pub endpoint: String,
-    /// Whether its connection stands.
+    /// Whether the driver is connected.
     pub connected: bool,
-    /// The node's name in the driver's words.
+    /// The driver's ID of the node.
     pub node_id: String,
-    /// How many volumes fit; 0 means that the driver does not say.
+    /// How many volumes fit on the node; 0 if the driver sets no limit.
     pub max_volumes: i64,
-    /// Where the node stands.
+    /// The driver's topology segments of the node.
     pub topology: BTreeMap<String, String>,
 }
 
-/// One registered socket. Two may name the same endpoint, so it is the registration socket that tells them apart.
+/// One registered socket. Two may have the same endpoint, so instances are distinguished by their
+/// registration socket.
 pub(crate) struct Instance {
     pub(crate) socket: PathBuf,
     pub(crate) endpoint: String,
     pub(crate) version: Version,
     pub(crate) driver: Driver,
     pub(crate) info: NodeInfo,
-    /// Follows the connection; ends with the instance.
+    /// The task that follows the connection; ends with the instance.
     pub(crate) watching: JoinSet<()>,
 }
 
 impl Drivers {
-    /// The driver of this name that serves: the newest connected instance, or the newest if none is connected.
+    /// The serving driver of this name: the newest connected instance, or the newest if none is
+    /// connected.
     pub fn get(&self, name: &str) -> Option<Driver> {
         self.with_serving(name, |instance| instance.driver.clone())
     }
 
-    /// The registration socket of the instance that serves.
+    /// The registration socket of the serving instance.
     pub(crate) fn serving_socket(&self, name: &str) -> Option<PathBuf> {
         self.with_serving(name, |instance| instance.socket.clone())
     }
@@ -80,13 +83,14 @@ impl Drivers {
         lines.collect()
     }
 
-    /// Whether a driver of this name has an instance.
+    /// Whether this name has an instance.
     pub fn contains(&self, name: &str) -> bool {
         self.lock().contains_key(name)
     }
 
-    /// The highest version among the instances of a name, and whether this very endpoint is one of them.
-    pub(crate) fn standing(&self, name: &str, endpoint: &str) -> Option<(Version, bool)> {
+    /// The highest version among the instances of a name, and whether one of them has this
+    /// endpoint.
+    pub(crate) fn highest_version(&self, name: &str, endpoint: &str) -> Option<(Version, bool)> {
         let by_name = self.lock();
         let instances = by_name.get(name)?;
         let highest = instances.iter().map(|instance| instance.version.clone()).max()?;
@@ -97,7 +101,7 @@ impl Drivers {
         self.lock().entry(name.to_owned()).or_default().push(instance);
     }
 
-    /// Gives an instance the task that follows its connection.
+    /// Stores the task that follows the connection of an instance.
     pub(crate) fn watch(&self, name: &str, socket: &Path, watching: JoinSet<()>) {
         let mut by_name = self.lock();
         let mut instances = by_name.get_mut(name).into_iter().flatten();
@@ -112,15 +116,22 @@ impl Drivers {
         Some(instance.driver.clone())
     }
 
-    /// Keeps what an instance said anew. Some(facts of the newest instance of the name), which is what the cluster sees.
-    pub(crate) fn learned(&self, name: &str, socket: &Path, info: NodeInfo) -> Option<NodeInfo> {
+    /// Stores new node information of an instance. Returns that of the newest instance of the name,
+    /// which is the one written to the API.
+    pub(crate) fn update_info(
+        &self,
+        name: &str,
+        socket: &Path,
+        info: NodeInfo,
+    ) -> Option<NodeInfo> {
         let mut by_name = self.lock();
         let instances = by_name.get_mut(name)?;
         instances.iter_mut().find(|instance| instance.socket == socket)?.info = info;
         instances.last().map(|instance| instance.info.clone())
     }
 
-    /// Removes an instance. Some(facts of the newest one left), or None if the name is gone or was unknown.
+    /// Removes an instance. Returns the node information of the newest one left; `None` if the name
+    /// is gone or was unknown.
     pub(crate) fn remove(&self, name: &str, socket: &Path) -> Option<NodeInfo> {
         let mut by_name = self.lock();
         let instances = by_name.get_mut(name)?;
@@ -155,7 +166,7 @@ impl Collector for Drivers {
         let gauge = |connected| ConstGauge::new(i64::from(connected));
         let mut connected = encoder.encode_descriptor(
             "wharf_csi_driver_connected",
-            "Whether the connection to a registered CSI driver stands",
+            "Whether a registered CSI driver is connected",
             None,
             gauge(true).metric_type(),
         )?;

@@ -13,14 +13,14 @@ use wharf_proto::deviceplugin::{Empty, VERSION, device_plugin_client::DevicePlug
 use wharf_uds::{Channel, ChannelOptions, code_name};
 
 use super::Inventory;
-use crate::manager::{Plugin, PluginHandler, Refusal};
+use crate::manager::{Plugin, PluginHandler, PluginRefusal};
 
 /// Kubelet's limit for connecting to a device plugin.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a resource whose plugin is gone is kept, its devices unhealthy.
+/// How long a resource without a plugin is kept, with unhealthy devices.
 const GRACE: Duration = Duration::from_mins(5);
 
-/// Registers device plugins and follows their device lists. Clones share everything.
+/// Registers device plugins and follows their device lists. Clones share them.
 #[derive(Clone)]
 pub struct DeviceHandler {
     inventory: Inventory,
@@ -46,13 +46,13 @@ impl DeviceHandler {
         Self { inventory: Inventory::default(), grace, tasks: Arc::default() }
     }
 
-    /// The devices as they come and go.
+    /// The devices of the registered plugins.
     pub fn inventory(&self) -> Inventory {
         self.inventory.clone()
     }
 
     /// Connects to a plugin and follows its device list.
-    pub(super) async fn connect(&self, resource: &str, socket: &str) -> Result<(), Refusal> {
+    pub(super) async fn connect(&self, resource: &str, socket: &str) -> Result<(), PluginRefusal> {
         if self.inventory.contains(resource, socket) {
             return Err(already(socket));
         }
@@ -60,13 +60,13 @@ impl DeviceHandler {
         channel
             .connected(DIAL_TIMEOUT)
             .await
-            .map_err(|error| Refusal(format!("failed to dial device plugin: {error}")))?;
+            .map_err(|error| PluginRefusal(format!("failed to dial device plugin: {error}")))?;
         let mut client = DevicePluginClient::new(channel);
         let asked = client.get_device_plugin_options(Empty {});
         let options = wharf_uds::within(DIAL_TIMEOUT, "GetDevicePluginOptions", asked)
             .await
             .map_err(|status| {
-                Refusal(format!(
+                PluginRefusal(format!(
                     "failed to get device plugin options: rpc error: code = {} desc = {}",
                     code_name(status.code()),
                     status.message()
@@ -81,12 +81,12 @@ impl DeviceHandler {
         Ok(())
     }
 
-    /// Takes a plugin out; the resource stays for the grace period if it was the last.
+    /// Removes a plugin; its resource stays for the grace period if it was the last.
     pub(super) fn disconnect(&self, resource: &str, socket: &str) {
         self.leave(resource, socket, |_| true);
     }
 
-    /// Takes a plugin out if the task that follows its list is as expected.
+    /// Removes a plugin if the task that follows its list is the expected one.
     fn leave(&self, resource: &str, socket: &str, expected: impl FnOnce(Option<Id>) -> bool) {
         let key = (resource.to_owned(), socket.to_owned());
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +96,7 @@ impl DeviceHandler {
         if let Some(following) = tasks.following.remove(&key) {
             following.abort();
         }
-        // Finished tasks are swept where tasks are made and ended; nobody else waits for them.
+        // Finished tasks are joined whenever tasks are started or ended.
         while tasks.running.try_join_next().is_some() {}
         if let Some(departure) = self.inventory.disconnect(resource, socket) {
             let (inventory, grace) = (self.inventory.clone(), self.grace);
@@ -111,16 +111,16 @@ impl DeviceHandler {
     fn follow(&self, resource: String, socket: String, client: DevicePluginClient<Channel>) {
         let key = (resource.clone(), socket.clone());
         let (inventory, grace) = (self.inventory.clone(), self.grace);
-        // The handler owns the task: the task must not keep the handler alive.
+        // The handler owns the task, so the task must not keep the handler alive.
         let owner = Arc::downgrade(&self.tasks);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         let following = tasks.running.spawn(async move {
             let ended = list_and_watch(&inventory, &resource, &socket, client).await;
-            warn!(resource, socket, error = %ended, "ListAndWatch ended, the devices are unusable");
+            warn!(resource, socket, error = %ended, "ListAndWatch ended, devices become unhealthy");
             if let Some(tasks) = owner.upgrade() {
-                // The plugin may have connected again meanwhile, followed by another task.
+                // The plugin may have connected again since, followed by another task.
                 let this = tokio::task::id();
-                DeviceHandler { inventory, grace, tasks }
+                Self { inventory, grace, tasks }
                     .leave(&resource, &socket, |follower| follower == Some(this));
             }
         });
@@ -130,15 +130,15 @@ impl DeviceHandler {
 
 #[async_trait]
 impl PluginHandler for DeviceHandler {
-    async fn validate(&self, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn validate(&self, plugin: &Plugin) -> Result<(), PluginRefusal> {
         if !plugin.versions.iter().any(|version| version == VERSION) {
-            return Err(Refusal(format!(
+            return Err(PluginRefusal(format!(
                 "manager version, {VERSION}, is not among plugin supported versions [{}]",
                 plugin.versions.join(" ")
             )));
         }
         if !is_extended_resource_name(&plugin.name) {
-            return Err(Refusal(format!(
+            return Err(PluginRefusal(format!(
                 "invalid name of device plugin socket: the ResourceName {:?} is invalid",
                 plugin.name
             )));
@@ -146,9 +146,9 @@ impl PluginHandler for DeviceHandler {
         Ok(())
     }
 
-    async fn register(&self, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn register(&self, plugin: &Plugin) -> Result<(), PluginRefusal> {
         if !Path::new(&plugin.endpoint).is_absolute() {
-            return Err(Refusal(format!(
+            return Err(PluginRefusal(format!(
                 "endpoint {:?} of the device plugin is relative: expected an absolute path of a unix socket",
                 plugin.endpoint
             )));
@@ -180,6 +180,6 @@ async fn list_and_watch(
     }
 }
 
-fn already(socket: &str) -> Refusal {
-    Refusal(format!("device plugin already connected: {socket}"))
+fn already(socket: &str) -> PluginRefusal {
+    PluginRefusal(format!("device plugin already connected: {socket}"))
 }

@@ -7,13 +7,13 @@ use serde::Serialize;
 use tokio::sync::watch;
 use wharf_proto::deviceplugin::{Device as WireDevice, DevicePluginOptions, HEALTHY};
 
-/// A device as its plugin describes it.
+/// A device, from its plugin's list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
-    /// Whether it can be used.
+    /// Whether it can be allocated.
     pub healthy: bool,
-    /// NUMA nodes that it is near to.
+    /// NUMA nodes next to the device.
     pub numa_nodes: Vec<i64>,
 }
 
@@ -23,8 +23,8 @@ pub struct Device {
 pub struct ResourceView {
     /// The resource, such as `example.com/gpu`.
     pub resource: String,
-    /// The endpoint whose list counts: the newest that is connected. None while no plugin is connected; the devices
-    /// last seen are then listed as unhealthy until the resource is dropped.
+    /// The endpoint whose list counts: the newest that is connected. `None` without a connected
+    /// plugin; then the last devices are listed as unhealthy until the resource is dropped.
     pub endpoint: Option<String>,
     /// Devices by ID.
     pub devices: BTreeMap<String, Device>,
@@ -41,9 +41,9 @@ pub struct Inventory {
 struct Resource {
     /// Oldest first.
     endpoints: Vec<Endpoint>,
-    /// What was last seen, shown while no plugin is connected.
+    /// The last devices, listed while no plugin is connected.
     last: BTreeMap<String, Device>,
-    /// Counts departures of the last endpoint, so that an old grace period does not end a new absence.
+    /// Counts how often the last endpoint left, so that an old grace period does not end a new one.
     departures: u64,
 }
 
@@ -60,23 +60,23 @@ impl Default for Inventory {
 }
 
 impl Inventory {
-    /// The resources as they stand now, by name.
+    /// The resources, by name.
     pub fn view(&self) -> Vec<ResourceView> {
         let resources = self.lock();
         resources.iter().map(|(name, resource)| resource.view(name)).collect()
     }
 
-    /// Fires whenever [`Inventory::view`] may have changed.
+    /// Changes when [`Inventory::view`] may have changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// What the serving plugin of a resource asks of an allocator.
+    /// The options that the serving plugin of a resource returned.
     pub fn options(&self, resource: &str) -> Option<DevicePluginOptions> {
         self.lock().get(resource)?.serving().map(|endpoint| endpoint.options)
     }
 
-    /// False if the endpoint serves this resource already.
+    /// Adds an endpoint. False if the resource has it already.
     pub(super) fn connect(
         &self,
         resource: &str,
@@ -114,7 +114,8 @@ impl Inventory {
         self.announce();
     }
 
-    /// Takes an endpoint out. Some(departure) if it was the last one: its grace period starts.
+    /// Removes an endpoint. Returns a departure number, for [`Inventory::expire`], if it was the
+    /// last one.
     pub(super) fn disconnect(&self, resource: &str, socket: &str) -> Option<u64> {
         let mut resources = self.lock();
         let entry = resources.get_mut(resource)?;
@@ -130,7 +131,7 @@ impl Inventory {
         departure
     }
 
-    /// Ends a grace period: the resource is dropped if no plugin came back since that departure.
+    /// Ends a grace period: drops the resource if no plugin came back since that departure.
     pub(super) fn expire(&self, resource: &str, departure: u64) {
         let mut resources = self.lock();
         let over = resources

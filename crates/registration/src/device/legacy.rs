@@ -20,7 +20,7 @@ use super::DeviceHandler;
 
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Why the old registration service cannot be served.
+/// Why the legacy registration service cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum LegacyError {
     /// The folder cannot be prepared.
@@ -28,7 +28,7 @@ pub enum LegacyError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
     /// The socket cannot be listened on.
@@ -36,21 +36,21 @@ pub enum LegacyError {
     Listen(#[from] ListenError),
 }
 
-/// Serves `v1beta1.Registration` on `kubelet.sock`, for plugins that announce themselves.
+/// Serves `v1beta1.Registration` on `kubelet.sock`, for plugins that register by a call.
 pub struct LegacyServer {
     stop: CancellationToken,
     serving: JoinSet<()>,
 }
 
 impl LegacyServer {
-    /// Cleans the folder of sockets, which is how plugins notice that they have to register again, and serves.
+    /// Deletes the sockets in the folder, which makes plugins register again, and serves.
     pub fn start(folder: &Path, handler: DeviceHandler) -> Result<Self, LegacyError> {
         let failed = |source| LegacyError::Folder { path: folder.to_owned(), source };
         std::fs::create_dir_all(folder).map_err(failed)?;
         let own = folder.join(DEVICE_PLUGIN_SOCKET);
         for entry in std::fs::read_dir(folder).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
-            // Our own is taken over by the listener, which refuses to take it from a living kubelet.
+            // The listener takes over our own socket, and refuses if a running kubelet serves it.
             let is_socket = path.metadata().is_ok_and(|it| it.file_type().is_socket());
             if is_socket && path != own {
                 std::fs::remove_file(&path).map_err(failed)?;
@@ -65,7 +65,7 @@ impl LegacyServer {
         let stopping = stop.clone();
         serving.spawn(async move {
             if let Err(error) = listener.serve(routes, DRAIN, stopping).await {
-                warn!(%error, "device plugin registration is no longer served");
+                warn!(%error, "failed to serve device plugin registration");
             }
         });
         Ok(Self { stop, serving })
@@ -87,7 +87,7 @@ struct Service {
 impl Registration for Service {
     async fn register(&self, request: Request<RegisterRequest>) -> Result<Response<Empty>, Status> {
         let RegisterRequest { version, endpoint, resource_name, .. } = request.into_inner();
-        info!(resource = %resource_name, endpoint = %endpoint, "device plugin registers");
+        info!(resource = %resource_name, endpoint = %endpoint, "registering device plugin");
         if version != VERSION {
             return Err(Status::unknown(format!(
                 "requested API version {version:?} is not supported by kubelet. Supported version is [{VERSION:?}]"
@@ -103,7 +103,8 @@ impl Registration for Service {
             )));
         }
         let socket = self.folder.join(endpoint).display().to_string();
-        // The task outlives a plugin that does not wait for the answer: a half-made connection would be in the way.
+        // The task outlives a plugin that cancels its call: a half-made connection would block its
+        // next registration.
         let (handler, mut connecting) = (self.handler.clone(), JoinSet::new());
         connecting.spawn(async move { handler.connect(&resource_name, &socket).await });
         match connecting.join_next().await {

@@ -10,11 +10,11 @@ use wharf_facts::validation::{MAX_DRIVER_NAME, is_subdomain};
 use wharf_uds::{Channel, ChannelOptions, LinkState};
 
 use crate::{
-    manager::{Plugin, PluginHandler, Refusal},
+    manager::{Plugin, PluginHandler, PluginRefusal},
     text::readable,
 };
 
-/// Services that a plugin may name in its versions, as kubelet knows them.
+/// Services that a plugin may list as versions, from the kubelet.
 const SERVICES: [&str; 2] = [wharf_proto::dra::v1::SERVICE, wharf_proto::dra::v1beta1::SERVICE];
 
 /// One endpoint of a driver.
@@ -26,11 +26,11 @@ pub struct DraView {
     pub endpoint: String,
     /// The service that is called on it.
     pub service: &'static str,
-    /// Whether its connection stands.
+    /// Whether it is connected.
     pub connected: bool,
 }
 
-/// Keeps a connection to each endpoint of each driver. Clones share them.
+/// Registers DRA drivers, and keeps a connection to each endpoint. Clones share them.
 #[derive(Clone, Default)]
 pub struct DraHandler {
     drivers: Arc<Mutex<BTreeMap<String, Vec<Endpoint>>>>,
@@ -43,8 +43,8 @@ struct Endpoint {
 }
 
 impl DraHandler {
-    /// The connection and service to use for a driver: those of the most recent endpoint that is connected, or of the
-    /// most recent one.
+    /// The connection and service of a driver's newest connected endpoint, or of its newest if none
+    /// is connected.
     pub fn get(&self, name: &str) -> Option<(Channel, &'static str)> {
         let drivers = self.lock();
         let endpoints = drivers.get(name)?;
@@ -73,18 +73,18 @@ impl DraHandler {
 
 #[async_trait]
 impl PluginHandler for DraHandler {
-    async fn validate(&self, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn validate(&self, plugin: &Plugin) -> Result<(), PluginRefusal> {
         choose_service(plugin)?;
         Ok(())
     }
 
-    async fn register(&self, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn register(&self, plugin: &Plugin) -> Result<(), PluginRefusal> {
         let Plugin { name, endpoint, .. } = plugin;
         let service = choose_service(plugin)?;
         let mut drivers = self.lock();
         let endpoints = drivers.entry(name.clone()).or_default();
         if endpoints.iter().any(|known| known.socket == *endpoint) {
-            return Err(Refusal(format!(
+            return Err(PluginRefusal(format!(
                 "endpoint {endpoint} already registered for DRA driver plugin {name}"
             )));
         }
@@ -111,26 +111,26 @@ impl Endpoint {
     }
 }
 
-/// The first service of the plugin's own list that is known here.
-fn choose_service(plugin: &Plugin) -> Result<&'static str, Refusal> {
+/// The first service of the plugin's own list that is supported.
+fn choose_service(plugin: &Plugin) -> Result<&'static str, PluginRefusal> {
     let Plugin { name, endpoint, versions, .. } = plugin;
     let invalid = |reason: String| {
-        Refusal(format!(
+        PluginRefusal(format!(
             "invalid supported gRPC versions of DRA driver plugin {name} at endpoint {endpoint}: {reason}"
         ))
     };
     if name.is_empty() {
-        return Err(Refusal::new("the DRA driver's name is empty: GetInfo must return it"));
+        return Err(PluginRefusal::new("the DRA driver's name is empty: GetInfo must return it"));
     }
     if name.len() > MAX_DRIVER_NAME || !is_subdomain(name) {
-        return Err(Refusal(format!(
+        return Err(PluginRefusal(format!(
             "the DRA driver's name {:?} is not domain-like: expected at most {MAX_DRIVER_NAME} lower-case letters, digits, '-' \
              and '.', each part between dots beginning and ending with a letter or digit",
             readable(name)
         )));
     }
     if !Path::new(endpoint).is_absolute() {
-        return Err(Refusal(format!(
+        return Err(PluginRefusal(format!(
             "endpoint {endpoint:?} of DRA driver plugin {name} is relative: expected an absolute path of a unix socket"
         )));
     }

@@ -3,38 +3,38 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// Something that happened to a plugin, for people and tests that follow along.
+/// An event in the life of a plugin.
 #[derive(Clone, Debug, Serialize)]
 pub struct PluginEvent {
-    /// When it happened.
+    /// Time of the event.
     pub at: Timestamp,
     /// The registration socket.
     pub socket: PathBuf,
     /// The plugin's name, once known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What happened.
+    /// Kind of the event.
     #[serde(flatten)]
     pub kind: EventKind,
 }
 
-/// What may happen to a plugin, in the order of a life.
+/// Kinds of events, in the order of a life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "camelCase")]
 pub enum EventKind {
-    /// Its socket appeared, or was made anew.
+    /// Its socket was made, or made again.
     Seen,
-    /// It answered and its handler accepts it.
+    /// It answered `GetInfo`, and its handler accepted it.
     Validated,
-    /// It is in use and was told so.
+    /// Its handler registered it, and it was notified.
     Registered,
-    /// An attempt failed; another one follows.
+    /// A registration failed; a retry follows.
     Failed {
-        /// What went wrong, as the plugin was told if it could be told.
+        /// The error, as the plugin was notified of it where that was possible.
         error: String,
     },
-    /// Its handler took it out of use.
+    /// Its handler deregistered it.
     Deregistered,
-    /// Its socket is gone.
+    /// Its socket was removed.
     Gone,
 }

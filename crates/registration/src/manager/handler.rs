@@ -2,50 +2,54 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 
-/// A plugin as it introduced itself in `GetInfo`.
+/// A plugin, from its answer to `GetInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
-    /// The type, which chooses the handler: `CSIPlugin`, `DevicePlugin`, `DRAPlugin` or one of your own.
+    /// The type, which selects the handler: `CSIPlugin`, `DevicePlugin`, `DRAPlugin` or a custom
+    /// one.
     pub kind: String,
-    /// The name that the plugin is known by: a CSI driver's name, a device plugin's resource.
+    /// The plugin's name: a CSI driver's name, a device plugin's resource.
     pub name: String,
-    /// Where the plugin serves its own protocol; the registration socket if it named nothing else.
+    /// The socket of the plugin's own service; the registration socket if `GetInfo` returned none.
     pub endpoint: String,
-    /// The versions it says it supports, in its own order.
+    /// The versions that the plugin supports, in its own order.
     pub versions: Vec<String>,
-    /// The registration socket that it was found at.
+    /// The registration socket.
     pub socket: PathBuf,
 }
 
-/// Why a handler does not take a plugin. The text reaches the plugin and its log, so it says what to mend.
+/// Why a handler rejects a plugin. The plugin gets the text and may log it, so it says what to
+/// correct.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refusal(pub String);
+pub struct PluginRefusal(pub String);
 
-impl Refusal {
-    /// A refusal for the given reason.
+impl PluginRefusal {
+    /// A refusal for this reason.
     pub fn new(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
 }
 
-/// One type of plugin.
+/// Registers plugins of one type.
 ///
-/// The manager calls `validate`, `register` and `deregister` in this order, and never two of them at once for the same
-/// socket. Two sockets may carry plugins of one name; a handler tells them apart by (name, endpoint).
+/// The manager calls `validate`, `register` and `deregister` in this order, and for one socket
+/// never two of them at once. Plugins of two sockets may have one name; a handler distinguishes
+/// them by (name, endpoint).
 ///
-/// `register` may be dropped at any `await`: when the socket goes or is re-made meanwhile, or after five minutes.
-/// `deregister` follows then, as it follows a `register` that finished or panicked. After a `register` that returned an
-/// error nothing follows: it cleans up itself. `deregister` is left to finish, for as long.
+/// `register` may be dropped at any `await`: when the socket is removed or made again, or after
+/// five minutes. Then `deregister` follows, as it follows a `register` that returned `Ok` or
+/// panicked. A `register` that returns an error must clean up itself. `deregister` is dropped after
+/// five minutes.
 #[async_trait]
 pub trait PluginHandler: Send + Sync + 'static {
-    /// Whether the plugin may be registered; changes nothing.
-    async fn validate(&self, plugin: &Plugin) -> Result<(), Refusal>;
+    /// Checks whether the plugin may be registered; changes nothing.
+    async fn validate(&self, plugin: &Plugin) -> Result<(), PluginRefusal>;
 
-    /// Takes the plugin into use.
-    async fn register(&self, plugin: &Plugin) -> Result<(), Refusal>;
+    /// Registers the plugin.
+    async fn register(&self, plugin: &Plugin) -> Result<(), PluginRefusal>;
 
-    /// Takes the plugin out of use. The plugin may be long gone: this must not wait for it.
+    /// Deregisters the plugin. Its process may have ended long ago: this must not wait for it.
     async fn deregister(&self, plugin: &Plugin);
 }
 
@@ -54,12 +58,12 @@ pub trait PluginHandler: Send + Sync + 'static {
 pub struct Handlers(HashMap<String, Arc<dyn PluginHandler>>);
 
 impl Handlers {
-    /// No handlers: every plugin is refused.
+    /// A set without handlers: every plugin is rejected.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the handler of a type; a second one for the type replaces the first.
+    /// Adds the handler of a type; replaces an earlier one of that type.
     #[must_use]
     pub fn with(mut self, kind: impl Into<String>, handler: Arc<dyn PluginHandler>) -> Self {
         self.0.insert(kind.into(), handler);

@@ -7,9 +7,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::world::World;
+use super::plugin_state::PluginState;
 
-/// What the manager counts. Clones count together; nothing is exported before [`ManagerMetrics::register`].
+/// Metrics of a manager. Clones share them; nothing is exported before
+/// [`ManagerMetrics::register`].
 #[derive(Clone, Debug)]
 pub struct ManagerMetrics {
     registrations: Family<Kind, Counter>,
@@ -37,7 +38,7 @@ impl Default for ManagerMetrics {
 }
 
 impl ManagerMetrics {
-    /// Exports the counters.
+    /// Exports the metrics.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "wharf_plugin_registrations",
@@ -75,8 +76,8 @@ impl ManagerMetrics {
     }
 }
 
-/// `plugin_manager_total_plugins` as kubelet exports it, counted when asked.
-pub(crate) struct Totals(pub(crate) Arc<World>);
+/// The kubelet's `plugin_manager_total_plugins`, computed when it is collected.
+pub(crate) struct Totals(pub(crate) Arc<PluginState>);
 
 impl std::fmt::Debug for Totals {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -15,47 +15,49 @@ use wharf_proto::pluginregistration::PluginInfo;
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
-    Conversation, Dial, Handlers, ManagerMetrics, Plugin, Refusal,
-    running::PARALLELISM,
-    world::{Generation, Step, World},
+    Conversation, Dial, Handlers, ManagerMetrics, Plugin, PluginRefusal,
+    plugin_manager::PARALLELISM,
+    plugin_state::{Generation, PluginState, Step},
 };
 use crate::text::readable;
 
-/// How long a plugin that just came may take until it answers. Kubelet's dial limit, spent on asking again, too.
+/// How long a new plugin may take to answer, retries included: kubelet's limit for dialling.
 const GREETING: Duration = Duration::from_secs(10);
-/// The pauses between two questions within [`GREETING`].
+/// The pauses between two attempts within [`GREETING`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
-/// Registrations that go ahead at once. A crowd that talks all at the same time is done later than one that takes turns:
-/// every connection has its buffers.
-pub(crate) const TURNS: usize = 16;
-/// How long a registration waits for its turn. Those that never end must not hold up the others.
-const TURN_PATIENCE: Duration = Duration::from_millis(20);
-/// A plugin that serves answers in this time, also in a crowd.
+/// Registrations in progress at a time. More of them take longer in total: every connection has its
+/// buffers.
+pub(crate) const PERMITS: usize = 16;
+/// How long a registration waits for a permit. Then it starts without: registrations that never end
+/// must not block others.
+const PERMIT_PATIENCE: Duration = Duration::from_millis(20);
+/// A plugin that serves answers within this time, even among many.
 const QUICK: Duration = Duration::from_millis(250);
-/// Plugins that are waited for after that, half of all operations.
-pub(crate) const SILENT: usize = PARALLELISM / 2;
-/// A handler that never returns must not hold its socket for ever. Beyond any handler's own limits.
+/// Slower plugins that may be waited for at a time: half of all operations.
+pub(crate) const MAX_SLOW: usize = PARALLELISM / 2;
+/// Limit for a call of a handler, beyond the handlers' own limits: one that never returns must not
+/// block its socket.
 const HANDLER_PATIENCE: Duration = Duration::from_mins(5);
 
-/// The most bytes of one field that a plugin may say about itself: paths, the longest of them, have as many.
+/// The longest field that a plugin may return, in bytes: that of the longest path.
 const LONGEST_FIELD: usize = 4096;
 
-/// Brings one socket from actual to desired.
+/// Registers and deregisters the plugin of a socket.
 pub(crate) struct Operator {
-    pub(crate) world: Arc<World>,
+    pub(crate) state: Arc<PluginState>,
     pub(crate) handlers: Handlers,
     pub(crate) dial: Arc<dyn Dial>,
     pub(crate) metrics: ManagerMetrics,
-    pub(crate) turns: Semaphore,
-    /// Places for plugins that are slow to answer.
-    pub(crate) silent: Semaphore,
+    pub(crate) permits: Semaphore,
+    /// Permits for plugins that are slow to answer.
+    pub(crate) slow: Semaphore,
 }
 
 impl Operation<PathBuf> for Operator {
     async fn run(&self, socket: PathBuf, attempt: Attempt) -> Outcome {
         loop {
-            match self.world.next_step(&socket) {
+            match self.state.next_step(&socket) {
                 Step::Rest => return Outcome::Done,
                 Step::Deregister => self.deregister(&socket).await,
                 Step::Register(generation) => {
@@ -64,7 +66,7 @@ impl Operation<PathBuf> for Operator {
                     let registering = self.register(&socket, generation, attempt.failures == 0);
                     let result = tokio::select! {
                         biased;
-                        // What was begun is found incomplete by the next run, which deregisters it.
+                        // The next run finds the registration incomplete, and deregisters it.
                         () = attempt.superseded.cancelled() => return Outcome::Done,
                         result = registering => result,
                     };
@@ -79,23 +81,24 @@ impl Operation<PathBuf> for Operator {
 }
 
 impl Operator {
-    /// Asks, validates, registers and notifies, with kubelet's order, limits and texts. May be dropped at any await.
-    /// What it leaves in the actual state, dropped or failed, is to be deregistered.
+    /// Gets the plugin's information, validates, registers and notifies, with kubelet's order,
+    /// limits and texts. May be dropped at any await. After it was dropped or has failed, a plugin
+    /// in the actual state must be deregistered.
     async fn register(
         &self,
         socket: &Path,
         generation: Generation,
         newly_made: bool,
     ) -> Result<Option<Plugin>, String> {
-        let _turn = timeout(TURN_PATIENCE, self.turns.acquire()).await;
+        let _permit = timeout(PERMIT_PATIENCE, self.permits.acquire()).await;
         let (mut conversation, info) = self.greet(socket, newly_made).await?;
         let shown = socket.display();
-        let plugin = introduce(socket, info);
+        let plugin = plugin_of(socket, info);
         if let Some(reason) = oversized(&plugin) {
             let reason = format!("RegisterPlugin error -- {reason} at socket {shown}");
             return Err(refuse(conversation.as_mut(), socket, reason).await);
         }
-        self.world.introduced(socket, &plugin);
+        self.state.store_info(socket, &plugin);
 
         let Some(handler) = self.handlers.get(&plugin.kind) else {
             let reason = format!(
@@ -110,14 +113,15 @@ impl Operator {
                 format!("RegisterPlugin error -- plugin validation failed with err: {refusal}");
             return Err(refuse(conversation.as_mut(), socket, reason).await);
         }
-        // From here on the plugin is in the actual state: whatever cuts this short, a deregistration follows.
-        if !self.world.begin(socket, generation, &plugin, &handler) {
+        // From here on the plugin is in the actual state, so a deregistration follows if this is
+        // cut short.
+        if !self.state.begin(socket, generation, &plugin, &handler) {
             return Ok(None);
         }
         let registered = timeout(HANDLER_PATIENCE, handler.register(&plugin)).await;
         if let Ok(Err(_)) = registered {
-            // It cleaned up after itself, as one that was cut short could not.
-            self.world.take(socket);
+            // A `register` that returned an error has cleaned up.
+            self.state.take(socket);
         }
         if let Err(refusal) = registered.unwrap_or_else(|_| Err(overdue("RegisterPlugin"))) {
             let reason =
@@ -130,14 +134,15 @@ impl Operator {
                 describe(&status)
             ));
         }
-        self.world.complete(socket);
+        self.state.complete(socket);
         Ok(Some(plugin))
     }
 
-    /// Connects and asks who it is. A plugin that just made its socket may not be serving yet, so it is asked again
-    /// for a while; after that the back-off sets the pace.
+    /// Connects and calls `GetInfo`. A plugin may make its socket before it serves, so a new one is
+    /// asked repeatedly; later attempts are paced by the back-off.
     ///
-    /// Sockets that say nothing must not take all places: if many wait already, this one is tried again later.
+    /// Plugins that do not answer must not take all operations: if many are waited for already,
+    /// this attempt fails.
     async fn greet(
         &self,
         socket: &Path,
@@ -147,9 +152,9 @@ impl Operator {
         if let Ok(answer) = timeout(QUICK, &mut asking).await {
             return answer;
         }
-        let Ok(_place) = self.silent.try_acquire() else {
+        let Ok(_permit) = self.slow.try_acquire() else {
             return Err(format!(
-                "RegisterPlugin error -- no answer within {QUICK:?} at socket {}, and {SILENT} others give none either",
+                "RegisterPlugin error -- no answer within {QUICK:?} at socket {}, and {MAX_SLOW} others give none either",
                 socket.display()
             ));
         };
@@ -189,15 +194,15 @@ impl Operator {
     }
 
     async fn deregister(&self, socket: &Path) {
-        let Some((plugin, handler)) = self.world.take(socket) else { return };
+        let Some((plugin, handler)) = self.state.take(socket) else { return };
         let leaving = handler.deregister(&plugin);
         if timeout(HANDLER_PATIENCE, leaving).await.is_err() {
             warn!(plugin = %plugin.name, socket = %socket.display(), limit = ?HANDLER_PATIENCE,
-                "DeRegisterPlugin did not return, going on without it");
+                "DeRegisterPlugin timed out, ignoring the plugin");
         }
         info!(plugin = %plugin.name, endpoint = %plugin.endpoint, socket = %socket.display(), "plugin deregistered");
         self.metrics.deregistered(&plugin.kind);
-        self.world.deregistered(socket, &plugin);
+        self.state.deregistered(socket, &plugin);
     }
 
     fn settle(
@@ -209,7 +214,7 @@ impl Operator {
         match result {
             Ok(Some(plugin)) => {
                 info!(plugin = %plugin.name, r#type = %plugin.kind, endpoint = %plugin.endpoint,
-                    socket = %socket.display(), took = ?started.elapsed(), "plugin registered");
+                    socket = %socket.display(), duration = ?started.elapsed(), "plugin registered");
                 self.metrics.registered(&plugin.kind, started.elapsed());
                 Outcome::Done
             }
@@ -217,16 +222,16 @@ impl Operator {
             Err(error) => {
                 let error = readable(&error);
                 note_error(&error);
-                warn!(socket = %socket.display(), %error, "plugin not registered, will be tried again");
+                warn!(socket = %socket.display(), %error, "failed to register plugin, retrying");
                 self.metrics.failed();
-                self.world.failed(socket, &error);
+                self.state.failed(socket, &error);
                 Outcome::Retry
             }
         }
     }
 }
 
-/// Lets people see that an attempt ended in a panic, which the reconcile kernel logs and takes for a failure.
+/// Records a panic of an attempt, which the reconciler logs and counts as a failure.
 struct PanicWitness<'a> {
     operator: &'a Operator,
     socket: &'a Path,
@@ -236,15 +241,14 @@ impl Drop for PanicWitness<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.operator.metrics.failed();
-            self.operator.world.failed(
-                self.socket,
-                "RegisterPlugin error -- the handler panicked, the log says how",
-            );
+            self.operator
+                .state
+                .failed(self.socket, "RegisterPlugin error -- the handler panicked: see the log");
         }
     }
 }
 
-fn introduce(socket: &Path, info: PluginInfo) -> Plugin {
+fn plugin_of(socket: &Path, info: PluginInfo) -> Plugin {
     let endpoint =
         if info.endpoint.is_empty() { socket.display().to_string() } else { info.endpoint };
     Plugin {
@@ -256,7 +260,7 @@ fn introduce(socket: &Path, info: PluginInfo) -> Plugin {
     }
 }
 
-/// Says which field of an answer is too long to be kept for a plugin, whatever its type.
+/// Names the first field that is too long.
 fn oversized(plugin: &Plugin) -> Option<String> {
     let Plugin { kind, name, endpoint, .. } = plugin;
     let lengths = [("type", kind.len()), ("name", name.len()), ("endpoint", endpoint.len())];
@@ -264,7 +268,7 @@ fn oversized(plugin: &Plugin) -> Option<String> {
     Some(format!("{field} of GetInfo has {length} bytes: expected at most {LONGEST_FIELD}"))
 }
 
-/// Tells the plugin why it is refused; what comes back is the error of the attempt.
+/// Notifies the plugin of the failure; returns the error of the attempt.
 async fn refuse(conversation: &mut dyn Conversation, socket: &Path, reason: String) -> String {
     let reason = readable(&reason);
     match conversation.notify(false, &reason).await {
@@ -277,16 +281,16 @@ async fn refuse(conversation: &mut dyn Conversation, socket: &Path, reason: Stri
     }
 }
 
-fn overdue(what: &str) -> Refusal {
-    Refusal(format!("{what} of the handler did not return within {HANDLER_PATIENCE:?}"))
+fn overdue(what: &str) -> PluginRefusal {
+    PluginRefusal(format!("{what} of the handler did not return within {HANDLER_PATIENCE:?}"))
 }
 
-/// Errors of a plugin that is still starting, as opposed to one that has nothing to say.
+/// Whether the plugin may still be starting, so that a later call can succeed.
 fn may_pass(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled)
 }
 
-/// As grpc-go prints a status, so that people find what they know in logs.
+/// As grpc-go prints a status, since the kubelet's texts contain it.
 fn describe(status: &Status) -> String {
     format!(
         "rpc error: code = {} desc = {}",

@@ -1,4 +1,4 @@
-//! The liveness probe: is the driver there, and does it call itself ready?
+//! The liveness probe: whether the driver answers `Probe` and is ready.
 
 use std::{path::Path, time::Duration};
 
@@ -6,15 +6,15 @@ use tracing::warn;
 use wharf_csi::{Driver, DriverOptions};
 use wharf_uds::{RpcMetrics, code_name};
 
-/// How long the driver is waited for before that is mentioned, and then again, doubling.
+/// How long to wait for the driver before the first log line, doubled for each further one.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(10);
-/// How long one question at the start may take; it is asked again and again.
+/// Limit for a `GetPluginInfo` at the start; the call is repeated until it succeeds.
 const QUESTION: Duration = Duration::from_secs(10);
-/// Between two questions to a driver that is connected and does not say its name.
+/// Pause after a connected driver returned no name.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Waits until the driver said its name once. Nobody is told anything about it before that.
+/// Waits until the driver returns its name.
 pub async fn driver_name(socket: &Path, metrics: Option<RpcMetrics>) -> String {
     let driver = Driver::new(
         socket,
@@ -38,8 +38,8 @@ pub async fn driver_name(socket: &Path, metrics: Option<RpcMetrics>) -> String {
     }
 }
 
-/// One probe over a connection of its own: a connection that is stuck must not hide a driver that is well, nor the
-/// other way round. The error is what the answer 500 says.
+/// Probes the driver over a new connection: a stuck connection must not hide a healthy driver, nor
+/// a working one a driver that accepts no more. The error is the body of the answer 500.
 pub async fn check(
     socket: &Path,
     timeout: Duration,

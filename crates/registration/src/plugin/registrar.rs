@@ -24,16 +24,16 @@ use wharf_uds::{
 
 /// How long the driver may take to open its socket.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
-/// How often the wait for it is mentioned.
+/// Time between two log lines about that wait.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// How long a deleted registration socket stays away, so that a node that is being cleaned up is not fought.
+/// How long a deleted registration socket stays deleted, in case someone is cleaning up the node.
 const RECREATE_AFTER: Duration = Duration::from_secs(1);
-/// How long a call of the kubelet that is under way may take when the registrar stops.
+/// How long a running call of the kubelet may take when the registrar stops.
 const DRAIN: Duration = Duration::from_secs(1);
-/// The versions that node-driver-registrar announces, whatever the driver is.
+/// The versions that node-driver-registrar announces for every driver.
 const VERSIONS: [&str; 1] = ["1.0.0"];
 
-/// What a registrar is told.
+/// Settings of a registrar.
 #[derive(Clone, Debug)]
 pub struct RegistrarOptions {
     /// The driver's socket as this process sees it.
@@ -42,30 +42,30 @@ pub struct RegistrarOptions {
     pub kubelet_registration_path: String,
     /// The folder for the registration socket as this process sees it.
     pub registration_folder: PathBuf,
-    /// How long the driver may take to say its name.
+    /// Limit for a call to the driver.
     pub timeout: Duration,
-    /// Where calls to the driver are counted.
+    /// Metrics of calls to the driver; `None` exports none.
     pub metrics: Option<RpcMetrics>,
 }
 
-/// Why a registrar ends by itself.
+/// Why a registrar ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrarError {
-    /// The driver is not there.
+    /// The driver did not open its socket.
     #[error("CSI driver cannot be reached: is it running, and is --csi-address its socket?")]
     NoDriver(#[source] DialError),
-    /// The driver does not say its name.
+    /// `GetPluginInfo` failed.
     #[error("CSI driver at {socket}: GetPluginInfo failed: {code}: {message}", code = code_name(.status.code()), message = .status.message())]
     NoAnswer {
         /// The driver's socket.
         socket: PathBuf,
-        /// What it said instead.
+        /// The driver's answer.
         status: Box<Status>,
     },
-    /// The driver has no name.
+    /// The driver returned an empty name.
     #[error("CSI driver at {0}: GetPluginInfo returned an empty name, the driver must have one")]
     NoName(PathBuf),
-    /// The driver's name is none that Kubernetes takes. It would be part of a path, too.
+    /// Kubernetes does not accept the driver's name, which would also be part of a path.
     #[error("CSI driver at {socket}: GetPluginInfo: {error}")]
     BadName {
         /// The driver's socket.
@@ -79,20 +79,20 @@ pub enum RegistrarError {
     /// The registration socket cannot be served.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The kubelet does not take the driver.
+    /// The kubelet refused the driver.
     #[error("registration process failed with error: {0}; restarting registration container")]
     Refused(String),
 }
 
-/// Tells the kubelet that a CSI driver is there, for as long as it runs.
+/// Registers a CSI driver with the kubelet while it runs.
 pub struct Registrar {
     options: RegistrarOptions,
-    standing: watch::Sender<Option<Standing>>,
+    announced: watch::Sender<Option<Announced>>,
 }
 
-/// Where the registrar answers, under which driver's name.
+/// The registration socket, and the driver that it announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Standing {
+struct Announced {
     socket: PathBuf,
     name: String,
 }
@@ -104,17 +104,18 @@ enum Ended {
 }
 
 impl Registrar {
-    /// A registrar that does nothing yet.
+    /// A registrar that has not started.
     pub fn new(options: RegistrarOptions) -> Self {
-        Self { options, standing: watch::channel(None).0 }
+        Self { options, announced: watch::channel(None).0 }
     }
 
-    /// Tells whether registration works, independently of the running registrar.
+    /// A health check, which outlives the registrar.
     pub fn health(&self) -> RegistrarHealth {
-        RegistrarHealth(self.standing.subscribe())
+        RegistrarHealth(self.announced.subscribe())
     }
 
-    /// Serves until `stop`, which removes the socket, or until something is wrong that a restart may mend.
+    /// Serves until `stop` is cancelled, then removes the socket. Returns an error if a restart may
+    /// help.
     pub async fn run(self, stop: CancellationToken) -> Result<(), RegistrarError> {
         let driver = Driver::new(
             &self.options.csi_address,
@@ -133,27 +134,28 @@ impl Registrar {
             match self.serve(&driver, &info, &stop).await? {
                 Ended::Stopped => return Ok(()),
                 Ended::DriverChanged(new) => {
-                    info!(name = %new.name, version = %new.vendor_version, "CSI driver is another one now, registering again");
+                    info!(name = %new.name, version = %new.vendor_version, "CSI driver changed, registering again");
                     info = new;
                 }
                 Ended::SocketGone => {
-                    self.standing.send_replace(None);
+                    self.announced.send_replace(None);
                     let waited = async {
                         tokio::time::sleep(RECREATE_AFTER).await;
-                        // A driver that went away with its socket is waited for: it may be on its way out.
+                        // A driver that left with its socket is waited for: it may be shutting
+                        // down.
                         self.answer(&driver).await
                     };
                     let Some(answer) = stop.run_until_cancelled(waited).await else {
                         return Ok(());
                     };
                     info = answer;
-                    info!(name = %info.name, "the registration socket was deleted, making it again");
+                    info!(name = %info.name, "recreating deleted registration socket");
                 }
             }
         }
     }
 
-    /// Serves one making of the registration socket.
+    /// Serves the registration socket until it is deleted.
     async fn serve(
         &self,
         driver: &Driver,
@@ -171,8 +173,8 @@ impl Registrar {
         let listener = Listener::bind(&socket, &ListenOptions::default())?;
         info!(socket = %socket.display(), driver = %info.name, endpoint = %self.options.kubelet_registration_path,
             "registration server started");
-        self.standing
-            .send_replace(Some(Standing { socket: socket.clone(), name: info.name.clone() }));
+        self.announced
+            .send_replace(Some(Announced { socket: socket.clone(), name: info.name.clone() }));
         let (routes, mut verdicts) = serve_registration(PluginInfo {
             r#type: CSI_PLUGIN.to_owned(),
             name: info.name.clone(),
@@ -205,7 +207,7 @@ impl Registrar {
                 }
             }
         };
-        // The answer to the kubelet's last call goes out before the socket closes.
+        // Send the reply to the kubelet's last call before the socket is closed.
         serving_stop.cancel();
         let served = serving.await;
         folder.stop().await;
@@ -214,7 +216,7 @@ impl Registrar {
         Ok(ended)
     }
 
-    /// After a reconnection: whether the driver is still the one that was registered.
+    /// After a reconnection: compares the driver with the one that was registered.
     async fn driver_moved(
         &self,
         driver: &Driver,
@@ -223,14 +225,14 @@ impl Registrar {
     ) -> Option<Ended> {
         match state {
             LinkState::Down { error } => {
-                warn!(driver = %known.name, %error, "lost connection to CSI driver, trying again");
+                warn!(driver = %known.name, %error, "lost connection to CSI driver, retrying");
                 None
             }
             LinkState::Connected { .. } => match self.ask(driver).await {
                 Ok(info) if info != *known => Some(Ended::DriverChanged(info)),
                 Ok(_) => None,
                 Err(error) => {
-                    warn!(%error, "CSI driver is back but does not say who it is");
+                    warn!(%error, "failed to identify reconnected CSI driver");
                     None
                 }
             },
@@ -252,7 +254,7 @@ impl Registrar {
         Ok(info)
     }
 
-    /// Asks until the driver answers; each try waits for the connection, so nothing spins.
+    /// Calls `GetPluginInfo` until it succeeds; each attempt waits for the connection first.
     async fn answer(&self, driver: &Driver) -> GetPluginInfoResponse {
         let mut pause = Duration::from_millis(20);
         loop {
@@ -260,7 +262,7 @@ impl Registrar {
                 match self.ask(driver).await {
                     Ok(info) => return info,
                     Err(error) => {
-                        warn!(%error, again_in = ?pause, "CSI driver does not answer");
+                        warn!(%error, again_in = ?pause, "failed to identify CSI driver, retrying");
                     }
                 }
             }
@@ -270,14 +272,14 @@ impl Registrar {
     }
 }
 
-/// Whether a registrar's socket answers as it should.
+/// Checks that a registrar answers on its socket.
 #[derive(Clone, Debug)]
-pub struct RegistrarHealth(watch::Receiver<Option<Standing>>);
+pub struct RegistrarHealth(watch::Receiver<Option<Announced>>);
 
 impl RegistrarHealth {
-    /// Asks over the socket itself. The error is an HTTP status and a text.
+    /// Calls `GetInfo` on the socket. The error is an HTTP status and a text.
     pub async fn check(&self, timeout: Duration) -> Result<(), (u16, String)> {
-        let Some(Standing { socket, name }) = self.0.borrow().clone() else {
+        let Some(Announced { socket, name }) = self.0.borrow().clone() else {
             return Err((404, "the registration socket does not exist yet".to_owned()));
         };
         if !socket.exists() {
@@ -311,11 +313,11 @@ async fn wait_for(driver: &Driver) -> Result<(), RegistrarError> {
     }
 }
 
-/// Whether the socket is no longer there.
+/// Whether the socket was deleted.
 fn gone(change: &Change, socket: &Path) -> bool {
     match change {
         Change::Vanished { path } => path == socket,
-        // Deleted before the folder was first looked at, it was never seen to vanish.
+        // A socket deleted before the first scan of the folder is never reported as vanished.
         Change::Synced => !socket.exists(),
         _ => false,
     }

@@ -1,4 +1,5 @@
-//! What a real Kubernetes API holds of drivers that come, change and go.
+//! The CSINode and Node objects in a real Kubernetes API, of drivers that register, change and
+//! leave.
 
 use std::time::Duration;
 
@@ -101,7 +102,7 @@ async fn an_older_instance_that_reconnects_does_not_hide_the_newer_one() -> Resu
         script.node = node_info("older", 1, &[]);
     });
     returned.driver.wait_for_calls("NodeGetInfo", 1).await;
-    // One more order behind the refresh: once it is written, the refresh is, too.
+    // Another order after the refresh: once it is written, the refresh is written, too.
     eventually("the refresh to be known", || async {
         node.handler.drivers().view().iter().any(|line| line.node_id == "older")
     })
@@ -331,7 +332,7 @@ async fn twenty_drivers_register_beside_a_writer_that_never_rests() -> Result<()
             let mark = json!({ "metadata": { "annotations": { "round": round.to_string() } } });
             node.patch_node(&mark).await;
             let patch = kube::api::Patch::Merge(&mark);
-            // It is not there before our first write.
+            // The object does not exist before our first write.
             let _ = object.patch("contended", &kube::api::PatchParams::default(), &patch).await;
         }
     };

@@ -1,4 +1,4 @@
-//! A Kubernetes API that is not there when it is needed.
+//! An unreachable Kubernetes API.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn drivers_wait_for_the_api_and_everything_is_right_when_it_is_back() -> R
     registered?;
     assert_eq!(node.listed().await, ["first.example.com"]);
 
-    // In the middle: one comes and one goes while nobody listens.
+    // Later: one driver registers and one leaves during the outage.
     cluster.stop_apiserver().await?;
     node.deregister(&first).await;
     let second = node.driver("second.example.com", 1, |_| {});

@@ -1,4 +1,4 @@
-//! A node of a real cluster, with wharf's CSI handler on it.
+//! A node of a real cluster, with wharf's CSI handler.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use wharf_registration::{
         CsiHandler, CsiOptions,
         node::{ApiObjects, NodeRecord, RecordOptions},
     },
-    manager::{Plugin, PluginHandler, Refusal},
+    manager::{Plugin, PluginHandler, PluginRefusal},
 };
 use wharf_testkit::{
     cluster::Cluster,
@@ -33,10 +33,10 @@ use wharf_testkit::{
 };
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
-/// Long enough that nothing of a test happens after it, where a test is not about the grace.
+/// Longer than any test that is not about the grace period.
 pub(crate) const LONG_GRACE: Duration = Duration::from_secs(600);
 
-/// Drivers, their sockets, and the handler that registers them under one Node.
+/// Drivers, their sockets, and the handler that registers them for one Node.
 pub(crate) struct TestNode {
     pub(crate) name: String,
     pub(crate) client: Client,
@@ -45,7 +45,7 @@ pub(crate) struct TestNode {
     folder: TempDir,
 }
 
-/// A CSI driver that listens, and what its registration socket says of it.
+/// A CSI driver that listens, and the plugin of its registration socket.
 pub(crate) struct TestDriver {
     pub(crate) driver: ScriptedDriver,
     pub(crate) plugin: Plugin,
@@ -59,7 +59,7 @@ impl TestNode {
         Self::on(client, name, grace)
     }
 
-    /// A handler for a Node that may or may not be there.
+    /// A handler for a Node that need not exist.
     pub(crate) fn on(client: Client, name: &str, grace: Duration) -> Self {
         let objects = ApiObjects::new(client.clone(), name);
         let options = RecordOptions { grace, patience: DEADLINE };
@@ -73,7 +73,7 @@ impl TestNode {
         self.folder.path().join(name)
     }
 
-    /// A driver that listens on a socket of its own; `instance` tells drivers of one name apart.
+    /// A driver that listens on its own socket; `instance` distinguishes drivers of one name.
     pub(crate) fn driver(
         &self,
         name: &str,
@@ -93,7 +93,7 @@ impl TestNode {
         TestDriver { driver: ScriptedDriver::serve(&endpoint, scripted), plugin }
     }
 
-    pub(crate) async fn register(&self, driver: &TestDriver) -> Result<(), Refusal> {
+    pub(crate) async fn register(&self, driver: &TestDriver) -> Result<(), PluginRefusal> {
         self.handler.validate(&driver.plugin).await?;
         self.handler.register(&driver.plugin).await
     }
@@ -146,7 +146,7 @@ impl TestNode {
     }
 }
 
-/// What a driver says of its node.
+/// A driver's answer to `NodeGetInfo`.
 pub(crate) fn node_info(id: &str, max: i64, topology: &[(&str, &str)]) -> NodeGetInfoResponse {
     let segments = topology.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
     NodeGetInfoResponse {
@@ -166,7 +166,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, probe: impl
     wait_for(DEADLINE, what, || async { probe().await.then_some(()) }).await.unwrap();
 }
 
-/// Whether a file holds a text; one that is not there holds nothing.
+/// Whether a file contains a text; false for a missing file.
 pub(crate) fn holds(file: &Path, text: &str) -> bool {
     std::fs::read_to_string(file).is_ok_and(|contents| contents.contains(text))
 }

@@ -1,4 +1,4 @@
-//! Device plugins, registered through the plugin manager and in the old way.
+//! Device plugins, registered through the plugin manager and the legacy service.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -18,22 +18,22 @@ use wharf_testkit::{
 };
 use wharf_uds::{Channel, ChannelOptions};
 
-use crate::support::{Bench, folder, soon};
+use crate::support::{Fixture, folder, soon};
 
 const GPU: &str = "example.com/gpu";
-/// Long enough that no grace period ends by itself in a test.
+/// Long enough that no grace period ends in a test.
 const LONG: Duration = Duration::from_hours(1);
 
 #[tokio::test]
 async fn a_plugin_registers_through_its_socket_and_its_list_is_followed() {
     let handler = DeviceHandler::new(LONG);
     let inventory = handler.inventory();
-    let mut bench = Bench::start_with(handlers(&handler)).await;
+    let mut fixture = Fixture::start_with(handlers(&handler)).await;
     let devices = ScriptedDevicePlugin::serve(
-        &bench.root().with_file_name("gpu.sock"),
+        &fixture.root().with_file_name("gpu.sock"),
         &[("a", HEALTHY), ("b", UNHEALTHY)],
     );
-    let plugin = announced(&bench, "gpu-reg.sock", &devices);
+    let plugin = announced(&fixture, "gpu-reg.sock", &devices);
     plugin.wait_for_verdict(true).await;
     shows(&inventory, &[("a", true), ("b", false)]).await;
     assert!(inventory.options(GPU).unwrap().pre_start_required);
@@ -42,7 +42,7 @@ async fn a_plugin_registers_through_its_socket_and_its_list_is_followed() {
     shows(&inventory, &[("b", true), ("c", true)]).await;
 
     plugin.stop().await;
-    bench.settled_with(&[]).await;
+    fixture.settled_with(&[]).await;
     shows(&inventory, &[("b", false), ("c", false)]).await;
     assert_eq!(inventory.view()[0].endpoint, None, "kept for the grace period");
 }
@@ -51,11 +51,11 @@ async fn a_plugin_registers_through_its_socket_and_its_list_is_followed() {
 async fn a_stream_that_ends_leaves_its_devices_unusable() {
     let handler = DeviceHandler::new(LONG);
     let inventory = handler.inventory();
-    let mut bench = Bench::start_with(handlers(&handler)).await;
-    let socket = bench.root().with_file_name("gpu.sock");
+    let mut fixture = Fixture::start_with(handlers(&handler)).await;
+    let socket = fixture.root().with_file_name("gpu.sock");
     for killed in [false, true] {
         let devices = ScriptedDevicePlugin::serve(&socket, &[("a", HEALTHY)]);
-        let plugin = announced(&bench, "gpu-reg.sock", &devices);
+        let plugin = announced(&fixture, "gpu-reg.sock", &devices);
         plugin.wait_for_verdict(true).await;
         shows(&inventory, &[("a", true)]).await;
         if killed {
@@ -65,7 +65,7 @@ async fn a_stream_that_ends_leaves_its_devices_unusable() {
         }
         shows(&inventory, &[("a", false)]).await;
         plugin.stop().await;
-        bench.settled_with(&[]).await;
+        fixture.settled_with(&[]).await;
     }
 }
 
@@ -73,10 +73,10 @@ async fn a_stream_that_ends_leaves_its_devices_unusable() {
 async fn a_resource_whose_plugin_stays_away_is_dropped() {
     let handler = DeviceHandler::new(Duration::from_millis(20));
     let inventory = handler.inventory();
-    let bench = Bench::start_with(handlers(&handler)).await;
+    let fixture = Fixture::start_with(handlers(&handler)).await;
     let devices =
-        ScriptedDevicePlugin::serve(&bench.root().with_file_name("gpu.sock"), &[("a", HEALTHY)]);
-    let plugin = announced(&bench, "gpu-reg.sock", &devices);
+        ScriptedDevicePlugin::serve(&fixture.root().with_file_name("gpu.sock"), &[("a", HEALTHY)]);
+    let plugin = announced(&fixture, "gpu-reg.sock", &devices);
     plugin.wait_for_verdict(true).await;
     shows(&inventory, &[("a", true)]).await;
     plugin.stop().await;
@@ -88,14 +88,14 @@ async fn a_resource_whose_plugin_stays_away_is_dropped() {
 async fn the_newest_endpoint_serves_and_the_older_one_takes_over() {
     let handler = DeviceHandler::new(LONG);
     let inventory = handler.inventory();
-    let bench = Bench::start_with(handlers(&handler)).await;
+    let fixture = Fixture::start_with(handlers(&handler)).await;
     let serve = |name: &str, device: &str| {
-        ScriptedDevicePlugin::serve(&bench.root().with_file_name(name), &[(device, HEALTHY)])
+        ScriptedDevicePlugin::serve(&fixture.root().with_file_name(name), &[(device, HEALTHY)])
     };
     let (old, new) = (serve("old.sock", "old"), serve("new.sock", "new"));
-    announced(&bench, "old-reg.sock", &old).wait_for_verdict(true).await;
+    announced(&fixture, "old-reg.sock", &old).wait_for_verdict(true).await;
     shows(&inventory, &[("old", true)]).await;
-    let upgrade = announced(&bench, "new-reg.sock", &new);
+    let upgrade = announced(&fixture, "new-reg.sock", &new);
     upgrade.wait_for_verdict(true).await;
     shows(&inventory, &[("new", true)]).await;
     upgrade.stop().await;
@@ -106,36 +106,36 @@ async fn the_newest_endpoint_serves_and_the_older_one_takes_over() {
 #[tokio::test]
 async fn an_endpoint_is_registered_once() {
     let handler = DeviceHandler::new(LONG);
-    let mut bench = Bench::start_with(handlers(&handler)).await;
+    let mut fixture = Fixture::start_with(handlers(&handler)).await;
     let devices =
-        ScriptedDevicePlugin::serve(&bench.root().with_file_name("gpu.sock"), &[("a", HEALTHY)]);
-    let first = announced(&bench, "first.sock", &devices);
+        ScriptedDevicePlugin::serve(&fixture.root().with_file_name("gpu.sock"), &[("a", HEALTHY)]);
+    let first = announced(&fixture, "first.sock", &devices);
     first.wait_for_verdict(true).await;
-    let told = announced(&bench, "second.sock", &devices).wait_for_verdict(false).await;
+    let notified = announced(&fixture, "second.sock", &devices).wait_for_verdict(false).await;
     let endpoint = devices.path().display();
     assert_eq!(
-        told,
+        notified,
         format!(
             "RegisterPlugin error -- plugin registration failed with err: device plugin already connected: {endpoint}"
         )
     );
-    bench.settled(|plugins| plugins[1].state == State::Failed).await;
+    fixture.settled(|plugins| plugins[1].state == State::Failed).await;
     shows(&handler.inventory(), &[("a", true)]).await;
 }
 
 #[tokio::test]
 async fn an_endpoint_that_cannot_be_used_is_refused() {
-    let bench = Bench::start_with(handlers(&DeviceHandler::new(LONG))).await;
+    let fixture = Fixture::start_with(handlers(&DeviceHandler::new(LONG))).await;
     let mut script = PluginScript::of(DEVICE_PLUGIN, GPU, &[VERSION]);
-    // It serves Registration and no devices.
-    let told = bench.plugin("a.sock", script.clone()).wait_for_verdict(false).await;
+    // It serves Registration, but no devices.
+    let notified = fixture.plugin("a.sock", script.clone()).wait_for_verdict(false).await;
     assert!(
-        told.contains("failed to get device plugin options: rpc error: code = Unimplemented"),
-        "{told}"
+        notified.contains("failed to get device plugin options: rpc error: code = Unimplemented"),
+        "{notified}"
     );
     script.info.endpoint = "gpu.sock".to_owned();
-    let told = bench.plugin("b.sock", script).wait_for_verdict(false).await;
-    assert!(told.ends_with("expected an absolute path of a unix socket"), "{told}");
+    let notified = fixture.plugin("b.sock", script).wait_for_verdict(false).await;
+    assert!(notified.ends_with("expected an absolute path of a unix socket"), "{notified}");
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn a_plugin_registers_in_the_old_way() {
         twice,
         Err(format!("device plugin already connected: {}", devices.path().display()))
     );
-    // Restarted: its old stream ends, and it may come again.
+    // After a restart its old stream ends, and it may register again.
     devices.kill().await;
     shows(&handler.inventory(), &[("a", false)]).await;
     let _devices = ScriptedDevicePlugin::serve(&folder.path().join("gpu.sock"), &[("a", HEALTHY)]);
@@ -171,7 +171,7 @@ async fn what_is_wrong_with_a_request_is_said_in_the_kubelets_words() {
     let folder = folder();
     let _legacy = LegacyServer::start(folder.path(), DeviceHandler::new(LONG)).unwrap();
     let shown = folder.path().display();
-    for (version, endpoint, resource, told) in [
+    for (version, endpoint, resource, notified) in [
         (
             "v1alpha",
             "gpu.sock",
@@ -189,7 +189,7 @@ async fn what_is_wrong_with_a_request_is_said_in_the_kubelets_words() {
         ),
     ] {
         let answer = register(folder.path(), version, endpoint, resource).await;
-        assert_eq!(answer, Err(told.to_owned()));
+        assert_eq!(answer, Err(notified.to_owned()));
     }
 }
 
@@ -198,13 +198,13 @@ fn handlers(handler: &DeviceHandler) -> Handlers {
 }
 
 /// Announces the endpoint of a device plugin in the manager's folder.
-fn announced(bench: &Bench, socket: &str, devices: &ScriptedDevicePlugin) -> ScriptedPlugin {
+fn announced(fixture: &Fixture, socket: &str, devices: &ScriptedDevicePlugin) -> ScriptedPlugin {
     let mut script = PluginScript::of(DEVICE_PLUGIN, GPU, &[VERSION]);
     script.info.endpoint = devices.path().display().to_string();
-    bench.plugin(socket, script)
+    fixture.plugin(socket, script)
 }
 
-/// Waits until exactly these devices are there, with their health.
+/// Waits until the inventory has exactly these devices, with their health.
 async fn shows(inventory: &Inventory, wanted: &[(&str, bool)]) {
     let devices = || -> Vec<(String, bool)> {
         let view = inventory.view();

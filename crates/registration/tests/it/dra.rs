@@ -1,4 +1,4 @@
-//! DRA drivers, whose registration socket stands for their endpoint here: only connections are looked at.
+//! DRA drivers, with the registration socket as their endpoint: the tests look at connections only.
 
 use std::sync::Arc;
 
@@ -13,33 +13,33 @@ use wharf_registration::{
 use wharf_testkit::plugin::{PluginScript, ScriptedPlugin};
 use wharf_uds::{Channel, LinkState};
 
-use crate::support::{Bench, folder, soon};
+use crate::support::{Fixture, folder, soon};
 
 const GPU: &str = "gpu.example.com";
 
 #[tokio::test]
 async fn the_first_service_of_the_plugins_list_that_is_known_counts() {
     let handler = DraHandler::default();
-    let mut bench = start(&handler).await;
+    let mut fixture = start(&handler).await;
     for (versions, service) in [
         (&[v1::SERVICE] as &[_], v1::SERVICE),
         (&[v1beta1::SERVICE], v1beta1::SERVICE),
         (&[v1beta1::SERVICE, v1::SERVICE], v1beta1::SERVICE),
         (&["v9.DRAPlugin", v1::SERVICE, v1beta1::SERVICE], v1::SERVICE),
     ] {
-        let plugin = bench.plugin("a.sock", PluginScript::of(DRA_PLUGIN, GPU, versions));
+        let plugin = fixture.plugin("a.sock", PluginScript::of(DRA_PLUGIN, GPU, versions));
         plugin.wait_for_verdict(true).await;
         assert_eq!(handler.get(GPU).unwrap().1, service);
         plugin.stop().await;
-        bench.settled_with(&[]).await;
+        fixture.settled_with(&[]).await;
         assert!(handler.view().is_empty() && handler.get(GPU).is_none());
     }
 }
 
 #[tokio::test]
 async fn a_plugin_without_a_known_service_is_refused() {
-    let bench = start(&DraHandler::default()).await;
-    let socket = bench.path("a.sock").display().to_string();
+    let fixture = start(&DraHandler::default()).await;
+    let socket = fixture.path("a.sock").display().to_string();
     let invalid = format!(
         "RegisterPlugin error -- plugin validation failed with err: \
          invalid supported gRPC versions of DRA driver plugin {GPU} at endpoint {socket}: "
@@ -52,7 +52,7 @@ async fn a_plugin_without_a_known_service_is_refused() {
              ([\"v1.DRAPlugin\" \"v1beta1.DRAPlugin\"])",
         ),
     ] {
-        let plugin = bench.plugin("a.sock", PluginScript::of(DRA_PLUGIN, GPU, versions));
+        let plugin = fixture.plugin("a.sock", PluginScript::of(DRA_PLUGIN, GPU, versions));
         assert_eq!(plugin.wait_for_verdict(false).await, format!("{invalid}{reason}"));
     }
 }
@@ -60,8 +60,8 @@ async fn a_plugin_without_a_known_service_is_refused() {
 #[tokio::test]
 async fn a_newer_endpoint_replaces_an_older_one_and_leaves_it_its_place() {
     let handler = DraHandler::default();
-    let bench = start(&handler).await;
-    let serve = |socket| bench.plugin(socket, PluginScript::of(DRA_PLUGIN, GPU, &[v1::SERVICE]));
+    let fixture = start(&handler).await;
+    let serve = |socket| fixture.plugin(socket, PluginScript::of(DRA_PLUGIN, GPU, &[v1::SERVICE]));
     let old = serve("old.sock");
     old.wait_for_verdict(true).await;
     connected(&handler, &old).await;
@@ -84,35 +84,35 @@ async fn a_newer_endpoint_replaces_an_older_one_and_leaves_it_its_place() {
 #[tokio::test]
 async fn an_endpoint_is_registered_once() {
     let handler = DraHandler::default();
-    let mut bench = start(&handler).await;
+    let mut fixture = start(&handler).await;
     let mut script = PluginScript::of(DRA_PLUGIN, GPU, &[v1::SERVICE]);
-    let first = bench.plugin("first.sock", script.clone());
+    let first = fixture.plugin("first.sock", script.clone());
     first.wait_for_verdict(true).await;
     let endpoint = first.path().display().to_string();
     script.info.endpoint.clone_from(&endpoint);
-    let told = bench.plugin("second.sock", script).wait_for_verdict(false).await;
+    let notified = fixture.plugin("second.sock", script).wait_for_verdict(false).await;
     assert_eq!(
-        told,
+        notified,
         format!(
             "RegisterPlugin error -- plugin registration failed with err: \
              endpoint {endpoint} already registered for DRA driver plugin {GPU}"
         )
     );
-    bench.settled(|plugins| plugins[1].state == State::Failed).await;
+    fixture.settled(|plugins| plugins[1].state == State::Failed).await;
     assert_eq!(handler.view().len(), 1);
 }
 
 #[tokio::test]
 async fn the_connection_follows_the_driver_down_and_up() {
     let handler = DraHandler::default();
-    let bench = start(&handler).await;
+    let fixture = start(&handler).await;
     let elsewhere = folder();
     let script = PluginScript::of(DRA_PLUGIN, GPU, &[v1::SERVICE]);
     let driver = || ScriptedPlugin::serve(&elsewhere.path().join("dra.sock"), script.clone());
     let first = driver();
     let mut announcement = script.clone();
     announcement.info.endpoint = first.path().display().to_string();
-    let plugin = bench.plugin("a.sock", announcement);
+    let plugin = fixture.plugin("a.sock", announcement);
     plugin.wait_for_verdict(true).await;
     connected(&handler, &first).await;
     let channel = channel(&handler, first.path());
@@ -124,8 +124,8 @@ async fn the_connection_follows_the_driver_down_and_up() {
     assert_eq!(plugin.calls().verdicts.len(), 1, "no registration of its own is needed for that");
 }
 
-async fn start(handler: &DraHandler) -> Bench {
-    Bench::start_with(Handlers::new().with(DRA_PLUGIN, Arc::new(handler.clone()))).await
+async fn start(handler: &DraHandler) -> Fixture {
+    Fixture::start_with(Handlers::new().with(DRA_PLUGIN, Arc::new(handler.clone()))).await
 }
 
 fn channel(handler: &DraHandler, endpoint: &std::path::Path) -> Channel {
@@ -134,7 +134,7 @@ fn channel(handler: &DraHandler, endpoint: &std::path::Path) -> Channel {
     chosen
 }
 
-/// Waits until the handler is connected to the plugin. It has no event for that: its callers look when they need it.
+/// Waits until the handler is connected to the plugin. It has no event for that.
 async fn connected(handler: &DraHandler, plugin: &ScriptedPlugin) {
     let endpoint = plugin.path().display().to_string();
     soon(async {

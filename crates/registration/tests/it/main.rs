@@ -1,4 +1,4 @@
-//! The crate over real sockets and real folders.
+//! Tests of the crate with real sockets and real folders.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panicking")]
 

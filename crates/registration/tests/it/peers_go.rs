@@ -26,15 +26,15 @@ use crate::csi_support::{DEADLINE, eventually, holds};
 
 const NAME: &str = "go.example.com";
 
-/// A folder with the Go mock driver in it, and our manager on the registry beside it.
-struct Bench {
+/// A folder with the Go mock driver, and our manager on the registry next to it.
+struct Fixture {
     folder: TempDir,
     driver: Process,
     manager: PluginManager,
     handler: Arc<CsiHandler>,
 }
 
-impl Bench {
+impl Fixture {
     async fn start(mock: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let socket = folder.path().join("csi.sock");
@@ -82,27 +82,27 @@ impl Bench {
 async fn our_manager_registers_kubelets_example_plugin_and_a_go_driver() -> Result<()> {
     let names = ["example-plugin", "mock-csi-driver"];
     let [Some(example), Some(mock)] = names.map(peers::binary) else { return Ok(()) };
-    let bench = Bench::start(&mock).await?;
+    let fixture = Fixture::start(&mock).await?;
     let mut command = Command::new(example);
-    command.arg("--socket").arg(bench.registry().join("example-reg.sock"));
-    command.args(["--name", NAME, "--endpoint"]).arg(bench.csi_socket());
-    let mut plugin = Process::start("example", &command, bench.folder.path())?;
-    let told = plugin
+    command.arg("--socket").arg(fixture.registry().join("example-reg.sock"));
+    command.args(["--name", NAME, "--endpoint"]).arg(fixture.csi_socket());
+    let mut plugin = Process::start("example", &command, fixture.folder.path())?;
+    let notified = plugin
         .line(DEADLINE, "NotifyRegistrationStatus", |line| {
             line.contains("\"NotifyRegistrationStatus\"").then(|| line.to_owned())
         })
         .await?;
     assert!(
-        told.contains(r#""plugin_registered":true"#) && told.contains(r#""error":"""#),
-        "{told}"
+        notified.contains(r#""plugin_registered":true"#) && notified.contains(r#""error":"""#),
+        "{notified}"
     );
-    bench.registered().await;
+    fixture.registered().await;
 
     plugin.stop(DEADLINE).await?;
-    eventually("the plugin to be deregistered", || async { bench.manager.plugins().is_empty() })
+    eventually("the plugin to be deregistered", || async { fixture.manager.plugins().is_empty() })
         .await;
-    assert_eq!(bench.handler.drivers().view(), []);
-    bench.manager.stop().await;
+    assert_eq!(fixture.handler.drivers().view(), []);
+    fixture.manager.stop().await;
     Ok(())
 }
 
@@ -110,19 +110,19 @@ async fn our_manager_registers_kubelets_example_plugin_and_a_go_driver() -> Resu
 async fn a_go_plugin_with_versions_of_the_future_hears_why_it_is_refused() -> Result<()> {
     let names = ["example-plugin", "mock-csi-driver"];
     let [Some(example), Some(mock)] = names.map(peers::binary) else { return Ok(()) };
-    let bench = Bench::start(&mock).await?;
+    let fixture = Fixture::start(&mock).await?;
     let mut command = Command::new(example);
-    command.arg("--socket").arg(bench.registry().join("example-reg.sock"));
+    command.arg("--socket").arg(fixture.registry().join("example-reg.sock"));
     command.args(["--name", NAME, "--versions", "2.0.0"]);
-    let mut plugin = Process::start("example", &command, bench.folder.path())?;
-    let told = plugin
+    let mut plugin = Process::start("example", &command, fixture.folder.path())?;
+    let notified = plugin
         .line(DEADLINE, "NotifyRegistrationStatus", |line| {
             line.contains("\"NotifyRegistrationStatus\"").then(|| line.to_owned())
         })
         .await?;
-    assert!(told.contains(r#""plugin_registered":false"#), "{told}");
-    assert!(told.contains("None of the versions specified"), "{told}");
-    bench.manager.stop().await;
+    assert!(notified.contains(r#""plugin_registered":false"#), "{notified}");
+    assert!(notified.contains("None of the versions specified"), "{notified}");
+    fixture.manager.stop().await;
     Ok(())
 }
 
@@ -130,20 +130,20 @@ async fn a_go_plugin_with_versions_of_the_future_hears_why_it_is_refused() -> Re
 async fn our_manager_registers_the_go_registrar() -> Result<()> {
     let names = ["csi-node-driver-registrar", "mock-csi-driver"];
     let [Some(registrar), Some(mock)] = names.map(peers::binary) else { return Ok(()) };
-    let bench = Bench::start(&mock).await?;
+    let fixture = Fixture::start(&mock).await?;
     let mut command = Command::new(registrar);
-    command.arg(format!("--csi-address={}", bench.csi_socket().display()));
-    command.arg(format!("--kubelet-registration-path={}", bench.csi_socket().display()));
-    command.arg(format!("--plugin-registration-path={}", bench.registry().display()));
+    command.arg(format!("--csi-address={}", fixture.csi_socket().display()));
+    command.arg(format!("--kubelet-registration-path={}", fixture.csi_socket().display()));
+    command.arg(format!("--plugin-registration-path={}", fixture.registry().display()));
     command.arg("--v=5");
-    let registrar = Process::start("registrar", &command, bench.folder.path())?;
-    bench.registered().await;
+    let registrar = Process::start("registrar", &command, fixture.folder.path())?;
+    fixture.registered().await;
     let log = registrar.log().to_owned();
-    wait_for(DEADLINE, "the registrar to be told", || {
+    wait_for(DEADLINE, "the registrar to be notified", || {
         std::future::ready(holds(&log, "NotifyRegistrationStatus").then_some(()))
     })
     .await?;
-    bench.manager.stop().await;
+    fixture.manager.stop().await;
     Ok(())
 }
 
@@ -151,13 +151,13 @@ async fn our_manager_registers_the_go_registrar() -> Result<()> {
 async fn our_liveness_probe_and_gos_give_the_same_answers() -> Result<()> {
     let names = ["livenessprobe", "mock-csi-driver"];
     let [Some(probe), Some(mock)] = names.map(peers::binary) else { return Ok(()) };
-    let bench = Bench::start(&mock).await?;
+    let fixture = Fixture::start(&mock).await?;
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let mut command = Command::new(probe);
-    command.arg(format!("--csi-address={}", bench.csi_socket().display()));
+    command.arg(format!("--csi-address={}", fixture.csi_socket().display()));
     command.arg(format!("--http-endpoint=127.0.0.1:{port}"));
     command.arg("--probe-timeout=2s");
-    let _probe = Process::start("probe", &command, bench.folder.path())?;
+    let _probe = Process::start("probe", &command, fixture.folder.path())?;
     let goes = |expected: &'static str| {
         let what = format!("Go's probe to answer {expected}");
         async move {
@@ -167,13 +167,13 @@ async fn our_liveness_probe_and_gos_give_the_same_answers() -> Result<()> {
             .await;
         }
     };
-    let socket = bench.csi_socket();
+    let socket = fixture.csi_socket();
     goes("200").await;
     assert_eq!(liveness::check(&socket, Duration::from_secs(2), None).await, Ok(()));
-    drop(bench.driver);
+    drop(fixture.driver);
     goes("500").await;
     assert!(liveness::check(&socket, Duration::from_secs(2), None).await.is_err());
-    bench.manager.stop().await;
+    fixture.manager.stop().await;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! A handler that writes down how it is called and does as it is told.
+//! A handler that records its calls and behaves as scripted.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use tokio::sync::watch;
-use wharf_registration::manager::{Plugin, PluginHandler, Refusal};
+use wharf_registration::manager::{Plugin, PluginHandler, PluginRefusal};
 
 use crate::support::soon;
 
@@ -25,7 +25,7 @@ pub(crate) struct Call {
     pub(crate) plugin: Plugin,
 }
 
-/// What a plugin of some name meets.
+/// The scripted behaviour for plugins of a name.
 #[derive(Clone, Debug)]
 pub(crate) enum Treatment {
     Refuse(Step, &'static str),
@@ -33,7 +33,7 @@ pub(crate) enum Treatment {
     Panic(Step),
 }
 
-/// Clones share everything. Two calls at once for one socket end all tests.
+/// Clones share the record. Two calls at once for one socket abort all tests.
 #[derive(Clone, Default)]
 pub(crate) struct RecordingHandler {
     calls: Arc<watch::Sender<Vec<Call>>>,
@@ -42,12 +42,12 @@ pub(crate) struct RecordingHandler {
 }
 
 impl RecordingHandler {
-    /// Plugins of this name are treated so from now on.
+    /// Plugins of this name get this treatment from now on.
     pub(crate) fn treat(&self, name: &str, treatment: Treatment) {
         self.treatments.lock().unwrap().insert(name.to_owned(), treatment);
     }
 
-    /// Plugins of this name are welcome again.
+    /// Plugins of this name are accepted again.
     pub(crate) fn welcome(&self, name: &str) {
         self.treatments.lock().unwrap().remove(name);
     }
@@ -70,7 +70,7 @@ impl RecordingHandler {
         }
     }
 
-    /// Waits until so many calls of a step were made, of all sockets.
+    /// Waits until a step was called this often, for all sockets together.
     pub(crate) async fn wait_for_count(&self, step: Step, count: usize) {
         let mut calls = self.calls.subscribe();
         let reached =
@@ -78,12 +78,14 @@ impl RecordingHandler {
         soon(calls.wait_for(reached)).await.unwrap();
     }
 
-    async fn called(&self, step: Step, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn called(&self, step: Step, plugin: &Plugin) -> Result<(), PluginRefusal> {
         let _busy = Busy::enter(&self.busy, &plugin.socket);
         self.calls.send_modify(|calls| calls.push(Call { step, plugin: plugin.clone() }));
         let treatment = self.treatments.lock().unwrap().get(&plugin.name).cloned();
         match treatment {
-            Some(Treatment::Refuse(when, reason)) if when == step => Err(Refusal::new(reason)),
+            Some(Treatment::Refuse(when, reason)) if when == step => {
+                Err(PluginRefusal::new(reason))
+            }
             Some(Treatment::Hang(when)) if when == step => std::future::pending().await,
             Some(Treatment::Panic(when)) if when == step => panic!("as the script says"),
             _ => Ok(()),
@@ -97,16 +99,16 @@ fn steps(calls: &[Call], socket: &Path) -> Vec<Step> {
 
 #[async_trait]
 impl PluginHandler for RecordingHandler {
-    async fn validate(&self, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn validate(&self, plugin: &Plugin) -> Result<(), PluginRefusal> {
         self.called(Step::Validate, plugin).await
     }
 
-    async fn register(&self, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn register(&self, plugin: &Plugin) -> Result<(), PluginRefusal> {
         self.called(Step::Register, plugin).await
     }
 
     async fn deregister(&self, plugin: &Plugin) {
-        // There is nobody to tell a refusal.
+        // `deregister` cannot return a refusal.
         let _ = self.called(Step::Deregister, plugin).await;
     }
 }
@@ -117,9 +119,9 @@ struct Busy<'a> {
 }
 
 impl<'a> Busy<'a> {
-    fn enter(sockets: &'a Mutex<HashSet<PathBuf>>, socket: &'a Path) -> Busy<'a> {
+    fn enter(sockets: &'a Mutex<HashSet<PathBuf>>, socket: &'a Path) -> Self {
         if !sockets.lock().unwrap().insert(socket.to_owned()) {
-            // A panic would be caught and taken for a failed operation.
+            // A panic would be caught and counted as a failed operation.
             eprintln!("two calls at once for {}", socket.display());
             std::process::abort();
         }

@@ -1,4 +1,4 @@
-//! A plugin manager on a folder of its own, and waits that end.
+//! A plugin manager on its own folder, and waits with deadlines.
 
 use std::{
     future::Future,
@@ -20,7 +20,7 @@ pub(crate) use wharf_testkit::script::DEADLINE;
 
 use crate::recording::RecordingHandler;
 
-/// Waits, but not for ever.
+/// Waits with a deadline.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(DEADLINE, future).await.expect("in time")
 }
@@ -29,42 +29,42 @@ pub(crate) fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A manager whose CSI plugins are handled by a recorder.
-pub(crate) struct Bench {
+/// A manager with a recording handler for CSI plugins.
+pub(crate) struct Fixture {
     folder: TempDir,
     pub(crate) handler: RecordingHandler,
     pub(crate) manager: PluginManager,
     events: broadcast::Receiver<PluginEvent>,
 }
 
-impl Bench {
-    /// On an empty folder, once it is watched.
-    pub(crate) async fn start() -> Bench {
-        Bench::start_with(Handlers::new()).await
+impl Fixture {
+    /// On an empty folder, after the first scan.
+    pub(crate) async fn start() -> Self {
+        Self::start_with(Handlers::new()).await
     }
 
     /// The same with further handlers.
-    pub(crate) async fn start_with(handlers: Handlers) -> Bench {
-        Bench::start_on(folder(), handlers).await
+    pub(crate) async fn start_with(handlers: Handlers) -> Self {
+        Self::start_on(folder(), handlers).await
     }
 
     /// On a folder in which `registry` may exist already.
-    pub(crate) async fn start_on(folder: TempDir, handlers: Handlers) -> Bench {
+    pub(crate) async fn start_on(folder: TempDir, handlers: Handlers) -> Self {
         let handler = RecordingHandler::default();
         let handlers = handlers.with(CSI_PLUGIN, Arc::new(handler.clone()));
         let options = ManagerOptions::new(folder.path().join("registry"));
         let manager = PluginManager::start(options, handlers);
         let events = manager.events();
-        let bench = Bench { folder, handler, manager, events };
-        bench.synced().await;
-        bench
+        let fixture = Self { folder, handler, manager, events };
+        fixture.synced().await;
+        fixture
     }
 
-    /// Another manager, with another handler, on the folder of this one, which ends without a farewell.
-    pub(crate) async fn killed_and_started_again(self) -> Bench {
-        let Bench { folder, manager, .. } = self;
+    /// Drops this manager without a stop, and starts another with a new handler on its folder.
+    pub(crate) async fn killed_and_started_again(self) -> Self {
+        let Self { folder, manager, .. } = self;
         drop(manager);
-        Bench::start_on(folder, Handlers::new()).await
+        Self::start_on(folder, Handlers::new()).await
     }
 
     pub(crate) async fn synced(&self) {
@@ -84,14 +84,14 @@ impl Bench {
         ScriptedPlugin::serve(&self.path(socket), script)
     }
 
-    /// A well-behaved plugin, once it was told that it is registered.
+    /// A well-behaved plugin, after it was notified of its registration.
     pub(crate) async fn registered(&self, socket: &str, name: &str) -> ScriptedPlugin {
         let plugin = self.plugin(socket, PluginScript::csi(name));
         plugin.wait_for_verdict(true).await;
         plugin
     }
 
-    /// Waits until the plugins are as `wanted`, looking after each event.
+    /// Waits until the plugin table is as `wanted`, looking after each event.
     pub(crate) async fn settled(&mut self, wanted: impl Fn(&[PluginView]) -> bool) {
         let settled = async {
             while !wanted(&self.manager.plugins()) {
@@ -101,13 +101,13 @@ impl Bench {
                 }
             }
         };
-        // Some faults show only after the ten seconds that a new plugin is given.
+        // Some faults show only after the ten seconds that a new plugin has.
         if timeout(2 * DEADLINE, settled).await.is_err() {
             panic!("never settled, but is {:#?}", self.manager.plugins());
         }
     }
 
-    /// Waits until nothing but these plugins, by name, is there, all registered.
+    /// Waits until exactly these plugins are registered, by name.
     pub(crate) async fn settled_with(&mut self, names: &[&str]) {
         self.settled(|plugins| {
             let mut there: Vec<_> = plugins.iter().filter_map(|it| it.name.as_deref()).collect();
@@ -137,13 +137,13 @@ impl Bench {
     }
 }
 
-/// What was logged on this thread while it stands.
+/// The log of this thread, while this value lives.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    pub(crate) fn start() -> (Log, tracing::subscriber::DefaultGuard) {
-        let log = Log::default();
+    pub(crate) fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
         let layer = LogOptions::default().layer_for(log.clone());
         let subscriber = tracing_subscriber::registry().with(layer);
         (log, tracing::subscriber::set_default(subscriber))

@@ -98,7 +98,7 @@ impl Shared {
         source: &str,
     ) -> Result<(), ApiFailure> {
         let of = beside(claim, source);
-        let _turn = self.turns.take(&user_key(CLAIM, &of)).await;
+        let _turn = self.turns.lock(&user_key(CLAIM, &of)).await;
         let known = self.claims.store().get(&of.key());
         if known.is_some_and(|known| known.metadata.has_finalizer(CLONING_PROTECTION)) {
             return Ok(());
@@ -143,7 +143,7 @@ impl Shared {
         let Some(claim) = self.claims.store().get(key).filter(|claim| self.is_held(claim)) else {
             return Outcome::Done;
         };
-        let _turn = self.turns.take(&user_key(CLAIM, &claim.metadata)).await;
+        let _turn = self.turns.lock(&user_key(CLAIM, &claim.metadata)).await;
         if self.is_used(CLAIM, &claim.metadata, None) {
             return Outcome::Done;
         }
@@ -170,7 +170,7 @@ impl Shared {
         snapshot: &str,
     ) -> Result<(), ApiFailure> {
         let of = beside(claim, snapshot);
-        let _turn = self.turns.take(&user_key(SNAPSHOT, &of)).await;
+        let _turn = self.turns.lock(&user_key(SNAPSHOT, &of)).await;
         let hold = |document: &mut Value| hold(document, SNAPSHOT_RESTORE_PROTECTION);
         match self.snapshots.update(&of, hold).await {
             Ok(_) => self.held.insert(&of),
@@ -187,7 +187,7 @@ impl Shared {
 
     /// Unless a claim other than that of `but` is restored from it.
     async fn release_snapshot(&self, of: &Meta, but: Option<&str>) -> Outcome {
-        let _turn = self.turns.take(&user_key(SNAPSHOT, of)).await;
+        let _turn = self.turns.lock(&user_key(SNAPSHOT, of)).await;
         if self.is_used(SNAPSHOT, of, but) {
             return Outcome::Done;
         }

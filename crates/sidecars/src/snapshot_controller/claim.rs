@@ -28,7 +28,7 @@ impl Shared {
     pub(super) async fn protect_claim(&self, claim: &PersistentVolumeClaim) -> Result<(), Refusal> {
         let metadata = &claim.metadata;
         let key = metadata.key();
-        let _turn = self.turns.take(&key).await;
+        let _turn = self.turns.lock(&key).await;
         // As it is now, which may be after another let it go.
         let known = self.claims.store().get(&key);
         if known.is_some_and(|known| {
@@ -58,7 +58,7 @@ impl Shared {
         let Some(name) = &snapshot.spec.source.persistent_volume_claim_name else { return Ok(()) };
         let is_held = |claim: &Arc<PersistentVolumeClaim>| claim.metadata.has_finalizer(FINALIZER);
         let Some(claim) = self.claim(snapshot, name).filter(is_held) else { return Ok(()) };
-        let _turn = self.turns.take(&claim.metadata.key()).await;
+        let _turn = self.turns.lock(&claim.metadata.key()).await;
         let is_used = || {
             let others = self.snapshots.store();
             let others = others.indexed(VolumeSnapshot::BY_CLAIM, &beside(snapshot, name));

@@ -1,19 +1,23 @@
-//! The container runtime, with its own root, state and socket.
+//! containerd, with its own root, state and socket.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use tokio::net::UnixStream;
 
-use super::guard::Guard;
-use super::image::{self, Image};
+use super::{
+    guard::Guard,
+    image::{self, Image},
+};
 use crate::process::{self, Process};
 
 const START: Duration = Duration::from_secs(60);
 
-/// A running containerd that has the bench's images.
+/// A running containerd with the images of the node.
 #[derive(Debug)]
 pub(super) struct Containerd(Process);
 
@@ -28,7 +32,7 @@ impl Containerd {
         let mut command = guard.member("containerd")?;
         command.arg("--config").arg(&config);
         let mut containerd = Process::start("containerd", &command, folder)
-            .context("the packages containerd and runc have to be installed")?;
+            .context("the packages containerd and runc must be installed")?;
         let socket = socket(folder);
         let listening = || async { UnixStream::connect(&socket).await.ok() };
         containerd.ready(START, "containerd to listen", listening).await?;
@@ -47,7 +51,7 @@ impl Containerd {
     }
 }
 
-/// Where containerd serves the runtime interface.
+/// containerd's CRI socket.
 pub(super) fn socket(folder: &Path) -> PathBuf {
     folder.join("containerd.sock")
 }
@@ -80,8 +84,8 @@ conf_dir = "{networks}"
     )
 }
 
-/// A pair of interfaces for each pod, of which none is left when its namespace is gone, and addresses that only
-/// this machine routes.
+/// A veth pair for each pod, which vanishes with the pod's network namespace, and addresses that
+/// only this machine routes.
 fn network(folder: &Path, name: &str) -> String {
     serde_json::json!({
         "cniVersion": "0.4.0",

@@ -1,11 +1,13 @@
-//! kube-apiserver, and etcd behind it.
+//! kube-apiserver, and its etcd.
 
-use std::fs::File;
-use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    fs::File,
+    io::Read,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -16,14 +18,14 @@ use crate::process::{self, Process};
 const START: Duration = Duration::from_secs(60);
 const PROBE: Duration = Duration::from_secs(5);
 
-/// Has kube-apiserver serve, for one release more, what it has ceased to serve.
+/// Makes kube-apiserver serve the APIs that were removed in its release.
 const SERVE_REMOVED: &str = "KUBE_APISERVER_SERVE_REMOVED_APIS_FOR_ONE_RELEASE";
 
 /// Names of the components' kubeconfigs.
 pub(super) const MANAGER: &str = "controller-manager";
 pub(super) const SCHEDULER: &str = "scheduler";
 
-/// The processes that serve the API, and who may use it.
+/// The processes that serve the API, and the credentials of its users.
 #[derive(Debug)]
 pub(super) struct ControlPlane {
     apiserver: Option<Process>,
@@ -35,13 +37,13 @@ pub(super) struct ControlPlane {
     secure: u16,
 }
 
-/// What an API server does besides.
+/// Options of an API server.
 #[derive(Clone, Copy)]
 pub(super) struct Extras<'a> {
-    /// Feature gates that are on.
+    /// Feature gates to enable.
     pub(super) gates: &'a [String],
     pub(super) audited: bool,
-    /// A version of the API that it has just ceased to serve.
+    /// A version of the API that was removed in its release.
     pub(super) removed: Option<&'a str>,
 }
 
@@ -91,7 +93,7 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// Where the API server listens.
+    /// The address of the API server.
     pub(super) fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.secure).into()
     }
@@ -111,7 +113,7 @@ impl ControlPlane {
         path(&self.folder, name)
     }
 
-    /// A new kubeconfig, of whoever has `token`.
+    /// A new kubeconfig with `token`.
     pub(super) fn kubeconfig(&self, name: &str, token: &str) -> Result<PathBuf> {
         kubeconfig(&self.folder, name, token, self.secure)
     }
@@ -134,7 +136,7 @@ impl ControlPlane {
         }
     }
 
-    /// Waits until `probe`, a kubectl that asks for readiness, succeeds.
+    /// Waits until `probe`, a kubectl that checks readiness, succeeds.
     pub(super) async fn ready(&mut self, probe: &Command) -> Result<()> {
         let apiserver = self.apiserver.as_mut().context("the kube-apiserver is stopped")?;
         apiserver
@@ -153,14 +155,14 @@ impl ControlPlane {
         self.etcd.back_up(file).await
     }
 
-    /// Goes back to a backup. The kube-apiserver is gone then.
+    /// Restores a backup. The kube-apiserver is stopped afterwards.
     pub(super) async fn restore(
         &mut self,
         backup: &Path,
         versions: Versions,
         deadline: Duration,
     ) -> Result<()> {
-        // Killed: asked to end, it would wait for those who watch.
+        // Killed, since a graceful stop would wait for clients that watch.
         self.apiserver = None;
         self.etcd.stop(deadline).await?;
         self.etcd.restore(backup, versions).await?;
@@ -169,7 +171,7 @@ impl ControlPlane {
     }
 }
 
-/// Ports that the kernel says are free. They are asked for together, so that no two are the same.
+/// Free ports. They are bound at the same time, so that they differ.
 pub(super) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let mut held = Vec::new();
     let mut ports = [0; N];
@@ -181,7 +183,7 @@ pub(super) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     Ok(ports)
 }
 
-/// The flag that switches feature gates on.
+/// The flag that enables feature gates.
 fn gates_flag(gates: &[String]) -> Option<String> {
     let on: Vec<_> = gates.iter().map(|gate| format!("{gate}=true")).collect();
     (!on.is_empty()).then(|| format!("--feature-gates={}", on.join(",")))
@@ -204,13 +206,14 @@ fn apiserver_command(
             "--service-account-issuer=https://kubernetes.default.svc",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
-            // Pods here ask nobody for anything, and most clusters have no controller that makes accounts.
+            // Pods of the tests do not use the API, and most clusters have no controller that
+            // creates service accounts.
             "--disable-admission-plugins=ServiceAccount",
             "--allow-privileged",
         ])
         .arg(format!("--secure-port={secure}"))
         .arg(format!("--etcd-servers={etcd}"))
-        // It makes a certificate for its address here, and finds it again when it is restarted.
+        // kube-apiserver makes a certificate for its address here, and reuses it after a restart.
         .arg(format!("--cert-dir={}", certificates(folder).display()))
         .arg(format!("--token-auth-file={}", folder.join("tokens.csv").display()))
         .arg(format!("--service-account-key-file={}", key.display()))
@@ -219,12 +222,12 @@ fn apiserver_command(
     command
 }
 
-/// Where requests are told of.
+/// The path of the audit log.
 pub(super) fn audit_log(folder: &Path) -> PathBuf {
     folder.join("audit.log")
 }
 
-/// Tells of each request once its answer begins or is complete.
+/// Logs each request when its answer begins or is complete.
 fn audit_flags(folder: &Path) -> Result<[String; 2]> {
     let path = folder.join("audit-policy.json");
     let policy = json!({

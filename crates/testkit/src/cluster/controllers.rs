@@ -1,8 +1,6 @@
-//! kube-controller-manager and kube-scheduler, each with its own name and rights.
+//! kube-controller-manager and kube-scheduler, each with its own user.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::{path::Path, process::Command, time::Duration};
 
 use anyhow::Result;
 use tokio::net::TcpStream;
@@ -12,7 +10,7 @@ use crate::process::Process;
 
 const START: Duration = Duration::from_secs(60);
 
-/// What pods with volumes need, and what clears up behind them.
+/// The controllers that pods with volumes need, and those that clean up.
 const WANTED: &[&str] = &[
     "ephemeral-volume-controller",
     "garbage-collector-controller",
@@ -30,7 +28,7 @@ const WANTED: &[&str] = &[
     "volumeattributesclass-protection-controller",
 ];
 
-/// Both, running.
+/// Both processes.
 #[derive(Debug)]
 pub(super) struct Controllers {
     manager: Process,
@@ -38,7 +36,7 @@ pub(super) struct Controllers {
 }
 
 impl Controllers {
-    /// Starts them on an API that answers, and waits until they serve.
+    /// Starts them once the API answers, and waits until they serve.
     pub(super) async fn start(
         folder: &Path,
         plane: &ControlPlane,

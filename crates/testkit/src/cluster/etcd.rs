@@ -1,29 +1,33 @@
-//! etcd: the store of the API, its backups and how it is restored from them.
+//! etcd, its backups and their restoration.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use tokio::net::TcpStream;
 
-use crate::peers;
-use crate::process::{self, Process};
+use crate::{
+    peers,
+    process::{self, Process},
+};
 
 const NAME: &str = "etcd";
 const START: Duration = Duration::from_secs(60);
 
-/// The versions of what is written after a backup was restored.
+/// Revisions of objects that are written after a backup was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Versions {
-    /// None that there was before, as Kubernetes asks for, and none from before can be watched from.
+    /// Higher than any before, as Kubernetes requires; watches cannot resume from earlier ones.
     New,
-    /// Those that follow the backup, which others have had before.
+    /// Those that follow the backup, which were used before for other objects.
     Again,
 }
 
-/// A server, or one that is stopped and can be started again.
+/// A server, running or stopped.
 #[derive(Debug)]
 pub(super) struct Etcd {
     process: Option<Process>,
@@ -34,12 +38,12 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    /// A server that listens at the two ports and keeps its data in `folder`. It is not started.
+    /// A server that listens on the two ports and keeps its data in `folder`. It is not started.
     pub(super) fn new(binary: &Path, folder: &Path, [client, peer]: [u16; 2]) -> Self {
         Self { process: None, binary: binary.to_owned(), folder: folder.to_owned(), client, peer }
     }
 
-    /// Where clients find it.
+    /// The URL for clients.
     pub(super) fn url(&self) -> String {
         url(self.client)
     }
@@ -77,16 +81,16 @@ impl Etcd {
         }
     }
 
-    /// Writes what it holds now to a new file, as an operator would.
+    /// Writes its data to a new file, like an operator would.
     pub(super) async fn back_up(&self, file: &Path) -> Result<()> {
         let mut command = tool("etcdctl")?;
         command.arg(format!("--endpoints={}", self.url())).args(["snapshot", "save"]).arg(file);
         process::run(&command, START).await.map(drop)
     }
 
-    /// Puts the data of a backup in the place of its own. It has to be stopped.
+    /// Replaces the data by that of a backup. The server must be stopped.
     pub(super) async fn restore(&self, backup: &Path, versions: Versions) -> Result<()> {
-        ensure!(self.process.is_none(), "an etcd that runs cannot be restored");
+        ensure!(self.process.is_none(), "stop etcd before restoring it");
         std::fs::remove_dir_all(self.data())?;
         let mut command = tool("etcdutl")?;
         command
@@ -100,7 +104,7 @@ impl Etcd {
         process::run(&command, START).await.map(drop)
     }
 
-    /// A cluster of one.
+    /// The flags of a cluster with one member.
     fn membership(&self) -> [String; 3] {
         let peer = url(self.peer);
         [

@@ -1,7 +1,10 @@
-//! One container runtime with a kubelet at a time on this machine, over all test processes.
+//! A lock, so that one kubelet with its container runtime runs on this machine at a time, over all
+//! test processes.
 
-use std::fs::{File, TryLockError};
-use std::time::Duration;
+use std::{
+    fs::{File, TryLockError},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 
@@ -9,7 +12,7 @@ use crate::process::wait_for;
 
 const TURN: Duration = Duration::from_secs(600);
 
-/// Held for as long as the kubelet runs; the kernel lets go of it when the process ends.
+/// Held while the kubelet runs; the kernel releases the lock when the process ends.
 #[derive(Debug)]
 pub(super) struct Exclusive(#[expect(dead_code, reason = "held for its lock")] File);
 

@@ -1,20 +1,24 @@
-//! Removes what a cluster leaves behind, from outside of the test process: also when that is killed, and for
-//! clusters in statics, which Rust never drops.
+//! Removes the remains of a cluster, from outside of the test process: also when that is killed,
+//! and for clusters in statics, which Rust never drops.
 
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::{
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
 
 use crate::process::wait_for;
 
 const DROP: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// Owns the cluster's folder and, where containers run, its control group, named after the folder.
+/// Owns the cluster's folder and, with containers, its control group, named after the folder.
 #[derive(Debug)]
 pub(super) struct Guard {
     folder: PathBuf,
@@ -23,7 +27,7 @@ pub(super) struct Guard {
 
 impl Guard {
     pub(super) fn new(groups: bool) -> Result<Self> {
-        // Sockets lie below it and their paths may have 107 bytes: a short name.
+        // A short name: paths of sockets below it may have 107 bytes.
         let folder = tempfile::Builder::new().prefix("wharf-").rand_bytes(6).tempdir()?.keep();
         let watcher = Command::new("sh")
             .args(["-c", include_str!("guard.sh"), "guard"])
@@ -48,12 +52,13 @@ impl Guard {
         &self.folder
     }
 
-    /// The control group's path, as a kubelet's `cgroupRoot` names it.
+    /// The control group's path, for a kubelet's `cgroupRoot`.
     pub(super) fn group(&self) -> String {
         format!("/{}", self.folder.file_name().unwrap_or_default().display())
     }
 
-    /// `program`, as a member of the control group. Whatever it starts is one too, shims of containers included.
+    /// `program`, as a member of the control group. Its children are members, too, including shims
+    /// of containers.
     pub(super) fn member(&self, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
         let mut command = Command::new("sh");
         command.args(["-c", r#"for group; do [ "$group" = -- ] && break; echo $$ > "$group"; shift; done; shift; exec "$@""#, "member"]);
@@ -64,7 +69,7 @@ impl Guard {
         Ok(command)
     }
 
-    /// Clears up now and waits until nothing is left.
+    /// Cleans up and waits until nothing is left.
     pub(super) async fn clear(mut self, deadline: Duration) -> Result<()> {
         drop(self.watcher.stdin.take());
         let watcher = &mut self.watcher;
@@ -96,7 +101,7 @@ impl Drop for Guard {
     }
 }
 
-/// The roots of the control-group trees: one of version 2, or one for each controller of version 1.
+/// The roots of the cgroup hierarchies: one of version 2, or one per controller of version 1.
 fn hierarchies() -> Result<Vec<PathBuf>> {
     let root = Path::new("/sys/fs/cgroup");
     let rooted = |path: &PathBuf| path.join("cgroup.procs").exists();

@@ -1,10 +1,12 @@
-//! The bench's images, made here since there is no registry to pull from: a layer with busybox and, for some, one with
-//! a program, as an archive in the form that `docker save` writes.
+//! Images of the tests, made here since there is no registry: a layer with busybox and, for some,
+//! one with a program, as an archive in the format of `docker save`.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -13,9 +15,9 @@ use tar::{Builder, EntryType, Header};
 
 use crate::process;
 
-/// Runs `sh`; has all of busybox.
+/// Runs `sh`, with all of busybox.
 pub(super) const BUSYBOX: &str = "wharf.test/busybox:1";
-/// Does nothing for ever, as the process that holds a pod's namespaces.
+/// Sleeps for ever, as the process that holds a pod's namespaces.
 pub(super) const PAUSE: &str = "wharf.test/pause:1";
 
 const LIST: Duration = Duration::from_secs(10);
@@ -26,11 +28,11 @@ const EXECUTABLE: u32 = 0o755;
 pub struct Image {
     /// Its names with tags, such as `wharf.test/busybox:1`.
     pub names: Vec<String>,
-    /// A static program that the image holds in its root, under its own name.
+    /// A static program in the image's root folder, under its own name.
     pub program: Option<PathBuf>,
-    /// The program that a container runs whatever its arguments; none unless given.
+    /// The entry point of its containers; empty for none.
     pub entrypoint: Vec<String>,
-    /// The arguments of a container that has none.
+    /// The default command of its containers.
     pub command: Vec<String>,
 }
 
@@ -43,7 +45,7 @@ impl Image {
     }
 }
 
-/// Writes the images that every node has, and `more`, to the archive `path`.
+/// Writes the images of every node, and `more`, to the archive `path`.
 pub(super) async fn write(path: &Path, more: &[Image]) -> Result<()> {
     let busybox = Layer::new("busybox.tar".to_owned(), layer().await?);
     let own = [

@@ -1,15 +1,16 @@
-//! The kubelet, set up so that it shares nothing with others on this machine.
+//! The kubelet, configured to share nothing with others on this machine.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::control_plane::free_ports;
-use super::guard::Guard;
+use super::{control_plane::free_ports, guard::Guard};
 use crate::process::{self, Process};
 
 const START: Duration = Duration::from_secs(60);
@@ -42,7 +43,7 @@ impl Kubelet {
         Ok(Self(Process::start("kubelet", &command, folder)?))
     }
 
-    /// Waits until `probe`, a kubectl that asks for the node, succeeds.
+    /// Waits until `probe`, a kubectl that gets the node, succeeds.
     pub(super) async fn registered(&mut self, probe: &Command) -> Result<()> {
         self.0
             .ready(START, "the kubelet to register its node", || async {
@@ -57,12 +58,12 @@ impl Kubelet {
     }
 }
 
-/// What stands for `/var/lib/kubelet`.
+/// The kubelet's root folder, in place of `/var/lib/kubelet`.
 pub(super) fn root(folder: &Path) -> PathBuf {
     folder.join("kubelet")
 }
 
-/// Where containers' output is kept.
+/// The folder of containers' output.
 pub(super) fn logs(folder: &Path) -> PathBuf {
     folder.join("pod-logs")
 }
@@ -90,12 +91,13 @@ fn configuration(guard: &Guard, runtime: &Path, gates: &[String]) -> Result<Valu
         "volumePluginDir": folder.join("volume-plugins"),
         "podLogsDir": logs(folder),
         "resolvConf": "",
-        // A full disk or little memory of the machine is no reason to evict here.
+        // A full disk or little memory on the machine must not cause evictions.
         "evictionHard": { "memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
             "imagefs.available": "0%", "imagefs.inodesFree": "0%" },
         "imageGCHighThresholdPercent": 100,
         "syncFrequency": "5s",
-        // Volumes are attached and detached by what the node's status says, and looked after once a period.
+        // Volumes are attached and detached after updates of the node's status, and reconciled once
+        // a period.
         "nodeStatusUpdateFrequency": "1s",
         "volumeStatsAggPeriod": "2s",
         "featureGates": gates,

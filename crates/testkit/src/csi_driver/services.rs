@@ -1,7 +1,9 @@
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -43,10 +45,10 @@ impl Services {
     }
 }
 
-/// RPCs by method and request, which carries the RPC's name, with the answer of those that have one.
+/// Defines RPCs by method and request: the RPC's name, and the answer of those that have one.
 macro_rules! rpcs {
     ($($method:ident: $request:ident -> $response:ident $(= $answer:expr)?,)*) => {$(
-        // What the async_trait attribute would write: it does not look into macros.
+        // Written out, since the async_trait attribute does not look into macros.
         fn $method<'a, 'f>(
             &'a self,
             _: Request<csi::$request>,

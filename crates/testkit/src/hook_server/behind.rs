@@ -1,24 +1,23 @@
-//! Another hook server, that is asked in turn.
+//! Another hook server, to which calls are forwarded.
 
 use std::path::Path;
 
 use tonic::{Response, Status};
-use wharf_proto::hooks::runtime_hook_service_client::RuntimeHookServiceClient;
 use wharf_proto::hooks::{
     ContainerResourceHookRequest, ContainerResourceHookResponse, PodSandboxHookRequest,
-    PodSandboxHookResponse,
+    PodSandboxHookResponse, runtime_hook_service_client::RuntimeHookServiceClient,
 };
 use wharf_uds::{Channel, ChannelOptions};
 
-/// A server whose answers are passed on.
+/// A server whose answers are returned.
 #[derive(Clone)]
 pub struct Behind(RuntimeHookServiceClient<Channel>);
 
 impl Behind {
-    /// The one at the socket `path`.
+    /// The server at the socket `path`.
     #[must_use]
-    pub fn at(path: &Path) -> Behind {
-        Behind(RuntimeHookServiceClient::new(Channel::new(path, ChannelOptions::default())))
+    pub fn at(path: &Path) -> Self {
+        Self(RuntimeHookServiceClient::new(Channel::new(path, ChannelOptions::default())))
     }
 
     pub(super) async fn pod(

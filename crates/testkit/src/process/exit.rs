@@ -1,13 +1,14 @@
-//! Tells when a child has ended, without collecting it.
+//! Reports the end of a child, without collecting it.
 //!
-//! tokio's own children belong to the runtime that started them; a process that tests share outlives that runtime.
+//! tokio's own children belong to the runtime that started them; a process that tests share
+//! outlives that runtime.
 
-use std::io;
-use std::os::fd::AsFd;
-use std::thread::JoinHandle;
+use std::{io, os::fd::AsFd, thread::JoinHandle};
 
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
+use rustix::{
+    io::retry_on_intr,
+    process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid},
+};
 use tokio::sync::watch;
 
 /// The end of one child, awaited by a thread of its own.
@@ -22,8 +23,8 @@ impl Exit {
         let child = pidfd_open(child, PidfdFlags::empty())?;
         let (sender, seen) = watch::channel(false);
         let thread = std::thread::Builder::new().name("exit".to_owned()).spawn(move || {
-            // Left uncollected (NOWAIT) the child keeps its ID until its owner has signalled the group. An error means
-            // that the owner collected it meanwhile.
+            // Left uncollected (NOWAIT), the child keeps its ID until its owner has signalled the
+            // group. An error means that the owner has collected it.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             let _ = retry_on_intr(|| waitid(WaitId::PidFd(child.as_fd()), options));
             sender.send_replace(true);
@@ -32,11 +33,11 @@ impl Exit {
     }
 
     pub(super) async fn seen(&mut self) {
-        // The sender goes only after it has sent.
+        // The sender is dropped only after it has sent.
         let _ = self.seen.wait_for(|ended| *ended).await;
     }
 
-    /// Waits for the thread; the child has to be dead.
+    /// Waits for the thread; the child must be dead.
     pub(super) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -1,15 +1,20 @@
 //! The thread that starts every child.
 //!
-//! A parent-death signal is sent when the *thread* that made the child ends, and libtest gives each test its own.
-//! Children of this thread, which lives as long as the process, may be shared between tests.
+//! A parent-death signal is sent when the *thread* that made the child ends, and libtest gives each
+//! test its own. Children of this thread, which lives as long as the process, can be shared between
+//! tests.
 
-use std::fs::File;
-use std::io;
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
-use std::sync::mpsc::{Sender, channel};
+use std::{
+    fs::File,
+    io,
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        mpsc::{Sender, channel},
+    },
+};
 
-/// Starts `command` in its own process group, to be killed when this process ends, however it ends.
+/// Starts `command` in its own process group. It is killed when this process ends, however it ends.
 pub(super) fn spawn(command: &Command, output: File) -> io::Result<Child> {
     static THREAD: OnceLock<Sender<Job>> = OnceLock::new();
     let mut command = guarded(command);
@@ -30,7 +35,7 @@ fn start() -> Sender<Job> {
         .name("spawner".to_owned())
         .spawn(move || {
             for mut job in jobs {
-                // Whoever asked blocks on the answer, so it is always taken.
+                // The receiver blocks on the answer, so this never fails.
                 let _ = job.answer.send(job.command.spawn());
             }
         })
@@ -38,7 +43,7 @@ fn start() -> Sender<Job> {
     sender
 }
 
-/// `command` under setpriv, since setting the signal between fork and exec by hand takes unsafe code.
+/// `command` under setpriv, since setting the signal between fork and exec would need unsafe code.
 fn guarded(command: &Command) -> Command {
     use std::os::unix::process::CommandExt;
     let mut guarded = Command::new("setpriv");

@@ -1,22 +1,26 @@
 //! `wharf driver` on the node of a cluster, with its registrar and its sidecars.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::Result;
 
 use super::{ACCOUNT, NAMESPACE, PATIENCE};
-use crate::cluster::Cluster;
-use crate::process::{self, Process};
+use crate::{
+    cluster::Cluster,
+    process::{self, Process},
+};
 
-/// A driver that the kubelet has registered.
+/// A driver, registered with the kubelet.
 #[derive(Debug)]
 pub struct Driver {
     wharf: PathBuf,
     name: String,
     socket: PathBuf,
     pool: PathBuf,
-    /// Driver and registrar; dropped, they are killed.
+    /// Driver and registrar; dropping them kills them.
     _processes: [Process; 2],
 }
 
@@ -58,7 +62,7 @@ impl Driver {
         })
     }
 
-    /// Starts the driver's sidecars in one process, with the rights of the manifests and no others.
+    /// Starts the driver's sidecars in one process, with exactly the roles of the manifests.
     pub async fn sidecars(
         &self,
         cluster: &Cluster,

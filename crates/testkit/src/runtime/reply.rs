@@ -1,5 +1,4 @@
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use h2::Reason;
@@ -7,60 +6,61 @@ use tokio::sync::{Notify, watch};
 
 use super::Headers;
 
-/// How a call is answered.
+/// The answer to a call.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// Answer before the request has ended, and read nothing of it.
+    /// Answers before the request has ended, without reading it.
     pub early: bool,
-    /// How long to think.
+    /// Delay before the answer.
     pub delay: Duration,
-    /// Headers beside those that every answer has.
+    /// Headers in addition to those of every answer.
     pub headers: Headers,
-    /// Data, a piece at a time.
+    /// Data, sent in these pieces.
     pub data: Vec<Bytes>,
-    /// More data, as it is added, until the sender is gone.
+    /// Further data, as it is added, until the sender is dropped.
     pub more: Option<watch::Receiver<Vec<Bytes>>>,
-    /// What to wait for after the data.
+    /// A signal to wait for after the data.
     pub pause: Option<Arc<Notify>>,
-    /// What follows.
+    /// The end of the answer.
     pub then: Then,
 }
 
-/// How an answer ends.
+/// The end of an answer.
 #[derive(Clone, Debug)]
 pub enum Then {
-    /// With trailers, `grpc-status` 0 unless they say otherwise.
+    /// Trailers, with `grpc-status` 0 unless they contain it.
     Trailers(Headers),
-    /// With the headers: they hold the status, and there is no data.
+    /// Ends with the headers: they contain the status, and there is no data.
     Headers,
-    /// With a reset: before the headers, or after the data if there is any. What was not written by then is lost.
+    /// A reset: before the headers, or after the data if there is any. Data that is not written by
+    /// then is lost.
     Reset(Reason),
-    /// Not at all.
+    /// The answer never ends.
     Never,
-    /// Not before the request: what comes is sent back, trailers too, as it comes.
+    /// Ends with the request: everything received is sent back at once, including trailers.
     Echo,
 }
 
 impl Default for Reply {
     /// An empty message.
-    fn default() -> Reply {
-        Reply::of(vec![message(b"")])
+    fn default() -> Self {
+        Self::of(vec![message(b"")])
     }
 }
 
 impl Reply {
     /// Data and status 0.
     #[must_use]
-    pub fn of(data: Vec<Bytes>) -> Reply {
+    pub fn of(data: Vec<Bytes>) -> Self {
         let then = Then::Trailers(Vec::new());
         let (early, delay, headers) = (false, Duration::ZERO, Vec::new());
-        Reply { early, delay, headers, data, more: None, pause: None, then }
+        Self { early, delay, headers, data, more: None, pause: None, then }
     }
 
     /// Data, and then something else than status 0.
     #[must_use]
-    pub fn then(data: Vec<Bytes>, then: Then) -> Reply {
-        Reply { then, ..Reply::of(data) }
+    pub fn then(data: Vec<Bytes>, then: Then) -> Self {
+        Self { then, ..Self::of(data) }
     }
 }
 

@@ -1,40 +1,41 @@
-//! One call at the runtime.
+//! A call at the runtime.
 
 use bytes::Bytes;
-use h2::server::SendResponse;
-use h2::{Reason, RecvStream, SendStream};
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Request, Response};
+use h2::{Reason, RecvStream, SendStream, server::SendResponse};
+use http::{
+    Request, Response,
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+};
 use tokio::sync::watch;
 
 use super::{Reply, Then};
 
-/// Header fields in their order, with values as they came.
+/// Header fields in order, with their values as bytes.
 pub type Headers = Vec<(String, Vec<u8>)>;
 
-/// A call as it came.
+/// A recorded call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     /// `:path`.
     pub method: String,
     /// `:authority`.
     pub authority: Option<String>,
-    /// All others.
+    /// All other headers.
     pub headers: Headers,
-    /// What was sent, without frames.
+    /// The request's data, without frames.
     pub data: Vec<u8>,
-    /// What followed it.
+    /// The request's trailers.
     pub trailers: Headers,
-    /// How it ended.
+    /// The end of the request.
     pub end: End,
 }
 
-/// How a call's request ended.
+/// The end of a call's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Not yet.
+    /// The request is not over.
     Open,
-    /// As it should.
+    /// The caller ended it properly.
     Ended,
     /// The caller reset the stream, with this code.
     Reset(u32),
@@ -204,7 +205,7 @@ fn with_status(mut fields: Headers) -> Headers {
     fields
 }
 
-/// Fields as HTTP/2 has them.
+/// Converts fields for HTTP/2.
 fn headers(fields: &Headers) -> HeaderMap {
     let field = |(name, value): &(String, Vec<u8>)| {
         let name = HeaderName::try_from(name).expect("a legal name");

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use wharf_cli::{Flag, FlagError, FlagSet, JointFlags, JointLine, LoggingFlags, Parsed};
+use wharf_cli::{CombinedFlags, CombinedLine, Flag, FlagError, FlagSet, LoggingFlags, Parsed};
 
 use super::{
     Attacher, Provisioner, Resizer, SnapshotController, Snapshotter,
@@ -20,7 +20,7 @@ const ABOUT: &str = "Runs CSI sidecars in one process: one watch for each kind o
 
 /// The flags of all that can be joined.
 struct Joint {
-    flags: JointFlags,
+    flags: CombinedFlags,
     controllers: Flag<Vec<String>>,
     attacher: Attacher,
     provisioner: Provisioner,
@@ -53,11 +53,11 @@ pub(super) fn main(name: &str, args: Vec<String>) -> ExitCode {
 
 impl Joint {
     fn new(command: &str) -> Self {
-        fn join<P: Personality>(flags: &mut JointFlags, command: &str) -> P {
+        fn join<P: Personality>(flags: &mut CombinedFlags, command: &str) -> P {
             join_set(flags, command, P::NAME, P::register)
         }
         fn join_set<T>(
-            flags: &mut JointFlags,
+            flags: &mut CombinedFlags,
             command: &str,
             name: &'static str,
             register: fn(&mut FlagSet) -> T,
@@ -79,7 +79,7 @@ impl Joint {
         );
         let mut log = FlagSet::new(command, "");
         LoggingFlags::register(&mut log);
-        let mut flags = JointFlags::new(own, WHOLE.into_iter().chain(log.names()));
+        let mut flags = CombinedFlags::new(own, WHOLE.into_iter().chain(log.names()));
         Self {
             controllers,
             attacher: join(&mut flags, command),
@@ -126,7 +126,7 @@ impl Joint {
     }
 
     /// The names of those that were asked for.
-    fn chosen(&self, line: &JointLine<'_>) -> Result<Vec<&'static str>, FlagError> {
+    fn chosen(&self, line: &CombinedLine<'_>) -> Result<Vec<&'static str>, FlagError> {
         let own = line.own();
         let asked: Vec<&str> = own.get(&self.controllers).iter().map(|name| name.trim()).collect();
         for name in asked.iter().filter(|name| **name != "*") {

@@ -21,21 +21,22 @@ use super::{
     record::{NodeObjects, SyncError},
 };
 
-/// How often a write that met another writer is tried at once, before the pauses of the record set in.
+/// How often a write with a conflict is retried at once, before the pauses of the record begin.
 const CONFLICTS: usize = 5;
 
-/// The Node and the CSINode in a real Kubernetes API.
+/// The Node and the CSINode in the Kubernetes API.
 pub struct ApiObjects {
     node_name: String,
     nodes: Api<DynamicObject>,
     csi_nodes: Api<DynamicObject>,
     events: EventRecorder,
-    /// Collisions that an event was written about, by driver, so that each is said once until the driver is taken.
-    told: Mutex<BTreeMap<String, String>>,
+    /// The last event text by driver, so that a collision gets one event until the driver is
+    /// accepted.
+    recorded: Mutex<BTreeMap<String, String>>,
 }
 
 impl ApiObjects {
-    /// The objects of one node.
+    /// The objects of the node `node_name`.
     pub fn new(client: Client, node_name: impl Into<String>) -> Self {
         let kind = |group, kind, plural| {
             ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
@@ -49,7 +50,7 @@ impl ApiObjects {
             ),
             events: EventRecorder::new(client, "wharf", node_name.clone()),
             node_name,
-            told: Mutex::default(),
+            recorded: Mutex::default(),
         }
     }
 
@@ -62,16 +63,17 @@ impl ApiObjects {
             .map_err(|message| ApiFailure::Invalid { what: what.clone(), message })?;
         if let Some(mut patch) = plan.patch {
             debug!(node = %name, patch = %patch, "patching Node");
-            // Computed from this version of the object: a change in between must be seen first.
+            // The patch is computed from this version of the Node: a change in between must fail
+            // it.
             patch["metadata"]["resourceVersion"] = node["metadata"]["resourceVersion"].clone();
             let patch = Patch::Strategic(patch);
-            // The status sub-resource, as kubelet does: that is what node authorizers grant.
+            // The status subresource, like the kubelet: node authorizers grant that one.
             bounded(&what, self.nodes.patch_status(name, &PatchParams::default(), &patch)).await?;
         }
         for (driver, reason) in &plan.contradicted {
-            warn!(driver = %driver, error = %reason, "a label was changed under a driver in use, leaving both");
+            warn!(driver = %driver, error = %reason, "topology label of a registered driver changed, keeping both");
         }
-        self.tell(uid, wanted, &plan.refused).await;
+        self.record_collisions(uid, wanted, &plan.refused).await;
         self.sync_csi_node(uid, wanted, &plan.refused).await?;
         Ok(plan.refused)
     }
@@ -96,7 +98,7 @@ impl ApiObjects {
                 Ok(())
             }
             CsiNodePlan::Delete => {
-                info!(node = %name, "CSINode belongs to a former Node of this name, making a new one");
+                info!(node = %name, "recreating CSINode of a former Node");
                 let uid = current.and_then(|it| it["metadata"]["uid"].as_str().map(str::to_owned));
                 let only_this = DeleteParams {
                     preconditions: Some(Preconditions { uid, resource_version: None }),
@@ -114,7 +116,8 @@ impl ApiObjects {
             }
             CsiNodePlan::Replace { object, without_changed } => {
                 match self.replace(&what, object.clone()).await {
-                    // Node ID and topology keys of an entry are immutable: it has to go and come again.
+                    // Node ID and topology keys of an entry are immutable: remove the entry, then
+                    // add it again.
                     Err(ApiFailure::Invalid { message, .. }) if object != without_changed => {
                         info!(node = %name, reason = %message, "replacing driver entries in two steps");
                         let written = self.replace(&what, without_changed).await?;
@@ -137,16 +140,16 @@ impl ApiObjects {
         to_value(bounded(what, put).await?)
     }
 
-    /// Says each collision once, where people look: among the Node's events.
-    async fn tell(&self, node_uid: &str, wanted: &Wanted, refused: &Refusals) {
+    /// Writes an event on the Node for each new collision.
+    async fn record_collisions(&self, node_uid: &str, wanted: &Wanted, refused: &Refusals) {
         let news: Vec<_> = {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
             for (taken, _) in wanted.drivers.iter().filter(|(name, _)| !refused.contains_key(name))
             {
-                told.remove(taken);
+                recorded.remove(taken);
             }
             let mut is_news = |(driver, reason): &(&String, &String)| {
-                told.insert((*driver).clone(), (*reason).clone()).as_ref() != Some(*reason)
+                recorded.insert((*driver).clone(), (*reason).clone()).as_ref() != Some(*reason)
             };
             refused.iter().filter(|refusal| is_news(refusal)).collect()
         };
@@ -166,7 +169,7 @@ impl ApiObjects {
                 .record(about, EventType::Warning, "CSITopologyCollision", &message)
                 .await
             {
-                warn!(driver = %driver, %error, "event not written");
+                warn!(driver = %driver, %error, "failed to write event");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Pure: from what is wanted and what is in the API to what has to be written.
+//! Computes the writes from the wanted drivers and the objects in the API. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,56 +6,62 @@ use serde_json::{Map, Value, json};
 use wharf_csi::NodeInfo;
 use wharf_facts::annotation;
 
-/// The drivers that the node should show.
+/// The drivers that the API should show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Name and facts, in the order in which the drivers came: the first to claim a topology label keeps it.
+    /// Name and node information, in order of registration: the first driver to claim a topology
+    /// label keeps it.
     pub drivers: Vec<(String, NodeInfo)>,
-    /// Those of them whose facts were written before. They are in use: a label that someone changed meanwhile does not
-    /// take them out.
-    pub standing: BTreeSet<String>,
-    /// Keep what drivers that are not listed left in the API. True while they may still be coming back after a start.
+    /// Drivers whose information was written before. They are in use: a label that someone changed
+    /// since does not remove them.
+    pub written: BTreeSet<String>,
+    /// Whether to keep entries of unlisted drivers. True after a start, while their drivers may
+    /// still register.
     pub keep_unknown: bool,
 }
 
-/// Why drivers are not written, by name.
+/// Reasons why drivers are not written, by name.
 pub type Refusals = BTreeMap<String, String>;
 
-/// What to do with the Node object.
+/// The write to the Node object.
 #[derive(Debug, Default, PartialEq)]
 pub struct NodePlan {
     /// A merge patch of metadata, if anything differs.
     pub patch: Option<Value>,
-    /// New drivers whose topology contradicts labels that are not ours.
+    /// New drivers whose topology contradicts labels that others set.
     pub refused: Refusals,
-    /// Standing drivers of which the same is true. They stay, and so do the labels.
+    /// Drivers written before whose topology contradicts such labels. They are kept, and so are the
+    /// labels.
     pub contradicted: Refusals,
 }
 
-/// What to do with the CSINode object.
+/// The write to the CSINode object.
 #[derive(Debug, PartialEq)]
 pub enum CsiNodePlan {
-    /// It is as it should be.
+    /// Nothing differs.
     Keep,
-    /// It is not there.
+    /// The object does not exist.
     Create(Value),
-    /// It belongs to a Node that no longer exists: delete it (by its UID), then make a new one.
+    /// The object belongs to a Node that no longer exists: delete it by its UID, then create a new
+    /// one.
     Delete,
-    /// It has to change.
+    /// The entries differ.
     Replace {
-        /// The object as it should be.
+        /// The object with the wanted entries.
         object: Value,
-        /// The object without the entries that change, for an API server that holds them immutable.
+        /// The object without the entries that change, since the API server rejects changes of an
+        /// entry's immutable fields.
         without_changed: Value,
     },
 }
 
 type Labels = BTreeMap<String, String>;
 
-/// Compares the Node with what is wanted.
+/// Compares the Node with the wanted drivers.
 ///
 /// # Errors
-/// The annotation with the node IDs is no JSON object: someone else wrote it, and it is not ours to throw away.
+/// The annotation with the node IDs is not a JSON object: someone else wrote it, so it must not be
+/// overwritten.
 pub fn node(node: &Value, wanted: &Wanted) -> Result<NodePlan, String> {
     let metadata = &node["metadata"];
     let annotated = |key: &str| metadata["annotations"][key].as_str().unwrap_or_default();
@@ -66,7 +72,8 @@ pub fn node(node: &Value, wanted: &Wanted) -> Result<NodePlan, String> {
             annotation::NODE_ID
         )
     })?;
-    // Ours alone: if it cannot be read, labels made earlier are taken for someone else's, which is the safe side.
+    // Only wharf writes this annotation. If it is unreadable, labels that wharf set count as
+    // foreign, so they are kept.
     let owned: BTreeMap<String, Labels> =
         parse_or_empty(annotated(annotation::TOPOLOGY_LABELS)).unwrap_or_default();
     let labels: Labels = serde_json::from_value(metadata["labels"].clone()).unwrap_or_default();
@@ -77,7 +84,7 @@ pub fn node(node: &Value, wanted: &Wanted) -> Result<NodePlan, String> {
     new_ids.retain(|name, _| wanted.keep_unknown && !wanted.has(name));
     for (name, info) in &wanted.drivers {
         match topology.claim(name, &info.topology) {
-            Err(collision) if !wanted.standing.contains(name) => {
+            Err(collision) if !wanted.written.contains(name) => {
                 refused.insert(name.clone(), collision);
                 continue;
             }
@@ -110,7 +117,7 @@ pub fn node(node: &Value, wanted: &Wanted) -> Result<NodePlan, String> {
     Ok(NodePlan { patch, refused, contradicted })
 }
 
-/// Compares the CSINode with what is wanted. `refused` drivers are not written.
+/// Compares the CSINode with the wanted drivers. `refused` drivers are not written.
 pub fn csi_node(
     current: Option<&Value>,
     node_name: &str,
@@ -177,7 +184,7 @@ impl Wanted {
     }
 }
 
-/// Topology labels: those on the Node, those that we put there, those that drivers claim.
+/// Topology labels: those of the Node, those of them that wharf set, and those that drivers claim.
 struct Topology<'a> {
     labels: &'a Labels,
     owned: Labels,
@@ -192,17 +199,17 @@ impl<'a> Topology<'a> {
             .filter(|(driver, _)| wanted.keep_unknown && !wanted.has(driver))
             .map(|(driver, labels)| (driver.clone(), labels.clone()))
             .collect();
-        // A label that someone changed after us is no longer ours.
-        let standing = |by_driver: &BTreeMap<String, Labels>| -> Labels {
+        // A label that someone changed after wharf is foreign.
+        let unchanged = |by_driver: &BTreeMap<String, Labels>| -> Labels {
             let recorded = by_driver.values().flatten();
-            let standing = recorded.filter(|(key, value)| labels.get(*key) == Some(*value));
-            standing.map(|(key, value)| (key.clone(), value.clone())).collect()
+            let unchanged = recorded.filter(|(key, value)| labels.get(*key) == Some(*value));
+            unchanged.map(|(key, value)| (key.clone(), value.clone())).collect()
         };
-        let (owned, claimed) = (standing(owned), standing(&recorded));
+        let (owned, claimed) = (unchanged(owned), unchanged(&recorded));
         Self { labels, owned, claimed, recorded }
     }
 
-    /// All segments of a driver, or none of them.
+    /// Claims all segments of a driver, or none of them.
     fn claim(&mut self, driver: &str, segments: &Labels) -> Result<(), String> {
         if let Some((key, value, existing)) = segments
             .iter()
@@ -216,7 +223,7 @@ impl<'a> Topology<'a> {
         Ok(())
     }
 
-    /// The segments of a driver that nothing contradicts.
+    /// Claims the segments of a driver that contradict no label.
     fn claim_what_agrees(&mut self, driver: &str, segments: &Labels) {
         let mut segments = segments.clone();
         segments.retain(|key, value| self.contradicting(key, value).is_none());
@@ -237,7 +244,8 @@ impl<'a> Topology<'a> {
         self.claimed.extend(segments);
     }
 
-    /// Label changes of a merge patch: set what is claimed, drop what we set and nobody claims any more.
+    /// Label changes of a merge patch: set claimed labels, remove those that wharf set and no
+    /// driver claims.
     fn changes(&self) -> Map<String, Value> {
         let set = self.claimed.iter().filter(|(key, value)| self.labels.get(*key) != Some(*value));
         let dropped = self.owned.keys().filter(|key| !self.claimed.contains_key(*key));
@@ -256,7 +264,7 @@ fn entry(name: &str, info: &NodeInfo) -> Value {
     entry
 }
 
-/// Whether two entries say the same; the order of keys is nothing that anyone reads.
+/// Whether two entries agree; the order of topology keys is irrelevant.
 fn same(present: &Value, wanted: &Value) -> bool {
     let keys = |entry: &Value| -> BTreeSet<String> {
         serde_json::from_value(entry["topologyKeys"].clone()).unwrap_or_default()
@@ -279,7 +287,8 @@ fn parse_or_empty<T: serde::de::DeserializeOwned + Default>(
     if text.is_empty() { Ok(T::default()) } else { serde_json::from_str(text) }
 }
 
-/// Adds the annotation to a merge patch if its parsed value is another one; an empty map removes it.
+/// Adds the annotation to a merge patch if its parsed value differs; an empty map removes the
+/// annotation.
 fn differ<V: serde::Serialize + serde::de::DeserializeOwned + PartialEq>(
     patch: &mut Map<String, Value>,
     key: &str,
@@ -297,3 +306,6 @@ fn differ<V: serde::Serialize + serde::de::DeserializeOwned + PartialEq>(
     };
     patch.insert(key.to_owned(), value);
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,30 +12,30 @@ use super::{
     plan::{Refusals, Wanted},
     writer::{Order, Writer},
 };
-use crate::manager::Refusal;
+use crate::manager::PluginRefusal;
 
-/// Orders that may wait while a write is under way. Senders wait beyond it.
+/// Orders that may wait during a write; further senders block.
 const BACKLOG: usize = 256;
 
-/// Where drivers are written to.
+/// Writes the drivers of the node.
 #[async_trait]
 pub trait NodeObjects: Send + Sync + 'static {
-    /// Brings the objects of the node to what is wanted, and says which drivers could not be taken.
+    /// Brings the objects of the node to the wanted state. Returns the drivers that were refused.
     async fn sync(&self, wanted: &Wanted) -> Result<Refusals, SyncError>;
 }
 
-/// A write that did not come about.
+/// A failed write.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// It may work later.
+    /// A retry may succeed.
     #[error("{0}")]
     Transient(String),
-    /// It will not work until someone mends something.
+    /// A retry fails until someone corrects the cause.
     #[error("{0}")]
     Permanent(String),
 }
 
-/// Without a Kubernetes API everything is in order as soon as it is known.
+/// Accepts every driver, for a node without a Kubernetes API.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoApi;
 
@@ -49,9 +49,10 @@ impl NodeObjects for NoApi {
 /// Times of a [`NodeRecord`].
 #[derive(Clone, Copy, Debug)]
 pub struct RecordOptions {
-    /// How long a driver that left keeps its entry, and how long after a start unknown entries are kept.
+    /// How long a driver that left keeps its entry, and how long after the start entries of unknown
+    /// drivers are kept.
     pub grace: Duration,
-    /// How long an installation waits for an API that is out of reach.
+    /// How long an installation waits for an unreachable API.
     pub patience: Duration,
 }
 
@@ -61,7 +62,7 @@ impl Default for RecordOptions {
     }
 }
 
-/// Keeps the node's objects in the API as the drivers are. Clones speak to the same writer.
+/// Keeps the node's objects in the API in step with the drivers. Clones share the writer.
 #[derive(Clone)]
 pub struct NodeRecord {
     orders: mpsc::Sender<Order>,
@@ -71,7 +72,7 @@ pub struct NodeRecord {
 }
 
 impl NodeRecord {
-    /// Starts the writer. The CSINode object is made at once, also when there is no driver.
+    /// Starts the writer. It creates the CSINode object at once, even without drivers.
     pub fn start(objects: Arc<dyn NodeObjects>, options: RecordOptions) -> Self {
         let (orders, inbox) = mpsc::channel(BACKLOG);
         let stop = CancellationToken::new();
@@ -80,10 +81,10 @@ impl NodeRecord {
         Self { orders, options, stop, writer: Arc::new(tokio::sync::Mutex::new(writer)) }
     }
 
-    /// Writes a driver and waits until it is written.
-    pub async fn install(&self, name: &str, info: NodeInfo) -> Result<(), Refusal> {
+    /// Adds a driver, and waits until it is written to the API.
+    pub async fn install(&self, name: &str, info: NodeInfo) -> Result<(), PluginRefusal> {
         if info.node_id.is_empty() {
-            return Err(Refusal::new(
+            return Err(PluginRefusal::new(
                 "error adding CSI driver node info: driverNodeID must not be empty",
             ));
         }
@@ -91,32 +92,38 @@ impl NodeRecord {
         self.send(Order::Install { name: name.to_owned(), info, reply: Some(reply) }).await;
         match tokio::time::timeout(self.options.patience, answer).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Refusal::new("error updating CSINode object: the node is stopping")),
-            Err(_) => Err(Refusal(format!(
+            Ok(Err(_)) => {
+                Err(PluginRefusal::new("error updating CSINode object: the node is stopping"))
+            }
+            Err(_) => Err(PluginRefusal(format!(
                 "error updating CSINode object with CSI driver node info: the Kubernetes API took no write for {:?}",
                 self.options.patience
             ))),
         }
     }
 
-    /// Writes new facts of an installed driver in the background.
+    /// Writes new information of an installed driver in the background.
     pub async fn update(&self, name: &str, info: NodeInfo) {
         self.send(Order::Install { name: name.to_owned(), info, reply: None }).await;
     }
 
-    /// The last instance of a driver is gone: its entry goes after the grace period, unless it comes back.
+    /// The last instance of a driver is gone: removes its entry after the grace period, unless the
+    /// driver returns.
     pub async fn leave(&self, name: &str) {
         self.send(Order::Leave { name: name.to_owned() }).await;
     }
 
-    /// Stops writing. Entries stay: the drivers are still there.
+    /// Stops writing. Entries stay in the API: their drivers still run.
     pub async fn stop(&self) {
         self.stop.cancel();
         while self.writer.lock().await.join_next().await.is_some() {}
     }
 
     async fn send(&self, order: Order) {
-        // The writer is gone only when the record was stopped; then nothing is to be written.
+        // The writer has ended only if the record was stopped; then the order is void.
         let _ = self.orders.send(order).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,22 +12,23 @@ use super::{
     plan::{Refusals, Wanted},
     record::{NodeObjects, RecordOptions, SyncError},
 };
-use crate::manager::Refusal;
+use crate::manager::PluginRefusal;
 
-/// The first pause after a failed write, its growth and its end. The first three are kubelet's.
+/// The first pause after a failed write, the factor of its growth, and the longest pause; the
+/// kubelet's values, except for the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_GROWTH: u32 = 5;
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-type Reply = oneshot::Sender<Result<(), Refusal>>;
+type Reply = oneshot::Sender<Result<(), PluginRefusal>>;
 
-/// What a [`super::NodeRecord`] asks of its writer.
+/// An order to the writer of a [`super::NodeRecord`].
 pub(super) enum Order {
     Install { name: String, info: NodeInfo, reply: Option<Reply> },
     Leave { name: String },
 }
 
-/// The one task that writes: it collects orders and syncs until everything is written.
+/// The task that writes: it collects orders and syncs until everything is written.
 pub(super) struct Writer {
     objects: Arc<dyn NodeObjects>,
     options: RecordOptions,
@@ -37,14 +38,15 @@ pub(super) struct Writer {
     unknown_until: Option<Instant>,
     due: Option<Instant>,
     pause: Duration,
-    /// A write was refused and its cause is not known: news are written one driver at a time until they are through,
-    /// so that the fault of one driver is not held against the others.
+    /// A write was refused, and it is unknown which driver caused that: new information is written
+    /// one driver at a time until all of it is written, so that one driver's fault does not refuse
+    /// the others.
     singly: bool,
 }
 
 struct Entry {
     info: NodeInfo,
-    /// What was written last. An installation that is refused falls back to it.
+    /// The information written last. A refused installation falls back to it.
     written: Option<NodeInfo>,
     came: u64,
     leaves_at: Option<Instant>,
@@ -80,7 +82,7 @@ impl Writer {
                     None => return,
                     Some(order) => {
                         self.take(order);
-                        // Drivers that come together are written together.
+                        // Drivers that register together are written together.
                         while let Ok(order) = inbox.try_recv() {
                             self.take(order);
                         }
@@ -102,7 +104,7 @@ impl Writer {
             Order::Install { name, info, reply } => {
                 self.arrivals += 1;
                 let known = self.entries.remove(&name);
-                // An update in the background must not bring back a driver that has left.
+                // A background update must not restore a driver that has left.
                 if reply.is_none() && known.as_ref().is_none_or(|entry| entry.leaves_at.is_some()) {
                     self.entries.extend(known.map(|entry| (name, entry)));
                     return;
@@ -117,7 +119,7 @@ impl Writer {
                 Some(entry) if entry.written.is_some() => {
                     entry.leaves_at = Some(Instant::now() + self.options.grace);
                 }
-                // Nobody was told of it yet: there is nothing to keep.
+                // It was never written, so there is no entry to keep.
                 _ => drop(self.entries.remove(&name)),
             },
         }
@@ -154,7 +156,7 @@ impl Writer {
         }
     }
 
-    /// What this write is to bring about, and the drivers that are news in it.
+    /// The goal of this write, and the drivers whose information is new in it.
     fn wanted(&self) -> (Wanted, Vec<String>) {
         let mut ordered: Vec<_> = self.entries.iter().collect();
         ordered.sort_by_key(|(_, entry)| entry.came);
@@ -166,9 +168,9 @@ impl Writer {
             info.map(|info| (name.clone(), info.clone()))
         });
         let drivers: Vec<_> = drivers.collect();
-        let standing = drivers.iter().map(|(name, _)| name).filter(|name| !news.contains(name));
-        let standing = standing.cloned().collect();
-        (Wanted { drivers, standing, keep_unknown: self.unknown_until.is_some() }, news)
+        let written = drivers.iter().map(|(name, _)| name).filter(|name| !news.contains(name));
+        let written = written.cloned().collect();
+        (Wanted { drivers, written, keep_unknown: self.unknown_until.is_some() }, news)
     }
 
     fn settle(&mut self, news: &[String], refused: &Refusals) {
@@ -181,14 +183,14 @@ impl Writer {
             }
         }
         for (name, reason) in refused {
-            warn!(driver = %name, error = %reason, "driver refused");
+            warn!(driver = %name, error = %reason, "refused driver");
             self.answer(name, || {
-                Err(Refusal(format!(
+                Err(PluginRefusal(format!(
                     "error updating Node object with CSI driver node info: {reason}"
                 )))
             });
             let Some(mut entry) = self.entries.remove(name) else { continue };
-            // It is not in the API any more. What was good before this news is written anew.
+            // The API no longer has it. The information written before is written again.
             if entry.is_news()
                 && let Some(before) = entry.written.take()
             {
@@ -208,10 +210,10 @@ impl Writer {
         }
     }
 
-    /// Finds the driver that the API does not take, and refuses it alone.
+    /// Finds the driver that the API does not accept, and refuses that one only.
     fn reject(&mut self, news: &[String], reason: &str) {
         let refusal = || {
-            Err(Refusal(format!(
+            Err(PluginRefusal(format!(
                 "error updating CSINode object with CSI driver node info: {reason}"
             )))
         };
@@ -223,7 +225,7 @@ impl Writer {
                 self.later(reason);
             }
             [name] => {
-                warn!(driver = %name, error = %reason, "driver refused");
+                warn!(driver = %name, error = %reason, "refused driver");
                 self.answer(name, refusal);
                 if let Some(mut entry) = self.entries.remove(name)
                     && let Some(before) = entry.written.clone()
@@ -231,7 +233,7 @@ impl Writer {
                     entry.info = before;
                     self.entries.insert(name.clone(), entry);
                 }
-                // Half of it may be written.
+                // The write may have succeeded in part.
                 self.due = Some(Instant::now());
             }
             _ => {
@@ -242,7 +244,7 @@ impl Writer {
     }
 
     fn later(&mut self, reason: &str) {
-        warn!(error = %reason, again_in = ?self.pause, "CSINode and Node could not be written");
+        warn!(error = %reason, again_in = ?self.pause, "failed to write CSINode and Node, retrying");
         self.due = Some(Instant::now() + self.pause);
         self.pause = (self.pause * PAUSE_GROWTH).min(LAST_PAUSE);
     }
@@ -251,8 +253,8 @@ impl Writer {
         self.entries.values().any(Entry::is_news)
     }
 
-    /// Answers everyone who waits for a driver; some may have given up.
-    fn answer(&mut self, name: &str, outcome: impl Fn() -> Result<(), Refusal>) {
+    /// Replies to every installation that waits for a driver; some callers may have left.
+    fn answer(&mut self, name: &str, outcome: impl Fn() -> Result<(), PluginRefusal>) {
         for (_, reply) in self.waiting.extract_if(.., |(waiting, _)| waiting == name) {
             let _ = reply.send(outcome());
         }

@@ -1,9 +1,10 @@
-//! The CSI sidecars: how much memory they take, how fast they work, and with how many calls to the API.
+//! The CSI sidecars: their memory, their throughput, and the number of their API calls.
 //!
-//! Ours is the release binary with all controllers in one process. It stands beside the Go sidecars, one process each, and
-//! beside a bare client that makes the same writes and does nothing else. All of them work on a real kube-apiserver, one
-//! at a time, each with a driver of its own whose volumes are in memory. The bench plays whoever else is in a cluster: it
-//! makes claims, binds them, and makes attachments and snapshots.
+//! Ours is the release binary with all controllers in one process. It is compared with the Go
+//! sidecars, one process each, and with a bare client that only makes the same writes. All of them
+//! work on a real kube-apiserver, one at a time, each with its own driver, which keeps volumes in
+//! memory. The bench acts for the rest of a cluster: it makes claims, binds them, and makes
+//! attachments and snapshots.
 
 mod api;
 mod bare;
@@ -20,23 +21,21 @@ mod rates;
 mod rig;
 mod side;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 
 use self::side::Programs;
-use crate::Arguments;
-use crate::report::Report;
+use crate::{Arguments, report::Report};
 
-/// What to measure of the sidecars; everything unless told otherwise.
+/// Which parts of the sidecars to measure; by default all.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Measure this alone; may be given more than once
+    /// Measure this part only; may be given more than once
     #[arg(long, value_name = "TOPIC")]
     only: Vec<Topic>,
-    /// How often rates are measured; even, so that ours comes first as often as the bare client does
+    /// Rounds of rates; an even number, so that ours and the bare client come first equally often
     #[arg(long, value_name = "COUNT", value_parser = even)]
     rounds: Option<usize>,
 }
@@ -46,7 +45,7 @@ fn even(text: &str) -> Result<usize, &'static str> {
     number.ok_or("expected an even number such as 6")
 }
 
-/// What can be measured alone.
+/// Parts that can be measured alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Topic {
     Idle,
@@ -67,12 +66,12 @@ impl Options {
     }
 }
 
-/// How often each thing is done.
+/// Repetitions of each part.
 struct Counts {
     rounds: usize,
-    /// Of claims and attachments.
+    /// Claims and attachments.
     many: usize,
-    /// Of expansions, of which Go drops events where there are 1000, and of snapshots, which take long.
+    /// Expansions and snapshots: Go drops events of 1000 expansions, and snapshots take long.
     few: usize,
     /// Claims, expansions and snapshots for Go at its defaults.
     slow: [usize; 3],
@@ -102,10 +101,10 @@ impl Counts {
     };
 }
 
-/// The processes around the sidecars. The bench starts them; nobody else needs to.
+/// Helper processes, which the bench starts.
 #[derive(Subcommand)]
 pub(crate) enum Part {
-    /// A driver that can do what there are sidecars for, and keeps nothing
+    /// A driver that supports all sidecars, with volumes in memory
     Driver {
         /// The driver's name
         #[arg(long)]
@@ -130,7 +129,7 @@ impl Part {
     }
 }
 
-/// Measures what is asked for about the sidecars.
+/// Measures the chosen parts.
 pub(crate) fn run(arguments: &Arguments, options: &Options, report: &mut Report) -> Result<()> {
     let counts = if arguments.quick { Counts::QUICK } else { Counts::FULL };
     let counts = Counts { rounds: options.rounds.unwrap_or(counts.rounds), ..counts };

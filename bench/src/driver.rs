@@ -1,7 +1,8 @@
-//! The local-storage driver: what a call costs beyond the disk, and what a volume costs beyond its pool.
+//! The local-storage driver: the cost of its calls beyond the disk, and of a volume beyond its
+//! pool.
 //!
-//! The driver is the release binary behind its socket. Its opponent is the disk itself: every target is a share of what
-//! the same disk does for the same work without a driver, measured in turns with it.
+//! The driver is the release binary behind its socket. It is compared with the disk: every target
+//! is a share of the disk's speed for the same work without a driver, measured alternately.
 
 mod client;
 mod create;
@@ -23,24 +24,23 @@ use tokio::signal::ctrl_c;
 use wharf_mount::programs::Programs;
 
 use self::rig::Rig;
-use crate::Arguments;
-use crate::report::Report;
+use crate::{Arguments, report::Report};
 
-/// Where copies of thick volumes get blocks of their own, and volumes may be thin.
+/// A pool in which copies of thick volumes are unshared, and volumes may be thin.
 const KINDS: [&str; 2] = ["--kinds", "thick,thin"];
 
-/// Room for the images of the snapshot and fio parts.
+/// The size of the pool for the snapshot and fio parts.
 const POOL_IMAGE: &str = "8Gi";
 
-/// What to measure of the driver; everything unless told otherwise.
+/// Which parts of the driver to measure; by default all.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Measure this alone; may be given more than once
+    /// Measure this part only; may be given more than once
     #[arg(long, value_name = "TOPIC")]
     only: Vec<Topic>,
 }
 
-/// What can be measured alone.
+/// Parts that can be measured alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Topic {
     Create,
@@ -57,7 +57,7 @@ impl Options {
     }
 }
 
-/// How often each thing is done.
+/// Repetitions of each part.
 struct Counts {
     single: usize,
     crowd: usize,
@@ -107,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments, options: &Options, report: &mut Report)
     let counts = if arguments.quick { Counts::QUICK } else { Counts::FULL };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        // What is dropped on the way out unmounts and detaches: an interrupt must not go past it.
+        // Rigs unmount and detach on drop, so an interrupt must not end the process at once.
         tokio::select! {
             measured = measure(&arguments.binary, options, &counts, report) => measured,
             _ = ctrl_c() => bail!("interrupted"),

@@ -1,7 +1,7 @@
-//! Durations, integers, floats and quoting as Go reads and writes them.
+//! Durations, integers, floats and quoting, in Go's notation.
 //!
-//! Charts carry values such as `1m30s`, `0x10` or `.5h`: what Go's standard library accepts is
-//! accepted here, what it refuses is refused with its words.
+//! Charts contain values such as `1m30s`, `0x10` or `.5h`: these functions accept the texts that
+//! Go's standard library accepts, and reject others with its messages.
 
 mod duration;
 mod number;

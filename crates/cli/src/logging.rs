@@ -1,17 +1,17 @@
-//! klog's flags and klog's lines, out of `tracing`.
+//! klog's flags, and a subscriber that writes `tracing` events as klog's lines.
 //!
-//! People search, parse and alert on the logs of the programs that wharf replaces, so lines keep
-//! the shape that klog (text) and component-base (JSON) give them:
+//! Users search, parse and alert on the logs of the programs that wharf replaces, so lines keep
+//! klog's format (text) and component-base's (JSON):
 //!
 //! ```text
 //! I1115 22:19:09.123456   12345 registrar.rs:88] "Registered" driver="hostpath.csi.k8s.io"
 //! {"ts":1795126749123.456,"caller":"src/registrar.rs:88","msg":"Registered","v":0,"driver":"..."}
 //! ```
 //!
-//! `tracing` has levels where klog has numbers: INFO and above always show, DEBUG shows from `-v=4`,
-//! TRACE, which release builds leave out, from `-v=6`, both as `I` lines. The fields of the spans around an event stand before its
-//! own, as values attached to a klog logger do. Only `main` calls [`LogOptions::init`]; tests take
-//! [`LogOptions::layer_for`] and install nothing.
+//! `tracing` has levels where klog has numbers: INFO and above always show, DEBUG shows from
+//! `-v=4`, TRACE, which release builds leave out, from `-v=6`, both as `I` lines. The fields of the
+//! spans around an event precede its own, like the values of a klog logger. Only `main` calls
+//! [`LogOptions::init`]; tests use [`LogOptions::layer_for`], which installs nothing.
 
 mod filter;
 mod flags;
@@ -24,15 +24,16 @@ mod tests;
 mod text;
 mod vmodule;
 
-use std::io::{self, Write};
-use std::str::FromStr;
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::{
+    io::{self, Write},
+    str::FromStr,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use thiserror::Error;
-use tracing_subscriber::Registry;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Registry, layer::SubscriberExt};
 
 pub use flags::LoggingFlags;
 pub use layer::LogLayer;
@@ -40,13 +41,13 @@ pub use vmodule::VModule;
 
 use output::Output;
 
-/// The shape of a log line.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// klog's structured text.
     #[default]
     Text,
-    /// One JSON object per line, as component-base writes.
+    /// One JSON object per line, in component-base's format.
     Json,
 }
 
@@ -55,37 +56,38 @@ impl FromStr for LogFormat {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "text" => Ok(LogFormat::Text),
-            "json" => Ok(LogFormat::Json),
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
             _ => Err("unsupported log format, expected text or json".to_owned()),
         }
     }
 }
 
-/// What to log, and how. Each field stands for a flag of [`LoggingFlags`].
+/// Settings of the log. Each field is set by a flag of [`LoggingFlags`].
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// The shape of a line.
+    /// The format of lines.
     pub format: LogFormat,
     /// klog's `-v`.
     pub verbosity: u32,
     /// Higher verbosity for some source files.
     pub vmodule: VModule,
-    /// Errors to standard error and the rest to standard output, instead of all to standard error.
+    /// Writes errors to standard error and the rest to standard output, instead of all to standard
+    /// error.
     pub split_stream: bool,
-    /// How many bytes for standard output may wait in memory; 0 writes each line at once.
+    /// Bytes for standard output that may be buffered; 0 writes each line at once.
     pub info_buffer: usize,
-    /// How long a line may wait in that memory.
+    /// How long a line may be buffered.
     pub flush_every: Duration,
-    /// Text only: leave out the part up to `]`.
+    /// Text only: omits the part up to `]`.
     pub skip_headers: bool,
-    /// Text only: name the source file with its folder.
+    /// Text only: includes the folder of the source file.
     pub add_dir_header: bool,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        LogOptions {
+        Self {
             format: LogFormat::Text,
             verbosity: 0,
             vmodule: VModule::default(),
@@ -99,7 +101,8 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
-    /// Makes these the process's logs, until it ends. Keep the guard as long as lines are wanted.
+    /// Installs these settings for the process, until it ends. Keep the guard as long as lines are
+    /// to be written.
     pub fn init(&self) -> Result<LogGuard, LogError> {
         let output = Arc::new(if self.split_stream {
             Output::split(Box::new(io::stderr()), Box::new(io::stdout()), self.info_buffer)
@@ -112,24 +115,24 @@ impl LogOptions {
         LogGuard::new(output, self.flush_every)
     }
 
-    /// A layer that writes the same lines to `writer`, for tests and for embedding.
+    /// A layer that writes the same lines to `writer`.
     pub fn layer_for(&self, writer: impl Write + Send + 'static) -> LogLayer {
         LogLayer::new(self, Arc::new(Output::single(Box::new(writer))))
     }
 }
 
-/// Why logging could not be set up.
+/// Why logging cannot be set up.
 #[derive(Debug, Error)]
 pub enum LogError {
-    /// Another subscriber is in place.
+    /// A subscriber is installed already.
     #[error("logging is already set up in this process: call LogOptions::init once, in main")]
     AlreadySet,
-    /// The thread that writes out buffered lines did not start.
+    /// The thread that flushes buffered lines cannot be started.
     #[error("cannot start the thread that --log-flush-frequency needs")]
     Flusher(#[source] io::Error),
 }
 
-/// Writes out what is still buffered when dropped.
+/// Flushes buffered lines when dropped.
 #[derive(Debug)]
 pub struct LogGuard {
     output: Arc<Output>,
@@ -138,7 +141,7 @@ pub struct LogGuard {
 
 impl LogGuard {
     fn new(output: Arc<Output>, flush_every: Duration) -> Result<Self, LogError> {
-        let mut guard = LogGuard { output, flusher: None };
+        let mut guard = Self { output, flusher: None };
         if guard.output.is_buffered() {
             let output = Arc::clone(&guard.output);
             let thread = thread::Builder::new()
@@ -155,7 +158,7 @@ impl Drop for LogGuard {
     fn drop(&mut self) {
         self.output.close();
         if let Some(flusher) = self.flusher.take() {
-            // A panic of the flusher already said so; there is nothing left to undo.
+            // A panic of the flusher was printed by the panic hook.
             drop(flusher.join());
         }
     }

@@ -1,7 +1,8 @@
-//! Plugin registration: how fast, how much at once, and what it costs to do nothing.
+//! Plugin registration: its latency, its throughput, and its cost when idle.
 //!
-//! Latencies are measured with the manager in this process and plugins that this process serves, so a plugin's own
-//! time is included. Memory, descriptors and idle work are those of the release binary in a process of its own.
+//! Latencies are measured with the manager and the plugins in this process, so they include the
+//! plugins' time. Memory, descriptors and idle work are those of the release binary in its own
+//! process.
 
 mod announcer;
 mod api;
@@ -19,10 +20,9 @@ use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::binary::Binary;
-use crate::Arguments;
-use crate::report::Report;
+use crate::{Arguments, report::Report};
 
-/// How often each thing is done.
+/// Repetitions of each part.
 struct Counts {
     single: usize,
     crowds: usize,
@@ -57,7 +57,7 @@ impl Counts {
     };
 }
 
-/// Measures everything about registration.
+/// Measures all parts.
 pub(crate) fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     raise_open_files()?;
     let counts = if arguments.quick { Counts::QUICK } else { Counts::FULL };
@@ -77,7 +77,7 @@ async fn measure(arguments: &Arguments, counts: &Counts, report: &mut Report) ->
     registrar::measure(&binary, opponent, counts.starts, report).await.context("registrar")
 }
 
-/// A thousand plugins are a few thousand descriptors, all of them here.
+/// A thousand plugins need a few thousand descriptors, all of them in this process.
 fn raise_open_files() -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

@@ -1,7 +1,7 @@
-//! What a hook changes.
+//! The changes that a hook returns.
 //!
-//! An adjustment holds changes and nothing else: what it does not name stays as it is, whichever proxy asked. A second call
-//! of a setter replaces the first one.
+//! An adjustment holds changes only: fields that it does not set are kept, behind every proxy. A
+//! second call of a setter replaces the first.
 
 mod check;
 mod resources;
@@ -14,7 +14,7 @@ pub use self::check::AdjustmentError;
 use self::resources::{ResourceChanges, resource_setters};
 use crate::{Container, Env};
 
-/// What changes of a pod before its sandbox is made.
+/// Changes to a pod before its sandbox is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a hook returns it"]
 pub struct PodAdjustment {
@@ -26,8 +26,8 @@ pub struct PodAdjustment {
 
 impl PodAdjustment {
     /// No change.
-    pub fn new() -> PodAdjustment {
-        PodAdjustment::default()
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Adds or replaces a label.
@@ -46,26 +46,27 @@ impl PodAdjustment {
         self
     }
 
-    /// Takes a label away. Koordinator's proxy does not know of this.
+    /// Removes a label. Koordinator's proxy ignores this.
     pub fn remove_label(mut self, key: impl Into<String>) -> Self {
         remove(key.into(), &mut self.labels, &mut self.removals.labels);
         self
     }
 
-    /// Takes an annotation away. Koordinator's proxy does not know of this.
+    /// Removes an annotation. Koordinator's proxy ignores this.
     pub fn remove_annotation(mut self, key: impl Into<String>) -> Self {
         remove(key.into(), &mut self.annotations, &mut self.removals.annotations);
         self
     }
 
-    /// Moves the pod to another cgroup. Our proxy carries it on to the pod's containers; koordinator's does not, and needs
-    /// it said for [each of them](ContainerAdjustment::cgroup_parent) again.
+    /// Moves the pod to another cgroup. Our proxy also moves the pod's containers; behind
+    /// koordinator's, each container needs [its own change](ContainerAdjustment::cgroup_parent).
     pub fn cgroup_parent(mut self, path: impl Into<String>) -> Self {
         self.cgroup_parent = Some(path.into());
         self
     }
 
-    /// Whether all of it can be said in the protocol. Asked for every answer; for those who want to know earlier.
+    /// Checks that the protocol can express every change. Called for every answer; call it earlier
+    /// to learn earlier.
     pub fn check(&self) -> Result<(), AdjustmentError> {
         check::removals(&self.removals)?;
         check::keys("labels", &self.labels)?;
@@ -84,7 +85,7 @@ impl PodAdjustment {
     }
 }
 
-/// What changes of a container before it is made.
+/// Changes to a container before it is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a hook returns it"]
 pub struct ContainerAdjustment {
@@ -97,8 +98,8 @@ pub struct ContainerAdjustment {
 
 impl ContainerAdjustment {
     /// No change.
-    pub fn new() -> ContainerAdjustment {
-        ContainerAdjustment::default()
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Adds or replaces an annotation of the container.
@@ -117,13 +118,13 @@ impl ContainerAdjustment {
         self
     }
 
-    /// Takes an annotation of the container away. Koordinator's proxy does not know of this.
+    /// Removes an annotation of the container. Koordinator's proxy ignores this.
     pub fn remove_annotation(mut self, key: impl Into<String>) -> Self {
         remove(key.into(), &mut self.annotations, &mut self.removals.annotations);
         self
     }
 
-    /// Takes an environment variable away.
+    /// Removes an environment variable.
     pub fn remove_env(mut self, name: impl Into<String>) -> Self {
         let name = name.into();
         self.env.remove(&name);
@@ -131,14 +132,14 @@ impl ContainerAdjustment {
         self
     }
 
-    /// Puts the container's cgroup below another one than the pod's.
+    /// Makes the container's cgroup below `path` instead of below the pod's.
     pub fn cgroup_parent(mut self, path: impl Into<String>) -> Self {
         self.cgroup_parent = Some(path.into());
         self
     }
 
-    /// Changes everything that `resources` does: for hooks that do the same before a container is made and before it is
-    /// updated.
+    /// Adds all changes of `resources`, for hooks that make the same changes before a container is
+    /// made and before it is updated.
     pub fn resources(mut self, resources: ResourceAdjustment) -> Self {
         self.resources.extend(resources.resources);
         self.annotations.extend(resources.annotations);
@@ -147,7 +148,8 @@ impl ContainerAdjustment {
 
     resource_setters!();
 
-    /// Whether all of it can be said in the protocol. Asked for every answer; for those who want to know earlier.
+    /// Checks that the protocol can express every change. Called for every answer; call it earlier
+    /// to learn earlier.
     pub fn check(&self) -> Result<(), AdjustmentError> {
         self.resources.check()?;
         check::removals(&self.removals)?;
@@ -168,7 +170,7 @@ impl ContainerAdjustment {
     }
 }
 
-/// What changes in an update of a container's resources.
+/// Changes to an update of a container's resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a hook returns it"]
 pub struct ResourceAdjustment {
@@ -178,8 +180,8 @@ pub struct ResourceAdjustment {
 
 impl ResourceAdjustment {
     /// No change.
-    pub fn new() -> ResourceAdjustment {
-        ResourceAdjustment::default()
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Adds or replaces an annotation of the update.
@@ -190,7 +192,8 @@ impl ResourceAdjustment {
 
     resource_setters!();
 
-    /// Whether all of it can be said in the protocol. Asked for every answer; for those who want to know earlier.
+    /// Checks that the protocol can express every change. Called for every answer; call it earlier
+    /// to learn earlier.
     pub fn check(&self) -> Result<(), AdjustmentError> {
         self.resources.check()?;
         check::keys("annotations", &self.annotations)
@@ -207,18 +210,19 @@ impl ResourceAdjustment {
     }
 }
 
-/// Removes a key: the last word on it counts.
+/// Removes a key; the last call about a key counts.
 fn remove(key: String, set: &mut BTreeMap<String, String>, removed: &mut Vec<String>) {
     set.remove(&key);
     removed.push(key);
 }
 
-/// Removals, if there are any.
+/// Removals; `None` if there are none.
 fn given(removals: Removals) -> Option<Removals> {
     (removals != Removals::default()).then_some(removals)
 }
 
-/// The environment after the changes. An answer with variables replaces all of them; one without leaves them.
+/// The environment after the changes. An answer with variables replaces all of them, so it repeats
+/// those of the request; one without variables changes none.
 fn over(sent: &Env, changes: Env, removed: &[String]) -> Env {
     if changes.is_empty() && removed.is_empty() {
         return changes;

@@ -1,14 +1,14 @@
-//! One command line for several commands that run as one.
+//! One command line for several commands that run in one process.
 
 use super::{FlagError, FlagSet, Parsed, Spec, help, suggest, walk};
 use crate::gates::FeatureGates;
 
 /// The flags of commands that run in one process.
 ///
-/// A flag goes to every command that has it; with a command's name before it, as in `--attacher-timeout`, to that one
-/// alone, where it counts more than the other.
+/// A flag applies to every command that has it; with a command's name as its prefix, like
+/// `--attacher-timeout`, it applies to that command only, and overrides the other.
 #[derive(Clone, Debug)]
-pub struct JointFlags {
+pub struct CombinedFlags {
     own: FlagSet,
     whole: Vec<&'static str>,
     members: Vec<Member>,
@@ -20,25 +20,25 @@ struct Member {
     set: FlagSet,
 }
 
-/// A joint command line, taken apart.
+/// A combined command line, split into arguments.
 #[derive(Debug)]
-pub struct JointLine<'a> {
-    flags: &'a JointFlags,
+pub struct CombinedLine<'a> {
+    flags: &'a CombinedFlags,
     own: Parsed,
-    words: Vec<Word>,
+    args: Vec<FlagArg>,
 }
 
 #[derive(Debug)]
-struct Word {
-    /// The one that it is for, by its place; `None` for all that have the flag.
+struct FlagArg {
+    /// The index of its command; `None` for every command that has the flag.
     member: Option<usize>,
     flag: String,
     value: String,
 }
 
-impl JointFlags {
-    /// Beside `own`, the flags that are of no command but of the process. `whole` names flags of the commands that have
-    /// one value for all of them.
+impl CombinedFlags {
+    /// `own` are flags of the process itself. `whole` names flags of the commands that have one
+    /// value for all commands.
     pub fn new(own: FlagSet, whole: impl IntoIterator<Item = &'static str>) -> Self {
         Self { own, whole: whole.into_iter().collect(), members: Vec::new() }
     }
@@ -48,10 +48,11 @@ impl JointFlags {
         self.members.push(Member { name, set });
     }
 
-    /// Takes a command line apart, given without the command's own name. Flags are written as Go's `flag` reads them.
-    pub fn read(&self, args: Vec<String>) -> Result<JointLine<'_>, FlagError> {
-        let (mut own, mut words) = (Vec::new(), Vec::new());
-        let mut rest = args.into_iter();
+    /// Splits a command line, given without the command's own name. Flags have the syntax of Go's
+    /// `flag`.
+    pub fn read(&self, line: Vec<String>) -> Result<CombinedLine<'_>, FlagError> {
+        let (mut own, mut args) = (Vec::new(), Vec::new());
+        let mut rest = line.into_iter();
         while let Some(arg) = rest.next() {
             let body = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'));
             let Some(body) = body.filter(|body| !body.is_empty()) else {
@@ -73,13 +74,13 @@ impl JointFlags {
             if self.own.find(&flag).is_some() {
                 own.push(format!("--{flag}={value}"));
             } else {
-                words.push(Word { member, flag, value });
+                args.push(FlagArg { member, flag, value });
             }
         }
-        Ok(JointLine { flags: self, own: self.own.parse(own)?, words })
+        Ok(CombinedLine { flags: self, own: self.own.parse(own)?, args })
     }
 
-    /// Whose flag this is, the name that it has there, and one of its declarations.
+    /// The flag's command, its name there, and one of its declarations.
     fn find<'a>(&'a self, name: &'a str) -> Result<(Option<usize>, &'a str, &'a Spec), FlagError> {
         let sets = || [&self.own].into_iter().chain(self.members.iter().map(|member| &member.set));
         if let Some(spec) = sets().find_map(|set| set.spec(name)) {
@@ -113,7 +114,7 @@ impl JointFlags {
         self.own.usage_error(message, None)
     }
 
-    /// Flags that mean the same wherever they are stand once, the others with their command.
+    /// Lists flags that several commands share once, the others with their command.
     fn help(&self) -> String {
         let specs = |member: &'_ Member| -> Vec<Spec> { member.set.specs.clone() };
         let all: Vec<Spec> = self.members.iter().flat_map(specs).collect();
@@ -138,13 +139,13 @@ impl JointFlags {
     }
 }
 
-impl JointLine<'_> {
+impl CombinedLine<'_> {
     /// The values of the process's own flags.
     pub fn own(&self) -> &Parsed {
         &self.own
     }
 
-    /// The values for these commands, of which each flag has to be one's.
+    /// The values for these commands. Each flag must belong to one of them at least.
     pub fn parse(&self, members: &[&str]) -> Result<Vec<Parsed>, FlagError> {
         let joined: Vec<(usize, &Member)> = self
             .flags
@@ -154,13 +155,13 @@ impl JointLine<'_> {
             .filter(|(_, member)| members.contains(&member.name))
             .collect();
         let mut lines = vec![Vec::new(); joined.len()];
-        // What is for one comes last, and so counts more.
-        let (shared, single): (Vec<&Word>, Vec<&Word>) =
-            self.words.iter().partition(|word| word.member.is_none());
-        for word in shared.into_iter().chain(single) {
-            let mut taken = Taken::new(word);
+        // Arguments for one command come last, so that they override.
+        let (shared, single): (Vec<&FlagArg>, Vec<&FlagArg>) =
+            self.args.iter().partition(|arg| arg.member.is_none());
+        for arg in shared.into_iter().chain(single) {
+            let mut taken = Distribution::new(arg);
             for (line, (index, member)) in lines.iter_mut().zip(&joined) {
-                if word.member.is_none_or(|wanted| wanted == *index) {
+                if arg.member.is_none_or(|wanted| wanted == *index) {
                     line.extend(taken.by(&member.set));
                 }
             }
@@ -170,21 +171,21 @@ impl JointLine<'_> {
     }
 }
 
-/// Who has taken a word, in parts where it is a list of gates: each command knows only its own.
-struct Taken<'a> {
-    word: &'a Word,
+/// Distributes an argument to commands. Each command gets the feature gates that it has.
+struct Distribution<'a> {
+    arg: &'a FlagArg,
     left: Vec<&'a str>,
     found: bool,
 }
 
-impl<'a> Taken<'a> {
-    fn new(word: &'a Word) -> Self {
-        Self { word, left: word.value.split(',').collect(), found: false }
+impl<'a> Distribution<'a> {
+    fn new(arg: &'a FlagArg) -> Self {
+        Self { arg, left: arg.value.split(',').collect(), found: false }
     }
 
-    /// The word as this command is to read it, if it has the flag.
+    /// The argument for this command, if it has the flag.
     fn by(&mut self, set: &FlagSet) -> Option<String> {
-        let Word { flag, value, member } = self.word;
+        let FlagArg { flag, value, member } = self.arg;
         let spec = set.spec(flag)?;
         self.found = true;
         let Some(gates) = spec.default.as_any().downcast_ref::<FeatureGates>() else {
@@ -200,7 +201,7 @@ impl<'a> Taken<'a> {
     }
 
     fn check(self) -> Result<(), String> {
-        let Word { flag, .. } = self.word;
+        let FlagArg { flag, .. } = self.arg;
         if !self.found {
             return Err(format!("--{flag}: none of --controllers has this flag"));
         }
@@ -232,7 +233,7 @@ mod tests {
     const SAFE: Gate = Gate::new("Safe", Stage::Beta, true);
 
     struct Both {
-        joint: JointFlags,
+        combined: CombinedFlags,
         list: Flag<Vec<String>>,
         attach: One,
         resize: One,
@@ -256,21 +257,21 @@ mod tests {
     fn both() -> Both {
         let mut own = FlagSet::new("wharf both", "Both.");
         let list = own.string_list("controllers", vec!["*".into()], "Which.");
-        let mut joint = JointFlags::new(own, ["kubeconfig"]);
+        let mut combined = CombinedFlags::new(own, ["kubeconfig"]);
         let mut set = FlagSet::new("wharf both", "");
         let attach = one(&mut set, FAST);
         set.string("only-here", "", "Of the attacher.");
-        joint.join("attacher", set);
+        combined.join("attacher", set);
         let mut set = FlagSet::new("wharf both", "");
         let resize = one(&mut set, SAFE);
-        joint.join("resizer", set);
-        Both { joint, list, attach, resize }
+        combined.join("resizer", set);
+        Both { combined, list, attach, resize }
     }
 
     fn refused(args: &[&str], members: &[&str]) -> String {
         let both = both();
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
-        let parsed = both.joint.read(args).and_then(|line| line.parse(members).map(drop));
+        let parsed = both.combined.read(args).and_then(|line| line.parse(members).map(drop));
         parsed.unwrap_err().to_string()
     }
 
@@ -285,7 +286,7 @@ mod tests {
             "--controllers",
             "a,b",
         ];
-        let line = both.joint.read(args.map(str::to_owned).to_vec()).unwrap();
+        let line = both.combined.read(args.map(str::to_owned).to_vec()).unwrap();
         assert_eq!(line.own().get(&both.list), &["a", "b"]);
         let parsed = line.parse(&["attacher", "resizer"]).unwrap();
         assert_eq!(*parsed[0].get(&both.attach.timeout), Duration::from_secs(1));
@@ -296,7 +297,7 @@ mod tests {
     #[test]
     fn a_gate_goes_to_those_that_know_it() {
         let both = both();
-        let line = both.joint.read(vec!["--feature-gates=Fast=true,Safe=false".into()]).unwrap();
+        let line = both.combined.read(vec!["--feature-gates=Fast=true,Safe=false".into()]).unwrap();
         let parsed = line.parse(&["attacher", "resizer"]).unwrap();
         assert!(parsed[0].get(&both.attach.gates).enabled(&FAST));
         assert!(!parsed[1].get(&both.resize.gates).enabled(&SAFE));

@@ -13,37 +13,37 @@ use wharf_reconcile::{Backoff, Config, Handle, Reconciler};
 use super::{
     Dial, Handlers, ManagerMetrics, PluginEvent, PluginView, SocketDial,
     metrics::Totals,
-    operation::{Operator, SILENT, TURNS},
-    world::World,
+    operation::{MAX_SLOW, Operator, PERMITS},
+    plugin_state::PluginState,
 };
 
-/// Operations at once. An operation is one connection and a few kilobytes; the bound keeps a thousand sockets at start
-/// within an ordinary limit of open files.
+/// Operations at a time. An operation takes a connection and a few kilobytes; the bound keeps the
+/// start with a thousand sockets within an ordinary limit of open files.
 pub(super) const PARALLELISM: usize = 512;
-/// How long a stop waits for operations that are under way.
+/// How long a stop waits for running operations.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Where and how plugins are looked for.
+/// The watched folder, and the timing of a [`PluginManager`].
 #[derive(Clone, Debug)]
 pub struct ManagerOptions {
     /// The watched folder, `<kubelet root>/plugins_registry`. Made if it is not there.
     pub root: PathBuf,
-    /// The safety net under inotify.
+    /// Time between two scans of the folder, in case an inotify event was missed.
     pub rescan: Duration,
-    /// Between failed attempts at one socket.
+    /// Waits between failed registrations of a socket.
     pub backoff: Backoff,
 }
 
 impl ManagerOptions {
-    /// Kubelet's figures for the folder.
+    /// The kubelet's values.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), rescan: Duration::from_secs(10), backoff: Backoff::KUBELET }
     }
 }
 
-/// The running plugin manager of a node.
+/// The plugin manager of a node.
 pub struct PluginManager {
-    world: Arc<World>,
+    state: Arc<PluginState>,
     metrics: ManagerMetrics,
     reconciler: Reconciler<PathBuf>,
     watching: JoinSet<()>,
@@ -52,14 +52,14 @@ pub struct PluginManager {
 }
 
 impl PluginManager {
-    /// Starts watching; sockets that are there already are registered, too.
+    /// Starts to watch; plugins of sockets that exist are registered, too.
     pub fn start(options: ManagerOptions, handlers: Handlers) -> Self {
         Self::start_with(options, handlers, Arc::new(SocketDial))
     }
 
-    /// As [`PluginManager::start`], reaching plugins in another way.
+    /// Like [`PluginManager::start`], with another way to connect to plugins.
     pub fn start_with(options: ManagerOptions, handlers: Handlers, dial: Arc<dyn Dial>) -> Self {
-        let world = Arc::new(World::new());
+        let state = Arc::new(PluginState::new());
         let metrics = ManagerMetrics::default();
         let reconciler = Reconciler::start(
             Config {
@@ -69,19 +69,19 @@ impl PluginManager {
                 metrics: None,
             },
             Operator {
-                world: Arc::clone(&world),
+                state: Arc::clone(&state),
                 handlers,
                 dial,
                 metrics: metrics.clone(),
-                turns: Semaphore::new(TURNS),
-                silent: Semaphore::new(SILENT),
+                permits: Semaphore::new(PERMITS),
+                slow: Semaphore::new(MAX_SLOW),
             },
         );
         let stop = CancellationToken::new();
         let (synced_sender, synced) = watch::channel(false);
         let mut watching = JoinSet::new();
         let feed =
-            Feed { world: Arc::clone(&world), handle: reconciler.handle(), synced: synced_sender };
+            Feed { state: Arc::clone(&state), handle: reconciler.handle(), synced: synced_sender };
         watching.spawn(feed.run(
             DirWatch::start(Options {
                 root: options.root,
@@ -92,25 +92,26 @@ impl PluginManager {
             }),
             stop.clone(),
         ));
-        Self { world, metrics, reconciler, watching, stop, synced }
+        Self { state, metrics, reconciler, watching, stop, synced }
     }
 
-    /// The plugins as they stand now, by socket.
+    /// The plugin table, by socket.
     pub fn plugins(&self) -> Vec<PluginView> {
-        self.world.view()
+        self.state.view()
     }
 
-    /// What happens from now on. A follower that lags far behind misses events and is told how many.
+    /// A receiver of future events. One that lags too far behind misses events, and gets their
+    /// number.
     pub fn events(&self) -> broadcast::Receiver<PluginEvent> {
-        self.world.events()
+        self.state.events()
     }
 
-    /// Whether the folder was looked through once, and the watch on it is whole.
+    /// Whether the folder was scanned completely, and its watch has no fault.
     pub fn synced(&self) -> watch::Receiver<bool> {
         self.synced.clone()
     }
 
-    /// Waits until no operation runs or waits for its turn; those backing off do not count.
+    /// Waits until no operation is running or queued; sockets that back off do not count.
     pub async fn idle(&self) {
         self.reconciler.handle().idle().await;
     }
@@ -118,24 +119,24 @@ impl PluginManager {
     /// Exports the manager's metrics.
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.metrics.register(registry);
-        registry.register_collector(Box::new(Totals(Arc::clone(&self.world))));
+        registry.register_collector(Box::new(Totals(Arc::clone(&self.state))));
     }
 
-    /// Stops watching and waits for operations under way. Plugins stay registered with their handlers: the next
-    /// manager finds their sockets again.
+    /// Stops watching and waits for running operations. Plugins stay registered with their
+    /// handlers: the next manager finds their sockets.
     pub async fn stop(mut self) {
         self.stop.cancel();
         while self.watching.join_next().await.is_some() {}
         let cut = self.reconciler.drain(DRAIN).await;
         if !cut.is_empty() {
-            warn!(sockets = ?cut, "operations were cut short by the stop");
+            warn!(sockets = ?cut, "aborted operations that did not end");
         }
     }
 }
 
-/// Carries what the folder shows into the desired state.
+/// Updates the desired state from the changes of the folder.
 pub(super) struct Feed {
-    pub(super) world: Arc<World>,
+    pub(super) state: Arc<PluginState>,
     pub(super) handle: Handle<PathBuf>,
     pub(super) synced: watch::Sender<bool>,
 }
@@ -163,18 +164,18 @@ impl Feed {
                 self.synced.send_replace(true);
             }
             Change::Trouble { message } => {
-                warn!(error = %message, "the plugin folder is not watched as it should be");
+                warn!(error = %message, "failed to watch the plugin folder, retrying");
                 self.synced.send_replace(false);
             }
         }
     }
     pub(super) fn appeared(&self, socket: PathBuf) {
-        self.world.appeared(&socket);
+        self.state.appeared(&socket);
         self.handle.renew(socket);
     }
 
     pub(super) fn vanished(&self, socket: PathBuf) {
-        self.world.vanished(&socket);
+        self.state.vanished(&socket);
         self.handle.renew(socket);
     }
 }

@@ -1,17 +1,17 @@
 //! Command lines as Go programs read them.
 //!
-//! Sidecars parse with one of two packages, and charts rely on the quirks of both: `flag` takes
-//! `-x` and `--x` alike and stops at the first word that is no flag; `pflag` knows shorthands and
-//! lets words stand between flags. A [`FlagSet`] speaks one [`Dialect`] or the other. Declaring a
-//! flag gives a typed [`Flag`], the key to its value in [`Parsed`]: no name is written twice, no
-//! value is converted twice.
+//! Sidecars parse with one of two packages, and charts depend on the rules of both: `flag` accepts
+//! `-x` and `--x` alike and stops at the first word that is not a flag; `pflag` has shorthands and
+//! allows words between flags. A [`FlagSet`] follows one [`Dialect`] or the other. Declaring a flag
+//! returns a typed [`Flag`], the key to its value in [`Parsed`]: no name is written twice, no value
+//! is converted twice.
 //!
-//! What wharf does better than both packages: an unknown flag names its nearest neighbour, and an
-//! error shows the help of the one flag that it concerns, not of all of them.
+//! In addition to both packages, an unknown flag names its nearest neighbour, and an error shows
+//! the help of the flag concerned only.
 
+mod combined;
 mod error;
 mod help;
-mod joint;
 mod parsed;
 mod size;
 mod suggest;
@@ -20,15 +20,12 @@ mod tests;
 mod value;
 mod walk;
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fmt;
-use std::marker::PhantomData;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    collections::BTreeMap, ffi::OsString, fmt, marker::PhantomData, sync::Arc, time::Duration,
+};
 
+pub use combined::{CombinedFlags, CombinedLine};
 pub use error::FlagError;
-pub use joint::{JointFlags, JointLine};
 pub use parsed::{AnyFlag, Parsed};
 pub use size::ByteSize;
 pub use value::FlagValue;
@@ -39,14 +36,14 @@ use value::Slot;
 /// Which Go package's syntax and error texts a [`FlagSet`] follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// Go's `flag`: `-x` is `--x`; parsing stops at `--` or the first word that is no flag.
+    /// Go's `flag`: `-x` is `--x`; parsing stops at `--` or the first word that is not a flag.
     #[default]
     Go,
-    /// `pflag`: `--x` and one-letter shorthands `-x`; words may stand between flags.
+    /// `pflag`: `--x` and one-letter shorthands `-x`; words are allowed between flags.
     Pflag,
 }
 
-/// The key to one flag's value in [`Parsed`]. Only valid for the set that declared it.
+/// The key to one flag's value in [`Parsed`]. Valid only for the set that declared it.
 #[derive(Debug)]
 pub struct Flag<T> {
     index: usize,
@@ -79,7 +76,7 @@ pub struct FlagSet {
     rules: Vec<Rule>,
 }
 
-/// Looks at a whole command line for what is worth a warning.
+/// Returns warnings about a parsed command line.
 #[derive(Clone)]
 struct Rule(Arc<Warn>);
 
@@ -100,21 +97,21 @@ struct Spec {
 }
 
 impl Spec {
-    /// Whether people need to read about only one of two flags.
-    fn is_like(&self, other: &Spec) -> bool {
+    /// Whether the help of two flags is the same.
+    fn is_like(&self, other: &Self) -> bool {
         (&self.help, &self.deprecated, self.default.show())
             == (&other.help, &other.deprecated, other.default.show())
     }
 }
 
 impl FlagSet {
-    /// An empty set for `command`; `about` tells people what the command does.
+    /// An empty set for `command`; `about` is a description for its help.
     pub fn new(command: impl Into<String>, about: impl Into<String>) -> Self {
         let (command, about) = (command.into(), about.into());
-        FlagSet { command, about, dialect: Dialect::Go, specs: Vec::new(), rules: Vec::new() }
+        Self { command, about, dialect: Dialect::Go, specs: Vec::new(), rules: Vec::new() }
     }
 
-    /// The same set in another dialect; [`Dialect::Go`] unless told.
+    /// Sets the dialect, [`Dialect::Go`] by default.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
@@ -161,7 +158,7 @@ impl FlagSet {
         self.value(name, default, help)
     }
 
-    /// Declares a duration flag. Negative durations are refused: no flag of ours has a use for one.
+    /// Declares a duration flag. Negative durations are rejected.
     pub fn duration(
         &mut self,
         name: &'static str,
@@ -191,17 +188,17 @@ impl FlagSet {
         self.value(name, default, help)
     }
 
-    /// Declares `--feature-gates` for the gates that `gates` knows; its help lists them.
+    /// Declares `--feature-gates` for `gates`; its help lists them.
     pub fn feature_gates(&mut self, gates: FeatureGates) -> Flag<FeatureGates> {
         let help = gates.help();
         self.value("feature-gates", gates, help)
     }
 
-    /// Declares a flag of any type that can be read from a command line.
+    /// Declares a flag of any type that implements [`FlagValue`].
     ///
     /// # Panics
     ///
-    /// When the set already has a flag of that name: two parts of a program claim it.
+    /// If the set already has a flag of that name.
     pub fn value<T: FlagValue>(
         &mut self,
         name: &'static str,
@@ -218,17 +215,17 @@ impl FlagSet {
         Flag { index: self.specs.len() - 1, name, value: PhantomData }
     }
 
-    /// Marks a flag as deprecated: it stays accepted, and its use is in [`Parsed::warnings`].
+    /// Marks a flag as deprecated: it is still accepted, and its use adds to [`Parsed::warnings`].
     ///
     /// # Panics
     ///
-    /// When there is no flag of that name.
+    /// If there is no flag of that name.
     pub fn deprecate(&mut self, name: &str, advice: impl Into<String>) {
         let index = self.find(name).expect("only a declared flag can be deprecated");
         self.specs[index].deprecated = Some(advice.into());
     }
 
-    /// Adds a rule that sees all values. Each text that it gives is one of [`Parsed::warnings`].
+    /// Adds a rule for the values together. Its texts are added to [`Parsed::warnings`].
     pub fn warn_when(&mut self, rule: impl Fn(&Parsed) -> Vec<String> + Send + Sync + 'static) {
         self.rules.push(Rule(Arc::new(rule)));
     }

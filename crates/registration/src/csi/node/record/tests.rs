@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 use wharf_csi::NodeInfo;
 
 use super::{
-    plan::{Refusals, Wanted},
-    record::{NodeObjects, NodeRecord, RecordOptions, SyncError},
+    super::plan::{Refusals, Wanted},
+    NodeObjects, NodeRecord, RecordOptions, SyncError,
 };
 
 const GRACE: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ const SYNC: Duration = Duration::from_millis(5);
 
 type Answer = Box<dyn Fn(&Wanted) -> Result<Refusals, SyncError> + Send + Sync>;
 
-/// An API that answers as it is told, and remembers when it was asked for what.
+/// An API with scripted answers, which records each call and its time.
 struct Script {
     asked: Mutex<Vec<(Instant, Wanted)>>,
     answer: Mutex<Answer>,
@@ -64,7 +64,7 @@ impl Script {
         self.asked.lock().unwrap().last().expect("it was asked").1.clone()
     }
 
-    /// `name=node ID` of the drivers that were asked for last, in their order.
+    /// `name=node ID` of the drivers in the last call, in their order.
     fn shown(&self) -> Vec<String> {
         let drivers = self.last().drivers;
         drivers.into_iter().map(|(name, info)| format!("{name}={}", info.node_id)).collect()
@@ -79,7 +79,7 @@ fn info(node_id: &str) -> NodeInfo {
     NodeInfo { node_id: node_id.to_owned(), ..NodeInfo::default() }
 }
 
-/// Refuses everything for good that names the node ID `bad`.
+/// Refuses for good every write with the node ID `bad`.
 fn not_bad(wanted: &Wanted) -> Result<Refusals, SyncError> {
     match wanted.drivers.iter().any(|(_, info)| info.node_id == "bad") {
         true => Err(SyncError::Permanent("nodeID: not acceptable".into())),
@@ -155,7 +155,7 @@ async fn writes_that_may_work_later_are_tried_with_growing_pauses() {
     let times = script.times();
     let first_pauses: Vec<_> =
         times.windows(2).rev().map(|two| (two[1] - two[0] - SYNC).as_millis()).take(3).collect();
-    assert_eq!(first_pauses, [250, 50, 10], "a success starts the pauses anew");
+    assert_eq!(first_pauses, [250, 50, 10], "a success resets the pauses");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,10 @@
-//! The runtime proxy: what a call costs beyond the runtime, in time, order and memory.
+//! The runtime proxy: the cost of a call beyond the runtime, in time, order and memory.
 //!
-//! The proxy is the release binary behind its socket. Runtime and hook servers are processes of their own, too, which are
-//! this program again, so that nobody shares a thread with the caller that measures. The caller's opponents are the way
-//! without a proxy and koord-runtime-proxy, in turns with ours: targets are shares of these, or differences to them. A
-//! relay that only copies bytes shows what any process in between costs on this machine.
+//! The proxy is the release binary behind its socket. Runtime and hook servers are processes of
+//! this program, so that none shares a thread with the measuring client. The proxy is compared with
+//! a direct connection and koord-runtime-proxy, called alternately: targets are shares of their
+//! figures, or differences to them. A relay that only copies bytes shows the cost of any process in
+//! between on this machine.
 
 mod calls;
 mod client;
@@ -23,30 +24,31 @@ mod side;
 mod unary;
 mod upgrade;
 
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::Arguments;
-use crate::report::Report;
+use crate::{Arguments, report::Report};
 
-/// What to measure of the proxy; everything unless told otherwise.
+/// Which parts of the proxy to measure; by default all.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Measure this alone; may be given more than once
+    /// Measure this part only; may be given more than once
     #[arg(long, value_name = "TOPIC")]
     only: Vec<Topic>,
 }
 
-/// What can be measured alone.
+/// Parts that can be measured alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Topic {
     /// Calls of the kubelet's client to containerd
     Real,
-    /// Calls that are passed on to a runtime that does next to nothing
+    /// Calls that are forwarded to a runtime that does almost nothing
     Carried,
     /// Calls with a hook
     Hooked,
@@ -58,7 +60,7 @@ enum Topic {
     Records,
     /// Changes of a hook server's file
     Configuration,
-    /// What attacks cost other clients
+    /// The cost of attacks for other clients
     Hostile,
     /// Upgrades under load
     Upgrade,
@@ -70,18 +72,18 @@ impl Options {
     }
 }
 
-/// How often each thing is done.
+/// Repetitions of each part.
 struct Counts {
     rounds: usize,
     unary: usize,
     hooked: usize,
-    /// By the kubelet's client to containerd, on each way.
+    /// Calls by the kubelet's client to containerd, for each connection.
     real: usize,
     large: usize,
     load: Duration,
     containers: [usize; 2],
     changes: usize,
-    /// Of the calls by the clock.
+    /// Divides the number of calls at a fixed rate.
     divisor: usize,
 }
 
@@ -110,10 +112,10 @@ impl Counts {
     };
 }
 
-/// The processes around the proxy. The bench starts them; nobody else needs to.
+/// Helper processes, which the bench starts.
 #[derive(Subcommand)]
 pub(crate) enum Part {
-    /// A runtime that remembers what it made
+    /// A runtime that stores its objects
     Runtime {
         /// The socket to serve
         #[arg(long)]
@@ -122,12 +124,12 @@ pub(crate) enum Part {
         #[arg(long, default_value_t = 0)]
         update_milliseconds: u64,
     },
-    /// A relay that copies bytes and reads nothing
+    /// A relay that copies bytes without reading them
     Relay {
         /// The socket to serve
         #[arg(long)]
         socket: PathBuf,
-        /// The socket that connections are carried to
+        /// The socket that connections are relayed to
         #[arg(long)]
         to: PathBuf,
     },
@@ -220,7 +222,7 @@ async fn measure(
     Ok(())
 }
 
-/// One thread, as most of what stands on either side of a proxy has for one connection: to wake another up takes longer
+/// One thread, like most peers of a proxy for one connection: waking another thread takes longer
 /// than the work.
 fn tokio() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)

@@ -12,10 +12,10 @@ const INFO_TIMEOUT: Duration = Duration::from_secs(1);
 /// Kubelet's limit for `NotifyRegistrationStatus`.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How the manager reaches a plugin. The product dials the socket; tests script the answers.
+/// Connects to plugins. The product dials the socket; tests script the answers.
 #[async_trait]
 pub trait Dial: Send + Sync + 'static {
-    /// Connects to a registration socket, for at most `patience`.
+    /// Connects to a registration socket, waiting at most `patience`.
     async fn dial(
         &self,
         socket: &Path,
@@ -26,13 +26,13 @@ pub trait Dial: Send + Sync + 'static {
 /// A connected plugin.
 #[async_trait]
 pub trait Conversation: Send {
-    /// Asks who it is.
+    /// Calls `GetInfo`.
     async fn info(&mut self) -> Result<PluginInfo, Status>;
-    /// Tells it the outcome.
+    /// Calls `NotifyRegistrationStatus`.
     async fn notify(&mut self, registered: bool, error: &str) -> Result<(), Status>;
 }
 
-/// Dials real sockets.
+/// Dials unix sockets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SocketDial;
 

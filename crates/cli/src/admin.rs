@@ -1,34 +1,31 @@
 //! The admin endpoint: health checks and metrics over HTTP.
 //!
-//! It listens on every node of a cluster, often on all interfaces, for whoever can reach it. So it
-//! is stingy: HTTP/1 only, few connections at once, a deadline for request headers and for each
-//! answer, small bodies, and a stop that does not wait for slow readers.
+//! It listens on every node of a cluster, often on all interfaces. Therefore it speaks HTTP/1 only,
+//! has limits for connections, bodies, and the time of request headers and answers, and its stop
+//! does not wait for slow readers.
 
 mod address;
 mod metrics;
 mod process;
 mod serve;
 
-use std::fmt;
-use std::future::Future;
-use std::io;
-use std::sync::Arc;
+use std::{fmt, future::Future, io, sync::Arc};
 
-use axum::Router;
-use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::http::header::ACCEPT;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, any, get};
+use axum::{
+    Router,
+    extract::Request,
+    http::{StatusCode, header::ACCEPT},
+    response::{IntoResponse, Response},
+    routing::{MethodRouter, any, get},
+};
 use prometheus_client::registry::Registry;
 use thiserror::Error;
-use tokio::net::TcpListener;
-use tokio::task::spawn_blocking;
+use tokio::{net::TcpListener, task::spawn_blocking};
 
 pub use process::process_metrics;
 pub use serve::BoundAdmin;
 
-/// What the endpoint serves, before it listens.
+/// An admin endpoint that does not listen yet.
 #[derive(Clone, Debug)]
 pub struct Admin {
     router: Router,
@@ -37,79 +34,80 @@ pub struct Admin {
 
 impl Default for Admin {
     fn default() -> Self {
-        Admin { router: Router::new(), flag: "http-endpoint" }
+        Self { router: Router::new(), flag: "http-endpoint" }
     }
 }
 
-/// Why a check does not answer `ok`.
+/// A failed check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckFailure {
-    /// The HTTP status to answer with.
+    /// The HTTP status of the answer.
     pub status: u16,
-    /// The body, for people.
+    /// The body of the answer.
     pub text: String,
 }
 
 impl CheckFailure {
-    /// A failure that is answered with `status` and `text`.
+    /// A failure with this answer.
     pub fn new(status: u16, text: impl Into<String>) -> Self {
-        CheckFailure { status, text: text.into() }
+        Self { status, text: text.into() }
     }
 }
 
-/// Why the endpoint does not listen.
+/// Why the endpoint cannot listen.
 #[derive(Debug, Error)]
 pub enum AdminError {
-    /// The address is not one that Go's `net.Listen` would take.
+    /// Go's `net.Listen` would reject the address.
     #[error("--{flag}: bad address {address:?}: {problem}; expected host:port or :port")]
     Address {
-        /// The flag that the address came from.
+        /// The flag with the address.
         flag: &'static str,
-        /// The address as given.
+        /// The address.
         address: String,
-        /// What is wrong with it.
+        /// Its fault.
         problem: &'static str,
     },
-    /// The system refused to listen there.
+    /// The socket cannot be bound.
     #[error("--{flag}: cannot listen on {address}")]
     Listen {
-        /// The flag that the address came from.
+        /// The flag with the address.
         flag: &'static str,
-        /// The address as given.
+        /// The address.
         address: String,
-        /// What the system said.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
 impl Admin {
-    /// An endpoint that serves nothing yet.
+    /// An endpoint without paths.
     pub fn new() -> Self {
-        Admin::default()
+        Self::default()
     }
 
-    /// The flag that the address comes from, to be named in errors; `http-endpoint` unless told.
+    /// Sets the flag that errors name, `http-endpoint` by default.
     #[must_use]
     pub fn flag(mut self, name: &'static str) -> Self {
         self.flag = name;
         self
     }
 
-    /// Serves a registry's metrics at `path`, in OpenMetrics or Prometheus text as the reader asks.
+    /// Serves a registry's metrics at `path`, as OpenMetrics or Prometheus text by the `Accept`
+    /// header.
     #[must_use]
     pub fn metrics(self, path: &str, registry: Arc<Registry>) -> Self {
         let answer = move |request: Request| {
             let (registry, accept) = (registry.clone(), request.headers().get(ACCEPT).cloned());
-            // A collector may ask a disk.
+            // A collector may read from a disk.
             let answer = spawn_blocking(move || metrics::answer(&registry, accept.as_ref()));
             async { answer.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR) }
         };
         self.route(path, get(answer))
     }
 
-    /// Serves a check at `path`: 200 with `ok`, or what the failure says. A check that takes longer
-    /// than a minute is answered with 503.
+    /// Serves a check at `path`: 200 with `ok`, or the status and text of the failure. A check that
+    /// takes longer than a minute is answered with 503.
     #[must_use]
     pub fn check<F, R>(self, path: &str, check: F) -> Self
     where
@@ -120,32 +118,32 @@ impl Admin {
             let outcome = check();
             async move { outcome.await.map(|()| "ok") }
         };
-        // Probes may be written with any method; upstream answers them all.
+        // Probes may use any method; upstream answers all of them.
         self.route(path, any(answer))
     }
 
-    /// Serves whatever else at `path`.
+    /// Serves `methods` at `path`.
     ///
     /// # Panics
     ///
-    /// When `path` does not begin with `/` or is taken.
+    /// If `path` does not begin with `/` or is taken.
     #[must_use]
     pub fn route(mut self, path: &str, methods: MethodRouter) -> Self {
         self.router = self.router.route(path, methods);
         self
     }
 
-    /// Serves an explanation under `/debug/pprof/`, for `--enable-pprof`: Go's profiles are made by
-    /// Go's runtime, and a made-up answer would mislead the tool that reads it.
+    /// Serves an explanation under `/debug/pprof/`, for `--enable-pprof`: only Go's runtime makes
+    /// Go profiles, and a made-up answer would mislead the tool that reads it.
     #[must_use]
     pub fn pprof(self) -> Self {
         let answer = || async { (StatusCode::NOT_IMPLEMENTED, NO_PPROF) };
         self.route("/debug/pprof/", any(answer)).route("/debug/pprof/{*profile}", any(answer))
     }
 
-    /// Listens on an address as Go programs write it: `:8080`, `127.0.0.1:0`, `[::1]:80`.
+    /// Listens on an address in Go's notation: `:8080`, `127.0.0.1:0`, `[::1]:80`.
     pub async fn bind(self, address: &str) -> Result<BoundAdmin, AdminError> {
-        let Admin { router, flag } = self;
+        let Self { router, flag } = self;
         let hosts = address::parse(address).map_err(|problem| {
             let address = address.to_owned();
             AdminError::Address { flag, address, problem }
@@ -158,7 +156,8 @@ impl Admin {
                     let local = listener.local_addr().map_err(listen)?;
                     return Ok(BoundAdmin::new(listener, local, router));
                 }
-                // The first refusal is of the address that was meant; later ones are fallbacks.
+                // The first address is the intended one, so its error is returned; the others are
+                // fallbacks.
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
@@ -169,7 +168,7 @@ impl Admin {
     ///
     /// Needs to be called inside a tokio runtime.
     pub fn adopt(self, listener: std::net::TcpListener) -> Result<BoundAdmin, AdminError> {
-        let Admin { router, flag } = self;
+        let Self { router, flag } = self;
         let adopted = || {
             let local = listener.local_addr()?;
             listener.set_nonblocking(true)?;
@@ -183,7 +182,7 @@ impl Admin {
     }
 }
 
-/// What [`Admin::pprof`] answers, and what the help of `--enable-pprof` should say.
+/// The answer of [`Admin::pprof`], also for the help of `--enable-pprof`.
 pub const NO_PPROF: &str = "Go profiles do not exist here: this program is not written in Go.\n\
     Use `perf record -p PID` or `perf top -p PID` for CPU time, and the process_* metrics for \
     memory and file descriptors.\n";

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use wharf_csi::NodeInfo;
 use wharf_facts::annotation;
 
-use super::plan::{self, CsiNodePlan, Refusals, Wanted};
+use super::{super::plan, CsiNodePlan, Refusals, Wanted};
 
 const NODE: &str = "node-a";
 const UID: &str = "uid-now";
@@ -13,7 +13,7 @@ const FORMER_UID: &str = "uid-before";
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
 
-/// The two objects as an API server holds them.
+/// The two objects, as in an API server.
 #[derive(Clone, Debug, PartialEq)]
 struct Objects {
     node: Value,
@@ -30,7 +30,7 @@ impl Objects {
         self.annotated(annotation::NODE_ID, &text(&map(ids)))
     }
 
-    /// Labels that someone else put on the Node.
+    /// Labels that others set on the Node.
     fn labels(mut self, labels: Pairs<'_>) -> Self {
         for (key, value) in labels {
             self.node["metadata"]["labels"][key] = json!(value);
@@ -38,7 +38,7 @@ impl Objects {
         self
     }
 
-    /// The record of labels that wharf put there, as JSON.
+    /// The record of labels that wharf set, as JSON.
     fn ours(self, by_driver: &Value) -> Self {
         self.annotated(annotation::TOPOLOGY_LABELS, &by_driver.to_string())
     }
@@ -63,7 +63,7 @@ impl Objects {
         self
     }
 
-    /// Plans and carries out what was planned, as an API server would.
+    /// Plans, and executes the plan like an API server.
     fn sync(&mut self, wanted: &Wanted) -> Result<Refusals, String> {
         let plan = plan::node(&self.node, wanted)?;
         if let Some(patch) = &plan.patch {
@@ -145,7 +145,7 @@ fn wanted(drivers: &[(&str, NodeInfo)], keep_unknown: bool) -> Wanted {
     Wanted { drivers: drivers.collect(), keep_unknown, ..Wanted::default() }
 }
 
-/// What is there, what a driver says, and what is there then.
+/// The objects before, a driver's information, and the objects after.
 struct Install<'a> {
     name: &'a str,
     before: Objects,
@@ -196,7 +196,7 @@ fn installing_a_driver() {
             drivers: vec![entry(D, "id-1", &[ZONE])],
         },
         Install {
-            name: "beside another one",
+            name: "next to another",
             before: other(),
             driver: info("id-1", 0, zone),
             ids: &[(D, "id-1"), (OTHER, "other-id")],
@@ -255,7 +255,7 @@ fn installing_a_driver() {
             drivers: vec![entry(D, "id-1", &[])],
         },
         Install {
-            name: "without topology beside another one",
+            name: "without topology next to another",
             before: other(),
             driver: info("id-1", 0, &[]),
             ids: &[(D, "id-1"), (OTHER, "other-id")],
@@ -318,7 +318,7 @@ fn removing_a_driver() {
             vec![],
         ),
         (
-            "while another one stays",
+            "while another driver stays",
             Objects::empty()
                 .ids(&[(D, "id-1"), (OTHER, "other-id")])
                 .labels(zone)
@@ -365,7 +365,7 @@ fn a_value_that_contradicts_someone_elses_label_is_refused() {
         "detected topology value collision: driver reported {ZONE:?}:\"zone-b\" but existing label is {ZONE:?}:\"zone-a\""
     );
     assert_eq!(refused, Refusals::from([(D.to_owned(), text)]));
-    // All or nothing: the segment that does not collide is not there either.
+    // All or nothing: the segment without a collision is missing, too.
     objects.assert(&[], &[(ZONE, "zone-a")], &[]);
 }
 
@@ -440,7 +440,7 @@ fn a_label_that_someone_changed_is_no_longer_ours() {
         let record = json!({ D: { ZONE: "zone-a" } });
         Objects::empty().ids(&[(D, "id-1")]).ours(&record).labels(&[(ZONE, "changed")])
     };
-    // Neither removed with the driver, nor set back while the driver may come again, nor replaced.
+    // A label that someone changed is neither removed with the driver, nor reset, nor replaced.
     for keep_unknown in [false, true] {
         let mut objects = ours();
         objects.sync(&wanted(&[], keep_unknown)).unwrap();
@@ -459,13 +459,13 @@ fn a_label_changed_under_a_driver_in_use_takes_neither_out() {
     let driver = info("id-1", 0, &[(ZONE, "zone-a"), ("rack", "r1")]);
     objects.sync(&wanted(&[(D, driver.clone())], false)).unwrap();
     objects.node["metadata"]["labels"][ZONE] = json!("changed");
-    let standing = Wanted { standing: [D.to_owned()].into(), ..wanted(&[(D, driver)], false) };
+    let written = Wanted { written: [D.to_owned()].into(), ..wanted(&[(D, driver)], false) };
     for _ in 0..2 {
-        assert_eq!(objects.sync(&standing), Ok(Refusals::new()));
+        assert_eq!(objects.sync(&written), Ok(Refusals::new()));
         let labels = &[("rack", "r1"), (ZONE, "changed")];
         objects.assert(&[(D, "id-1")], labels, &[entry(D, "id-1", &[ZONE, "rack"])]);
     }
-    // What is left of ours goes with the driver, what someone else set stays.
+    // Labels that wharf set are removed with the driver; those of others stay.
     objects.sync(&wanted(&[], false)).unwrap();
     objects.assert(&[], &[(ZONE, "changed")], &[]);
 }
@@ -520,9 +520,9 @@ fn some_wanted() -> impl Strategy<Value = Wanted> {
         .prop_map(|drivers| drivers.into_iter().collect::<Vec<_>>())
         .prop_shuffle();
     (drivers, any::<(bool, bool)>()).prop_map(|(drivers, (keep_unknown, half))| {
-        let standing = drivers.iter().take(if half { drivers.len() / 2 } else { 0 });
-        let standing = standing.map(|(name, _)| name.clone()).collect();
-        Wanted { drivers, standing, keep_unknown }
+        let written = drivers.iter().take(if half { drivers.len() / 2 } else { 0 });
+        let written = written.map(|(name, _)| name.clone()).collect();
+        Wanted { drivers, written, keep_unknown }
     })
 }
 
@@ -557,7 +557,7 @@ proptest! {
     #[test]
     fn a_second_plan_finds_nothing_to_do(mut objects in some_objects(), mut wanted in some_wanted()) {
         let refused = objects.sync(&wanted).unwrap();
-        // Refused drivers are dropped by whoever asked; with them gone nothing else may change.
+        // The caller drops refused drivers; without them nothing else may change.
         wanted.drivers.retain(|(name, _)| !refused.contains_key(name));
         let again = plan::node(&objects.node, &wanted).unwrap();
         prop_assert_eq!(again.patch, None);

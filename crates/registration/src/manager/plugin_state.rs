@@ -15,62 +15,62 @@ use tokio::sync::broadcast;
 
 use super::{EventKind, Plugin, PluginEvent, PluginHandler};
 
-/// One making of a socket: a path that is removed and made again is another generation.
+/// Number of a socket: a path that is removed and made again gets another.
 pub(crate) type Generation = u64;
 
-/// How many events a slow follower may lag behind before it misses some.
+/// Events that a slow receiver may lag behind before it misses some.
 const EVENT_BACKLOG: usize = 4096;
 
-/// What comes next for a socket.
+/// The next step of a socket.
 pub(crate) enum Step {
     /// Desired and actual agree.
     Rest,
-    /// What is registered is not what is there.
+    /// The registered plugin is not the one that the socket belongs to.
     Deregister,
-    /// What is there is not registered.
+    /// The socket's plugin is not registered.
     Register(Generation),
 }
 
-/// Where a plugin stands.
+/// Registration state of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// Its socket was seen; the plugin is being asked or registered.
+    /// Its socket was found, and its registration is under way.
     Registering,
-    /// It is in use.
+    /// Its handler has registered it, and it was notified.
     Registered,
     /// The last attempt failed; the next one follows after a back-off.
     Failed,
-    /// Its socket is gone and it is being taken out of use.
+    /// Its socket was removed, and its handler is deregistering it.
     Deregistering,
 }
 
-/// One line of the plugin table.
+/// A row of the plugin table.
 #[derive(Clone, Debug, Serialize)]
 pub struct PluginView {
     /// The registration socket.
     pub socket: PathBuf,
-    /// Type, or nothing while unknown.
+    /// Type; `None` while unknown.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Name, or nothing while unknown.
+    /// Name; `None` while unknown.
     pub name: Option<String>,
-    /// Endpoint, or nothing while unknown.
+    /// Endpoint; `None` while unknown.
     pub endpoint: Option<String>,
-    /// Versions that it named.
+    /// Versions that the plugin supports.
     pub versions: Vec<String>,
-    /// Where it stands.
+    /// Registration state.
     pub state: State,
-    /// Since when.
+    /// Time of the last change.
     pub since: Timestamp,
-    /// What went wrong last, while it is not registered.
+    /// The last error, while the plugin is not registered.
     pub error: Option<String>,
 }
 
 /// Every socket that is desired or registered.
-pub(crate) struct World {
+pub(crate) struct PluginState {
     sockets: Mutex<BTreeMap<PathBuf, Socket>>,
-    /// Counts all makings of all sockets: a forgotten path that comes back must not find its old number again.
+    /// Counts all sockets: a path that is made again must not get its former generation.
     made: AtomicU64,
     events: broadcast::Sender<PluginEvent>,
 }
@@ -84,18 +84,18 @@ struct Socket {
     since: Timestamp,
 }
 
-/// What was handed to a handler.
+/// A plugin that was passed to its handler.
 #[derive(Clone)]
 struct Actual {
     generation: Generation,
-    /// False from before `register` until the plugin heard of its success. An operation that finds it false was
-    /// preceded by one that was cut short.
+    /// False from before `register` until the plugin was notified. If an operation finds it false,
+    /// an earlier one was cut short.
     complete: bool,
     plugin: Plugin,
     handler: Arc<dyn PluginHandler>,
 }
 
-impl World {
+impl PluginState {
     pub(crate) fn new() -> Self {
         Self {
             sockets: Mutex::default(),
@@ -108,7 +108,7 @@ impl World {
         self.events.subscribe()
     }
 
-    /// A socket is there, newly made.
+    /// A socket was made.
     pub(crate) fn appeared(&self, path: &Path) {
         let mut sockets = self.lock();
         let socket = sockets.entry(path.to_owned()).or_default();
@@ -118,7 +118,7 @@ impl World {
         self.publish(path, None, EventKind::Seen);
     }
 
-    /// A socket is gone.
+    /// A socket was removed.
     pub(crate) fn vanished(&self, path: &Path) {
         let mut sockets = self.lock();
         let Some(socket) = sockets.get_mut(path) else { return };
@@ -137,14 +137,14 @@ impl World {
         )
     }
 
-    /// Notes what a plugin said of itself.
-    pub(crate) fn introduced(&self, path: &Path, plugin: &Plugin) {
+    /// Stores the plugin's answer to `GetInfo`.
+    pub(crate) fn store_info(&self, path: &Path, plugin: &Plugin) {
         if let Some(socket) = self.lock().get_mut(path) {
             socket.plugin = Some(plugin.clone());
         }
     }
 
-    /// A plugin is about to be handed to its handler. False if its socket changed meanwhile.
+    /// Must be called before the handler registers a plugin. False if its socket has changed since.
     pub(crate) fn begin(
         &self,
         path: &Path,
@@ -167,7 +167,7 @@ impl World {
         true
     }
 
-    /// The plugin is registered and was told so.
+    /// The plugin is registered and was notified.
     pub(crate) fn complete(&self, path: &Path) {
         let mut sockets = self.lock();
         let mut name = None;
@@ -182,7 +182,7 @@ impl World {
         self.publish(path, name, EventKind::Registered);
     }
 
-    /// Takes what is registered out of the actual state, so that the handler can be told.
+    /// Removes a plugin from the actual state and returns it, for its handler to deregister.
     pub(crate) fn take(&self, path: &Path) -> Option<(Plugin, Arc<dyn PluginHandler>)> {
         let mut sockets = self.lock();
         let actual = sockets.get_mut(path)?.actual.take()?;
@@ -194,7 +194,7 @@ impl World {
         self.publish(path, Some(plugin.name.clone()), EventKind::Deregistered);
     }
 
-    /// An attempt failed.
+    /// A registration failed.
     pub(crate) fn failed(&self, path: &Path, error: &str) {
         let mut sockets = self.lock();
         let mut name = None;
@@ -206,12 +206,12 @@ impl World {
         self.publish(path, name, EventKind::Failed { error: error.to_owned() });
     }
 
-    /// The table for people, by socket.
+    /// The plugin table, by socket.
     pub(crate) fn view(&self) -> Vec<PluginView> {
         self.lock().iter().map(|(path, socket)| socket.view(path)).collect()
     }
 
-    /// Sockets in the desired and in the actual state, in this order.
+    /// The sockets of the desired and of the actual state.
     pub(crate) fn totals(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let sockets = self.lock();
         let paths = |wanted: fn(&Socket) -> bool| {
@@ -224,9 +224,9 @@ impl World {
         (paths(|socket| socket.desired.is_some()), paths(|socket| socket.actual.is_some()))
     }
 
-    /// Called under the lock, so that followers see events in the order in which they happened.
+    /// Called under the lock, so that receivers get events in the order in which they happened.
     fn publish(&self, path: &Path, name: Option<String>, kind: EventKind) {
-        // Nobody listening is the usual case.
+        // Fails if there are no receivers, which is the usual case.
         let _ = self.events.send(PluginEvent {
             at: Timestamp::now(),
             socket: path.to_owned(),
@@ -273,7 +273,8 @@ impl Socket {
     }
 }
 
-/// The whole decision. `actual` is the registered generation and whether its registration was finished.
+/// Decides the next step. `actual` is the registered generation and whether its registration was
+/// completed.
 fn decide(desired: Option<Generation>, actual: Option<(Generation, bool)>) -> Step {
     match (desired, actual) {
         (Some(wanted), Some((registered, true))) if wanted == registered => Step::Rest,
@@ -307,33 +308,33 @@ mod tests {
         }
     }
 
-    /// An operation of the first making must not take the second for its own.
+    /// An operation on the first socket must not mistake the second for it.
     #[test]
     fn a_path_that_was_forgotten_does_not_find_its_old_generation() {
-        let world = World::new();
+        let state = PluginState::new();
         let path = Path::new("/r/a.sock");
-        let making = || match world.next_step(path) {
+        let making = || match state.next_step(path) {
             Step::Register(generation) => generation,
             _ => panic!("it is to be registered"),
         };
-        world.appeared(path);
+        state.appeared(path);
         let first = making();
-        world.vanished(path);
-        world.appeared(path);
+        state.vanished(path);
+        state.appeared(path);
         assert_ne!(making(), first);
     }
 
     #[test]
     fn a_socket_that_comes_and_goes_leaves_nothing_behind() {
-        let world = World::new();
+        let state = PluginState::new();
         let path = Path::new("/r/a.sock");
-        world.appeared(path);
-        assert_eq!(world.view()[0].state, State::Registering);
-        world.failed(path, "no answer");
-        assert_eq!(world.view()[0].error.as_deref(), Some("no answer"));
-        world.appeared(path);
-        assert_eq!(world.view()[0].error, None, "a new generation starts afresh");
-        world.vanished(path);
-        assert!(world.view().is_empty());
+        state.appeared(path);
+        assert_eq!(state.view()[0].state, State::Registering);
+        state.failed(path, "no answer");
+        assert_eq!(state.view()[0].error.as_deref(), Some("no answer"));
+        state.appeared(path);
+        assert_eq!(state.view()[0].error, None, "a new generation starts afresh");
+        state.vanished(path);
+        assert!(state.view().is_empty());
     }
 }

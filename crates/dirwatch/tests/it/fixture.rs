@@ -1,37 +1,39 @@
-//! A watch on a temporary folder, with everything it said replayed and checked.
+//! A watch on a temporary folder, with its changes replayed and checked.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::net::UnixListener,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tempfile::TempDir;
 use tokio::time::timeout;
 use wharf_dirwatch::{Change, Depth, DirWatch, FileId, Kind, Options, scan};
 
-/// Long enough for a loaded machine; only a failing test waits so long.
+/// Long enough for a loaded machine; only a failing test waits this long.
 const LIMIT: Duration = Duration::from_secs(20);
-/// A rescan that never comes: what is seen, is seen through events.
+/// A rescan that never comes: changes are seen through events only.
 pub(crate) const NEVER: Duration = Duration::from_secs(24 * 3600);
 
-pub(crate) struct Bench {
+pub(crate) struct Fixture {
     pub(crate) watch: DirWatch,
     pub(crate) options: Options,
-    /// What the changes add up to.
+    /// The files that the changes add up to.
     pub(crate) state: BTreeMap<PathBuf, FileId>,
     _folder: TempDir,
 }
 
-impl Bench {
-    /// A watch on sockets in a tree that was looked at once.
+impl Fixture {
+    /// A watch on sockets in a tree, after its first scan.
     pub(crate) async fn sockets(folder: TempDir) -> Self {
-        let mut bench = Self::start(folder, Kind::Socket, Depth::Tree, |_| {});
-        bench.sync().await;
-        bench
+        let mut fixture = Self::start(folder, Kind::Socket, Depth::Tree, |_| {});
+        fixture.sync().await;
+        fixture
     }
 
-    /// Options to change, or things to do, before the watch starts.
+    /// Calls `prepare` to change the options, or the folder, before the watch starts.
     pub(crate) fn start(
         folder: TempDir,
         kind: Kind,
@@ -54,12 +56,12 @@ impl Bench {
         self.options.root.join(name)
     }
 
-    /// Everything the folder is in.
+    /// A path in the folder that holds the root.
     pub(crate) fn outside(&self, name: &str) -> PathBuf {
         self._folder.path().join(name)
     }
 
-    /// The next change, checked for being possible.
+    /// The next change, checked to be possible.
     pub(crate) async fn next(&mut self) -> Change {
         let change = timeout(LIMIT, self.watch.next()).await;
         let change = change.expect("a change within the limit").expect("the watch goes on");
@@ -78,7 +80,7 @@ impl Bench {
         change
     }
 
-    /// Follows the watch until it is synced, and returns what came before.
+    /// Follows the watch until it is synced, and returns the changes before.
     pub(crate) async fn sync(&mut self) -> Vec<String> {
         let mut heard = Vec::new();
         loop {
@@ -89,8 +91,8 @@ impl Bench {
         }
     }
 
-    /// Follows the watch until all that was done before this call was seen, and returns what was
-    /// said. A socket with the last of all names is the sign.
+    /// Follows the watch until every change before this call was seen, and returns the changes. A
+    /// socket with a name that sorts last is the signal.
     pub(crate) async fn settle(&mut self) -> Vec<String> {
         let sign = self.path("~settled");
         make_entry(&sign, self.options.kind);
@@ -105,14 +107,14 @@ impl Bench {
         loop {
             match self.next().await {
                 Change::Vanished { path } if path == sign => return heard,
-                // A file that was opened and written in two steps.
+                // The file was opened and written in two steps.
                 Change::Replaced { path, .. } if path == sign => {}
                 change => heard.push(self.say(&change)),
             }
         }
     }
 
-    /// What the changes add up to is what a fresh scan finds.
+    /// Fails unless the changes add up to the result of a fresh scan.
     pub(crate) fn agrees_with_a_scan(&self) {
         let there = scan(&self.options).expect("the root can be read");
         let wrong: Vec<_> =
@@ -136,7 +138,7 @@ impl Bench {
     }
 }
 
-/// A folder on disk, and one in memory where the machine has such a place.
+/// A folder on disk, and one in memory where /dev/shm exists.
 pub(crate) fn places() -> Vec<TempDir> {
     let mut places = vec![tempfile::tempdir().expect("a temporary folder")];
     places.extend(tempfile::tempdir_in("/dev/shm").ok());
@@ -147,7 +149,7 @@ pub(crate) fn place() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-/// Makes a socket that stays when the listener is dropped, as a socket file does.
+/// Makes a socket file that stays when the listener is dropped.
 pub(crate) fn socket(path: &Path) {
     drop(UnixListener::bind(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
 }

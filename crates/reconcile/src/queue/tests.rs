@@ -1,4 +1,4 @@
-//! The queue against a model that is as simple as it is slow.
+//! Compares the queue with a simple, slow model.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::*;
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(10), max: Duration::from_millis(70) };
 
-/// What the queue promises, written down key by key.
+/// The promises of the queue, written down key by key.
 #[derive(Debug, Default)]
 struct Model {
     now: u64,
-    /// First come, first served.
+    /// Queued keys, first come, first served.
     line: Vec<u8>,
     /// Due time by key, in the order of failing.
     waits: Vec<(u8, u64)>,
@@ -264,14 +264,14 @@ fn a_key_that_is_pending_for_long_is_named_once() {
         found.map(|it| (it.key, it.age.as_secs(), it.failures, it.error)).collect::<Vec<_>>()
     };
     assert_eq!(named(&mut queue, 300), [("a", 300, 1, Some("refused".into()))]);
-    // Looks are some time apart.
+    // Two searches are at least ten seconds apart.
     assert_eq!(queue.look_at(), Some(at(310)));
     assert_eq!(named(&mut queue, 310), [("b", 309, 0, None)]);
     assert_eq!(queue.look_at(), Some(at(500)));
     queue.forget(&"c");
     assert_eq!(named(&mut queue, 500), []);
     assert_eq!(queue.look_at(), None, "all that are pending were named");
-    // Another question is another age.
+    // A renewed key has a new age.
     queue.renew("a", at(600));
     assert_eq!(queue.look_at(), Some(at(900)));
     for key in ["a", "b"] {

@@ -1,4 +1,5 @@
-//! Any interleaving of sockets, plugins, handlers and crashes ends as it should. Paused time, no file system.
+//! Any interleaving of sockets, plugins, handlers and crashes ends with every live plugin
+//! registered. Paused time, no file system.
 
 use std::{
     collections::BTreeMap,
@@ -18,11 +19,11 @@ use wharf_proto::pluginregistration::PluginInfo;
 use wharf_reconcile::{Backoff, Config, Reconciler};
 
 use super::{
-    Conversation, Dial, Handlers, ManagerMetrics, Plugin, PluginHandler, Refusal, State,
-    operation::Operator, running::Feed, world::World,
+    Conversation, Dial, Handlers, ManagerMetrics, Plugin, PluginHandler, PluginRefusal, State,
+    operation::Operator, plugin_manager::Feed, plugin_state::PluginState,
 };
 
-/// Longer than any handler's limit, greeting and back-off together.
+/// Longer than the limits of a handler, of [`GREETING`] and of the back-off together.
 const CALM: Duration = Duration::from_hours(1);
 
 proptest! {
@@ -45,13 +46,13 @@ proptest! {
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// A socket is made, or made again, with a plugin of this character behind it.
+    /// A socket is made, or made again, by a plugin of this character.
     Appear(u8, Character),
     Vanish(u8),
     Wait(Duration),
 }
 
-/// How a plugin and its handler behave.
+/// Behaviour of a plugin and its handler.
 #[derive(Clone, Debug)]
 struct Character {
     dial: Reaction,
@@ -76,7 +77,8 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         4 => (socket.clone(), character()).prop_map(|(socket, character)| Act::Appear(socket, character)),
         2 => socket.prop_map(Act::Vanish),
-        // Around the limits of the steps, and so short that the next act finds an operation half done.
+        // Around the limits of the steps, and short enough for the next act to find an operation
+        // half done.
         1 => (0..2u64).prop_map(|time| Act::Wait(Duration::from_millis(time))),
         2 => (0..12_000u64).prop_map(|time| Act::Wait(Duration::from_millis(time))),
         1 => (0..400u64).prop_map(|time| Act::Wait(Duration::from_secs(time))),
@@ -107,21 +109,21 @@ fn reaction() -> impl Strategy<Value = Reaction> {
 
 async fn play(acts: Vec<Act>) {
     let stage = Stage::default();
-    let world = Arc::new(World::new());
+    let state = Arc::new(PluginState::new());
     let reconciler = Reconciler::start(
         Config { name: "model", parallelism: 2, backoff: Backoff::KUBELET, metrics: None },
         Operator {
-            world: Arc::clone(&world),
+            state: Arc::clone(&state),
             handlers: Handlers::new().with("Model", Arc::new(stage.clone())),
             dial: Arc::new(stage.clone()),
             metrics: ManagerMetrics::default(),
-            // Fewer turns than sockets, so that some have to wait.
-            turns: tokio::sync::Semaphore::new(1),
-            silent: tokio::sync::Semaphore::new(1),
+            // Fewer permits than sockets, so that some have to wait.
+            permits: tokio::sync::Semaphore::new(1),
+            slow: tokio::sync::Semaphore::new(1),
         },
     );
     let feed = Feed {
-        world: Arc::clone(&world),
+        state: Arc::clone(&state),
         handle: reconciler.handle(),
         synced: watch::channel(false).0,
     };
@@ -142,7 +144,7 @@ async fn play(acts: Vec<Act>) {
     let wanted: BTreeMap<_, _> =
         alive.iter().map(|(socket, &life)| (socket.clone(), Held { life, whole: true })).collect();
     assert_eq!(held, wanted, "what the handler holds");
-    let view = world.view();
+    let view = state.view();
     let view: Vec<_> = view.iter().map(|it| (&it.socket, it.name.as_deref(), it.state)).collect();
     let names: Vec<_> = alive.values().map(usize::to_string).collect();
     let wanted: Vec<_> = alive
@@ -153,30 +155,30 @@ async fn play(acts: Vec<Act>) {
     assert_eq!(view, wanted, "what the manager shows");
 }
 
-/// Plugins and handler at once. Clones share everything.
+/// The plugins and their handler. Clones share them.
 #[derive(Clone, Default)]
 struct Stage(Arc<Mutex<Play>>);
 
 #[derive(Default)]
 struct Play {
-    /// Each making of a socket has a plugin of its own, named by its number.
+    /// Each socket has its own plugin, named by its number.
     characters: Vec<Character>,
     alive: BTreeMap<PathBuf, usize>,
-    /// From now on all do well.
+    /// From now on every call succeeds.
     calm: bool,
-    /// Sockets that the handler is busy with.
+    /// Sockets with a handler call in progress.
     busy: BTreeMap<PathBuf, &'static str>,
     validated: BTreeMap<PathBuf, usize>,
     held: BTreeMap<PathBuf, Held>,
-    /// Calls of the handler that must not have been.
+    /// Handler calls that break the contract.
     wrong: Vec<String>,
 }
 
-/// What the handler has to be told the end of.
+/// A plugin that the handler must still deregister.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     life: usize,
-    /// `register` returned well.
+    /// `register` returned `Ok`.
     whole: bool,
 }
 
@@ -216,7 +218,7 @@ impl Stage {
         }
     }
 
-    /// A call of the handler begins; it ends when what is returned goes.
+    /// Begins a handler call, which ends when the returned guard is dropped.
     fn enter(&self, call: &'static str, plugin: &Plugin) -> (usize, Busy) {
         let life = plugin.name.parse().expect("a number");
         let socket = plugin.socket.clone();
@@ -240,7 +242,7 @@ impl Drop for Busy {
     }
 }
 
-/// A `deregister` under way, which only a panic or the handler's own slowness may cut.
+/// A running `deregister`, which only a panic or the handler's time limit may cut.
 struct Leaving {
     stage: Stage,
     since: Instant,
@@ -262,7 +264,7 @@ fn path(socket: u8) -> PathBuf {
 
 #[async_trait]
 impl PluginHandler for Stage {
-    async fn validate(&self, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn validate(&self, plugin: &Plugin) -> Result<(), PluginRefusal> {
         let (life, _busy) = self.enter("validate", plugin);
         self.play(|play| {
             play.validated.remove(&plugin.socket);
@@ -270,12 +272,12 @@ impl PluginHandler for Stage {
                 play.wrong.push(format!("validate {life} while {held:?}"));
             }
         });
-        self.react(life, |it| it.validate).await.map_err(|it| Refusal::new(it.message()))?;
+        self.react(life, |it| it.validate).await.map_err(|it| PluginRefusal::new(it.message()))?;
         self.play(|play| play.validated.insert(plugin.socket.clone(), life));
         Ok(())
     }
 
-    async fn register(&self, plugin: &Plugin) -> Result<(), Refusal> {
+    async fn register(&self, plugin: &Plugin) -> Result<(), PluginRefusal> {
         let (life, _busy) = self.enter("register", plugin);
         self.play(|play| {
             let validated = play.validated.remove(&plugin.socket);
@@ -289,7 +291,7 @@ impl PluginHandler for Stage {
             Ok(()) => play.held.insert(plugin.socket.clone(), Held { life, whole: true }),
             Err(_) => play.held.remove(&plugin.socket),
         });
-        outcome.map_err(|it| Refusal::new(it.message()))
+        outcome.map_err(|it| PluginRefusal::new(it.message()))
     }
 
     async fn deregister(&self, plugin: &Plugin) {
@@ -301,7 +303,7 @@ impl PluginHandler for Stage {
             }
         });
         let mut leaving = Leaving { stage: self.clone(), since: Instant::now(), over: false };
-        // A handler that fails to let go has no way to say so.
+        // A handler cannot report that `deregister` failed.
         let _ = self.react(life, |it| it.deregister).await;
         leaving.over = true;
     }
