@@ -1,4 +1,4 @@
-//! Records as CSI shows them.
+//! Converts records to the SDK's types.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,9 +8,11 @@ use wharf_csi_sdk::types::{
 };
 
 use super::Driver;
-use crate::node::{Ailment, Severity};
-use crate::pool::Pool;
-use crate::record;
+use crate::{
+    node::{Ailment, Severity},
+    pool::Pool,
+    record,
+};
 
 impl Driver {
     pub(super) fn show_volume(&self, volume: &record::Volume) -> Volume {
@@ -30,7 +32,7 @@ impl Driver {
     pub(super) fn show_entry(&self, volume: &record::Volume, ailments: &[Ailment]) -> VolumeEntry {
         let mut condition = condition(ailments);
         if volume.limits_wait() {
-            // The answer to a modify has no place for it.
+            // The response to ControllerModifyVolume has no field to report it.
             condition.message.push_str("; its limits hold from the next publish on");
         }
         VolumeEntry {
@@ -69,7 +71,7 @@ impl Driver {
     }
 }
 
-/// A volume's condition, for orchestrators that know no health.
+/// Returns a volume's condition, for orchestrators without health RPCs.
 pub(super) fn condition(ailments: &[Ailment]) -> Condition {
     if ailments.is_empty() {
         return Condition { abnormal: false, message: "the volume is well".to_owned() };
