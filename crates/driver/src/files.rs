@@ -105,7 +105,7 @@ fn open_at(folder: impl AsFd, name: impl AsRef<Path>, flags: OFlags) -> io::Resu
     if flags.contains(OFlags::RDWR) && found.nlink() > 1 {
         return Err(io::Error::new(
             ErrorKind::InvalidInput,
-            "it has a second name (a hard link), so that it may be the file of somebody else: move it away",
+            "it has a second name (a hard link) and may belong to someone else: move it away",
         ));
     }
     Ok(file)

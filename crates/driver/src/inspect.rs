@@ -146,13 +146,13 @@ pub fn check(layout: &Layout, state: &State) -> Result<Vec<Finding>, Error> {
         }
     }
     findings.extend(images.into_keys().map(|orphan| {
-        finding(&orphan.display(), "no record knows it", "the next start puts it into quarantine")
+        finding(&orphan.display(), "it has no record", "the next start moves it into quarantine")
     }));
     for entry in fs::read_dir(layout.quarantine()).into_iter().flatten().flatten() {
         findings.push(finding(
             &entry.path().display(),
             "in quarantine",
-            "look at it, then delete it by hand",
+            "inspect it, then delete it by hand",
         ));
     }
     Ok(findings)
@@ -185,14 +185,12 @@ fn check_phase(id: &str, phase: Phase) -> Option<Finding> {
         Phase::Ready => return None,
         Phase::Creating => (
             "its creation is not finished",
-            "the orchestrator's next call goes on with it; delete it if none comes",
+            "the orchestrator's next call continues it; if none comes, delete it",
         ),
         Phase::Expanding { .. } => {
-            ("its expansion is not finished", "the next start or call goes on with it")
+            ("its expansion is not finished", "the next start or call continues it")
         }
-        Phase::Deleting => {
-            ("its deletion is not finished", "the next start or call goes on with it")
-        }
+        Phase::Deleting => ("its deletion is not finished", "the next start or call continues it"),
     };
     Some(finding(&id, problem, advice))
 }
@@ -230,7 +228,7 @@ fn check_image(id: &str, image: &Path, size: u64, thin: bool) -> Option<Finding>
         _ => Some(finding(
             &id,
             "its image has no mark",
-            "a rebuild would not find it; expanding it marks it anew",
+            "a rebuild would not find it; expanding it writes the mark again",
         )),
     }
 }

@@ -177,7 +177,7 @@ impl Pool {
             Ok(folder) if folder == self.folder => Ok(()),
             Err(Error::File { source, .. }) if source.kind() != io::ErrorKind::NotFound => {
                 Err(Error::Unavailable(format!(
-                    "the disk of the pool ({id}) at {root} fails: {source}; look at the kernel's log, mount it anew and restart \
+                    "the disk of the pool ({id}) at {root} fails: {source}; look at the kernel's log, mount it again and restart \
                      the driver"
                 )))
             }

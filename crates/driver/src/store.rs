@@ -44,7 +44,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The file cannot be opened or read.
-    #[error("{path}: {reason}; `wharf driver pool rebuild` makes it anew from the images' marks")]
+    #[error("{path}: {reason}; `wharf driver pool rebuild` rebuilds it from the images' marks")]
     Unreadable {
         /// The state file.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum StoreError {
     },
     /// The disk fails, or is read-only.
     #[error(
-        "{path}: the disk does not read or take writes: {reason}; see the kernel's log, and mend or mount it: the pool is served \
+        "{path}: the disk cannot be read or written: {reason}; see the kernel's log, and mend or mount it: the pool is served \
          once it takes writes"
     )]
     Disk {

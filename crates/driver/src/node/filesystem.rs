@@ -251,7 +251,7 @@ fn refuse_claimed(device: &HeldLoop, verb: &'static str) -> Result<(), Error> {
 
 fn damaged(volume: &Volume, what: &str) -> Error {
     Error::Precondition(format!(
-        "the filesystem of volume {0} is damaged beyond what can be repaired unasked: {what}; repair it with \
+        "the filesystem of volume {0} has damage that is not repaired automatically: {what}; repair it with \
          `wharf driver pool repair {0}`",
         volume.id
     ))
@@ -260,7 +260,7 @@ fn damaged(volume: &Volume, what: &str) -> Error {
 fn nothing_to_read(volume: &Volume) -> Error {
     let id = &volume.id;
     Error::Precondition(format!(
-        "volume {id} was never written, and is to be read only: there is nothing to read"
+        "volume {id} was never written and is requested read-only: there is nothing to read"
     ))
 }
 

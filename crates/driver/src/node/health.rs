@@ -76,7 +76,7 @@ impl NodeVolumes {
         }
         if account.below_floor() {
             let message = format!(
-                "{} bytes are available, {} are to be kept free: nothing new is created",
+                "{} bytes are available, {} must be kept free (--floor): nothing new is created",
                 account.disk.available, account.floor
             );
             return Some(ailment(Severity::Degraded, "PoolNearlyFull", message));
@@ -101,7 +101,7 @@ impl NodeVolumes {
         let why = match volume.thin {
             true => "it is thin: its writes fail when the pool is full",
             false => {
-                "it shares blocks with a copy that still gets its own: its writes may fail until then"
+                "it shares blocks with a copy that is not unshared yet: its writes may fail until then"
             }
         };
         let available = account.disk.available;
@@ -129,7 +129,7 @@ impl NodeVolumes {
             && footprint.extents > MANY_EXTENTS
         {
             let message =
-                format!("its image lies in {} pieces: snapshots are slow", footprint.extents);
+                format!("its image has {} extents: snapshots are slow", footprint.extents);
             found.push(ailment(Severity::Degraded, "Fragmented", message));
         }
         if let Some(stage) = volume.stage.as_ref().filter(|stage| stage.complete) {
@@ -153,7 +153,7 @@ impl NodeVolumes {
         }
         let Some(second) = self.pool.devices().second_writer(image)? else { return Ok(Vec::new()) };
         let message = format!(
-            "somebody attached its image to {}, too: what is written there and on {} destroys its data; detach it by hand",
+            "its image is also attached to {}: writes there and to {} destroy its data; detach it by hand",
             second.path.display(),
             device.path.display()
         );
@@ -166,7 +166,7 @@ fn examine_stage(devices: &[HeldLoop], stage: &Stage) -> Result<Vec<Ailment>, Er
     let Some(device) = devices.first() else {
         return inaccessible(
             "DeviceMissing",
-            "it is staged, and its loop device is gone".to_owned(),
+            "it is staged, but its loop device is missing".to_owned(),
         );
     };
     if stage.usage.access == Access::Block {

@@ -39,7 +39,7 @@ impl NodeVolumes {
             return Ok(());
         }
         Err(Error::Precondition(format!(
-            "target {} is not {expected}, and nothing of others is covered or removed: move it away",
+            "target {} is not {expected}: foreign files are not hidden or removed; move it away",
             target.display()
         )))
     }
@@ -49,7 +49,7 @@ impl NodeVolumes {
 pub(super) fn refuse_full_folder(path: &Path) -> Result<(), Error> {
     if path.is_dir() && !is_empty(path)? {
         return Err(Error::Precondition(format!(
-            "staging path {} is not an empty folder, and nothing of others is covered: move its content away",
+            "staging path {} is not an empty folder: foreign files are not hidden; move its content away",
             path.display()
         )));
     }

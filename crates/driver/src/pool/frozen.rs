@@ -38,7 +38,7 @@ impl FrozenVolume {
             return Ok(());
         }
         Err(Error::Pending(format!(
-            "somebody thawed {} while its volume was copied: call again",
+            "another process thawed {} while its volume was copied: call again",
             point.display()
         )))
     }

@@ -269,7 +269,7 @@ fn resume(group: &Arc<Group>, new: &NewGroup) -> Result<Arc<Group>, Error> {
         // The state file was lost while the group was created or deleted, or images were lost
         // since.
         None if !group.is_whole() => Err(Error::Precondition(format!(
-            "group {id} has {} of {} snapshots, the others are lost or were never cut: delete it by `wharf csi group rm {id} \
+            "group {id} has {} of {} snapshots, the others are lost or were never taken: delete it by `wharf csi group rm {id} \
              --snapshot {}`, and call again",
             group.snapshots.len(),
             group.size,
@@ -278,7 +278,7 @@ fn resume(group: &Arc<Group>, new: &NewGroup) -> Result<Arc<Group>, Error> {
         ))),
         None => Ok(group.clone()),
         Some(part) => Err(Error::Exists(format!(
-            "group {} has that name and was asked for with another {part}",
+            "group {} has this name, and its request differs in {part}",
             group.id
         ))),
     }

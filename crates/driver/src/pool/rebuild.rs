@@ -43,7 +43,7 @@ pub fn rebuild(root: &Path) -> Result<Rebuilt, Error> {
         && marked.snapshots.is_empty()
     {
         return Err(Error::Unavailable(format!(
-            "{}: the disk reads none of its images, such as {}: mend it, and call again; see the log",
+            "{}: the disk cannot read any of its images, such as {}: repair the disk and call again; see the log",
             root.display(),
             image.display()
         )));

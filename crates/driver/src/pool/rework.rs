@@ -78,8 +78,8 @@ impl Pool {
         let undo = self.layout.undo(&volume.image);
         undo::roll_back(&self.image(volume), &undo, ROLL_BACK_LIMIT).map_err(|error| {
             Error::Precondition(format!(
-                "volume {} cannot be used: e2fsck or resize2fs was cut short in its image, and e2undo cannot take that back \
-                 from {}: {}; mend that and call again, or delete the file and run `wharf driver pool repair {}`",
+                "volume {} cannot be used: e2fsck or resize2fs was interrupted on its image, and e2undo cannot undo that \
+                 from {}: {}; fix that and call again, or delete the file and run `wharf driver pool repair {}`",
                 volume.id,
                 undo.display(),
                 chain(&error),

@@ -274,7 +274,7 @@ pub(super) fn wanted(snapshot: &Snapshot) -> Wanted {
 fn resume(snapshot: &Arc<Snapshot>, volume: &str) -> Result<Arc<Snapshot>, Error> {
     if snapshot.volume != volume {
         return Err(Error::Exists(format!(
-            "snapshot {} has that name and was cut from volume {}",
+            "snapshot {} has this name and is of volume {}",
             snapshot.id, snapshot.volume
         )));
     }

@@ -134,7 +134,7 @@ impl Pool {
         let Blocks::Unsharing { bytes } = volume.blocks else { return Ok(()) };
         let left = self.reserve_left(&volume.image);
         Err(Error::Pending(format!(
-            "volume {} is a copy that still gets blocks of its own ({} of {bytes} bytes to go): call again",
+            "volume {} is a copy that is still being unshared ({} of {bytes} bytes to go): call again",
             volume.id,
             left.min(bytes)
         )))

@@ -382,7 +382,7 @@ fn resume(volume: &Volume, new: &NewVolume) -> Result<(), Error> {
     match volume.fingerprint.difference(&new.fingerprint) {
         None => Ok(()),
         Some(part) => Err(Error::Exists(format!(
-            "volume {} has that name and was asked for with another {part}",
+            "volume {} has this name, and its request differs in {part}",
             volume.id
         ))),
     }

@@ -323,7 +323,7 @@ fn same_ids(folder: &Path, ids: &HashSet<String>, other: &ServedPool) -> Option<
     });
     let text = |id| {
         format!(
-            "{} and pool {} in {} both hold {id}: one is a copy of the other, and cannot be served beside it; remove one of \
+            "{} and pool {} in {} both hold {id}: one is a copy of the other, and cannot be served together with it; remove one of \
              them from the configuration",
             folder.display(),
             other.name,

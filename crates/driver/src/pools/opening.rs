@@ -74,7 +74,7 @@ impl Opening {
     pub(super) fn if_wanted(&self, act: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         let progress = self.progress();
         if progress.abandoned {
-            let text = format!("pool {} is no longer configured so", self.config.name);
+            let text = format!("pool {} has another configuration by now", self.config.name);
             return Err(Error::Pending(text));
         }
         act()
@@ -374,6 +374,7 @@ fn late(config: &PoolConfig) -> Absence {
 }
 
 fn panicked() -> OpenError {
-    let text = "to open it panicked, which is a bug in the driver or damage of the state file; see the log";
+    let text =
+        "opening it panicked: the driver has a bug, or the state file is damaged; see the log";
     OpenError::Failed(Error::Precondition(text.to_owned()))
 }

@@ -33,7 +33,7 @@ impl Driver {
         let mut condition = condition(ailments);
         if volume.limits_wait() {
             // The response to ControllerModifyVolume has no field to report it.
-            condition.message.push_str("; its limits hold from the next publish on");
+            condition.message.push_str("; its limits apply from the next publish on");
         }
         VolumeEntry {
             volume: self.show_volume(volume),
@@ -74,7 +74,7 @@ impl Driver {
 /// Returns a volume's condition, for orchestrators without health RPCs.
 pub(super) fn condition(ailments: &[Ailment]) -> Condition {
     if ailments.is_empty() {
-        return Condition { abnormal: false, message: "the volume is well".to_owned() };
+        return Condition { abnormal: false, message: "the volume is healthy".to_owned() };
     }
     let messages: Vec<_> = ailments.iter().map(|ailment| ailment.message.as_str()).collect();
     Condition { abnormal: true, message: messages.join("; ") }
