@@ -1,6 +1,6 @@
 use tonic::{Code, Status};
 
-/// What a failed call means for the work that it requested.
+/// Meaning of a failed call for the work that it requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// The driver did nothing, or failed and undid it: no operation is in progress.

@@ -137,7 +137,7 @@ struct Slot {
     leaving: Option<Leaving>,
 }
 
-/// What happens to a pool after it is closed.
+/// Reason why a pool is leaving, and what follows its closing.
 #[derive(Debug)]
 enum Leaving {
     /// The pool is no longer configured.
