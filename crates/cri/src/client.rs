@@ -1,12 +1,14 @@
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use http::uri::PathAndQuery;
 use prost::Message;
-use tonic::client::Grpc;
-use tonic::metadata::AsciiMetadataValue;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{
+    Code, Request, Response, Status, Streaming, client::Grpc, metadata::AsciiMetadataValue,
+};
 use tonic_prost::ProstCodec;
 use wharf_proto::cri::{
     Container, ContainerEventResponse, ContainerFilter, ContainerStatusRequest,
@@ -15,29 +17,30 @@ use wharf_proto::cri::{
 };
 use wharf_uds::{Channel, ChannelOptions, timed, within};
 
-use crate::listed::List;
-use crate::{ContainerDetails, Listed, PodDetails};
+use crate::{ContainerDetails, Listed, PodDetails, listed::List};
 
 const SERVICES: [&str; 2] = ["runtime.v1.RuntimeService", "runtime.v1alpha2.RuntimeService"];
-/// What a runtime's log shows, apart from what kubelet asks.
-const AGENT: &str = concat!("wharf-cri/", env!("CARGO_PKG_VERSION"));
-/// Lists of a busy node pass gRPC's own limit of 4 MiB, and the 16 MiB that kubelet takes.
-const LARGEST: usize = 64 << 20;
+/// User agent of this client in a runtime's log, where the kubelet's calls appear as well.
+const USER_AGENT: &str = concat!("wharf-cri/", env!("CARGO_PKG_VERSION"));
+/// Maximum size of a response. Lists of a full node exceed both gRPC's 4 MiB and the kubelet's 16
+/// MiB.
+const MAX_MESSAGE: usize = 64 << 20;
 
-/// How a [`Client`] talks to its socket.
+/// Options of a [`Client`].
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
-    /// How long one call may take. 10 s unless set.
+    /// Timeout of a call. Defaults to 10 s.
     pub timeout: Duration,
 }
 
 impl Default for ClientOptions {
-    fn default() -> ClientOptions {
-        ClientOptions { timeout: Duration::from_secs(10) }
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(10) }
     }
 }
 
-/// A runtime behind its socket. Clones share one connection, which is made when a call needs it.
+/// A client of a container runtime. Clones share one connection, which is made when a call needs
+/// it.
 #[derive(Clone)]
 pub struct Client {
     channel: Channel,
@@ -45,46 +48,47 @@ pub struct Client {
 }
 
 impl Client {
-    /// A runtime at `socket`, which need not be there yet.
-    pub fn new(socket: impl Into<PathBuf>, options: ClientOptions) -> Client {
+    /// Creates a client of the runtime at `socket`. The socket need not exist yet.
+    pub fn new(socket: impl Into<PathBuf>, options: ClientOptions) -> Self {
         let channel = Channel::new(socket, ChannelOptions::default());
-        Client { channel, timeout: options.timeout }
+        Self { channel, timeout: options.timeout }
     }
 
-    /// The socket.
+    /// Path of the runtime's socket.
     pub fn socket(&self) -> &Path {
         self.channel.path()
     }
 
-    /// All pod sandboxes, dead ones too.
+    /// Lists all pod sandboxes, including those that have stopped.
     pub async fn pods(&self) -> Result<Listed<PodSandbox>, Status> {
         let list: List = self.call("ListPodSandbox", ListPodSandboxRequest::default()).await?;
         Ok(list.into())
     }
 
-    /// All containers, dead ones too.
+    /// Lists all containers, including those that have exited.
     pub async fn containers(&self) -> Result<Listed<Container>, Status> {
         self.list_containers(None).await
     }
 
-    /// The container with this id, of which runtimes know a unique beginning as well.
+    /// Finds a container by its ID or by a unique prefix of it.
     pub async fn container(&self, id: &str) -> Result<Option<Container>, Status> {
         let filter = ContainerFilter { id: id.to_owned(), ..Default::default() };
         let found = self.list_containers(Some(filter)).await?;
-        // A runtime may take the filter for less than it says.
+        // Filter again: a runtime may return more than the filter asks for.
         let mut found = found.filter(|container| container.id.starts_with(id));
         let first = found.next();
         Ok(first.filter(|_| found.next().is_none()))
     }
 
-    /// The status of a pod sandbox and what the runtime tells of its configuration; `None` if there is no such pod.
+    /// Returns a pod sandbox's status and configuration; `None` if the runtime does not know the
+    /// sandbox.
     pub async fn pod_details(&self, id: &str) -> Result<Option<PodDetails>, Status> {
         let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
         let answer = known(self.call("PodSandboxStatus", request).await)?;
         Ok(answer.and_then(|answer: PodSandboxStatusResponse| PodDetails::read(answer)))
     }
 
-    /// The status of a container and what the runtime tells of its configuration; `None` if there is no such
+    /// Returns a container's status and configuration; `None` if the runtime does not know the
     /// container.
     pub async fn container_details(&self, id: &str) -> Result<Option<ContainerDetails>, Status> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
@@ -92,16 +96,17 @@ impl Client {
         Ok(answer.and_then(|answer: ContainerStatusResponse| ContainerDetails::read(answer)))
     }
 
-    /// Events of containers from now on. The call returns once the runtime has sent the first one, and the stream lasts for as
-    /// long as the runtime sends any: it is up to the caller to bound both.
+    /// Streams container events from now on. The call returns when the runtime has sent the first
+    /// event, and the stream ends when the runtime closes it: the caller must bound both waits.
     ///
     /// # Errors
-    /// UNIMPLEMENTED of a runtime without events. Older versions of the protocol have none, so they are not tried.
+    /// UNIMPLEMENTED if the runtime has no events. Older versions of the protocol have none, so
+    /// they are not tried.
     pub async fn container_events(&self) -> Result<Streaming<ContainerEventResponse>, Status> {
         let path = PathAndQuery::from_static("/runtime.v1.RuntimeService/GetContainerEvents");
-        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(LARGEST);
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
         let mut request = Request::new(GetEventsRequest {});
-        request.metadata_mut().insert("user-agent", AsciiMetadataValue::from_static(AGENT));
+        request.metadata_mut().insert("user-agent", AsciiMetadataValue::from_static(USER_AGENT));
         let codec = ProstCodec::<GetEventsRequest, ContainerEventResponse>::default();
         grpc.server_streaming(request, path, codec).await.map(Response::into_inner)
     }
@@ -114,7 +119,7 @@ impl Client {
         Ok(list.into())
     }
 
-    /// Asks in the newest version of the protocol that the runtime knows.
+    /// Calls the newest version of the protocol that the runtime implements.
     async fn call<Q, A>(&self, method: &'static str, request: Q) -> Result<A, Status>
     where
         Q: Message + Clone + 'static,
@@ -135,10 +140,10 @@ impl Client {
         A: Message + Default + 'static,
     {
         let path = PathAndQuery::try_from(format!("/{service}/{method}"))
-            .expect("the protocol's names are legal in a path");
-        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(LARGEST);
+            .expect("service and method names are legal in a path");
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
         let mut request = timed(request, self.timeout);
-        request.metadata_mut().insert("user-agent", AsciiMetadataValue::from_static(AGENT));
+        request.metadata_mut().insert("user-agent", AsciiMetadataValue::from_static(USER_AGENT));
         let call = grpc.unary(request, path, ProstCodec::<Q, A>::default());
         within(self.timeout, method, call).await.map(Response::into_inner)
     }
@@ -150,7 +155,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// An answer, or none for what the runtime does not have.
+/// Turns NOT_FOUND into `None`.
 fn known<A>(answer: Result<A, Status>) -> Result<Option<A>, Status> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

@@ -7,51 +7,51 @@ use wharf_proto::cri::{
 
 use crate::{env, info};
 
-/// What a runtime tells of a pod sandbox.
+/// Status and configuration of a pod sandbox.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodDetails {
-    /// As the protocol has it, labels and annotations included.
+    /// The protocol's status, labels and annotations included.
     pub status: PodSandboxStatus,
-    /// The cgroup that it was made in; `None` where the runtime does not tell.
+    /// Parent cgroup of the sandbox; `None` if the runtime does not report it.
     pub cgroup_parent: Option<String>,
 }
 
-/// What a runtime tells of a container.
+/// Status and configuration of a container.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerDetails {
-    /// As the protocol has it. Its resources are those that are in force, in a runtime's reading.
+    /// The protocol's status. Its resources are those in force, as the runtime reads them.
     pub status: ContainerStatus,
-    /// How it was made; `None` where the runtime does not tell.
+    /// Configuration that the container was created with; `None` if the runtime does not report it.
     pub config: Option<ContainerConfig>,
-    /// The cgroup of the container itself, in the words of the runtime's cgroup driver: `/parent/id`, or
-    /// `parent.slice:prefix:id` with systemd's.
+    /// The container's own cgroup, in the format of the runtime's cgroup driver: `/parent/id` with
+    /// cgroupfs, `parent.slice:prefix:id` with systemd.
     pub cgroups_path: Option<String>,
 }
 
-/// What a container was asked to be, as far as hooks are concerned.
+/// The parts of a container's configuration that hooks use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerConfig {
-    /// Its annotations.
+    /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Its environment; `None` if it could not be made out how the runtime wrote the values.
+    /// Environment; `None` if the encoding of its values is ambiguous.
     pub envs: Option<Vec<KeyValue>>,
-    /// Its resources at that time.
+    /// Resources at creation.
     pub resources: Option<LinuxContainerResources>,
 }
 
 impl PodDetails {
-    pub(crate) fn read(answer: PodSandboxStatusResponse) -> Option<PodDetails> {
+    pub(crate) fn read(answer: PodSandboxStatusResponse) -> Option<Self> {
         let status = answer.status?;
         let info: Option<info::Pod> = info::read(&answer.info, "pod", &status.id);
         let config = info.and_then(|info| info.config);
         let cgroup_parent =
             config.map(|config| config.linux.unwrap_or_default().cgroup_parent.unwrap_or_default());
-        Some(PodDetails { status, cgroup_parent })
+        Some(Self { status, cgroup_parent })
     }
 }
 
 impl ContainerDetails {
-    pub(crate) fn read(answer: ContainerStatusResponse) -> Option<ContainerDetails> {
+    pub(crate) fn read(answer: ContainerStatusResponse) -> Option<Self> {
         let status = answer.status?;
         let info: Option<info::Container> = info::read(&answer.info, "container", &status.id);
         let info = info.unwrap_or_default();
@@ -63,6 +63,6 @@ impl ContainerDetails {
             resources: config.linux.and_then(|linux| linux.resources).map(Into::into),
         });
         let cgroups_path = spec.linux.and_then(|linux| linux.cgroups_path);
-        Some(ContainerDetails { status, config, cgroups_path })
+        Some(Self { status, config, cgroups_path })
     }
 }

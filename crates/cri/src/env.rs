@@ -1,25 +1,25 @@
-//! A container's environment in the runtime's JSON.
+//! Decodes a container's environment from the runtime's JSON.
 //!
-//! The protocol's values were text and are now bytes, which Go's JSON writes as base64: containerd up to 2.2 writes
-//! `aGk=` for the value `aGk=`, its successors write it for `hi`, and patch releases have moved from the one to the
-//! other. Neither the value nor the version tells which. But the document also holds the environment that the
-//! container was started with, as plain text, and only one of the two readings agrees with it.
+//! CRI changed the type of a value from string to bytes, which Go's JSON encodes as base64.
+//! containerd up to 2.2 writes `aGk=` for the value `aGk=`, later versions write it for `hi`, and
+//! patch releases have switched from one to the other, so neither the value nor the version is
+//! conclusive. But the document also holds the environment of the container's first process as
+//! plain text, and only one of the two readings agrees with it.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine, engine::general_purpose::STANDARD};
 use wharf_proto::cri::KeyValue;
 
 use crate::info::Env;
 
-/// The environment, given that of the container's first process; `None` if both readings are possible and nothing
-/// decides between them.
+/// Decodes `written`, using `started`, the environment of the container's first process. Returns
+/// `None` if both readings are possible and no variable decides between them.
 pub(crate) fn read(written: Vec<Env>, started: &[String]) -> Option<Vec<KeyValue>> {
     let decoded: Option<Vec<Vec<u8>>> =
         written.iter().map(|env| STANDARD.decode(&env.value).ok()).collect();
-    // A value that is no base64 was written as text, and then all were.
+    // A value that is not base64 was written as text, and so were all others.
     let Some(decoded) = decoded else { return Some(as_text(written)) };
     for (env, bytes) in written.iter().zip(&decoded).filter(|(env, _)| !env.value.is_empty()) {
-        // JSON has no way to write other bytes than text, in either place.
+        // JSON cannot hold bytes that are not UTF-8, neither here nor in `started`.
         let text = String::from_utf8_lossy(bytes);
         match started.iter().rev().find_map(|line| value_of(line, &env.key)) {
             Some(value) if value == env.value => return Some(as_text(written)),

@@ -1,18 +1,18 @@
-//! The verbose part of a status, as containerd writes it: one JSON document under the key `info`.
+//! The verbose part of a status in containerd's format: one JSON document under the key `info`.
 //!
-//! Its `config` is Go's JSON of the protocol's own messages, so names have underscores and absent values may be null.
-//! Beside it is the OCI specification that the container was started with. Everything else is left unread.
+//! Its `config` is Go's JSON of the protocol's messages: names have underscores, and absent values
+//! may be null. Its `runtimeSpec` is the OCI specification that the container was started with. All
+//! other keys are ignored.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use wharf_proto::cri;
 
 const DOCUMENT: &str = "info";
 
-/// The document in `info`, if there is one that can be read. What a runtime writes of its own accord may change with
-/// any version, so a document that is not as expected is told and taken for none.
+/// Parses the document in `info`. Its format is not part of the protocol and may change with any
+/// version of a runtime, so an unexpected document is logged and ignored.
 pub(crate) fn read<T: DeserializeOwned>(
     info: &BTreeMap<String, String>,
     kind: &str,
@@ -21,10 +21,10 @@ pub(crate) fn read<T: DeserializeOwned>(
     let document = info.get(DOCUMENT)?;
     match serde_json::from_str(document) {
         Ok(read) => Some(read),
-        // The error's text may quote the document, which holds secrets: only its place is told.
+        // The error's text may quote the document, which holds secrets: log only its position.
         Err(error) => {
             let (line, column) = (error.line(), error.column());
-            tracing::warn!(kind, id, line, column, "verbose status is not as containerd writes it");
+            tracing::warn!(kind, id, line, column, "failed to parse verbose status");
             None
         }
     }
@@ -114,7 +114,7 @@ pub(crate) struct LinuxSpec {
 impl From<Resources> for cri::LinuxContainerResources {
     fn from(read: Resources) -> Self {
         let hugepages = read.hugepage_limits.unwrap_or_default().into_iter();
-        cri::LinuxContainerResources {
+        Self {
             cpu_period: read.cpu_period,
             cpu_quota: read.cpu_quota,
             cpu_shares: read.cpu_shares,

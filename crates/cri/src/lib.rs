@@ -1,12 +1,15 @@
-//! A client for container runtimes: which pods and containers there are, and how they were made.
+//! A client of container runtimes (CRI).
 //!
-//! The protocol lists pods and containers, but does not say what they were asked to be: environment, resources and
-//! cgroups are in the verbose part of a status alone, which is a document of the runtime's own. [`Client`] reads that
-//! of containerd ([`PodDetails`], [`ContainerDetails`]); of a runtime that writes another one it tells what the
-//! protocol itself has.
+//! CRI lists pods and containers, but the configuration that they were created with (environment,
+//! resources, cgroups) is only in the verbose part of a status, in a format of the runtime's own.
+//! This crate reads containerd's; for other runtimes it returns what the protocol itself reports.
 //!
-//! `runtime.v1` is asked first and `runtime.v1alpha2` where the runtime does not know that, at each call: a runtime
-//! may come back as another version. The messages of the two agree in everything that is read here.
+//! Each call tries `runtime.v1` first, and `runtime.v1alpha2` if the runtime does not implement
+//! that: a runtime may restart as another version. The fields read here are the same in both.
+//!
+//! - [`Client`]: the calls.
+//! - [`Listed`]: a list, decoded one item at a time.
+//! - [`PodDetails`], [`ContainerDetails`]: status and configuration of one pod or container.
 
 mod client;
 mod details;

@@ -1,18 +1,17 @@
-use std::marker::PhantomData;
-use std::vec;
+use std::{marker::PhantomData, vec};
 
 use bytes::Bytes;
 use prost::Message;
 
-/// What a list holds, one at a time. A full node's list takes some ten megabytes as it came and several times that
-/// taken apart, so an item is taken apart when it is its turn. One that cannot be is told and left out.
+/// The items of a list, decoded one at a time: a full node's list takes some ten megabytes encoded
+/// and several times that decoded. An item that cannot be decoded is logged and skipped.
 #[derive(Clone, Debug)]
 pub struct Listed<T> {
     items: vec::IntoIter<Bytes>,
     kind: PhantomData<fn() -> T>,
 }
 
-/// A list's answer, whatever it lists: they all have it in the same field.
+/// The response of a list call. All list responses have their items in field 1.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct List {
     #[prost(bytes = "bytes", repeated, tag = "1")]
@@ -20,8 +19,8 @@ pub(crate) struct List {
 }
 
 impl<T> From<List> for Listed<T> {
-    fn from(list: List) -> Listed<T> {
-        Listed { items: list.items.into_iter(), kind: PhantomData }
+    fn from(list: List) -> Self {
+        Self { items: list.items.into_iter(), kind: PhantomData }
     }
 }
 
@@ -32,7 +31,7 @@ impl<T: Message + Default> Iterator for Listed<T> {
         self.items.find_map(|item| match T::decode(item) {
             Ok(item) => Some(item),
             Err(error) => {
-                tracing::warn!(%error, "an item of a runtime's list cannot be read");
+                tracing::warn!(%error, "failed to decode item of runtime's list");
                 None
             }
         })

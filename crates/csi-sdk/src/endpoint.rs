@@ -1,22 +1,34 @@
-//! Where a driver listens.
+//! The address of a driver's socket.
 
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
-/// The variable that names the socket.
+/// Environment variable that names the socket.
 const VARIABLE: &str = "CSI_ENDPOINT";
 
-/// A unix socket: `unix:///x.sock`, `unix:/x.sock` or the bare path, absolute and ending in `.sock`.
+/// Path of a unix socket, written as `unix:///x.sock`, `unix:/x.sock` or the bare path. It is
+/// absolute and ends in `.sock`.
+///
+/// ```
+/// use wharf_csi_sdk::Endpoint;
+///
+/// let endpoint: Endpoint = "unix:///csi/csi.sock".parse()?;
+/// assert_eq!(endpoint.path().to_str(), Some("/csi/csi.sock"));
+/// assert!("tcp://127.0.0.1:10000".parse::<Endpoint>().is_err());
+/// # Ok::<(), wharf_csi_sdk::EndpointError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(PathBuf);
 
 impl Endpoint {
-    /// The endpoint that the variable `CSI_ENDPOINT` names.
+    /// Reads the endpoint from the variable `CSI_ENDPOINT`.
     pub fn from_env() -> Result<Self, EndpointError> {
         std::env::var(VARIABLE).map_err(|_| EndpointError::NotSet)?.parse()
     }
 
-    /// The socket's path.
+    /// Path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -42,16 +54,16 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Why a text is no endpoint.
+/// Why a text is not an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// The variable is missing, or is no text.
+    /// The variable is not set, or is not UTF-8.
     #[error("{VARIABLE} is not set: expected the driver's socket, such as unix:///csi/csi.sock")]
     NotSet,
-    /// It is another kind of address, or a relative path.
+    /// The text is another kind of address, or a relative path.
     #[error("CSI endpoint {0:?}: expected an absolute path, or unix:// and an absolute path")]
     NotAbsolute(String),
-    /// It does not end as CSI demands.
+    /// The path does not end in `.sock`, as CSI requires.
     #[error("CSI endpoint {0:?}: expected a path that ends in .sock")]
     NotSock(String),
 }

@@ -1,60 +1,80 @@
-//! Why an RPC failed: an enum per RPC that knows only the conditions which that RPC may report.
+//! Errors of RPCs: an enum per RPC with exactly the conditions that CSI allows it to report.
 //!
-//! CSI says for each RPC which code stands for which condition, and orchestrators act on it: a wrong code loops for
-//! ever or leaks a volume. So a driver names the condition, and an illegal code cannot be written. What may go wrong
-//! anywhere is a [`Failure`], which every enum here takes with `?`.
+//! CSI defines for each RPC which code means which condition, and orchestrators act on the code: a
+//! wrong one causes endless retries or leaks a volume. Here a driver names the condition, so it
+//! cannot return a code that its RPC does not allow. Conditions common to all RPCs are a
+//! [`Failure`], which `?` converts into every enum of this module.
 //!
-//! Each condition carries a text for the person who has to act on it: say what was found, and what to do. A condition
-//! without a text is named by itself, since the protocol forbids an empty message.
+//! A condition carries a text for the person who has to act: say what was found and what to do. If
+//! the text is empty, the condition's name replaces it, since the protocol forbids an empty
+//! message.
+//!
+//! ```
+//! use std::fs;
+//!
+//! use tonic::{Code, Status};
+//! use wharf_csi_sdk::error::{DeleteVolumeError, Failure};
+//!
+//! fn delete(path: &str, published: bool) -> Result<(), DeleteVolumeError> {
+//!     if published {
+//!         return Err(DeleteVolumeError::InUse(format!("{path} is published: unpublish it first")));
+//!     }
+//!     fs::remove_file(path).map_err(|error| Failure::caused_by(path, &error))?;
+//!     Ok(())
+//! }
+//!
+//! let status = Status::from(delete("/no/such/volume", true).unwrap_err());
+//! assert_eq!(status.code(), Code::FailedPrecondition);
+//! let status = Status::from(delete("/no/such/volume", false).unwrap_err());
+//! assert_eq!(status.code(), Code::Internal);
+//! ```
 
-use std::error::Error;
-use std::fmt::Display;
+use std::{error::Error, fmt::Display};
 
 use tonic::{Code, Status};
 
-use crate::fault::FaultInjected;
-use crate::types::OutOfRange;
+use crate::{fault::FaultInjected, types::OutOfRange};
 
-/// What may go wrong in any RPC.
+/// Conditions that any RPC may report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// INVALID_ARGUMENT: a field of the request is not what the driver takes. Nothing was done.
+    /// INVALID_ARGUMENT: the driver does not accept the value of a field. Nothing was done.
     #[error("{field}: expected {expected}")]
     Invalid {
-        /// The field, in the protocol's words: `parameters.thin`.
+        /// The field, by its name in the protocol: `parameters.thin`.
         field: String,
-        /// What would be right.
+        /// Values that the driver accepts.
         expected: String,
     },
-    /// PERMISSION_DENIED: the storage refuses this to these credentials.
+    /// PERMISSION_DENIED: the storage denies the operation to these credentials.
     #[error("{0}")]
     PermissionDenied(String),
     /// UNAUTHENTICATED: the credentials are missing or wrong.
     #[error("{0}")]
     Unauthenticated(String),
-    /// ABORTED: something else is going on with the same object; calling again later is right.
+    /// ABORTED: another operation on the same object is in progress; the orchestrator retries.
     #[error("{0}")]
     Pending(String),
-    /// UNAVAILABLE: the storage cannot be reached now; calling again later is right.
+    /// UNAVAILABLE: the storage cannot be reached; the orchestrator retries.
     #[error("{0}")]
     Unavailable(String),
-    /// INTERNAL: anything else.
+    /// INTERNAL: any other failure.
     #[error("{0}")]
     Internal(String),
 }
 
 impl Failure {
-    /// A field that is not what the driver takes.
+    /// The driver does not accept the value of `field`.
     pub fn invalid(field: impl Into<String>, expected: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), expected: expected.into() }
     }
 
-    /// Anything that the caller cannot help.
+    /// A failure that the caller cannot correct.
     pub fn internal(what: impl Display) -> Self {
         Self::Internal(what.to_string())
     }
 
-    /// What was tried, and the error that ended it with all its causes.
+    /// A failed step: its description, then the error with all its causes.
     pub fn caused_by(what: impl Display, error: &dyn Error) -> Self {
         let mut text = format!("{what}: {error}");
         let mut cause = error.source();
@@ -66,7 +86,7 @@ impl Failure {
         Self::Internal(text)
     }
 
-    /// The code on the wire.
+    /// The gRPC code.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
@@ -92,7 +112,7 @@ impl From<FaultInjected> for Failure {
     }
 }
 
-/// A status whose message is never empty.
+/// Builds a status; `otherwise` replaces an empty text.
 fn status(code: Code, text: &str, otherwise: &str) -> Status {
     Status::new(code, if text.trim().is_empty() { otherwise } else { text })
 }
@@ -108,13 +128,13 @@ macro_rules! errors {
                     #[error("{0}")]
                     $condition(String),
                 )+
-                /// What may go wrong in any RPC.
+                /// A condition that any RPC may report.
                 #[error(transparent)]
                 Failure(#[from] Failure),
             }
 
             impl $name {
-                /// The code on the wire.
+                /// The gRPC code.
                 #[must_use]
                 pub fn code(&self) -> Code {
                     match self {
@@ -151,168 +171,172 @@ macro_rules! errors {
 }
 
 errors! {
-    /// Why `CreateVolume` failed. A source of a kind that was not declared never gets here.
+    /// Errors of `CreateVolume`. A source of an undeclared kind is refused before the driver is
+    /// called.
     CreateVolumeError {
-        /// The snapshot or volume to start from is not there.
+        /// The source snapshot or volume does not exist.
         SourceNotFound = NotFound,
-        /// The name is taken by a volume that is not what is asked for.
+        /// A volume of this name exists and does not match the request.
         AlreadyExists = AlreadyExists,
-        /// No place that was asked for has room.
+        /// There is not enough space in any of the allowed places.
         Exhausted = ResourceExhausted,
-        /// The size cannot be had, or is smaller than the source.
+        /// The size is too large, or smaller than the source.
         OutOfRange = OutOfRange,
-        /// The volume to start from cannot be copied while it is used as it is.
+        /// The source volume cannot be copied in its present use.
         SourceInUse = FailedPrecondition,
     }
-    /// Why `DeleteVolume` failed. A volume that is not there is deleted.
+    /// Errors of `DeleteVolume`. Deleting a volume that does not exist succeeds.
     DeleteVolumeError {
-        /// It is published, or snapshots depend on it.
+        /// The volume is published, or snapshots depend on it.
         InUse = FailedPrecondition,
     }
-    /// Why `ControllerPublishVolume` failed.
+    /// Errors of `ControllerPublishVolume`.
     ControllerPublishVolumeError {
-        /// There is no such volume.
+        /// The volume does not exist.
         VolumeNotFound = NotFound,
-        /// There is no such node.
+        /// The node does not exist.
         NodeNotFound = NotFound,
-        /// It is published to this node in another way.
+        /// The volume is published to this node with another capability or `read_only`.
         Incompatible = AlreadyExists,
-        /// It is published to another node, which the text names.
+        /// The volume is published to another node. Name that node in the text.
         PublishedElsewhere = FailedPrecondition,
-        /// The node has as many volumes as it can take.
+        /// The node has reached its volume limit.
         LimitReached = ResourceExhausted,
     }
-    /// Why `ControllerUnpublishVolume` failed. What is not published, or gone, is unpublished.
+    /// Errors of `ControllerUnpublishVolume`. Succeeds if the volume is not published or does not
+    /// exist.
     ControllerUnpublishVolumeError {
-        /// There is no such volume, and it may still be attached.
+        /// The volume does not exist, but may still be attached.
         VolumeNotFound = NotFound,
-        /// There is no such node, and the volume may still be attached to it.
+        /// The node does not exist, but the volume may still be attached to it.
         NodeNotFound = NotFound,
     }
-    /// Why `ValidateVolumeCapabilities` failed. What is not supported is an answer and no failure.
+    /// Errors of `ValidateVolumeCapabilities`. An unsupported capability is an answer, not an
+    /// error.
     ValidateVolumeCapabilitiesError {
-        /// There is no such volume.
+        /// The volume does not exist.
         NotFound = NotFound,
     }
-    /// Why `ControllerGetVolume` failed.
+    /// Errors of `ControllerGetVolume`.
     ControllerGetVolumeError {
-        /// There is no such volume.
+        /// The volume does not exist.
         NotFound = NotFound,
     }
-    /// Why `ControllerExpandVolume` failed. A volume that is large enough is expanded.
+    /// Errors of `ControllerExpandVolume`. Succeeds if the volume is large enough.
     ControllerExpandVolumeError {
-        /// There is no such volume.
+        /// The volume does not exist.
         NotFound = NotFound,
-        /// It is in use, and can be expanded only while it is not.
+        /// The volume is in use and can only be expanded while it is not.
         InUse = FailedPrecondition,
-        /// The size cannot be had.
+        /// The size is too large.
         OutOfRange = OutOfRange,
     }
-    /// Why `ControllerModifyVolume` failed. An unknown key or value is a [`Failure::Invalid`], and nothing was applied.
+    /// Errors of `ControllerModifyVolume`. An unknown key or value is [`Failure::Invalid`], and no
+    /// parameter is applied.
     ControllerModifyVolumeError {
-        /// There is no such volume.
+        /// The volume does not exist.
         NotFound = NotFound,
     }
-    /// Why `ControllerGetVolumeHealth` failed.
+    /// Errors of `ControllerGetVolumeHealth`.
     ControllerGetVolumeHealthError {
-        /// There is no such volume.
+        /// The volume does not exist.
         NotFound = NotFound,
     }
-    /// Why `CreateSnapshot` failed.
+    /// Errors of `CreateSnapshot`.
     CreateSnapshotError {
-        /// The volume is not there.
+        /// The volume does not exist.
         SourceNotFound = NotFound,
-        /// The name is taken by a snapshot that is not what is asked for.
+        /// A snapshot of this name exists and does not match the request.
         AlreadyExists = AlreadyExists,
-        /// The volume cannot be cut while it is used as it is.
+        /// The volume cannot be snapshotted in its present use.
         InUse = FailedPrecondition,
-        /// There is no room.
+        /// There is not enough space.
         Exhausted = ResourceExhausted,
     }
-    /// Why `DeleteSnapshot` failed. A snapshot that is not there is deleted.
+    /// Errors of `DeleteSnapshot`. Deleting a snapshot that does not exist succeeds.
     DeleteSnapshotError {
-        /// It is a member of a group snapshot, and goes only with it.
+        /// The snapshot belongs to a group snapshot and can only be deleted with it.
         GroupMember = InvalidArgument,
-        /// Volumes depend on it.
+        /// Volumes depend on the snapshot.
         InUse = FailedPrecondition,
     }
-    /// Why `GetSnapshot` failed.
+    /// Errors of `GetSnapshot`.
     GetSnapshotError {
-        /// There is no such snapshot.
+        /// The snapshot does not exist.
         NotFound = NotFound,
     }
-    /// Why `CreateVolumeGroupSnapshot` failed. Nothing of the group is left.
+    /// Errors of `CreateVolumeGroupSnapshot`. After an error, no snapshot of the group remains.
     CreateVolumeGroupSnapshotError {
-        /// One of the volumes is not there.
+        /// One of the volumes does not exist.
         SourceNotFound = NotFound,
-        /// The name is taken by a group that is not what is asked for.
+        /// A group of this name exists and does not match the request.
         AlreadyExists = AlreadyExists,
-        /// These volumes cannot be cut at one instant.
+        /// The volumes cannot be snapshotted at one instant.
         CannotBeCutTogether = FailedPrecondition,
-        /// There is no room.
+        /// There is not enough space.
         Exhausted = ResourceExhausted,
     }
-    /// Why `DeleteVolumeGroupSnapshot` failed. A group that is not there is deleted.
+    /// Errors of `DeleteVolumeGroupSnapshot`. Deleting a group that does not exist succeeds.
     DeleteVolumeGroupSnapshotError {
-        /// The snapshots listed are not the group's.
+        /// The listed snapshots are not the members of the group.
         MembersDiffer = InvalidArgument,
         /// Volumes depend on a member.
         InUse = FailedPrecondition,
     }
-    /// Why `GetVolumeGroupSnapshot` failed.
+    /// Errors of `GetVolumeGroupSnapshot`.
     GetVolumeGroupSnapshotError {
-        /// There is no such group.
+        /// The group does not exist.
         NotFound = NotFound,
-        /// The snapshots listed are not the group's.
+        /// The listed snapshots are not the members of the group.
         MembersDiffer = InvalidArgument,
     }
-    /// Why `NodeStageVolume` failed.
+    /// Errors of `NodeStageVolume`.
     NodeStageVolumeError {
-        /// There is no such volume.
+        /// The volume does not exist.
         NotFound = NotFound,
-        /// It is staged there in another way.
+        /// The volume is staged at the path with another capability.
         Incompatible = AlreadyExists,
-        /// The volume cannot be used as asked.
+        /// The volume does not support the capability.
         ExceedsCapabilities = FailedPrecondition,
     }
-    /// Why `NodeUnstageVolume` failed. What is not staged is unstaged.
+    /// Errors of `NodeUnstageVolume`. Succeeds if the volume is not staged.
     NodeUnstageVolumeError {
-        /// There is no such volume, and it may still be staged.
+        /// The volume does not exist, but may still be staged.
         NotFound = NotFound,
     }
-    /// Why `NodePublishVolume` failed.
+    /// Errors of `NodePublishVolume`.
     NodePublishVolumeError {
-        /// There is no such volume.
+        /// The volume does not exist.
         NotFound = NotFound,
-        /// It is published there in another way.
+        /// The volume is published at the target path with another capability or `read_only`.
         Incompatible = AlreadyExists,
-        /// The volume cannot be used as asked; also for a second target that its access mode forbids.
+        /// The volume does not support the capability, or its access mode forbids a second target.
         ExceedsCapabilities = FailedPrecondition,
-        /// It is not staged at that path.
+        /// The volume is not staged at the staging path.
         NotStaged = FailedPrecondition,
     }
-    /// Why `NodeUnpublishVolume` failed. What is not published is unpublished.
+    /// Errors of `NodeUnpublishVolume`. Succeeds if the volume is not published.
     NodeUnpublishVolumeError {
-        /// There is no such volume, and it may still be published.
+        /// The volume does not exist, but may still be published.
         NotFound = NotFound,
     }
-    /// Why `NodeGetVolumeStats` failed.
+    /// Errors of `NodeGetVolumeStats`.
     NodeGetVolumeStatsError {
-        /// There is no such volume, or it is not at that path.
+        /// The volume does not exist, or is not at the path.
         NotFound = NotFound,
     }
-    /// Why `NodeExpandVolume` failed. A volume that is large enough is expanded.
+    /// Errors of `NodeExpandVolume`. Succeeds if the volume is large enough.
     NodeExpandVolumeError {
-        /// There is no such volume, or it is not at that path.
+        /// The volume does not exist, or is not at the path.
         NotFound = NotFound,
-        /// It is in use, and can be expanded only while it is not.
+        /// The volume is in use and can only be expanded while it is not.
         InUse = FailedPrecondition,
-        /// The size cannot be had.
+        /// The size is too large.
         OutOfRange = OutOfRange,
     }
-    /// Why `NodeGetVolumeHealth` failed.
+    /// Errors of `NodeGetVolumeHealth`.
     NodeGetVolumeHealthError {
-        /// There is no such volume, or it is not at that path.
+        /// The volume does not exist, or is not at the path.
         NotFound = NotFound,
     }
 }

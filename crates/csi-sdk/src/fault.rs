@@ -1,7 +1,8 @@
-//! Fault points: places where a test can end, fail or hold up a driver.
+//! Fault points: places where a test can kill, fail or delay a driver.
 //!
-//! A driver that survives being killed anywhere has to be killed everywhere. The code lists its own points, in an enum
-//! that [`fault_points!`](crate::fault_points) makes, and passes each one on its way:
+//! To show that a driver survives a crash anywhere, tests must kill it everywhere. A driver
+//! declares its points as an enum with [`fault_points!`](crate::fault_points) and passes each one
+//! to its plan:
 //!
 //! ```
 //! use wharf_csi_sdk::error::CreateVolumeError;
@@ -29,30 +30,33 @@
 //! # Ok::<(), CreateVolumeError>(())
 //! ```
 //!
-//! A crash suite starts the driver as a process for each of `Step::ALL`, with a plan that kills it there
-//! ([`FaultPlan::parse`] reads one from a flag: `kill:CreateFilled`), and then starts it anew and calls again. A run
-//! with [`FaultPlan::watching`] tells how often each point is passed, so that one which no call reaches is found.
+//! A crash suite starts the driver once for each of `Step::ALL`, with a plan that kills it there
+//! ([`FaultPlan::parse`] reads `kill:CreateFilled` from a flag), then starts it again and repeats
+//! the call. With [`FaultPlan::watching`], [`FaultPlan::passed`] counts how often each point was
+//! passed, which shows points that no call reaches.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use rustix::process::{Signal, getpid, kill_process};
 
-/// How long a plan holds an operation up: long beside what others do meanwhile, short beside any deadline.
+/// Length of a stall: long compared with other operations, short compared with deadlines.
 pub const STALL: Duration = Duration::from_millis(300);
 
-/// An enum of fault points; made by [`fault_points!`](crate::fault_points).
+/// An enum of fault points, declared with [`fault_points!`](crate::fault_points).
 pub trait FaultPoint: Copy + 'static {
-    /// Every point, in the order of the declaration.
+    /// All points, in the order of their declaration.
     const ALL: &'static [Self];
 
-    /// The point's name, as it is in the code.
+    /// Name of the point in the code.
     fn name(self) -> &'static str;
 }
 
-/// Declares an enum of fault points, which then knows all of them and their names.
+/// Declares an enum of fault points that implements [`FaultPoint`](crate::fault::FaultPoint).
 #[macro_export]
 macro_rules! fault_points {
     ($(#[$doc:meta])* $visibility:vis enum $name:ident { $($(#[$point_doc:meta])* $point:ident),+ $(,)? }) => {
@@ -74,24 +78,26 @@ macro_rules! fault_points {
     };
 }
 
-/// What happens at which fault point. Clones share it; the default, [`none`](FaultPlan::none), costs nothing.
+/// A plan of at most one fault. Clones share it. The default, [`none`](FaultPlan::none), costs
+/// nothing.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan(Option<Arc<Plan>>);
 
 impl FaultPlan {
-    /// Nothing happens anywhere.
+    /// A plan without a fault.
     #[must_use]
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Nothing happens, and [`passed`](FaultPlan::passed) counts.
+    /// A plan without a fault, for which [`passed`](FaultPlan::passed) counts.
     #[must_use]
     pub fn watching() -> Self {
         Self::with(None)
     }
 
-    /// The process kills itself, as by `kill -9`, when it reaches the point for the `nth` time, counted from 1.
+    /// The process kills itself with SIGKILL when it reaches the point for the `nth` time, counted
+    /// from 1.
     #[must_use]
     pub fn kill_at(point: impl FaultPoint, nth: u32) -> Self {
         Self::with(Some(Fault { action: Action::Kill, point: point.name(), nth }))
@@ -103,14 +109,15 @@ impl FaultPlan {
         Self::with(Some(Fault { action: Action::Fail, point: point.name(), nth }))
     }
 
-    /// The operation is held up for [`STALL`] when it reaches the point for the `nth` time, counted from 1.
+    /// The operation stalls for [`STALL`] when it reaches the point for the `nth` time, counted
+    /// from 1.
     #[must_use]
     pub fn stall_at(point: impl FaultPoint, nth: u32) -> Self {
         Self::with(Some(Fault { action: Action::Stall, point: point.name(), nth }))
     }
 
-    /// Reads a plan as a flag gives it: `kill:POINT`, `fail:POINT` or `stall:POINT`, each with `:N` for the n-th time; empty is
-    /// none.
+    /// Parses the value of a flag: `kill:POINT`, `fail:POINT` or `stall:POINT`, each with an
+    /// optional `:N` for the n-th time. An empty value is no fault.
     pub fn parse<P: FaultPoint>(text: &str) -> Result<Self, FaultPlanError> {
         if text.is_empty() {
             return Ok(Self::none());
@@ -133,7 +140,7 @@ impl FaultPlan {
         Ok(Self::with(Some(Fault { action, point, nth })))
     }
 
-    /// Passes a point, where the plan may end the process or fail the operation.
+    /// Passes a point. The plan may kill the process here, or fail or stall the operation.
     pub fn reach(&self, point: impl FaultPoint) -> Result<(), FaultInjected> {
         let Some(plan) = &self.0 else { return Ok(()) };
         let point = point.name();
@@ -156,7 +163,7 @@ impl FaultPlan {
         }
     }
 
-    /// How often each point was passed.
+    /// Returns how often each point was passed.
     #[must_use]
     pub fn passed(&self) -> BTreeMap<&'static str, u32> {
         let Some(plan) = &self.0 else { return BTreeMap::new() };
@@ -168,27 +175,27 @@ impl FaultPlan {
     }
 }
 
-/// The failure that a plan asked for.
+/// The failure of [`FaultPlan::fail_at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the fault plan fails the operation at {point}")]
 pub struct FaultInjected {
     point: &'static str,
 }
 
-/// Why a text is no plan.
+/// Why a text is not a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultPlanError {
-    /// It is not written as one.
+    /// The text does not have the syntax of a plan.
     #[error(
         "fault plan {0:?}: expected kill:POINT, fail:POINT or stall:POINT, and :N after it for the n-th time"
     )]
     Syntax(String),
-    /// The code has no such point.
-    #[error("fault plan: there is no fault point {name:?}, expected one of {known}")]
+    /// The driver has no such point.
+    #[error("fault plan: unknown fault point {name:?}, expected one of {known}")]
     Unknown {
-        /// What was given.
+        /// The unknown name.
         name: String,
-        /// Those that there are.
+        /// The names of all points.
         known: String,
     },
 }
@@ -213,16 +220,16 @@ enum Action {
     Stall,
 }
 
-#[expect(clippy::disallowed_methods, reason = "time that passes is all that is asked for")]
+#[expect(clippy::disallowed_methods, reason = "the stall is the fault")]
 fn stall() {
     std::thread::sleep(STALL);
 }
 
-/// Ends the process with no chance to clean up.
+/// Ends the process without cleanup.
 fn kill_self() -> ! {
     let killed = kill_process(getpid(), Signal::KILL);
-    // The signal is pending for this very process: nothing after this line is reached unless it was refused.
-    unreachable!("a process may kill itself: {killed:?}")
+    // The signal is pending for this process: the next line runs only if kill failed.
+    unreachable!("a process may send itself SIGKILL: {killed:?}")
 }
 
 impl fmt::Display for FaultPlan {

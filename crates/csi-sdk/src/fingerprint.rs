@@ -1,9 +1,9 @@
-//! What a request asked for, in a form that can be kept and compared.
+//! Digest of a create request, to be stored and compared.
 //!
-//! A create call is repeated until it is answered, and the same name then has to give the same object. Whether a
-//! repeated call is the same is judged against the *first call*, not against what became of it: so each typed request
-//! to create something carries a [`Fingerprint`], the driver stores it with the object, and shows it again in
-//! `existing`. The SDK compares.
+//! An orchestrator repeats a create call until it gets an answer, and the same name must give the
+//! same object. A repeated call must be compared with the *first call*, not with the object that
+//! resulted. So each typed create request carries a [`Fingerprint`]: the driver stores it with the
+//! object and returns it from `existing`, and the SDK compares.
 
 use prost::Message;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::types::Parameters;
 
-/// Digests of the parts of a request to create something.
+/// Digests of the parts of a create request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     capacity: Digest,
@@ -23,16 +23,18 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// The part in which two requests differ, in the protocol's words; `None` if they ask for the same.
+    /// Returns the first part in which two requests differ, by its name in the protocol; `None` if
+    /// they are equal.
     #[must_use]
-    pub fn difference(&self, other: &Fingerprint) -> Option<&'static str> {
+    pub fn difference(&self, other: &Self) -> Option<&'static str> {
         self.difference_but_for(other, |_| false)
     }
 
-    /// As [`difference`](Fingerprint::difference), without the parts that `agree` for another reason.
+    /// Like [`difference`](Fingerprint::difference), but ignores the parts for which `agree`
+    /// returns true.
     pub(crate) fn difference_but_for(
         &self,
-        other: &Fingerprint,
+        other: &Self,
         agree: impl Fn(Part) -> bool,
     ) -> Option<&'static str> {
         [
@@ -61,7 +63,7 @@ impl Fingerprint {
         self
     }
 
-    /// A part that is one message; an absent one is another than an empty one.
+    /// Adds a part that is one message. An absent message differs from an empty one.
     pub(crate) fn with_message(self, part: Part, message: Option<&impl Message>) -> Self {
         match message {
             Some(message) => self.with(part, &message.encode_length_delimited_to_vec()),
@@ -83,7 +85,7 @@ impl Fingerprint {
     }
 }
 
-/// The parts of a request that count.
+/// The parts of a request that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Capacity,
@@ -97,17 +99,17 @@ pub(crate) enum Part {
 impl Part {
     fn name(self) -> &'static str {
         match self {
-            Part::Capacity => "the capacity range",
-            Part::Capabilities => "the volume capabilities",
-            Part::Parameters => "the parameters",
-            Part::MutableParameters => "the mutable parameters",
-            Part::Source => "the source",
-            Part::Topology => "the accessibility requirements",
+            Self::Capacity => "the capacity range",
+            Self::Capabilities => "the volume capabilities",
+            Self::Parameters => "the parameters",
+            Self::MutableParameters => "the mutable parameters",
+            Self::Source => "the source",
+            Self::Topology => "the accessibility requirements",
         }
     }
 }
 
-/// The first half of a SHA-256, which tells requests apart as well as the whole does. It is stored as hexadecimal text.
+/// The first half of a SHA-256. It is stored as hexadecimal text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Digest([u8; 16]);
 

@@ -1,26 +1,76 @@
-//! For driver authors: a CSI driver from small traits.
+//! An SDK for authors of CSI drivers: implement small traits, get a complete driver.
 //!
-//! A driver implements the traits of [`driver`], one per group of capabilities, and hands them to a
-//! [builder](Plugin::builder). Handing one in is what turns its capability on, so what is advertised and what is there
-//! cannot differ; the rest answers UNIMPLEMENTED. `examples/driver` is a whole driver in under 150 lines.
+//! A driver implements the traits of [`driver`], one per group of capabilities, and passes them to
+//! a [builder](Plugin::builder). Passing one advertises its capability, so the driver advertises
+//! exactly what it implements; all other RPCs return UNIMPLEMENTED. `examples/driver` is a complete
+//! driver in under 150 lines.
 //!
-//! The SDK does what drivers get wrong:
+//! ```
+//! use std::sync::Arc;
 //!
-//! - [requests](request) are typed and checked: required fields, lengths, control characters, paths; what is refused
-//!   is refused with a text that names the field. [Secrets](types::Secrets) cannot be printed;
-//! - [errors](error) are an enum per RPC, with the conditions that this RPC may report and no others;
-//! - a call runs in a task of its own under its [locks](#locks). The orchestrator may give up and ask again: the same
-//!   request joins the running operation, a conflicting one gets ABORTED at once, and a panic fails one call;
-//! - a name gives one object: the [fingerprint](Fingerprint) of the first request decides what a repeated one gets;
-//! - lists have pages whose tokens survive deletions;
-//! - the server takes over stale sockets, tells [readiness](Readiness), and lets operations finish when it stops.
+//! use wharf_csi_sdk::prelude::*;
 //!
-//! For tests there are [fault points](fault), at which a driver can be killed or failed, and behind the feature `laws`
-//! the laws that csi-sanity does not check.
+//! struct Folders;
+//!
+//! #[async_trait]
+//! impl Node for Folders {
+//!     async fn info(&self) -> Result<NodeInfo, Failure> {
+//!         Ok(NodeInfo::new("node-1"))
+//!     }
+//!
+//!     async fn publish(&self, request: NodePublishVolume) -> Result<(), NodePublishVolumeError> {
+//!         let target = request.target_path;
+//!         let made = std::fs::create_dir_all(&target);
+//!         Ok(made.map_err(|error| Failure::caused_by(target.display(), &error))?)
+//!     }
+//!
+//!     async fn unpublish(
+//!         &self,
+//!         request: NodeUnpublishVolume,
+//!     ) -> Result<(), NodeUnpublishVolumeError> {
+//!         // A repeated call finds no folder, and succeeds.
+//!         let _ = std::fs::remove_dir(&request.target_path);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let plugin = Plugin::builder("folders.csi.example.com",
+//! "1.0.0").node(Arc::new(Folders)).build()?;
+//! assert_eq!(plugin.name(), "folders.csi.example.com");
+//! // In an async main: plugin.run(Endpoint::from_env()?).await?;
+//! # Ok::<(), wharf_csi_sdk::BuildError>(())
+//! ```
+//!
+//! The SDK handles the parts that drivers get wrong:
+//!
+//! - [requests](request) are typed and checked: required fields, lengths, control characters,
+//!   paths. A refusal names the field. [Secrets](types::Secrets) cannot be printed;
+//! - [errors](error) are an enum per RPC with the conditions that CSI allows it to report;
+//! - each call runs in its own task under its [locks](#locks). If the orchestrator gives up and
+//!   repeats the call, the same request joins the running operation and a conflicting one gets
+//!   ABORTED at once. A panic fails one call;
+//! - a name gives one object: the [fingerprint](Fingerprint) of the first request decides whether a
+//!   repeated one matches;
+//! - lists are paged, with tokens that stay valid when objects are deleted;
+//! - the server replaces stale sockets, reports [readiness](Readiness), and lets operations finish
+//!   when it stops.
+//!
+//! For tests there are [fault points](fault), where a test can kill or fail a driver, and, with the
+//! feature `laws`, the laws that csi-sanity does not check.
+//!
+//! # Modules
+//!
+//! - [`driver`]: the traits to implement; [`request`], [`types`] and [`error`] are their arguments
+//!   and results.
+//! - [`Plugin`], [`PluginBuilder`]: combine implementations into a plugin; [`Server`],
+//!   [`Endpoint`], [`Socket`]: serve it.
+//! - [`resource_locks`]: locks for devices and images, shared by calls and administrative commands.
+//! - [`fault`], `laws`: help for tests.
 //!
 //! # Locks
 //!
-//! X is exclusive, S is shared. An operation that finds one of its keys taken is ABORTED. What only reads takes none.
+//! X is exclusive, S is shared. An operation whose key another operation holds is ABORTED. Calls
+//! that only read take no keys.
 //!
 //! | RPC | keys |
 //! |---|---|
@@ -36,11 +86,12 @@
 //! | CreateVolumeGroupSnapshot | name X; every source volume X |
 //! | DeleteVolumeGroupSnapshot | group X; every listed snapshot X; a group that exists is not deleted without its list |
 //!
-//! Two targets of one volume are published at the same time, so a driver that looks up, attaches and binds a device takes a
-//! [lock of the device](resource_locks) as well.
+//! Two targets of one volume are published concurrently, so a driver that looks up, attaches and
+//! binds a device takes a [lock of the device](resource_locks) as well.
 //!
-//! So a driver that finds a volume published to no other node can publish it to this one: nobody else is doing the
-//! same. Two creates under different names do run at the same time, and so do two restores of one snapshot.
+//! A driver that finds a volume published to no other node can publish it to this node: no other
+//! call publishes it meanwhile. Two creates under different names run concurrently, and so do two
+//! restores of one snapshot.
 
 pub mod driver;
 mod endpoint;
@@ -63,13 +114,12 @@ mod server;
 mod service;
 pub mod types;
 
-/// Everything that a driver names, for `use wharf_csi_sdk::prelude::*`.
+/// All names that a driver needs, for `use wharf_csi_sdk::prelude::*`.
 pub mod prelude {
-    pub use crate::driver::*;
-    pub use crate::error::*;
-    pub use crate::request::*;
-    pub use crate::types::*;
-    pub use crate::{Endpoint, Fingerprint, Plugin, Readiness, async_trait};
+    pub use crate::{
+        Endpoint, Fingerprint, Plugin, Readiness, async_trait, driver::*, error::*, request::*,
+        types::*,
+    };
 }
 
 pub use async_trait::async_trait;

@@ -1,15 +1,17 @@
-//! Which request claims which keys: the table in the [crate's essay](crate#locks), as code.
+//! The keys that each request claims: the [table of locks](crate#locks) in code.
 
-use crate::locks::{Claims, Key, Share};
-use crate::request::{
-    ControllerExpandVolume, ControllerModifyVolume, ControllerPublishVolume,
-    ControllerUnpublishVolume, CreateSnapshot, CreateVolume, CreateVolumeGroupSnapshot,
-    DeleteSnapshot, DeleteVolume, DeleteVolumeGroupSnapshot, NodeExpandVolume, NodePublishVolume,
-    NodeStageVolume, NodeUnpublishVolume, NodeUnstageVolume,
+use crate::{
+    locks::{Claims, Key, Share},
+    request::{
+        ControllerExpandVolume, ControllerModifyVolume, ControllerPublishVolume,
+        ControllerUnpublishVolume, CreateSnapshot, CreateVolume, CreateVolumeGroupSnapshot,
+        DeleteSnapshot, DeleteVolume, DeleteVolumeGroupSnapshot, NodeExpandVolume,
+        NodePublishVolume, NodeStageVolume, NodeUnpublishVolume, NodeUnstageVolume,
+    },
+    types::{ContentSource, VolumeId},
 };
-use crate::types::{ContentSource, VolumeId};
 
-/// A request that needs others to keep away.
+/// A request that runs under locks.
 pub(crate) trait Locked {
     fn claims(&self) -> Claims;
 }
@@ -123,9 +125,10 @@ fn shared_if(several: bool) -> Share {
 
 #[cfg(test)]
 mod tests {
-    use wharf_proto::csi;
-    use wharf_proto::csi::volume_capability::access_mode::Mode;
-    use wharf_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume};
+    use wharf_proto::{
+        csi,
+        csi::volume_capability::{AccessMode, AccessType, BlockVolume, access_mode::Mode},
+    };
 
     use super::*;
     use crate::locks::LockTable;

@@ -1,23 +1,27 @@
-//! Which operations may run at the same time.
+//! Decides which operations may run concurrently.
 //!
-//! An operation claims all its keys at once or not at all, so no operation ever waits for another and none can lock
-//! each other out. [The table](crate#locks) says which request claims what.
+//! An operation claims all its keys at once or none, so no operation waits for another and there
+//! are no deadlocks. The [table of locks](crate#locks) lists the keys of each request.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::path::PathBuf;
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    path::PathBuf,
+};
 
 use crate::types::{GroupSnapshotId, NodeId, SnapshotId, VolumeId};
 
-/// What can be claimed.
+/// An object that can be claimed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
     VolumeName(String),
     Volume(VolumeId),
-    /// All nodes that a volume is published to, so that a second one is seen before it is added.
+    /// All nodes that a volume is published to. Claimed exclusively so that a second node is
+    /// noticed before the volume is published to it.
     Attachments(VolumeId),
     Attachment(VolumeId, NodeId),
-    /// All targets of this node that a volume is published to, for the same reason.
+    /// All targets on this node that a volume is published at. Claimed exclusively for the same
+    /// reason.
     Targets(VolumeId),
     Target(VolumeId, PathBuf),
     SnapshotName(String),
@@ -29,26 +33,28 @@ pub(crate) enum Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Key::VolumeName(name) => write!(f, "the volume named {name:?}"),
-            Key::Volume(id) | Key::Attachments(id) | Key::Targets(id) => write!(f, "volume {id}"),
-            Key::Attachment(id, node) => write!(f, "volume {id} on node {node}"),
-            Key::Target(id, path) => write!(f, "volume {id} at {}", path.display()),
-            Key::SnapshotName(name) => write!(f, "the snapshot named {name:?}"),
-            Key::Snapshot(id) => write!(f, "snapshot {id}"),
-            Key::GroupName(name) => write!(f, "the group snapshot named {name:?}"),
-            Key::Group(id) => write!(f, "group snapshot {id}"),
+            Self::VolumeName(name) => write!(f, "the volume named {name:?}"),
+            Self::Volume(id) | Self::Attachments(id) | Self::Targets(id) => {
+                write!(f, "volume {id}")
+            }
+            Self::Attachment(id, node) => write!(f, "volume {id} on node {node}"),
+            Self::Target(id, path) => write!(f, "volume {id} at {}", path.display()),
+            Self::SnapshotName(name) => write!(f, "the snapshot named {name:?}"),
+            Self::Snapshot(id) => write!(f, "snapshot {id}"),
+            Self::GroupName(name) => write!(f, "the group snapshot named {name:?}"),
+            Self::Group(id) => write!(f, "group snapshot {id}"),
         }
     }
 }
 
-/// Whether others may have the same key.
+/// Whether several operations may hold a key at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Share {
     Shared,
     Exclusive,
 }
 
-/// The keys of one operation. A key that is claimed in both ways is claimed exclusively.
+/// The keys of one operation. A key claimed both shared and exclusively is exclusive.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claims(BTreeMap<Key, Share>);
 
@@ -68,18 +74,18 @@ impl Claims {
     }
 }
 
-/// Who holds what.
+/// The keys that running operations hold.
 #[derive(Debug, Default)]
 pub(crate) struct LockTable(HashMap<Key, Held>);
 
 #[derive(Debug)]
 struct Held {
     share: Share,
-    /// The RPCs that hold it: one, or several that share it.
+    /// The RPCs that hold the key: one, or several that share it.
     holders: Vec<&'static str>,
 }
 
-/// The claim that another operation stands in the way of.
+/// A claim that another operation blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Conflict {
     pub(crate) key: Key,
@@ -103,7 +109,7 @@ impl LockTable {
         Ok(())
     }
 
-    /// Gives back what was taken with the same arguments.
+    /// Releases the claims of one [`take`](Self::take) with the same arguments.
     pub(crate) fn give_back(&mut self, rpc: &'static str, claims: &Claims) {
         for key in claims.0.keys() {
             if let Some(held) = self.0.get_mut(key) {

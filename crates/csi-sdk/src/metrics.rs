@@ -1,29 +1,30 @@
-//! How long calls take.
+//! The duration metric of calls.
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{family::Family, histogram::Histogram},
+    registry::Registry,
+};
 use tonic::Code;
 use wharf_uds::code_name;
 
 const BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
 
-/// `csi_driver_operations_seconds`, by method and code.
+/// The histogram `csi_driver_operations_seconds`, by method and code.
 #[derive(Clone, Debug)]
 pub struct DriverMetrics {
     seconds: Family<Labels, Histogram, fn() -> Histogram>,
 }
 
 impl DriverMetrics {
-    /// Registers the histogram, once per registry.
+    /// Registers the histogram. Call it once per registry.
     pub fn register(registry: &mut Registry) -> Self {
         let seconds = Family::new_with_constructor(histogram as fn() -> Histogram);
         registry.register(
             "csi_driver_operations_seconds",
-            "Duration of the calls that this CSI driver answered, by method and gRPC code",
+            "Duration of calls to this CSI driver by method and gRPC code",
             seconds.clone(),
         );
         Self { seconds }

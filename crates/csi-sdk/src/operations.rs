@@ -1,16 +1,19 @@
-//! Operations: each in a task of its own, which outlives the patience of whoever asked for it.
+//! Runs operations, each in its own task that outlives its caller.
 //!
-//! An orchestrator gives up after a while and asks again; the server then drops what handles the call. An operation
-//! that was cut in the middle by that would be a crash without a restart, so the handler only waits for it. The same
-//! request, asked again, joins the running operation and gets its result; a conflicting one is refused at once.
+//! An orchestrator gives up after a while and calls again; the server then drops the handler of the
+//! call. If that cut the operation short, it would be like a crash without a restart. So the
+//! handler only waits for the operation. A repeated request joins the running operation and gets
+//! its result; a conflicting request is refused at once.
 
-use std::any::Any;
-use std::collections::HashMap;
-use std::fmt::Debug;
-use std::future::Future;
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::{
+    any::Any,
+    collections::HashMap,
+    fmt::Debug,
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use prost::Message;
@@ -22,7 +25,7 @@ use wharf_uds::code_name;
 
 use crate::locks::{Claims, Conflict, LockTable};
 
-/// One RPC with one content. Secrets count too, and only their digest is kept.
+/// One RPC with one content. Secrets count, too; only their digest is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     pub(crate) rpc: &'static str,
@@ -30,13 +33,14 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Equal messages have equal bytes: their maps are ordered.
+    /// Identifies a message by its bytes. Equal messages have equal bytes, since their maps are
+    /// ordered.
     pub(crate) fn of(rpc: &'static str, message: &impl Message) -> Self {
         Self { rpc, digest: Sha256::digest(message.encode_to_vec()).into() }
     }
 }
 
-/// The operations of a plugin that run now. Clones share them.
+/// The running operations of a plugin. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Operations {
     state: Arc<Mutex<State>>,
@@ -49,11 +53,11 @@ struct State {
     running: HashMap<Identity, watch::Receiver<Option<Outcome>>>,
 }
 
-/// An answer whose type the RPC knows, shared by all who wait for it.
+/// An answer shared by all callers that wait for it; each knows its type from the RPC.
 type Outcome = Result<Arc<dyn Any + Send + Sync>, Status>;
 
 impl Operations {
-    /// Runs `work` unless the same request runs already, and waits for its result.
+    /// Runs `work` unless the same request is running, and waits for the result.
     pub(crate) async fn run<R: Clone + Send + Sync + 'static>(
         &self,
         identity: Identity,
@@ -63,7 +67,7 @@ impl Operations {
         let mut outcome = self.join_or_start(identity, claims, work)?;
         let outcome = match outcome.wait_for(Option::is_some).await {
             Ok(outcome) => outcome.clone(),
-            // Only the end of the runtime drops a task.
+            // A task is dropped only when the runtime shuts down.
             Err(_) => return Err(Status::unavailable("the driver is stopping")),
         };
         let answer = outcome.ok_or_else(|| Status::internal("an operation ended twice"))??;
@@ -71,17 +75,13 @@ impl Operations {
         Ok((*answer).clone())
     }
 
-    /// Waits until nothing runs, or `limit` has passed.
+    /// Waits until no operation runs, at most for `limit`.
     pub(crate) async fn drain(&self, limit: Duration) {
         self.tasks.close();
         if tokio::time::timeout(limit, self.tasks.wait()).await.is_err() {
             let running: Vec<_> =
                 self.state().running.keys().map(|identity| identity.rpc).collect();
-            tracing::warn!(
-                ?running,
-                ?limit,
-                "operations still run, and are left to the next start"
-            );
+            tracing::warn!(?running, ?limit, "left operations unfinished at stop");
         }
     }
 
@@ -93,7 +93,7 @@ impl Operations {
     ) -> Result<watch::Receiver<Option<Outcome>>, Status> {
         let mut state = self.state();
         if let Some(running) = state.running.get(&identity) {
-            tracing::debug!(rpc = identity.rpc, "joins the same request, which runs already");
+            tracing::debug!(method = identity.rpc, "joining running operation");
             return Ok(running.clone());
         }
         state.locks.take(identity.rpc, &claims).map_err(|conflict| aborted(&conflict))?;
@@ -105,7 +105,8 @@ impl Operations {
                 Ok(result) => result,
                 Err(panic) => Err(panicked(identity.rpc, panic.as_ref())),
             };
-            // First the locks, then the answer: whoever has the answer may call again at once.
+            // Release the locks before sending the answer: a caller that has the answer may call
+            // again at once.
             drop(entry);
             if sender.is_closed() {
                 report(identity.rpc, &result);
@@ -120,7 +121,7 @@ impl Operations {
     }
 }
 
-/// The place of a running operation; vacated however the task ends.
+/// The entry of a running operation, removed however its task ends.
 struct Entry {
     operations: Operations,
     identity: Identity,
@@ -140,24 +141,24 @@ fn aborted(conflict: &Conflict) -> Status {
     Status::aborted(format!("{key} is busy with {holder}: call again later"))
 }
 
-/// What nobody waits for any more is told here.
+/// Logs the result of an operation that no caller waits for.
 fn report<R>(rpc: &str, result: &Result<R, Status>) {
     match result {
-        Ok(_) => tracing::info!(rpc, "finished after its caller had left"),
+        Ok(_) => tracing::info!(method = rpc, "finished operation without caller"),
         Err(status) => {
             let (code, error) = (code_name(status.code()), status.message());
-            tracing::info!(rpc, code, error, "failed after its caller had left");
+            tracing::info!(method = rpc, code, error, "operation failed without caller");
         }
     }
 }
 
-/// The text of a panic may hold anything, so it goes to the log of this process only.
+/// Converts a panic. Its text may hold secrets of the driver, so only this process's log shows it.
 fn panicked(rpc: &'static str, panic: &(dyn Any + Send)) -> Status {
     let text = panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(rpc, text, "the driver panicked");
+    tracing::error!(method = rpc, text, "driver panicked");
     Status::internal(format!("the driver panicked in {rpc}"))
 }
 

@@ -1,7 +1,7 @@
-//! Lists in pages.
+//! Pages of lists.
 //!
-//! A token is the last ID of the page before, so it stays right whatever is made or deleted between two pages: nothing
-//! that was there all along is missed or shown twice.
+//! A token is the last ID of the previous page. It stays valid when objects are created or deleted
+//! between two pages: an object that exists during the whole listing is shown exactly once.
 
 use tonic::Status;
 
@@ -10,7 +10,7 @@ use crate::error::Failure;
 const MARK: char = '>';
 const MAX_ID: usize = 128;
 
-/// The page that is asked for.
+/// The requested page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     after: Option<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The page after a token, of at most `max_entries`; 0 is no limit.
+    /// The page after a token, with at most `max_entries`; 0 means no limit.
     pub(crate) fn new(max_entries: i32, starting_token: &str) -> Result<Self, Status> {
         let limit = usize::try_from(max_entries).map_err(|_| {
             Failure::invalid("max_entries", format!("0 or more, not {max_entries}"))
@@ -40,12 +40,13 @@ impl Page {
         self.after.clone().map(T::from)
     }
 
-    /// How many to ask a driver for: one more than fit, to know whether there are more.
+    /// Number of entries to request from the driver: one more than the page holds, to know whether
+    /// another page follows.
     pub(crate) fn ask(&self) -> usize {
         self.limit.saturating_add(1)
     }
 
-    /// The page's entries, and the token of the next page.
+    /// Returns the entries of the page, and the token of the next page.
     pub(crate) fn cut<T>(
         &self,
         mut entries: Vec<T>,
@@ -86,7 +87,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is there all along is shown exactly once, whatever comes and goes between pages.
+        /// An object that exists all along is shown exactly once, whatever is created and deleted
+        /// between pages.
         #[test]
         fn nothing_is_missed_or_shown_twice(
             lasting in prop::collection::btree_set("[a-m][a-z]{0,3}", 0..20),
@@ -102,7 +104,7 @@ mod tests {
                 prop_assert!(entries.len() <= limit as usize);
                 prop_assert!(next.is_empty() || entries.len() == limit as usize);
                 shown.extend(entries);
-                // The last one shown goes: the token still leads on.
+                // Delete the last object shown: its ID in the token stays valid.
                 if let Some(last) = shown.last() {
                     ids.remove(last);
                 }

@@ -1,18 +1,20 @@
-//! What a plugin was built from, and so what it can do.
+//! The trait implementations of a plugin, and the capabilities that follow from them.
 
 use std::sync::Arc;
 
 use tonic::Status;
 use wharf_proto::csi;
 
-use crate::driver::{
-    Attachments, CapacityReport, Expansion, GroupSnapshots, Modification, Node, NodeExpansion,
-    NodeVolumeHealth, SnapshotList, SnapshotLookup, Snapshots, Staging, Stats, StorageHealth,
-    VolumeHealth, VolumeList, VolumeLookup, Volumes,
+use crate::{
+    driver::{
+        Attachments, CapacityReport, Expansion, GroupSnapshots, Modification, Node, NodeExpansion,
+        NodeVolumeHealth, SnapshotList, SnapshotLookup, Snapshots, Staging, Stats, StorageHealth,
+        VolumeHealth, VolumeList, VolumeLookup, Volumes,
+    },
+    types::ExpansionMode,
 };
-use crate::types::ExpansionMode;
 
-/// The traits that were handed in.
+/// The implementations that were passed to the builder.
 #[derive(Clone, Default)]
 pub(crate) struct Parts {
     pub(crate) volumes: Option<Arc<dyn Volumes>>,
@@ -37,13 +39,13 @@ pub(crate) struct Parts {
     pub(crate) topology: bool,
 }
 
-/// A part, or UNIMPLEMENTED.
+/// Returns a part, or UNIMPLEMENTED.
 pub(crate) fn offered<T: ?Sized>(part: &Option<Arc<T>>, rpc: &str) -> Result<Arc<T>, Status> {
     part.clone().ok_or_else(|| Status::unimplemented(format!("this driver does not offer {rpc}")))
 }
 
 impl Parts {
-    /// Whether there is anything for the Controller service.
+    /// Whether the plugin has a Controller service.
     pub(crate) fn has_controller(&self) -> bool {
         self.controller_capabilities().next().is_some()
     }
@@ -65,7 +67,7 @@ impl Parts {
             (self.snapshot_list.is_some(), Type::ListSnapshots),
             (volumes.is_some_and(|it| it.sources().volume), Type::CloneVolume),
             (
-                self.attachments.as_ref().is_some_and(|it| it.heeds_read_only()),
+                self.attachments.as_ref().is_some_and(|it| it.honors_read_only()),
                 Type::PublishReadonly,
             ),
             (self.expansion.is_some(), Type::ExpandVolume),
@@ -86,7 +88,7 @@ impl Parts {
         .filter_map(|(on, capability)| on.then_some(capability))
     }
 
-    /// Whether lists show the nodes that volumes are published to, which needs volumes to be published to nodes.
+    /// Whether lists show the nodes that volumes are published to, which requires [`Attachments`].
     pub(crate) fn lists_published_nodes(&self) -> bool {
         let shown = self.volume_list.as_ref().is_some_and(|list| list.shows_published_nodes());
         shown && self.attachments.is_some()

@@ -1,26 +1,26 @@
-//! A plugin, and how it is built.
+//! A plugin and its builder.
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use wharf_facts::validation::{DriverNameError, check_driver_name};
 
-use crate::driver::{
-    Attachments, CapacityReport, Expansion, GroupSnapshots, Modification, Node, NodeExpansion,
-    NodeVolumeHealth, SnapshotList, SnapshotLookup, Snapshots, Staging, Stats, StorageHealth,
-    VolumeHealth, VolumeList, VolumeLookup, Volumes,
+use crate::{
+    driver::{
+        Attachments, CapacityReport, Expansion, GroupSnapshots, Modification, Node, NodeExpansion,
+        NodeVolumeHealth, SnapshotList, SnapshotLookup, Snapshots, Staging, Stats, StorageHealth,
+        VolumeHealth, VolumeList, VolumeLookup, Volumes,
+    },
+    metrics::DriverMetrics,
+    operations::Operations,
+    parts::Parts,
+    readiness::Readiness,
+    service::Core,
+    types::Parameters,
 };
-use crate::metrics::DriverMetrics;
-use crate::operations::Operations;
-use crate::parts::Parts;
-use crate::readiness::Readiness;
-use crate::service::Core;
-use crate::types::Parameters;
 
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// A CSI plugin, ready to be [served](Plugin::serve). Clones are the same plugin.
+/// A CSI plugin, ready to be [served](Plugin::serve). Clones are handles of the same plugin.
 #[derive(Clone)]
 pub struct Plugin {
     pub(crate) core: Arc<Core>,
@@ -28,7 +28,8 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Starts to build a plugin. The name is domain-like, such as `csi.example.com`; the version is the vendor's own.
+    /// Starts to build a plugin. The name is a domain name, such as `csi.example.com`; the version
+    /// is the vendor's own.
     pub fn builder(name: impl Into<String>, vendor_version: impl Into<String>) -> PluginBuilder {
         PluginBuilder {
             name: name.into(),
@@ -41,7 +42,7 @@ impl Plugin {
         }
     }
 
-    /// The driver's name.
+    /// Name of the driver.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.core.name
@@ -54,10 +55,11 @@ impl fmt::Debug for Plugin {
     }
 }
 
-/// A plugin to be: hand in what the driver can do. What is not handed in is not advertised, and answers UNIMPLEMENTED.
+/// Builder of a [`Plugin`]: pass the implementations of the driver's traits. Capabilities without
+/// an implementation are not advertised, and their RPCs return UNIMPLEMENTED.
 ///
-/// One type may implement all of it: `.volumes(driver.clone()).node(driver.clone())`.
-#[must_use = "nothing happens until it is built"]
+/// One type may implement all traits: `.volumes(driver.clone()).node(driver.clone())`.
+#[must_use = "the builder does nothing until it is built"]
 pub struct PluginBuilder {
     name: String,
     vendor_version: String,
@@ -80,82 +82,85 @@ macro_rules! parts {
 
 impl PluginBuilder {
     parts! {
-        /// Makes and deletes volumes.
+        /// Creates and deletes volumes.
         volumes: Volumes,
-        /// Makes volumes available on nodes.
+        /// Attaches volumes to nodes.
         attachments: Attachments,
         /// Lists volumes.
         volume_list: VolumeList,
-        /// Looks a volume up.
+        /// Looks up one volume.
         volume_lookup: VolumeLookup,
-        /// Tells how much more can be stored.
+        /// Reports free capacity.
         capacity: CapacityReport,
-        /// Makes volumes larger.
+        /// Expands volumes.
         expansion: Expansion,
-        /// Changes volumes.
+        /// Changes parameters of volumes.
         modification: Modification,
-        /// Tells how volumes do.
+        /// Reports health of volumes.
         volume_health: VolumeHealth,
-        /// Cuts and deletes snapshots.
+        /// Takes and deletes snapshots.
         snapshots: Snapshots,
         /// Lists snapshots.
         snapshot_list: SnapshotList,
-        /// Looks a snapshot up.
+        /// Looks up one snapshot.
         snapshot_lookup: SnapshotLookup,
-        /// Cuts snapshots of several volumes at one instant.
+        /// Takes snapshots of several volumes at one instant.
         group_snapshots: GroupSnapshots,
-        /// Shows volumes to workloads of a node.
+        /// Publishes volumes to workloads of a node.
         node: Node,
-        /// Brings volumes to a node, once for all its workloads.
+        /// Stages volumes on a node, once for all its workloads.
         staging: Staging,
-        /// Tells how full a volume is.
+        /// Reports usage of volumes.
         stats: Stats,
-        /// Makes the node's part of a volume larger.
+        /// Expands the node's part of a volume.
         node_expansion: NodeExpansion,
-        /// Tells how a volume does on its node.
+        /// Reports health of volumes on their node.
         node_volume_health: NodeVolumeHealth,
-        /// Tells how the storage behind a node's volumes does.
+        /// Reports health of the storage behind a node's volumes.
         storage_health: StorageHealth,
     }
 
-    /// Not every node reaches every volume: VOLUME_ACCESSIBILITY_CONSTRAINTS, and the same for snapshots if there are
-    /// any. [`NodeInfo`](crate::types::NodeInfo) then tells where the node stands.
+    /// Declares that not every node reaches every volume: VOLUME_ACCESSIBILITY_CONSTRAINTS, and the
+    /// same for snapshots if the plugin has any. [`NodeInfo`](crate::types::NodeInfo) must then
+    /// have a topology.
     pub fn topology(mut self) -> Self {
         self.parts.topology = true;
         self
     }
 
-    /// The driver tells one workload on a node from many: SINGLE_NODE_MULTI_WRITER, on both sides.
+    /// Declares that the driver distinguishes one workload on a node from several:
+    /// SINGLE_NODE_MULTI_WRITER, of both services.
     pub fn single_node_multi_writer(mut self) -> Self {
         self.parts.single_node_multi_writer = true;
         self
     }
 
-    /// Says more about the plugin, for people.
+    /// Sets the manifest that GetPluginInfo returns, for people.
     pub fn manifest(mut self, manifest: Parameters) -> Self {
         self.manifest = manifest;
         self
     }
 
-    /// `Probe` answers what this handle says. Without one, the plugin is ready at once.
+    /// Sets the handle that decides the answer of `Probe`. Without one, the plugin is always ready.
     pub fn readiness(mut self, readiness: Readiness) -> Self {
         self.readiness = Some(readiness);
         self
     }
 
-    /// Every call is counted there.
+    /// Sets the metrics that count each call.
     pub fn metrics(mut self, metrics: DriverMetrics) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
-    /// How long calls and operations may take to finish when the plugin stops; 30 s unless said.
+    /// Sets how long calls and operations may take to finish when the plugin stops. Defaults to 30
+    /// s.
     pub fn drain(mut self, drain: Duration) -> Self {
         self.drain = drain;
         self
     }
 
-    /// Checks what was handed in, and puts it together.
+    /// Validates the configuration and builds the plugin.
     pub fn build(self) -> Result<Plugin, BuildError> {
         check_driver_name(&self.name)?;
         if self.vendor_version.is_empty() {
@@ -191,18 +196,18 @@ impl PluginBuilder {
 /// Why a plugin cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// The name is not one that orchestrators take.
+    /// The name is not a valid driver name.
     #[error(transparent)]
     Name(#[from] DriverNameError),
     /// The version is empty.
-    #[error("the vendor's version is empty: expected any text, such as 1.0.0")]
+    #[error("the vendor version is empty: expected any text, such as 1.0.0")]
     NoVersion,
-    /// There are parts for the node, and no node.
-    #[error(
-        "staging, stats, expansion and health of a node need a node: hand one in with .node(...)"
-    )]
+    /// There are capabilities of a node, but no [`Node`].
+    #[error("staging, stats, expansion and health of a node need a Node: add one with .node(...)")]
     NoNode,
-    /// Nothing was handed in.
-    #[error("a plugin needs a node or something of a controller: hand in at least one part")]
+    /// The plugin has no capability.
+    #[error(
+        "the plugin has no capability: add a Node or an implementation of the Controller service"
+    )]
     Empty,
 }

@@ -1,29 +1,29 @@
-//! What `Probe` answers.
+//! The state that `Probe` reports.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// A handle through which a driver says whether it is ready. Clones share it.
+/// A handle with which a driver sets its readiness. Clones share the state.
 ///
-/// A new one is not ready, so that orchestrators wait for a driver that still recovers.
+/// A new handle is not ready, so that orchestrators wait for a driver that is still recovering.
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<watch::Sender<Ready>>);
 
 impl Readiness {
-    /// Not ready yet.
+    /// A state that is not ready yet.
     #[must_use]
     pub fn starting() -> Self {
         Self(Arc::new(watch::Sender::new(Ready::Starting)))
     }
 
-    /// From now on the driver can work.
+    /// Reports the driver as ready from now on.
     pub fn set_ready(&self) {
         self.0.send_replace(Ready::Yes);
     }
 
-    /// From now on the driver cannot work, for a reason that a person has to see to: `Probe` fails with
-    /// FAILED_PRECONDITION and this text.
+    /// Reports the driver as failing from now on, for a reason that needs a person: `Probe` returns
+    /// FAILED_PRECONDITION with this text.
     pub fn set_failing(&self, reason: impl Into<String>) {
         self.0.send_replace(Ready::Failing(reason.into()));
     }

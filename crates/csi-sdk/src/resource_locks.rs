@@ -1,15 +1,17 @@
-//! Locks of what volumes are made of: devices, images, datasets.
+//! Locks for the resources behind volumes: devices, images, datasets.
 //!
-//! Calls lock volumes, but a node publishes one volume at several targets at the same time, and an administrator's command is
-//! no call. Whoever looks a device up and then attaches, mounts, binds or detaches it has to keep all others from it in
-//! between, or the device is another one by then.
+//! The SDK's calls lock volumes. That does not suffice for a resource: a node publishes one volume
+//! at several targets concurrently, and an administrator's command is not a call. Code that looks
+//! up a device and then attaches, mounts, binds or detaches it must exclude all other users in
+//! between, or the path may name another device by then.
 //!
-//! The *owner* of a resource attaches, mounts, binds, detaches or deletes it. *Readers* read it whole; several do so at the
-//! same time, also while it has an owner. A *change* is for an owner who writes to the resource past its users: it waits for the
-//! readers under way and holds new ones up.
+//! The *owner* of a resource attaches, mounts, binds, detaches or deletes it. *Readers* read the
+//! whole resource; several may do so at once, also while it has an owner. An owner takes a *change*
+//! guard to write to the resource past its users: it waits for the present readers and blocks new
+//! ones.
 //!
-//! Waits block, for a minute at the most: take the locks on a thread that may block. Nobody may wait to be an owner who is a
-//! reader, so that no two callers ever wait for each other.
+//! Waits block the thread, for at most a minute: take these locks on a thread that may block. To
+//! rule out deadlocks, a reader must not wait to become an owner.
 //!
 //! ```
 //! use wharf_csi_sdk::resource_locks::ResourceLocks;
@@ -30,15 +32,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a caller waits for another one.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum wait for a lock.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Another caller still has the lock after a minute. Answer ABORTED, so that the orchestrator calls again.
+/// Another caller held the lock for a minute. Answer ABORTED, so that the orchestrator retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("another call works on it")]
+#[error("another call holds the lock")]
 pub struct StillLocked;
 
-/// The locks of all resources of one kind.
+/// Locks of all resources of one kind.
 #[derive(Debug)]
 pub struct ResourceLocks<K> {
     resources: Mutex<HashMap<K, Held>>,
@@ -51,7 +53,7 @@ impl<K> Default for ResourceLocks<K> {
     }
 }
 
-/// How one resource is locked now. One that nobody has locked has no entry.
+/// State of one resource. An unlocked resource has no entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held {
     owned: bool,
@@ -63,7 +65,7 @@ impl<K: Clone + Eq + Hash> ResourceLocks<K> {
     /// Becomes the owner of a resource.
     ///
     /// # Errors
-    /// When another caller owns it for more than a minute.
+    /// If another caller owns it for more than a minute.
     pub fn own(&self, resource: &K) -> Result<OwnerLock<'_, K>, StillLocked> {
         self.wait(resource, |held| !held.owned, |held| held.owned = true)?;
         Ok(OwnerLock { locks: self, resource: resource.clone() })
@@ -72,7 +74,7 @@ impl<K: Clone + Eq + Hash> ResourceLocks<K> {
     /// Becomes a reader of a resource.
     ///
     /// # Errors
-    /// When the resource is changed for more than a minute.
+    /// If its owner changes it for more than a minute.
     pub fn read(&self, resource: &K) -> Result<ReadLock<'_, K>, StillLocked> {
         self.wait(resource, |held| !held.changing, |held| held.readers += 1)?;
         Ok(ReadLock { locks: self, resource: resource.clone() })
@@ -84,7 +86,7 @@ impl<K: Clone + Eq + Hash> ResourceLocks<K> {
         is_free: impl Fn(&Held) -> bool,
         take: impl FnOnce(&mut Held),
     ) -> Result<(), StillLocked> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         let mut resources = self.resources();
         while !resources.get(resource).is_none_or(&is_free) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -116,19 +118,20 @@ impl<K: Eq + Hash> ResourceLocks<K> {
     }
 }
 
-/// The owner of a resource, until this is dropped.
+/// Ownership of a resource, until this guard is dropped.
 #[derive(Debug)]
-#[must_use = "the resource is owned until this is dropped"]
+#[must_use = "the lock is released when this guard is dropped"]
 pub struct OwnerLock<'a, K: Eq + Hash> {
     locks: &'a ResourceLocks<K>,
     resource: K,
 }
 
 impl<K: Clone + Eq + Hash> OwnerLock<'_, K> {
-    /// Waits for the readers under way, and holds new ones up until the guard is dropped. One guard at a time.
+    /// Waits for the present readers, and blocks new ones until the guard is dropped. Takes one
+    /// guard at a time.
     ///
     /// # Errors
-    /// When the resource is read for more than a minute.
+    /// If the resource is read for more than a minute.
     pub fn change(&self) -> Result<ChangeGuard<'_, K>, StillLocked> {
         let free = |held: &Held| held.readers == 0 && !held.changing;
         self.locks.wait(&self.resource, free, |held| held.changing = true)?;
@@ -142,9 +145,9 @@ impl<K: Eq + Hash> Drop for OwnerLock<'_, K> {
     }
 }
 
-/// A resource that nobody changes until this is dropped.
+/// A read lock: the owner cannot change the resource until this guard is dropped.
 #[derive(Debug)]
-#[must_use = "the resource may be changed as soon as this is dropped"]
+#[must_use = "the lock is released when this guard is dropped"]
 pub struct ReadLock<'a, K: Eq + Hash> {
     locks: &'a ResourceLocks<K>,
     resource: K,
@@ -156,9 +159,9 @@ impl<K: Eq + Hash> Drop for ReadLock<'_, K> {
     }
 }
 
-/// A resource that nobody reads whole until this is dropped.
+/// Excludes readers of a resource until this guard is dropped.
 #[derive(Debug)]
-#[must_use = "the resource may be read as soon as this is dropped"]
+#[must_use = "the lock is released when this guard is dropped"]
 pub struct ChangeGuard<'a, K: Eq + Hash> {
     locks: &'a ResourceLocks<K>,
     resource: &'a K,

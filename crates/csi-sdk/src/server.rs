@@ -1,21 +1,25 @@
-//! Serving a plugin on its sockets.
+//! Serves a plugin on its sockets.
 
 use std::io;
 
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
-use wharf_proto::csi::controller_server::ControllerServer;
-use wharf_proto::csi::group_controller_server::GroupControllerServer;
-use wharf_proto::csi::identity_server::IdentityServer;
-use wharf_proto::csi::node_server::NodeServer;
+use wharf_proto::csi::{
+    controller_server::ControllerServer, group_controller_server::GroupControllerServer,
+    identity_server::IdentityServer, node_server::NodeServer,
+};
 use wharf_uds::{ListenError, ListenOptions, Listener, Routes, ServeError};
 
-use crate::endpoint::Endpoint;
-use crate::plugin::Plugin;
-use crate::service::{ControllerService, GroupControllerService, IdentityService, NodeService};
+use crate::{
+    endpoint::Endpoint,
+    plugin::Plugin,
+    service::{ControllerService, GroupControllerService, IdentityService, NodeService},
+};
 
-/// What a socket serves beside Identity.
+/// Services of a socket, besides Identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Services {
     /// Everything.
@@ -26,14 +30,14 @@ pub enum Services {
     Node,
 }
 
-/// A socket to be served.
+/// A socket to serve.
 #[derive(Clone, Debug)]
 pub struct Socket {
-    /// Where.
+    /// Address of the socket.
     pub endpoint: Endpoint,
-    /// What.
+    /// Services of the socket.
     pub services: Services,
-    /// Who may connect.
+    /// Mode and owner of the socket.
     pub options: ListenOptions,
 }
 
@@ -46,7 +50,7 @@ impl Socket {
 }
 
 impl Plugin {
-    /// Serves everything on one socket until `stop`; then calls and operations get time to finish.
+    /// Serves all services on one socket until `stop`, then lets calls and operations finish.
     pub async fn serve(
         &self,
         endpoint: Endpoint,
@@ -56,7 +60,7 @@ impl Plugin {
         Ok(server.run(stop).await?)
     }
 
-    /// Serves everything on one socket until the process is told to end, by SIGTERM or SIGINT: a driver's whole `main`.
+    /// Serves all services on one socket until SIGTERM or SIGINT: the whole `main` of a driver.
     pub async fn run(&self, endpoint: Endpoint) -> Result<(), ServerError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Signal)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Signal)?;
@@ -71,8 +75,8 @@ impl Plugin {
         serving.await
     }
 
-    /// Listens on all sockets, such as one for the controller and one for the node. A socket that nobody serves is
-    /// replaced. Needs to be called inside a tokio runtime.
+    /// Listens on all sockets, such as one for the Controller and one for the Node service.
+    /// Replaces a socket that no process serves. Must be called inside a tokio runtime.
     pub fn bind(&self, sockets: impl IntoIterator<Item = Socket>) -> Result<Server, ListenError> {
         let bind = |socket: Socket| {
             let listener = Listener::bind(socket.endpoint.path(), &socket.options)?;
@@ -82,8 +86,8 @@ impl Plugin {
         Ok(Server { plugin: self.clone(), listeners })
     }
 
-    /// The services, to be served together with others on a listener of one's own. What still runs when that listener
-    /// ends is waited for by [`drained`](Plugin::drained).
+    /// Returns the services, to be served with others on the caller's own listener. When that
+    /// listener has ended, call [`drained`](Plugin::drained) to wait for running operations.
     #[must_use]
     pub fn routes(&self, services: Services) -> Routes {
         let core = || self.core.clone();
@@ -99,13 +103,14 @@ impl Plugin {
         routes
     }
 
-    /// Waits until no operation runs any more, no longer than the plugin's drain time.
+    /// Waits until no operation runs, at most for the plugin's drain time.
     pub async fn drained(&self) {
         self.core.operations.drain(self.drain).await;
     }
 }
 
-/// A plugin whose sockets listen; clients may connect already, and are answered once it runs.
+/// A plugin whose sockets listen. Clients can connect, and get answers once [`run`](Server::run) is
+/// called.
 #[derive(Debug)]
 pub struct Server {
     plugin: Plugin,
@@ -113,15 +118,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves until `stop`. Then no connection is accepted any more, and calls and operations get the plugin's drain
-    /// time to finish: at most twice that in all.
+    /// Serves until `stop`. Then it accepts no more connections and gives calls, and then
+    /// operations, the plugin's drain time to finish.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ServeError> {
-        // One broken socket ends the others, too: half a driver is none.
+        // If one socket fails, stop the others: the orchestrator needs both.
         let stop = stop.child_token();
         let mut serving = JoinSet::new();
         for (listener, routes) in self.listeners {
             let path = listener.path().display().to_string();
-            tracing::info!(driver = self.plugin.name(), path, "serving");
+            tracing::info!(driver = self.plugin.name(), socket = path, "serving CSI driver");
             serving.spawn(listener.serve(routes, self.plugin.drain, stop.clone()));
         }
         let mut result = Ok(());
@@ -129,7 +134,7 @@ impl Server {
             stop.cancel();
             match ended {
                 Ok(served) => result = result.and(served),
-                Err(error) => tracing::error!(%error, "the task of a socket failed"),
+                Err(error) => tracing::error!(%error, "server task failed"),
             }
         }
         self.plugin.drained().await;
@@ -137,16 +142,16 @@ impl Server {
     }
 }
 
-/// Why a plugin was not served, or ended before it was told to.
+/// Why a plugin could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The process cannot be told to end.
-    #[error("cannot wait for signals")]
+    /// Signal handlers cannot be installed.
+    #[error("failed to install signal handlers")]
     Signal(#[source] io::Error),
-    /// The socket cannot be had.
+    /// The socket cannot be created.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The socket broke.
+    /// The server of a socket failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }

@@ -1,22 +1,18 @@
-//! docs/sdk.md followed to the letter: its files in an empty folder, built, tested and run.
+//! Builds, tests and runs the files of docs/sdk.md in an empty folder.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::{path::Path, process::Command, time::Duration};
 
-use wharf_testkit::peers::repository;
-use wharf_testkit::process::Process;
-use wharf_testkit::sanity::Sanity;
+use wharf_testkit::{peers::repository, process::Process, sanity::Sanity};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Where a reader gets the SDK from; here it is the clone that is tested.
+/// The dependency line of the document, which this test replaces by the clone under test.
 const ORIGIN: &str = r#"git = "https://github.com/wharf-dev/wharf""#;
 
 #[tokio::test]
 async fn a_driver_from_an_empty_folder() {
-    // Beside everything else that is built: most of what the driver needs is there already.
+    // Use the target folder of this build, which has most dependencies already.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let project = target.join("tutorial");
     write_files(&project);
@@ -34,7 +30,7 @@ async fn a_driver_from_an_empty_folder() {
     assert!(driver.stop(PATIENCE).await.unwrap().success());
 }
 
-/// The files of the document: fenced blocks whose first line names one after its language.
+/// Writes the document's files: fenced blocks whose info string has a file name after the language.
 fn write_files(project: &Path) {
     let text = std::fs::read_to_string(repository().join("docs/sdk.md")).unwrap();
     let mut count = 0;
@@ -44,14 +40,14 @@ fn write_files(project: &Path) {
         let path = project.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let body = if name == "Cargo.toml" { from_clone(body) } else { body.to_owned() };
-        // An unchanged file keeps its time, so that nothing is built twice.
+        // Keep the time of an unchanged file, so that cargo does not rebuild it.
         if std::fs::read_to_string(&path).ok().as_deref() != Some(&format!("{body}\n")) {
             std::fs::write(path, format!("{body}\n")).unwrap();
         }
         count += 1;
     }
     assert_eq!(count, 9, "files in docs/sdk.md");
-    // The versions that everything else is built with.
+    // Pin the versions of this workspace.
     std::fs::copy(repository().join("Cargo.lock"), project.join("Cargo.lock")).unwrap();
 }
 
@@ -65,7 +61,8 @@ fn from_clone(manifest: &str) -> String {
     };
     let manifest: Vec<_> = manifest.lines().map(line).collect();
     assert!(!manifest.concat().contains("github.com"), "{manifest:?}");
-    // Below the clone's folder, where the output of cargo is, a package would be looked for in the clone's workspace.
+    // cargo's output folder is inside the clone: without a workspace of its own, the package would
+    // belong to the clone's workspace.
     manifest.join("\n") + "\n[workspace]\n"
 }
 
@@ -77,7 +74,7 @@ fn cargo(project: &Path, target: &Path, args: &[&str]) {
     assert!(output.status.success(), "cargo {args:?}: {told}");
 }
 
-/// A driver of the document, listening in a folder of its own.
+/// Starts a driver of the document, with its socket in a temporary folder.
 async fn start(binary: &Path) -> (Process, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("csi.sock");

@@ -10,36 +10,40 @@ use tokio_util::{
     task::{TaskTracker, task_tracker::TaskTrackerToken},
 };
 
-/// Calls to a driver that outlive those who asked: a driver need not notice that nobody waits for its answer any more, so
-/// that a call which was given up may still change something. [`Calls::finished`] tells when none is under way.
+/// Tracks calls to a driver that continue after their callers have given up.
+///
+/// A driver need not notice that a caller has gone, so an abandoned call may still change storage.
+/// [`Calls::finished`] waits until no call is under way.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     under_way: TaskTracker,
     cut: CancellationToken,
-    /// Calls are sent before this moment only.
+    /// Calls are sent only before this moment.
     pub(crate) until: Option<watch::Receiver<Instant>>,
 }
 
 impl Calls {
-    /// Calls that are sent before `until` only; later calls wait until it is moved. A frozen leader that runs again must not call
-    /// the driver once another replica may lead: its calls would run before its timers.
+    /// Allows calls only before `until`; later calls wait until it is moved. A leader that was
+    /// frozen and runs again must not call the driver once another replica may lead, and its calls
+    /// would run before its timers.
     pub fn only_until(until: watch::Receiver<Instant>) -> Self {
         Self { until: Some(until), ..Self::default() }
     }
 
-    /// Waits until no call is under way.
+    /// Waits until no call is under way, abandoned ones included.
     pub async fn finished(&self) {
         self.under_way.close();
         self.under_way.wait().await;
         self.under_way.reopen();
     }
 
-    /// Ends all calls whose callers are gone once the guard is dropped, and lets none outlive its caller from then on.
+    /// When the guard is dropped, aborts all abandoned calls; from then on a call ends with its
+    /// caller.
     pub fn cut_on_drop(&self) -> DropGuard {
         self.cut.clone().drop_guard()
     }
 
-    /// The same call, which goes on when this is dropped.
+    /// Wraps a call so that it continues after its caller drops it.
     pub(crate) fn outlive<T: Send + 'static>(
         &self,
         call: impl Future<Output = T> + Send + 'static,
@@ -49,12 +53,12 @@ impl Calls {
     }
 }
 
-/// A call that goes on when this is dropped.
+/// A call that continues when this future is dropped.
 pub(crate) struct Outliving<T: Send + 'static> {
-    /// `None` once it has ended.
+    /// `None` after the call has ended.
     call: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     calls: Calls,
-    /// Makes this call one that is under way.
+    /// Counts this call as under way.
     _token: TaskTrackerToken,
 }
 
@@ -75,7 +79,7 @@ impl<T: Send + 'static> Drop for Outliving<T> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         let Calls { under_way, cut, .. } = &self.calls;
-        // Without a runtime the process is at its end, and so is the connection.
+        // Without a runtime the process is ending, and the connection with it.
         if let (false, Ok(runtime)) = (cut.is_cancelled(), Handle::try_current()) {
             under_way.spawn_on(cut.clone().run_until_cancelled_owned(call), &runtime);
         }

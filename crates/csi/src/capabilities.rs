@@ -5,31 +5,33 @@ use wharf_proto::csi::{
     controller_service_capability, node_service_capability, plugin_capability,
 };
 
-/// What a driver's identity and controller services offer. Values that this build does not know are left out.
+/// Capabilities of a driver's Identity and Controller services. Values unknown to this build are
+/// ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Services of the plugin, such as the controller service.
+    /// Services of the plugin, such as the Controller service.
     pub services: BTreeSet<plugin_capability::service::Type>,
-    /// How volumes may grow.
+    /// Supported modes of volume expansion.
     pub expansion: BTreeSet<plugin_capability::volume_expansion::Type>,
-    /// RPCs of the controller service; empty where there is none.
+    /// RPCs of the Controller service; empty if the plugin has none.
     pub controller: BTreeSet<controller_service_capability::rpc::Type>,
 }
 
-/// RPCs that a driver's node service offers.
+/// RPCs of a driver's Node service.
 pub type NodeCapabilities = BTreeSet<node_service_capability::rpc::Type>;
 
 impl super::Driver {
-    /// What the plugin and its controller service can do; asked once per connection.
+    /// Returns the capabilities of the plugin and its Controller service; fetched once per
+    /// connection.
     pub async fn capabilities(&self) -> Result<Capabilities, tonic::Status> {
-        let (turn, ask) = (&self.turns.plugin, self.ask_capabilities());
-        self.cached("GetPluginCapabilities", turn, |cache| &mut cache.plugin, ask).await
+        let (lock, ask) = (&self.fetch_locks.plugin, self.ask_capabilities());
+        self.cached("GetPluginCapabilities", lock, |cache| &mut cache.plugin, ask).await
     }
 
-    /// What the node service can do; asked once per connection.
+    /// Returns the capabilities of the Node service; fetched once per connection.
     pub async fn node_capabilities(&self) -> Result<NodeCapabilities, tonic::Status> {
-        let (turn, ask) = (&self.turns.node, self.ask_node_capabilities());
-        self.cached("NodeGetCapabilities", turn, |cache| &mut cache.node, ask).await
+        let (lock, ask) = (&self.fetch_locks.node, self.ask_node_capabilities());
+        self.cached("NodeGetCapabilities", lock, |cache| &mut cache.node, ask).await
     }
 
     async fn ask_capabilities(&self) -> Result<Capabilities, tonic::Status> {

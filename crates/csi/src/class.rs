@@ -1,20 +1,31 @@
 use tonic::{Code, Status};
 
-/// What an error says about the work that was asked for.
+/// Meaning of a failed call for the work that it requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// The driver did not start or did fail: nothing is in progress, nothing is half done.
+    /// The driver did nothing, or failed and undid it: no operation is in progress.
     Final,
-    /// The call never reached the driver: nothing happened, and trying again is right.
+    /// The call never reached the driver: nothing happened, retry it.
     Transient,
-    /// The driver may be at work on it now, or may have finished it: ask again before undoing anything.
+    /// The driver may still be working on the call or may have finished it: ask again before
+    /// undoing anything.
     Uncertain,
 }
 
-/// Classifies an error by its code.
+/// Classifies an error by its gRPC code.
 ///
-/// `reached` tells whether the call got as far as the driver: a refused connection is [`ErrorClass::Transient`], the
-/// same code from a driver that hung up in the middle is [`ErrorClass::Uncertain`].
+/// `reached` says whether the call reached the driver: a refused connection is
+/// [`ErrorClass::Transient`], the same code from a driver that closed the connection during the
+/// call is [`ErrorClass::Uncertain`].
+///
+/// ```
+/// use tonic::Status;
+/// use wharf_csi::{ErrorClass, class};
+///
+/// assert_eq!(class(&Status::not_found("no such volume"), true), ErrorClass::Final);
+/// assert_eq!(class(&Status::deadline_exceeded("no answer"), true), ErrorClass::Uncertain);
+/// assert_eq!(class(&Status::unavailable("connection refused"), false), ErrorClass::Transient);
+/// ```
 pub fn class(status: &Status, reached: bool) -> ErrorClass {
     match status.code() {
         _ if !reached => ErrorClass::Transient,

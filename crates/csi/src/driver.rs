@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Mutex as Turn, watch};
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use tonic::{Request, Response, Status};
 use wharf_proto::csi::{
     GetPluginInfoRequest, GetPluginInfoResponse, NodeGetInfoRequest, ProbeRequest,
@@ -18,17 +18,19 @@ use wharf_uds::{Channel, ChannelOptions, DialError, LinkState, RpcMetrics, Silen
 
 use crate::{CALL_TIMEOUT, Calls, Capabilities, NodeCapabilities, payloads};
 
-/// Answers may carry thousands of volumes; gRPC's own limit of 4 MiB is not the protocol's.
+/// Maximum size of a response. A list may hold thousands of volumes, which exceeds gRPC's default
+/// of 4 MiB.
 const MAX_MESSAGE: usize = 64 << 20;
 
-/// How a [`Driver`] talks to its socket.
+/// Options of a [`Driver`].
 #[derive(Clone, Debug)]
 pub struct DriverOptions {
-    /// Keep the connection up and reconnect at once, so that its state tells whether the driver lives.
+    /// Keep the connection open and reconnect at once, so that its state shows whether the driver
+    /// runs.
     pub hold: bool,
-    /// How long one call may take.
+    /// Timeout of a call.
     pub timeout: Duration,
-    /// Where each call is counted.
+    /// Metrics that count each call.
     pub metrics: Option<RpcMetrics>,
 }
 
@@ -38,40 +40,41 @@ impl Default for DriverOptions {
     }
 }
 
-/// A CSI driver behind its socket. Clones share the connection and what is known about the driver.
+/// A client of a CSI driver. Clones share the connection and the cached capabilities.
 #[derive(Clone)]
 pub struct Driver {
     channel: Channel,
     timeout: Duration,
-    /// How many bytes of an answer the log shows.
+    /// Maximum bytes of a response in the log.
     logged: usize,
     cache: Arc<Mutex<Cache>>,
-    pub(crate) turns: Arc<Turns>,
-    /// The one connection that calls are made on.
+    pub(crate) fetch_locks: Arc<FetchLocks>,
+    /// The connection generation that calls are restricted to.
     only_on: Option<watch::Receiver<u64>>,
-    /// Where calls go on when their callers are gone.
+    /// Tracks calls that outlive their callers.
     calls: Option<Calls>,
 }
 
-/// Those who ask for the same fact wait for each other, so that the driver is asked once: when it comes back, all ask.
+/// Locks that make callers of the same fact share one call: all ask at once when a driver comes
+/// back.
 #[derive(Default)]
-pub(crate) struct Turns {
-    pub(crate) plugin: Turn<()>,
-    pub(crate) node: Turn<()>,
+pub(crate) struct FetchLocks {
+    pub(crate) plugin: AsyncMutex<()>,
+    pub(crate) node: AsyncMutex<()>,
 }
 
-/// What a driver says about the node that it runs on.
+/// A driver's answer to NodeGetInfo.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeInfo {
-    /// The node's name in the driver's own words.
+    /// The driver's ID of the node.
     pub node_id: String,
-    /// How many volumes fit; 0 leaves the decision to the orchestrator.
+    /// Maximum number of volumes on the node; 0 means that the driver sets no limit.
     pub max_volumes: i64,
-    /// Where the node stands, as topology keys and values.
+    /// Topology segments of the node.
     pub topology: BTreeMap<String, String>,
 }
 
-/// Known facts of one connection.
+/// Facts that were fetched on one connection.
 #[derive(Default)]
 pub(crate) struct Cache {
     generation: u64,
@@ -80,7 +83,8 @@ pub(crate) struct Cache {
 }
 
 impl Driver {
-    /// A driver at `socket`. Nothing is dialled before the first call, unless the connection is to be held.
+    /// Creates a client of the driver at `socket`. Nothing is dialed before the first call, unless
+    /// the options hold the connection.
     pub fn new(socket: impl AsRef<Path>, options: DriverOptions) -> Self {
         let channel = Channel::new(
             socket.as_ref(),
@@ -90,37 +94,41 @@ impl Driver {
             Some(metrics) => channel.with_metrics(metrics),
             None => channel,
         };
-        let (cache, turns) = (Arc::default(), Arc::default());
-        let (timeout, logged) = (options.timeout, payloads::MOST);
-        Self { channel, timeout, logged, cache, turns, only_on: None, calls: None }
+        let (cache, fetch_locks) = (Arc::default(), Arc::default());
+        let (timeout, logged) = (options.timeout, payloads::MAX_LOGGED);
+        Self { channel, timeout, logged, cache, fetch_locks, only_on: None, calls: None }
     }
 
-    /// The same driver on the same connection, whose calls end after another time.
+    /// Returns this driver, on the same connection, with another timeout per call.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// The same driver on the same connection, of whose answers the log shows at most so many bytes instead of 8 KiB.
+    /// Returns this driver, on the same connection, with another limit of a response in the log
+    /// than 8 KiB.
     #[must_use]
     pub fn with_logged_answers(mut self, bytes: usize) -> Self {
         self.logged = bytes;
         self
     }
 
-    /// The same driver on the same connection, which is asked on the connection of this generation only: behind another
-    /// one may be another driver. Calls wait, for as long as they may, until the connection that there is is known.
+    /// Returns this driver, on the same connection, with calls restricted to the connection
+    /// generation in `known`: after a reconnect another driver may listen on the socket. A call
+    /// waits, up to its timeout, until the current generation is in `known`.
     #[must_use]
     pub fn only_on(mut self, known: watch::Receiver<u64>) -> Self {
         self.channel = self.channel.only_on(known.clone());
-        // Who makes a connection known must not wait for those who wait for that.
-        self.turns = Arc::default();
+        // Use separate locks: the caller that identifies a connection must not block on callers
+        // that wait for the identification.
+        self.fetch_locks = Arc::default();
         self.only_on = Some(known);
         self
     }
 
-    /// The same driver on the same connection, whose calls go on when their callers are gone and are sent when `calls` allows it.
+    /// Returns this driver, on the same connection, with calls that continue after their callers
+    /// have gone and that are sent when `calls` allows it.
     #[must_use]
     pub fn with_calls(mut self, calls: Calls) -> Self {
         if let Some(until) = &calls.until {
@@ -130,59 +138,59 @@ impl Driver {
         self
     }
 
-    /// The same driver on the same connection, whose answers end `silence`.
+    /// Returns this driver, on the same connection, with responses that end `silence`.
     #[must_use]
     pub fn with_silence(mut self, silence: Silence) -> Self {
         self.channel = self.channel.with_silence(silence);
         self
     }
 
-    /// The generation of the connection that calls are made on, now and as it changes, if it is one only.
+    /// The connection generation that calls are restricted to, if they are ([`Driver::only_on`]).
     pub fn known_generation(&self) -> Option<watch::Receiver<u64>> {
         self.only_on.clone()
     }
 
-    /// The socket of the driver.
+    /// Path of the driver's socket.
     pub fn socket(&self) -> &Path {
         self.channel.path()
     }
 
-    /// The state of the connection, which is the driver's liveness where it is held.
+    /// State of the connection. For a held connection it shows whether the driver runs.
     pub fn link(&self) -> watch::Receiver<LinkState> {
         self.channel.link()
     }
 
-    /// Whether the driver is connected now.
+    /// Whether the connection is up now.
     pub fn is_connected(&self) -> bool {
         matches!(*self.channel.link().borrow(), LinkState::Connected { .. })
     }
 
-    /// Waits until the driver is connected.
+    /// Waits until the connection is up.
     pub async fn connected(&self, timeout: Duration) -> Result<(), DialError> {
         self.channel.connected(timeout).await
     }
 
-    /// The identity service, for calls that this type does not wrap.
+    /// Client of the Identity service, for calls that this type does not wrap.
     pub fn identity(&self) -> IdentityClient<Channel> {
         IdentityClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
     }
 
-    /// The controller service.
+    /// Client of the Controller service.
     pub fn controller(&self) -> ControllerClient<Channel> {
         ControllerClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
     }
 
-    /// The group controller service.
+    /// Client of the GroupController service.
     pub fn group_controller(&self) -> GroupControllerClient<Channel> {
         GroupControllerClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
     }
 
-    /// The node service.
+    /// Client of the Node service.
     pub fn node(&self) -> NodeClient<Channel> {
         NodeClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
     }
 
-    /// The driver's name and version.
+    /// Returns the driver's name and version.
     pub async fn plugin_info(&self) -> Result<GetPluginInfoResponse, Status> {
         let mut identity = self.identity();
         self.call(
@@ -193,7 +201,7 @@ impl Driver {
         .await
     }
 
-    /// Whether the driver is ready; a driver that does not say is ready.
+    /// Returns whether the driver is ready; a driver that leaves the field out is ready.
     pub async fn probe(&self) -> Result<bool, Status> {
         let mut identity = self.identity();
         let answer = self
@@ -202,7 +210,7 @@ impl Driver {
         Ok(answer.ready.unwrap_or(true))
     }
 
-    /// What the driver knows about this node.
+    /// Returns the driver's facts about this node.
     pub async fn node_info(&self) -> Result<NodeInfo, Status> {
         let mut node = self.node();
         let answer = self
@@ -222,8 +230,8 @@ impl Driver {
         })
     }
 
-    /// One bounded call that this type does not wrap; the driver is told the deadline, too. It goes on when its caller is gone
-    /// if [`Driver::with_calls`] says so.
+    /// Makes a call that this type does not wrap, with the timeout as the call's gRPC deadline. It
+    /// continues after its caller has gone if [`Driver::with_calls`] was used.
     pub async fn call<Q, A, F>(
         &self,
         what: &'static str,
@@ -248,7 +256,7 @@ impl Driver {
         answer
     }
 
-    /// As [`Driver::call`], and ends with its caller, who logs it.
+    /// Like [`Driver::call`], but the call ends with its caller, and the caller logs it.
     pub async fn call_here<Q, A, F>(
         &self,
         what: &'static str,
@@ -262,20 +270,22 @@ impl Driver {
         wharf_uds::within(self.timeout, what, send(request)).await.map(Response::into_inner)
     }
 
-    /// The cached fact, or the answer of `ask` in its `turn`, kept for as long as this connection lasts.
+    /// Returns the cached fact; otherwise runs `ask` under `lock` and caches its result until the
+    /// connection ends.
     pub(crate) async fn cached<T: Clone>(
         &self,
         what: &'static str,
-        turn: &Turn<()>,
+        lock: &AsyncMutex<()>,
         slot: impl Fn(&mut Cache) -> &mut Option<T>,
         ask: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
         if let Some(known) = self.known(self.generation(), &slot) {
             return Ok(known);
         }
-        // One that hangs before us must not take more of our time than the driver itself may.
-        let turn = async { Ok(turn.lock().await) };
-        let _turn = wharf_uds::within(self.timeout, what, turn).await?;
+        // Bound the wait for the lock: a caller that hangs in front must not cost more than the
+        // driver's timeout.
+        let lock = async { Ok(lock.lock().await) };
+        let _guard = wharf_uds::within(self.timeout, what, lock).await?;
         let before = self.generation();
         if let Some(known) = self.known(before, &slot) {
             return Ok(known);
@@ -283,7 +293,7 @@ impl Driver {
         let answer = ask.await?;
         let after = self.generation();
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        // An answer that may stem from an earlier connection is right for this call, but not to be kept.
+        // A response from an earlier connection is valid for this call but must not be cached.
         if let Some(after) = after
             && before.is_none_or(|before| before == after)
         {

@@ -1,21 +1,22 @@
-//! Calls as the log shows them to authors of drivers, under upstream's words. Secrets are left out by the messages themselves.
+//! Logs requests and responses for driver authors, in upstream's texts. The messages' `Debug`
+//! strips secrets.
 
 use std::fmt::{self, Debug, Write};
 
 use tonic::Status;
 use wharf_uds::code_name;
 
-/// The target of these lines, which a log shows from `-v=5` on.
+/// Log target of these lines, which appear from `-v=5` on.
 pub const PAYLOADS: &str = "wharf_csi::payloads";
 
-/// The most bytes of a message in a log line, unless another limit is set: a list of volumes may be large.
-pub(crate) const MOST: usize = 8 << 10;
+/// Default maximum bytes of a message in a log line: a list of volumes may be large.
+pub(crate) const MAX_LOGGED: usize = 8 << 10;
 
 pub(crate) fn call<Q: Debug>(rpc: &str, request: &Q) {
-    tracing::debug!(target: PAYLOADS, method = %Method(rpc), request = %Capped(request, MOST), "GRPC call");
+    tracing::debug!(target: PAYLOADS, method = %Method(rpc), request = %Capped(request, MAX_LOGGED), "GRPC call");
 }
 
-/// Logs an answer, of which at most `limit` bytes are shown.
+/// Logs a response, cut after `limit` bytes.
 pub(crate) fn answer<A: Debug>(rpc: &str, answer: &Result<A, Status>, limit: usize) {
     match answer {
         Ok(answer) => {
@@ -33,7 +34,7 @@ pub(crate) fn answer<A: Debug>(rpc: &str, answer: &Result<A, Status>, limit: usi
     }
 }
 
-/// The path of an RPC.
+/// The full path of an RPC, from its name.
 struct Method<'a>(&'a str);
 
 impl fmt::Display for Method<'_> {
@@ -48,7 +49,7 @@ impl fmt::Display for Method<'_> {
     }
 }
 
-/// A message, cut after so many bytes.
+/// A message, cut after the given number of bytes.
 struct Capped<'a, T>(&'a T, usize);
 
 impl<T: Debug> fmt::Display for Capped<'_, T> {
@@ -85,11 +86,14 @@ mod tests {
 
     #[test]
     fn a_message_is_cut_where_it_gets_too_long() {
-        assert_eq!(Capped(&"a", MOST).to_string(), "\"a\"");
-        let shown = Capped(&"é".repeat(MOST), MOST).to_string();
+        assert_eq!(Capped(&"a", MAX_LOGGED).to_string(), "\"a\"");
+        let shown = Capped(&"é".repeat(MAX_LOGGED), MAX_LOGGED).to_string();
         assert!(shown.starts_with("\"éé") && shown.ends_with("é …"), "{shown}");
-        assert!(shown.len() <= MOST + " …".len());
-        assert!(Capped(&vec!["ab"; MOST], MOST).to_string().len() <= MOST + " …".len());
+        assert!(shown.len() <= MAX_LOGGED + " …".len());
+        assert!(
+            Capped(&vec!["ab"; MAX_LOGGED], MAX_LOGGED).to_string().len()
+                <= MAX_LOGGED + " …".len()
+        );
         // A character of two bytes is shown whole or not at all.
         for (limit, shown) in
             [(1, "\" …"), (3, "\"ab …"), (4, "\"ab …"), (5, "\"abé …"), (6, "\"abé\"")]

@@ -1,4 +1,4 @@
-//! The client against a driver that does as it is told.
+//! Tests of the client against a scripted driver.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panicking")]
 
@@ -22,12 +22,12 @@ use wharf_uds::LinkState;
 const DEADLINE: Duration = Duration::from_secs(10);
 const NAME: &str = "csi.example.com";
 
-struct Bench {
+struct Fixture {
     _folder: TempDir,
     socket: PathBuf,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
@@ -45,7 +45,7 @@ impl Bench {
 
 #[tokio::test]
 async fn a_driver_tells_who_it_is_and_where_it_stands() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let segments = [("zone.example.com".to_owned(), "here".to_owned())].into();
     let mut script = DriverScript::new(NAME);
     script.node = NodeGetInfoResponse {
@@ -53,8 +53,8 @@ async fn a_driver_tells_who_it_is_and_where_it_stands() {
         max_volumes_per_node: 7,
         accessible_topology: Some(Topology { segments }),
     };
-    let served = bench.serve(script);
-    let driver = bench.driver(DriverOptions::default());
+    let served = fixture.serve(script);
+    let driver = fixture.driver(DriverOptions::default());
     assert_eq!(driver.plugin_info().await.unwrap().name, NAME);
     let topology = [("zone.example.com".to_owned(), "here".to_owned())].into();
     let expected = NodeInfo { node_id: "id-1".to_owned(), max_volumes: 7, topology };
@@ -65,16 +65,16 @@ async fn a_driver_tells_who_it_is_and_where_it_stands() {
 
 #[tokio::test]
 async fn a_driver_that_does_not_say_is_ready() {
-    let bench = Bench::new();
-    let served = bench.serve(DriverScript::new(NAME));
-    let driver = bench.driver(DriverOptions::default());
+    let fixture = Fixture::new();
+    let served = fixture.serve(DriverScript::new(NAME));
+    let driver = fixture.driver(DriverOptions::default());
     for (said, ready) in [(None, true), (Some(true), true), (Some(false), false)] {
         served.change(|script| script.ready = said);
         assert_eq!(driver.probe().await.unwrap(), ready, "{said:?}");
     }
 }
 
-/// Offers one thing of each kind; a value from the future is passed over.
+/// A driver with one capability of each service.
 fn able() -> DriverScript {
     let mut script = DriverScript::new(NAME);
     let service = |number| PluginCapability {
@@ -106,9 +106,9 @@ fn able() -> DriverScript {
 
 #[tokio::test]
 async fn capabilities_are_asked_once_per_connection() {
-    let bench = Bench::new();
-    let served = bench.serve(able());
-    let driver = bench.driver(DriverOptions { hold: true, ..DriverOptions::default() });
+    let fixture = Fixture::new();
+    let served = fixture.serve(able());
+    let driver = fixture.driver(DriverOptions { hold: true, ..DriverOptions::default() });
     driver.connected(DEADLINE).await.unwrap();
     let stage = node_service_capability::rpc::Type::StageUnstageVolume;
     let attach = controller_service_capability::rpc::Type::PublishUnpublishVolume;
@@ -119,11 +119,11 @@ async fn capabilities_are_asked_once_per_connection() {
     let rpcs = ["GetPluginCapabilities", "ControllerGetCapabilities", "NodeGetCapabilities"];
     assert_eq!(rpcs.map(|rpc| served.calls(rpc)), [1, 1, 1]);
 
-    // It comes back as a version that can do less.
+    // The driver restarts as a version with fewer capabilities.
     let mut link = driver.link();
     let LinkState::Connected { generation: before } = *link.borrow_and_update() else { panic!() };
     served.kill().await;
-    let served = bench.serve(DriverScript::new(NAME));
+    let served = fixture.serve(DriverScript::new(NAME));
     let returned = |state: &LinkState| matches!(state, LinkState::Connected { generation } if *generation > before);
     tokio::time::timeout(DEADLINE, link.wait_for(returned)).await.unwrap().unwrap();
     for _again in 0..2 {
@@ -135,9 +135,9 @@ async fn capabilities_are_asked_once_per_connection() {
 
 #[tokio::test]
 async fn those_who_ask_at_once_share_an_answer() {
-    let bench = Bench::new();
-    let served = bench.serve(able());
-    let driver = bench.driver(DriverOptions { hold: true, ..DriverOptions::default() });
+    let fixture = Fixture::new();
+    let served = fixture.serve(able());
+    let driver = fixture.driver(DriverOptions { hold: true, ..DriverOptions::default() });
     driver.connected(DEADLINE).await.unwrap();
     let mut asking = JoinSet::new();
     for _each in 0..20 {
@@ -154,9 +154,9 @@ async fn those_who_ask_at_once_share_an_answer() {
 
 #[tokio::test]
 async fn those_who_wait_for_one_that_hangs_are_not_held_up() {
-    let bench = Bench::new();
-    let served = bench.serve(able().with("NodeGetCapabilities", Answer::Never));
-    let driver = bench.driver(DriverOptions { hold: true, ..DriverOptions::default() });
+    let fixture = Fixture::new();
+    let served = fixture.serve(able().with("NodeGetCapabilities", Answer::Never));
+    let driver = fixture.driver(DriverOptions { hold: true, ..DriverOptions::default() });
     driver.connected(DEADLINE).await.unwrap();
     let patient = driver.clone();
     let mut first = JoinSet::new();
@@ -168,7 +168,7 @@ async fn those_who_wait_for_one_that_hangs_are_not_held_up() {
     assert_eq!(hasty.node_capabilities().await.unwrap_err().code(), Code::DeadlineExceeded);
     assert_eq!(served.calls("NodeGetCapabilities"), 1);
 
-    // One that goes away gives its turn to the next.
+    // A caller that gives up frees the lock for the next one.
     served.change(|script| script.answers.clear());
     first.shutdown().await;
     let next = tokio::time::timeout(DEADLINE, driver.node_capabilities()).await;
@@ -177,10 +177,10 @@ async fn those_who_wait_for_one_that_hangs_are_not_held_up() {
 
 #[tokio::test]
 async fn a_question_that_failed_is_asked_again() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let broken = Answer::Error(Status::internal("not now"));
-    let served = bench.serve(able().with("NodeGetCapabilities", broken));
-    let driver = bench.driver(DriverOptions::default());
+    let served = fixture.serve(able().with("NodeGetCapabilities", broken));
+    let driver = fixture.driver(DriverOptions::default());
     assert_eq!(driver.node_capabilities().await.unwrap_err().code(), Code::Internal);
     served.change(|script| script.answers.clear());
     assert_eq!(driver.node_capabilities().await.unwrap().len(), 1);
@@ -189,10 +189,10 @@ async fn a_question_that_failed_is_asked_again() {
 
 #[tokio::test]
 async fn a_call_ends_at_its_deadline() {
-    let bench = Bench::new();
-    let _served = bench.serve(DriverScript::new(NAME).with("NodeGetInfo", Answer::Never));
+    let fixture = Fixture::new();
+    let _served = fixture.serve(DriverScript::new(NAME).with("NodeGetInfo", Answer::Never));
     let timeout = Duration::from_millis(100);
-    let driver = bench.driver(DriverOptions { timeout, ..DriverOptions::default() });
+    let driver = fixture.driver(DriverOptions { timeout, ..DriverOptions::default() });
     let began = Instant::now();
     let status = driver.node_info().await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
@@ -203,15 +203,15 @@ async fn a_call_ends_at_its_deadline() {
 
 #[tokio::test]
 async fn errors_keep_code_and_text_and_tell_what_may_have_happened() {
-    let bench = Bench::new();
-    let driver = bench.driver(DriverOptions::default());
+    let fixture = Fixture::new();
+    let driver = fixture.driver(DriverOptions::default());
     let absent = driver.node_info().await.unwrap_err();
     assert_eq!(absent.code(), Code::Unavailable);
-    assert!(absent.message().contains(bench.socket.to_str().unwrap()), "{}", absent.message());
+    assert!(absent.message().contains(fixture.socket.to_str().unwrap()), "{}", absent.message());
     assert_eq!(class(&absent, false), ErrorClass::Transient);
 
     let refused = Answer::Error(Status::invalid_argument("volume_id: is missing"));
-    let served = bench.serve(DriverScript::new(NAME).with("NodeGetInfo", refused));
+    let served = fixture.serve(DriverScript::new(NAME).with("NodeGetInfo", refused));
     let status = driver.node_info().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "volume_id: is missing"));
     assert_eq!(class(&status, true), ErrorClass::Final);
@@ -219,16 +219,16 @@ async fn errors_keep_code_and_text_and_tell_what_may_have_happened() {
 
     let mut script = DriverScript::new(NAME);
     script.transport = Transport::HangUp;
-    let _served = bench.serve(script);
-    let driver = bench.driver(DriverOptions::default());
+    let _served = fixture.serve(script);
+    let driver = fixture.driver(DriverOptions::default());
     let status = driver.node_info().await.unwrap_err();
     assert_eq!(class(&status, true), ErrorClass::Uncertain, "{status:?}");
 }
 
 #[tokio::test]
 async fn a_held_connection_is_the_drivers_liveness() {
-    let bench = Bench::new();
-    let driver = bench.driver(DriverOptions { hold: true, ..DriverOptions::default() });
+    let fixture = Fixture::new();
+    let driver = fixture.driver(DriverOptions { hold: true, ..DriverOptions::default() });
     let mut link = driver.link();
     let mut reaches = async |what: &str, wanted: fn(&LinkState) -> bool| {
         let reached = tokio::time::timeout(DEADLINE, link.wait_for(wanted)).await;
@@ -238,7 +238,7 @@ async fn a_held_connection_is_the_drivers_liveness() {
     assert!(!driver.is_connected());
     let mut generations = Vec::new();
     for _life in 0..3 {
-        let served = bench.serve(DriverScript::new(NAME));
+        let served = fixture.serve(DriverScript::new(NAME));
         let state =
             reaches("connected", |state| matches!(state, LinkState::Connected { .. })).await;
         let LinkState::Connected { generation } = state else { unreachable!() };

@@ -1,114 +1,119 @@
-//! The socket through which `wharf driver pool` asks a running driver, since one process owns its pools.
+//! The admin socket, on which `wharf driver pool` sends commands to a running driver: a driver's
+//! pools have one owner.
 //!
-//! One question per connection, one line of JSON each way.
+//! A connection carries one request and one answer, each a line of JSON.
 
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
-use rustix::fs::{Mode, fchmod};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to, listen, socket_with,
+use rustix::{
+    fs::{Mode, fchmod},
+    net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to, listen,
+        socket_with,
+    },
 };
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{UnixListener, UnixStream},
+    task::JoinSet,
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Error;
-use crate::inspect::{self, Finding, PoolUsage, Row};
-use crate::pool::Repaired;
-use crate::pools::{PoolState, PoolStatus, Pools, ServedPool};
-use crate::private;
-use crate::store::State;
+use crate::{
+    error::Error,
+    inspect::{self, Finding, PoolUsage, Row},
+    pool::Repaired,
+    pools::{PoolState, PoolStatus, Pools, ServedPool},
+    private,
+    store::State,
+};
 
-/// A question is a word, or two; longer ones are none.
-const LONGEST: u64 = 4096;
-/// Callers that may wait for their turn.
+/// Maximum size of a request.
+const MAX_REQUEST: u64 = 4096;
+/// Maximum number of callers that wait to be accepted.
 const BACKLOG: i32 = 128;
-/// How long a caller has to ask and the driver to answer.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How long it may take until an adopted pool is served.
-const ADOPT_PATIENCE: Duration = Duration::from_secs(600);
-/// How long a repair may take.
-pub const REPAIR_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Between two attempts to accept a caller.
-const AGAIN: Duration = Duration::from_millis(200);
+/// Timeout of most requests, and of writing an answer.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout until an adopted pool is served.
+const ADOPT_TIMEOUT: Duration = Duration::from_secs(600);
+/// Timeout of a repair.
+pub const REPAIR_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+/// Pause after a failed accept.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 
-/// A question about one pool, or all.
+/// A request about one pool, or all pools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// The pool that is meant, by name or UUID; none means all.
+    /// Name or UUID of the pool; `None` means all.
     pub pool: Option<String>,
-    /// What is asked.
+    /// The command.
     pub question: Question,
 }
 
-/// What can be asked.
+/// Commands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// What is in the pools.
+    /// List volumes and snapshots.
     List,
-    /// How full they are.
+    /// Report usage.
     Usage,
-    /// Whether records and images agree.
+    /// Compare records with images.
     Check,
     /// Repair the filesystem of the volume with this id.
     Repair(String),
-    /// Serve what is in the folder of the pool with this name.
+    /// Serve the pool that is in the folder of the configured pool with this name.
     Adopt(String),
-    /// Take the volumes of the pool with this name for gone.
+    /// Forget the pool with this name; its volumes are treated as deleted.
     Forget(String),
-    /// Close a pool to new volumes, or open it to them again.
+    /// Start or stop draining a pool: a drained pool takes no new volumes.
     Drain {
         /// The pool's name.
         pool: String,
-        /// Whether it is closed.
+        /// Whether to drain it.
         on: bool,
     },
 }
 
 impl Question {
-    /// How long the answer may take.
-    pub fn patience(&self) -> Duration {
+    /// Timeout of the answer.
+    pub fn timeout(&self) -> Duration {
         match self {
             Self::List | Self::Usage | Self::Check | Self::Forget(_) | Self::Drain { .. } => {
-                PATIENCE
+                TIMEOUT
             }
-            // A large pool is brought to order first.
-            Self::Adopt(_) => ADOPT_PATIENCE,
-            Self::Repair(_) => REPAIR_PATIENCE,
+            // A large pool needs recovery first.
+            Self::Adopt(_) => ADOPT_TIMEOUT,
+            Self::Repair(_) => REPAIR_TIMEOUT,
         }
     }
 }
 
-/// What is answered.
+/// Answers to requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// What is in the pools.
+    /// Volumes and snapshots.
     List(Vec<Row>),
-    /// How full they are.
+    /// Usage of pools.
     Usage(Vec<PoolUsage>),
-    /// Where records and images disagree.
+    /// Differences between records and images.
     Check(Vec<Finding>),
-    /// What a repair did.
+    /// Result of a repair.
     Repair(Repaired),
-    /// What was done, for a person.
+    /// Text for a person about what was done.
     Done(String),
-    /// Why there is no answer.
+    /// The request failed, for the reason in the text.
     Failed(String),
 }
 
-/// The bound socket. The driver's folder is locked, so whoever bound it before is gone.
+/// Binds the socket, replacing an old one: the driver's folder is locked, so the process that bound
+/// it has ended.
 ///
 /// # Errors
-/// When it cannot be bound.
+/// If the socket cannot be bound.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     let fresh = path.with_extension("sock.new");
     for old in [&fresh, path] {
@@ -120,7 +125,7 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     let kind = SocketType::STREAM;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    // A bound socket's file has the mode of the socket, less the umask: nobody can ever connect who should not.
+    // The socket file gets the socket's mode, less the umask, so it is never open to other users.
     fchmod(&socket, Mode::from_raw_mode(private::FILE))?;
     bind_to(&socket, &SocketAddrUnix::new(&fresh)?)?;
     listen(&socket, BACKLOG)?;
@@ -129,7 +134,7 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(socket.into())
 }
 
-/// Answers until `stop`.
+/// Answers requests until `stop`.
 pub async fn serve(listener: UnixListener, pools: Arc<Pools>, stop: CancellationToken) {
     let mut callers = JoinSet::new();
     loop {
@@ -139,14 +144,14 @@ pub async fn serve(listener: UnixListener, pools: Arc<Pools>, stop: Cancellation
                 Ok((stream, _)) => {
                     let pools = pools.clone();
                     callers.spawn(async move {
-                        // A caller that went away has no use for an error.
+                        // The caller has gone: there is no receiver for an error.
                         let _ = answer(stream, pools).await;
                     });
                 }
                 Err(error) => {
-                    // Too many open files, as a rule, which passes.
-                    tracing::warn!(%error, "failed to accept a caller of the admin socket, trying again");
-                    tokio::time::sleep(AGAIN).await;
+                    // Usually too many open files, which is temporary.
+                    tracing::warn!(%error, "failed to accept on admin socket, retrying");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             },
             Some(_) = callers.join_next() => {}
@@ -159,22 +164,22 @@ pub async fn serve(listener: UnixListener, pools: Arc<Pools>, stop: Cancellation
 async fn answer(mut stream: UnixStream, pools: Arc<Pools>) -> io::Result<()> {
     let (from, mut to) = stream.split();
     let mut line = String::new();
-    let mut reader = BufReader::new(from.take(LONGEST));
-    timeout(PATIENCE, reader.read_line(&mut line)).await??;
+    let mut reader = BufReader::new(from.take(MAX_REQUEST));
+    timeout(TIMEOUT, reader.read_line(&mut line)).await??;
     let answer = match serde_json::from_str::<Request>(&line) {
         Ok(request) => {
-            let patience = request.question.patience();
+            let limit = request.question.timeout();
             let answer = tokio::task::spawn_blocking(move || pools.answer(&request));
-            match timeout(patience, answer).await {
+            match timeout(limit, answer).await {
                 Ok(answer) => answer.unwrap_or_else(|error| Answer::Failed(error.to_string())),
-                Err(_) => Answer::Failed(format!("no answer within {patience:?}")),
+                Err(_) => Answer::Failed(format!("no answer within {limit:?}")),
             }
         }
-        Err(error) => Answer::Failed(format!("the question is not understood: {error}")),
+        Err(error) => Answer::Failed(format!("the request cannot be parsed: {error}")),
     };
     let mut bytes = serde_json::to_vec(&answer)?;
     bytes.push(b'\n');
-    timeout(PATIENCE, to.write_all(&bytes)).await?
+    timeout(TIMEOUT, to.write_all(&bytes)).await?
 }
 
 impl Pools {
@@ -208,7 +213,7 @@ impl Pools {
                 Answer::Check(findings)
             }
             Question::Repair(id) => {
-                Answer::Repair(self.of_volume(id)?.pool.repair(id, REPAIR_PATIENCE)?)
+                Answer::Repair(self.of_volume(id)?.pool.repair(id, REPAIR_TIMEOUT)?)
             }
             Question::Adopt(name) => Answer::Done(self.adopt(name)?),
             Question::Forget(name) => Answer::Done(self.forget(name)?),
@@ -216,7 +221,7 @@ impl Pools {
         })
     }
 
-    /// The served pools that a question is about.
+    /// The served pools that a request is about.
     fn meant(&self, pool: Option<&str>) -> Result<Vec<Arc<ServedPool>>, Error> {
         let mut served = self.served();
         let Some(meant) = pool else { return Ok(served) };
@@ -228,7 +233,7 @@ impl Pools {
         }
     }
 
-    /// The accounts of the pools that a question is about, also of those that are not served.
+    /// Usage of the pools that a request is about, including pools that are not served.
     fn usage(&self, pool: Option<&str>) -> Result<Vec<PoolUsage>, Error> {
         let served = self.served();
         let mut all = Vec::new();
@@ -237,7 +242,7 @@ impl Pools {
                 continue;
             }
             let served = served.iter().find(|served| served.name == status.name);
-            // Another disk in its place has figures of its own.
+            // If another disk is mounted in the pool's folder, its usage is not the pool's.
             let served = served.filter(|_| !matches!(status.state, PoolState::Absent(_)));
             let usage = served.map(|served| {
                 let account = served.pool.account()?;

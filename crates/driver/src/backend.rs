@@ -1,15 +1,13 @@
-//! How images are made, copied and grown.
+//! Backends create, copy and grow images.
 //!
-//! A backend is what differs between kinds of storage. Two are here, both images on a filesystem: one copies by sharing
-//! blocks, which takes no time and no space, the other by reading and writing. Others (logical volumes, quotas) fit behind
-//! the same trait: all that the rest of the driver wants is a device for a path and a copy for an image.
+//! A backend encapsulates one kind of storage. Both backends here store images on a filesystem: one
+//! copies an image by sharing blocks, instantly and without space, the other by reading and
+//! writing. The rest of the driver needs only a path to attach a device to and a way to copy an
+//! image, so other backends (logical volumes, quotas) fit behind the same trait.
 
 mod image;
 
-use std::fmt;
-use std::path::Path;
-use std::str::FromStr;
-use std::time::Duration;
+use std::{fmt, path::Path, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,49 +15,49 @@ pub use image::Images;
 
 use crate::error::Error;
 
-/// The kinds of backends, as the StorageClass parameter `backend` names them.
+/// Backends by the names of the StorageClass parameter `backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BackendKind {
-    /// Copies share blocks.
+    /// Copies share blocks with their source.
     ImageReflink,
-    /// Copies are copies.
+    /// Copies have blocks of their own.
     ImageCopy,
 }
 
-/// What an image is to be.
+/// Requested size and kind of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Whether its space is taken only as it is written.
+    /// Whether blocks are allocated only when they are written.
     pub thin: bool,
 }
 
-/// What an image takes of its pool.
+/// Space that an image uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Bytes allocated, shared ones counted in full.
+    /// Allocated bytes; shared blocks count in full.
     pub allocated: u64,
-    /// Pieces that the image lies in; each makes a copy and a lookup slower.
+    /// Number of extents; each makes copies and lookups slower.
     pub extents: u32,
 }
 
-/// A kind of storage. Calls block; the caller keeps two of them from the same image.
+/// A kind of storage. Calls block, and the caller serializes calls on the same image.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Whether a copy is instant, so that it can be cut from a device in use.
+    /// Whether copies are instant, so that the image of a mounted volume can be copied.
     fn instant(&self) -> bool;
 
-    /// Makes an empty image.
+    /// Creates an empty image.
     ///
     /// # Errors
-    /// When the pool is full or its disk fails.
+    /// If the pool is full or its disk fails.
     fn provision(&self, image: &Path, shape: Shape) -> Result<(), Error>;
 
-    /// Makes an image with the bytes of `source`, which is not larger. Takes no longer than `limit`.
+    /// Creates an image with the content of `source`, which must not be larger, within `limit`.
     ///
     /// # Errors
-    /// When the pool is full, its disk fails, or the limit is reached.
+    /// If the pool is full, its disk fails, or the limit is exceeded.
     fn copy(
         &self,
         source: &Path,
@@ -68,16 +66,16 @@ pub trait Backend: fmt::Debug + Send + Sync {
         limit: Option<Duration>,
     ) -> Result<(), Error>;
 
-    /// Grows an image; one that is large enough already stays as it is.
+    /// Grows an image. One that is large enough is not changed.
     ///
     /// # Errors
-    /// When the pool is full or its disk fails.
+    /// If the pool is full or its disk fails.
     fn grow(&self, image: &Path, shape: Shape) -> Result<(), Error>;
 
-    /// What an image takes.
+    /// Returns the space that an image uses.
     ///
     /// # Errors
-    /// When the image cannot be read.
+    /// If the image cannot be read.
     fn footprint(&self, image: &Path) -> Result<Footprint, Error>;
 }
 
@@ -90,9 +88,9 @@ impl fmt::Display for BackendKind {
     }
 }
 
-/// A backend's name that is not known.
+/// An unknown backend name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("backend {0:?} is not known; known are image-reflink and image-copy")]
+#[error("unknown backend {0:?}: expected image-reflink or image-copy")]
 pub struct UnknownBackend(String);
 
 impl FromStr for BackendKind {

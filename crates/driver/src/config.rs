@@ -1,4 +1,4 @@
-//! Pools as an operator names them: by flags or in a file.
+//! Configuration of pools, from flags or a file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,54 +11,57 @@ use serde::Deserialize;
 use wharf_facts::quantity;
 use wharf_mount::{Filesystem, format};
 
-use crate::pool::{Kinds, Layout, PoolSettings};
-use crate::pool_image;
+use crate::{
+    pool::{Kinds, Layout, PoolSettings},
+    pool_image,
+};
 
-/// The pool of volumes whose class names none.
+/// The pool of StorageClasses that name none.
 pub const DEFAULT_POOL: &str = "default";
 
-/// The longest name of a pool.
-const LONGEST_NAME: usize = 63;
+/// Maximum length of a pool's name.
+const MAX_NAME: usize = 63;
 
-/// One pool, as it is configured.
+/// Configuration of one pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolConfig {
-    /// Its name, by which classes pick it.
+    /// Name, by which a StorageClass selects the pool.
     pub name: String,
-    /// Its folder.
+    /// Folder of the pool.
     pub folder: PathBuf,
-    /// The size of the XFS image that is made in the folder and holds the pool; `None` for a pool in the folder itself.
+    /// Size of the XFS image that is created in the folder and holds the pool; `None` for a pool in
+    /// the folder itself.
     pub image: Option<u64>,
-    /// What may change while it is served.
+    /// Settings that may change while the pool is served.
     pub settings: PoolSettings,
 }
 
 impl PoolConfig {
-    /// The pool `default` in a folder, with the usual settings.
+    /// The pool `default` in a folder, with default settings.
     pub fn in_folder(folder: impl Into<PathBuf>) -> Self {
         let (name, settings) = (DEFAULT_POOL.to_owned(), PoolSettings::default());
         Self { name, folder: folder.into(), image: None, settings }
     }
 }
 
-/// A pool as `--pool` names it: `DIR`, or `NAME=DIR`.
+/// Value of the flag `--pool`: `DIR`, or `NAME=DIR`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolFlag {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// Its folder.
+    /// Folder of the pool.
     pub folder: PathBuf,
 }
 
-/// Configured pools cannot be used; the text names the pool and the field.
+/// An invalid configuration; the text names the pool and the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
 
-/// Reads a configuration file's text.
+/// Parses a configuration file.
 ///
 /// # Errors
-/// When it is not such a file; the text says what was expected, and where.
+/// If the file is invalid; the text says what was expected, and where.
 pub fn parse(text: &str) -> Result<Vec<PoolConfig>, ConfigError> {
     let options = serde_saphyr::options! { with_snippet: false };
     let file: ConfigFile = serde_saphyr::from_str_with_options(text, options)
@@ -75,11 +78,12 @@ pub fn parse(text: &str) -> Result<Vec<PoolConfig>, ConfigError> {
     Ok(pools)
 }
 
-/// Refuses pools that cannot be served together, by the names of their folders: no disk is accessed. The thread that
-/// opens a pool finds out where symlinks lead.
+/// Refuses pools that conflict. Compares only the names of their folders, without access to a disk:
+/// the thread that opens a pool resolves symlinks.
 ///
 /// # Errors
-/// When there is none, two have one name or one folder, or one is inside of another one's images.
+/// If there is no pool, two pools have one name or one folder, or one is inside another one's
+/// images.
 pub fn check(pools: &[PoolConfig]) -> Result<(), ConfigError> {
     if pools.is_empty() {
         return Err(ConfigError("pools: expected at least one pool".to_owned()));
@@ -112,13 +116,13 @@ pub fn check(pools: &[PoolConfig]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The folders in which the pool in `folder` keeps images.
+/// Folders of a pool in which the driver keeps images.
 pub(crate) fn kept_folders(folder: &Path) -> Vec<PathBuf> {
     let own = Layout::new(folder).folders().into_iter();
     own.chain([pool_image::mount_point(folder)]).collect()
 }
 
-/// The whole path of a folder. Unlike `canonicalize` this asks no disk, which may hang.
+/// Makes a path absolute. Unlike `canonicalize` it accesses no disk, which might hang.
 fn absolute(folder: &Path) -> PathBuf {
     std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
 }
@@ -145,27 +149,27 @@ impl fmt::Display for PoolFlag {
     }
 }
 
-/// Refuses what cannot be the name of a pool.
+/// Refuses an invalid pool name.
 ///
 /// # Errors
-/// The text says what was expected.
+/// A text that says what was expected.
 pub fn check_name(name: &str) -> Result<(), String> {
     let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let ends = |byte: Option<&u8>| byte.copied().is_some_and(letter);
     let bytes = name.as_bytes();
     let plain = bytes.iter().all(|byte| letter(*byte) || *byte == b'-');
-    if plain && ends(bytes.first()) && ends(bytes.last()) && bytes.len() <= LONGEST_NAME {
+    if plain && ends(bytes.first()) && ends(bytes.last()) && bytes.len() <= MAX_NAME {
         return Ok(());
     }
     Err(format!(
-        "expected a name of at most {LONGEST_NAME} lower-case letters, digits and dashes, such as fast, not {name:?}"
+        "expected a name of at most {MAX_NAME} lower-case letters, digits and dashes, such as fast, not {name:?}"
     ))
 }
 
-/// Refuses a size that no pool image can have.
+/// Refuses a size that is too small for a pool image.
 ///
 /// # Errors
-/// The text says what was expected.
+/// A text that says what was expected.
 pub fn check_image_size(size: u64) -> Result<(), String> {
     let least = format::minimum_size(Filesystem::Xfs);
     match size >= least {
@@ -201,7 +205,7 @@ struct PoolEntry {
     drain: bool,
 }
 
-/// A size, which YAML may take for a number.
+/// A size, which YAML may parse as a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Scalar {
@@ -224,7 +228,7 @@ impl Scalar {
 }
 
 impl PoolEntry {
-    /// The pool, or the field that is wrong and what was expected.
+    /// Converts the entry; an error is the wrong field and what was expected.
     fn read(self) -> Result<PoolConfig, (&'static str, String)> {
         let named = |field: &'static str| move |expected: String| (field, expected);
         check_name(&self.name).map_err(named("name"))?;

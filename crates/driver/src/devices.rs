@@ -1,16 +1,19 @@
-//! The loop devices of a pool's images: the one place that attaches and detaches them.
+//! The loop devices of a pool's images. Only this module attaches and detaches them.
 //!
-//! An image has at most one device, which writes or only reads. A caller that attaches, mounts, binds or detaches locks the
-//! image first ([`Devices::lock`]), and uses the device through a [`HeldLoop`], which the kernel cannot give to another
-//! image meanwhile. Where an image is attached is remembered as a hint; one question to the kernel checks it. Before a new
-//! attach, a deletion and a truncation all loop devices are looked at, and all of them once at the start.
+//! An image has at most one device, which is either writable or read-only. A caller that attaches,
+//! mounts, binds or detaches locks the image first ([`Devices::lock`]) and uses the device through
+//! a [`HeldLoop`], so that the kernel cannot reuse the device for another image meanwhile. The
+//! driver caches where an image is attached as a hint, which one call to the kernel verifies. All
+//! loop devices are listed once at startup, and before each new attach, deletion and truncation.
 //!
-//! A device that is being cleared is an attachment like any other: somebody, in any mount namespace, still has it mounted.
+//! A device that is being detached still counts as attached: some process, in any mount namespace,
+//! has it mounted.
 //!
-//! A hint has the identity of the file that was attached. When somebody puts another file in the image's place, the devices
-//! of the old file are still found by it: they are unmounted and detached with the volume, and never used again.
+//! A hint has the identity of the attached file. If someone replaces the image by another file, the
+//! hint still finds the devices of the old file. They are unmounted and detached with the volume,
+//! but not used again.
 
-mod look;
+mod lookup;
 
 use std::{
     collections::HashMap,
@@ -25,29 +28,32 @@ use std::{
 use wharf_csi_sdk::resource_locks::{OwnerLock, ReadLock, ResourceLocks};
 use wharf_mount::loopdev::{self, HeldLoop, Loop, LoopOptions};
 
-use look::{Hint, is_replaced};
-pub(crate) use look::{Place, identity, shown_here};
+use lookup::{Hint, is_replaced};
+pub(crate) use lookup::{Place, identity, shown_here};
 
 use crate::{error::Error, files};
 
-/// Every device has it, since a filesystem made for a smaller one cannot be mounted from a larger: direct I/O to an image
-/// that shares blocks is in blocks of the pool, and the kernel's own choice would change with the first snapshot.
+/// Block size of all devices, since a filesystem made for a smaller block size cannot be mounted
+/// from a larger one. The kernel's own choice depends on the image: direct I/O to an image that
+/// shares blocks uses the pool's block size, so it would change with the first snapshot.
 const BLOCK_SIZE: u32 = 4096;
 
-/// An image that is not changed past its device while it is copied.
+/// Prevents changes of an image, other than through its device, while it is copied.
 pub(crate) type CopyLock<'a> = ReadLock<'a, PathBuf>;
-/// An image that is not copied while it is changed past its device.
+/// Prevents copies of an image while it is changed, other than through its device.
 pub(crate) type ChangeGuard<'a> = wharf_csi_sdk::resource_locks::ChangeGuard<'a, PathBuf>;
 
-/// The locks of the images of all pools of a driver: a teardown without the pool takes the same lock as the pool does.
+/// Locks of the images of all pools of a driver. Teardowns without a pool and the pool itself use
+/// the same lock.
 #[derive(Clone, Debug, Default)]
 pub struct ImageLocks(Arc<ResourceLocks<PathBuf>>);
 
 impl ImageLocks {
-    /// Locks the image that a device shows, whose pool is not served. The caller asks after that whether it still is not.
+    /// Locks the image of a device whose pool is not served. The caller must check again afterwards
+    /// that the pool is still not served.
     ///
     /// # Errors
-    /// When another call works on it for more than a minute.
+    /// If another call holds the lock for more than a minute.
     pub(crate) fn lock_orphan(&self, device: &Loop) -> Result<OrphanLock<'_>, Error> {
         let image = device.backing.to_string_lossy();
         let image = Path::new(image.strip_suffix(" (deleted)").unwrap_or(&image));
@@ -56,19 +62,20 @@ impl ImageLocks {
     }
 }
 
-/// An image of a pool that is not served, which nobody else attaches, mounts, binds or detaches until this is dropped.
+/// An exclusive lock on an image whose pool is not served.
 #[derive(Debug)]
-#[must_use = "the image is locked until this is dropped"]
+#[must_use = "the lock is released when this guard is dropped"]
 pub(crate) struct OrphanLock<'a> {
     _lock: OwnerLock<'a, PathBuf>,
 }
 
 impl OrphanLock<'_> {
-    /// Detaches a device of the image; false if others hold it and the kernel detaches it when they close it.
+    /// Detaches a device of the image. Returns false if other processes hold it; the kernel then
+    /// detaches it when they close it.
     pub(crate) fn detach(&self, device: HeldLoop) -> Result<bool, Error> {
         match loopdev::detach(&device.into_loop()) {
             Err(wharf_mount::Error::Busy { path, .. }) => {
-                tracing::warn!(device = %path.display(), "device is held by others, detached when they close it");
+                tracing::warn!(device = %path.display(), "device in use, kernel detaches it on last close");
                 Ok(false)
             }
             done => Ok(done.map(|()| true)?),
@@ -82,68 +89,71 @@ pub(crate) struct Devices {
     locks: ImageLocks,
     registry: Mutex<Registry>,
     left_to_others: AtomicU64,
-    /// Devices of others, and when they were looked at.
+    /// Numbers of devices that are not ours, and when they were listed.
     foreign: Mutex<Option<(Instant, Vec<u32>)>>,
 }
 
 #[derive(Debug, Default)]
 struct Registry {
-    /// Where images were attached when they were last looked at: one device, unless somebody else attached the image too.
+    /// Where images were attached when last checked: one device, unless another program attached
+    /// the image, too.
     hints: HashMap<PathBuf, Vec<Hint>>,
-    /// Devices that refuse discards and that others close last; the kernel does not take them away then.
-    spoilt: Vec<u32>,
+    /// Devices that refuse discards and were in use when detached; the kernel does not remove them
+    /// on their last close.
+    refusing: Vec<u32>,
 }
 
-/// How a detach ended.
+/// Result of a detach.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Detached {
     /// No device is left.
     Gone,
-    /// Others hold this device; the kernel detaches it when they close it.
+    /// Other processes hold this device; the kernel detaches it when they close it.
     LeftToOthers(PathBuf),
 }
 
 impl Devices {
-    /// The devices of a pool, whose images are locked by these locks.
+    /// Creates the device table of a pool whose images are locked with these locks.
     pub(crate) fn new(locks: ImageLocks) -> Self {
         Self { locks, ..Self::default() }
     }
 
-    /// Locks an image against all others that attach, mount, bind or detach it. A `thick` one keeps its blocks: its device
-    /// refuses discards.
+    /// Locks an image for attaching, mounting, binding and detaching. The device of a `thick` image
+    /// refuses discards, so that the image keeps its blocks.
     ///
     /// # Errors
-    /// When another call works on it for more than a minute.
+    /// If another call holds the lock for more than a minute.
     pub(crate) fn lock(&self, image: &Path, thick: bool) -> Result<ImageLock<'_>, Error> {
         let lock = self.locks.0.own(&key(image)).map_err(|_| still_locked(image))?;
-        self.take_spoilt_away();
+        self.remove_refusing();
         Ok(ImageLock { devices: self, image: image.to_owned(), thick, lock })
     }
 
-    /// Keeps an image from being changed, other than through its device, while it is copied.
+    /// Locks an image against changes, other than through its device, while it is copied.
     ///
     /// # Errors
-    /// When a call changes it for more than a minute.
+    /// If a call changes it for more than a minute.
     pub(crate) fn lock_copy(&self, image: &Path) -> Result<CopyLock<'_>, Error> {
         self.locks.0.read(&key(image)).map_err(|_| still_locked(image))
     }
 
-    /// How many detaches were left to other holders of the device.
+    /// Number of detaches that the kernel completes when other processes close the device.
     pub(crate) fn left_to_others(&self) -> u64 {
         self.left_to_others.load(Ordering::Relaxed)
     }
 
-    /// Remembers a device that is detached when others close it.
+    /// Remembers a device that the kernel detaches when other processes close it.
     fn leave_to_others(&self, device: &Loop) {
-        let spoilt = &mut self.registry().spoilt;
-        if !spoilt.contains(&device.number) {
-            spoilt.push(device.number);
+        let refusing = &mut self.registry().refusing;
+        if !refusing.contains(&device.number) {
+            refusing.push(device.number);
         }
     }
 
-    /// Takes away devices that others have closed since, and that would refuse discards to whoever gets them next.
-    fn take_spoilt_away(&self) {
-        self.registry().spoilt.retain(|number| !loopdev::take_away_spoilt(*number));
+    /// Removes devices that other processes have closed since, and that would refuse discards for
+    /// their next image.
+    fn remove_refusing(&self) {
+        self.registry().refusing.retain(|number| !loopdev::remove_if_refusing_discards(*number));
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -151,9 +161,9 @@ impl Devices {
     }
 }
 
-/// An image that its owner alone attaches, mounts, binds and detaches until this is dropped.
+/// An exclusive lock for attaching, mounting, binding and detaching an image.
 #[derive(Debug)]
-#[must_use = "the image is locked until this is dropped"]
+#[must_use = "the lock is released when this guard is dropped"]
 pub(crate) struct ImageLock<'a> {
     devices: &'a Devices,
     image: PathBuf,
@@ -162,18 +172,19 @@ pub(crate) struct ImageLock<'a> {
 }
 
 impl ImageLock<'_> {
-    /// Waits for the copies of the image that are being made, and holds new ones up until the guard is dropped.
+    /// Waits for running copies of the image, and blocks new ones until the guard is dropped.
     ///
     /// # Errors
-    /// When the image is copied for more than a minute.
+    /// If the image is being copied for more than a minute.
     pub(crate) fn change(&self) -> Result<ChangeGuard<'_>, Error> {
         self.lock.change().map_err(|_| still_locked(&self.image))
     }
 
-    /// The image's device, attached if it is not. A device that is being cleared is taken back.
+    /// Returns the image's device, attaching it if needed. Cancels a pending detach.
     ///
     /// # Errors
-    /// When somebody uses the image on a device that writes and this one must not, or the other way round.
+    /// If the image is in use on a writable device and a read-only one is requested, or the
+    /// reverse.
     pub(crate) fn attach(&self, read_only: bool) -> Result<HeldLoop, Error> {
         let now = identity(&self.image)?;
         let mut found = self.devices.find(&self.image)?;
@@ -182,9 +193,9 @@ impl ImageLock<'_> {
             _ => false,
         };
         if !usable {
-            // What is held here cannot be detached.
+            // A device that this process holds cannot be detached: release it first.
             found.clear();
-            found = self.devices.look(&self.image)?;
+            found = self.devices.rescan(&self.image)?;
         }
         let mut fitting = Vec::new();
         for device in found {
@@ -197,7 +208,8 @@ impl ImageLock<'_> {
                 false => self.remove(device, "attached")?,
             }
         }
-        // More than one is somebody else's doing. A filesystem that is mounted from two devices destroys itself.
+        // Only another program attaches an image twice. Mounting a filesystem from two devices
+        // destroys it.
         let kept = match fitting.len() {
             0 | 1 => 0,
             _ => {
@@ -214,7 +226,7 @@ impl ImageLock<'_> {
         }
         let device = match device {
             Some(mut device) => {
-                device.keep()?;
+                device.cancel_detach()?;
                 if self.thick && !read_only {
                     device.refuse_discards()?;
                 }
@@ -226,10 +238,10 @@ impl ImageLock<'_> {
         Ok(device)
     }
 
-    /// Detaches the image. A device that others hold stays until they close it.
+    /// Detaches the image. A device that other processes hold stays until they close it.
     pub(crate) fn detach(&self) -> Result<Detached, Error> {
         let mut detached = Detached::Gone;
-        for device in self.devices.look(&self.image)? {
+        for device in self.devices.rescan(&self.image)? {
             let device = device.into_loop();
             match loopdev::detach(&device) {
                 Err(wharf_mount::Error::Busy { path, .. }) => {
@@ -246,35 +258,36 @@ impl ImageLock<'_> {
         Ok(detached)
     }
 
-    /// Detaches the image unless it is in use. `verb` says what is to be done with it.
+    /// Detaches the image if it is not in use. `verb` says what will be done with it, for the
+    /// error.
     ///
     /// # Errors
-    /// When a device of it is in use, in whatever mount namespace. A mounted device stays as it is then; one that is only
-    /// open is detached when its last user closes it.
+    /// If a device of the image is in use in any mount namespace. A mounted device then stays
+    /// attached; a device that is only open is detached when its last user closes it.
     pub(crate) fn ensure_detached(&self, verb: &'static str) -> Result<(), Error> {
-        for device in self.devices.look(&self.image)? {
+        for device in self.devices.rescan(&self.image)? {
             self.remove(device, verb)?;
         }
         self.devices.note(&self.image, &[]);
         Ok(())
     }
 
-    /// Deletes the image; one that is gone is deleted. Its space is free at once.
+    /// Deletes the image and frees its space at once. Succeeds if the image does not exist.
     ///
     /// # Errors
-    /// When it is in use, or the disk fails.
+    /// If the image is in use, or the disk fails.
     pub(crate) fn delete(&self) -> Result<(), Error> {
         let _change = self.change()?;
         self.ensure_detached("deleted")?;
         files::free(&self.image).map_err(Error::file("delete image", &self.image))
     }
 
-    /// Takes the end of the image away.
+    /// Truncates the image.
     ///
     /// # Errors
-    /// When a device shows more than `size` bytes of it: somebody may have written there.
+    /// If a device is larger than `size`: its user may have written beyond.
     pub(crate) fn shorten(&self, size: u64) -> Result<(), Error> {
-        for device in self.devices.look(&self.image)? {
+        for device in self.devices.rescan(&self.image)? {
             if device.size()? > size {
                 return Err(in_use(self.subject(), &device, "made smaller"));
             }
@@ -284,7 +297,7 @@ impl ImageLock<'_> {
         shortened.map_err(Error::file("shorten image", &self.image))
     }
 
-    /// Detaches a device that nobody uses.
+    /// Detaches a device that is not in use.
     fn remove(&self, device: HeldLoop, verb: &'static str) -> Result<(), Error> {
         if device.stays_claimed()? {
             return Err(in_use(self.subject(), &device, verb));
@@ -299,7 +312,8 @@ impl ImageLock<'_> {
         }
     }
 
-    /// Detaches the device of a file that is no longer the image. One that only others hold is left to them.
+    /// Detaches the device of a file that has been replaced as the image. If only other processes
+    /// hold it, the kernel detaches it when they close it.
     fn detach_replaced(&self, device: HeldLoop) -> Result<(), Error> {
         if shown_here(&device)? {
             return Err(replaced(&self.image, &device));
@@ -309,7 +323,7 @@ impl ImageLock<'_> {
             Err(wharf_mount::Error::Busy { path, .. }) => {
                 self.devices.leave_to_others(&device);
                 tracing::warn!(image = %self.image.display(), device = %path.display(),
-                    "device of a replaced image is held by others, detached when they close it");
+                    "device of replaced image in use, kernel detaches it later");
                 Ok(())
             }
             done => Ok(done?),
@@ -335,30 +349,31 @@ impl ImageLock<'_> {
         let device = loopdev::attach(&image, &options)?;
         if !device.direct_io {
             tracing::warn!(image = %path.display(), device = %device.path.display(),
-                "attached without direct I/O: the pool's filesystem refuses it, data is cached twice");
+                "attached without direct I/O, data is cached twice");
         }
         Ok(device)
     }
 }
 
-/// Whether a device is as one of ours would be. One that somebody else attached may show a part of the image, or blocks
-/// of another size: what is written through it cannot be read on a device of ours.
+/// Whether a device is attached as this driver does it. One that another program attached may show
+/// a part of the image, or have another block size: data written through it cannot be read from a
+/// device of ours.
 fn fits(device: &HeldLoop, read_only: bool) -> Result<bool, Error> {
     let whole = !device.partial && device.block_size()? == BLOCK_SIZE;
     Ok(whole && device.read_only == read_only)
 }
 
-/// What an image is locked by: its folder's name and its own, which is random, wherever its pool is mounted.
+/// Lock key of an image: its folder's name and its own random name, wherever the pool is mounted.
 fn key(image: &Path) -> PathBuf {
     let folder = image.parent().and_then(Path::file_name).unwrap_or_default();
     Path::new(folder).join(image.file_name().unwrap_or_default())
 }
 
 fn still_locked(image: &Path) -> Error {
-    Error::Pending(format!("another call works on image {}: call again", image.display()))
+    Error::Pending(format!("another call holds image {}: call again", image.display()))
 }
 
-/// Says who uses a device, as far as that can be seen.
+/// Names the users of a device, as far as they are visible.
 pub(crate) fn in_use(subject: &'static str, device: &Loop, verb: &'static str) -> Error {
     let how = if device.read_only { "only for reading" } else { "for writing" };
     let holders = wharf_mount::holders::of_device(device.number);
@@ -368,7 +383,7 @@ pub(crate) fn in_use(subject: &'static str, device: &Loop, verb: &'static str) -
     ))
 }
 
-/// Says that the file of an image is another one than its device shows.
+/// The image's file was replaced while its old file is attached.
 pub(crate) fn replaced(image: &Path, device: &Loop) -> Error {
     Error::Precondition(format!(
         "image {} was replaced while the old file is in use on {}: unpublish and unstage the volume, then the new file is used",

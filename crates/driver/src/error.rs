@@ -1,4 +1,4 @@
-//! What goes wrong in the driver, by what an orchestrator should make of it.
+//! Errors of the driver, by their meaning for an orchestrator.
 
 use std::{io, path::PathBuf};
 
@@ -6,141 +6,141 @@ use rustix::io::Errno;
 
 use crate::store::StoreError;
 
-/// A failed operation. Each RPC maps the kinds to the codes that it may answer.
+/// A failed operation. Each RPC maps the variants to the codes that it may return.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such object.
+    /// The object does not exist.
     #[error("{kind} {id:?} does not exist")]
     NotFound {
-        /// What was looked for.
+        /// Kind of the object.
         kind: &'static str,
-        /// Its id.
+        /// ID of the object.
         id: String,
     },
-    /// A pool that the driver does not know.
+    /// A pool that is neither configured nor noted.
     #[error(
         "pool {0:?} is neither configured nor noted: `wharf driver pool usage` shows the pools of the driver"
     )]
     NoPool(String),
-    /// There is another object of that name, or the object is used in another way already.
+    /// Another object has this name, or the object is in use in another way.
     #[error("{0}")]
     Exists(String),
-    /// A field's value is not understood.
+    /// An invalid value of a field.
     #[error("{field}: expected {expected}")]
     Invalid {
-        /// The field of the request.
+        /// Field of the request.
         field: String,
-        /// What was expected.
+        /// The expected value.
         expected: String,
     },
-    /// A snapshot that goes only with its group.
+    /// A snapshot that can only be deleted with its group.
     #[error("snapshot {snapshot:?} belongs to group {group:?}: delete the group")]
     GroupMember {
-        /// The snapshot.
+        /// ID of the snapshot.
         snapshot: String,
-        /// Its group.
+        /// ID of its group.
         group: String,
     },
-    /// A size that cannot be.
+    /// A size that is not possible.
     #[error("{0}")]
     OutOfRange(String),
-    /// The disk has less left than is to be kept free, whoever filled it.
+    /// The disk has less space left than the floor that is kept free.
     #[error(
         "the pool's disk has {available} bytes left, and {floor} are kept free (--floor): delete volumes, snapshots or \
          what else is on the disk, or make it larger"
     )]
     BelowFloor {
-        /// What the disk has left.
+        /// Bytes left on the disk.
         available: u64,
-        /// What is kept free.
+        /// Bytes kept free.
         floor: u64,
     },
-    /// The pool cannot hold it.
+    /// The pool has not enough free space.
     #[error(
         "the pool has {free} bytes left to promise, and {wanted} are needed: delete volumes or snapshots, or make its disk \
          larger"
     )]
     Full {
-        /// What is left.
+        /// Free bytes.
         free: u64,
-        /// What is needed.
+        /// Required bytes.
         wanted: u64,
     },
-    /// The disk has too little left for anything thin, which might soon run out of space.
+    /// The disk has too little space left for thin volumes.
     #[error(
         "the pool's disk has {available} bytes left, and nothing thin is created or grown below {floor} (--thin-floor): \
          delete volumes, snapshots or what else is on the disk, or make it larger"
     )]
     BelowThinFloor {
-        /// Bytes that the disk has left.
+        /// Bytes left on the disk.
         available: u64,
-        /// Bytes below which nothing thin is created or grown.
+        /// Bytes below which no thin volume is created or grown.
         floor: u64,
     },
-    /// Thin volumes would be promised too much.
+    /// The thin ratio would be exceeded.
     #[error(
         "thin volumes of the pool have {promised} bytes, {wanted} more are asked for, and {limit} are allowed \
          (--thin-ratio): delete thin volumes, raise --thin-ratio, or make the disk larger"
     )]
     ThinFull {
-        /// Bytes of thin volumes that exist.
+        /// Bytes of existing thin volumes.
         promised: u64,
-        /// Bytes that are asked for.
+        /// Requested bytes.
         wanted: u64,
-        /// Bytes that thin volumes may have.
+        /// Maximum bytes of all thin volumes.
         limit: u64,
     },
     /// A limit is reached.
     #[error("{0}")]
     Exhausted(String),
-    /// The object's state forbids it; the text says what has to be done first.
+    /// The object's state forbids the operation; the text says what to do first.
     #[error("{0}")]
     Precondition(String),
-    /// The object's pool is not served now; the text says what to mount.
+    /// The object's pool is not served; the text says what to mount.
     #[error("{0}")]
     Unavailable(String),
-    /// Something else is under way on the object.
+    /// Another operation on the object is in progress.
     #[error("{0}")]
     Pending(String),
-    /// The state could not be kept.
+    /// The state could not be written.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A disk, a mount or a program failed.
     #[error("{}", chain(.0))]
     Mount(#[from] wharf_mount::Error),
-    /// A test asked for it.
+    /// Injected by a test.
     #[error(transparent)]
     Fault(#[from] wharf_csi_sdk::fault::FaultInjected),
-    /// A file could not be handled.
+    /// A file operation failed.
     #[error("{operation} {}: {source}", path.display())]
     File {
-        /// What was done to it.
+        /// The operation, as a verb.
         operation: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's word.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// A field's value is not understood.
+    /// An invalid value of a field.
     pub fn invalid(field: impl Into<String>, expected: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), expected: expected.into() }
     }
 
-    /// There is no such volume.
+    /// The volume does not exist.
     pub fn no_volume(id: &str) -> Self {
         Self::NotFound { kind: "volume", id: id.to_owned() }
     }
 
-    /// There is no such snapshot.
+    /// The snapshot does not exist.
     pub fn no_snapshot(id: &str) -> Self {
         Self::NotFound { kind: "snapshot", id: id.to_owned() }
     }
 
-    /// There is no such group of snapshots.
+    /// The group does not exist.
     pub fn no_group(id: &str) -> Self {
         Self::NotFound { kind: "group", id: id.to_owned() }
     }
@@ -154,12 +154,12 @@ impl Error {
         move |source| Self::File { operation, path, source }
     }
 
-    /// For `or_else`, where an object that is missing is found out later.
+    /// For `or_else`, if a missing object is detected later.
     pub(crate) fn unless_missing(self) -> Result<(), Self> {
         if matches!(self, Self::NotFound { .. }) { Ok(()) } else { Err(self) }
     }
 
-    /// Whether the pool's filesystem has no room left.
+    /// Whether the pool's filesystem is full.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Full { .. }
@@ -172,7 +172,7 @@ impl Error {
         }
     }
 
-    /// Whether a disk fails, or takes no writes.
+    /// Whether a disk fails or is read-only.
     pub fn is_of_disk(&self) -> bool {
         match self {
             Self::Store(error) => matches!(error, StoreError::Disk { .. }),
@@ -185,14 +185,14 @@ impl Error {
     }
 }
 
-/// Whether a system call failed because of the disk below, and not because of what it was asked.
+/// Whether a system call failed because of the disk, not because of its arguments.
 pub(crate) fn is_of_disk(error: &io::Error) -> bool {
     const OF_DISK: [Errno; 6] =
         [Errno::IO, Errno::ROFS, Errno::NODEV, Errno::NXIO, Errno::STALE, Errno::UCLEAN];
     Errno::from_io_error(error).is_some_and(|errno| OF_DISK.contains(&errno))
 }
 
-/// An error's text with those of its causes: a gRPC status has no other place for them.
+/// The text of an error and its causes, since a gRPC status has only one text.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

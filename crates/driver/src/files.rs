@@ -1,9 +1,11 @@
-//! The files of a pool and of the state folder, opened as what they have to be: regular files of the driver alone.
+//! Opens and creates the files of pools and of the state folder safely: only regular files that
+//! belong to the driver.
 //!
-//! Anybody with access to the disk may leave a symlink, a hard link or a named pipe under the name of a file. A link leads
-//! to a file of somebody else, and a pipe keeps its reader waiting. So these functions are the only ones that open and make
-//! such files: they follow no symlink, wait for nobody, write to no file that has a second name, and make a file only where
-//! nothing has its name. `cargo xtask tidy` checks that nobody passes them by.
+//! Anybody with access to the disk can place a symlink, a hard link or a named pipe under the name
+//! of a file. A link leads to a foreign file, and opening a pipe blocks. So only these functions
+//! open and create such files: they follow no symlink, never block on a pipe, write to no file with
+//! a second name, and create a file only where the name is free. `cargo xtask tidy` finds code that
+//! bypasses them.
 
 use std::{
     fs::{self, File},
@@ -19,47 +21,48 @@ use rustix::{
 
 use crate::{error::Error, private};
 
-/// Files that are read whole have some hundred bytes. A foreign one must not take the node's memory.
-const LARGEST: u64 = 1 << 20;
+/// Maximum size of files that are read whole. Ours have some hundred bytes; a foreign file must not
+/// exhaust memory.
+const MAX_SIZE: u64 = 1 << 20;
 
-/// Opens a regular file to read it.
+/// Opens a regular file for reading.
 ///
 /// # Errors
-/// When it is something else, or cannot be opened.
+/// If it is not a regular file, or cannot be opened.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     open_at(CWD, path, OFlags::RDONLY)
 }
 
-/// Opens a regular file to read and write it.
+/// Opens a regular file for reading and writing.
 ///
 /// # Errors
-/// When it is something else, has a second name, or cannot be opened.
+/// If it is not a regular file, has a second name, or cannot be opened.
 pub(crate) fn open_to_write(path: &Path) -> io::Result<File> {
     open_to_write_in(CWD, path)
 }
 
-/// The same for a file in a folder.
+/// Like [`open_to_write`], relative to a folder.
 pub(crate) fn open_to_write_in(folder: impl AsFd, name: impl AsRef<Path>) -> io::Result<File> {
     open_at(folder, name, OFlags::RDWR)
 }
 
-/// Opens a regular file to read and write it; one that is not there is made, for root only.
+/// Opens a regular file for reading and writing; creates a missing one, for root only.
 ///
 /// # Errors
-/// When something else has its name, it has a second name, or it cannot be opened or made.
+/// If it is not a regular file, has a second name, or cannot be opened or created.
 pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
     open_or_create_in(CWD, path)
 }
 
-/// The same for a file in a folder.
+/// Like [`open_or_create`], relative to a folder.
 pub(crate) fn open_or_create_in(folder: impl AsFd, name: impl AsRef<Path>) -> io::Result<File> {
     open_at(folder, name, OFlags::RDWR | OFlags::CREATE)
 }
 
-/// Makes a file for root only, to read and write it.
+/// Creates a file for reading and writing, for root only.
 ///
 /// # Errors
-/// When anything has its name, or it cannot be made.
+/// If the name is taken, or the file cannot be created.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     create_in(CWD, path)
 }
@@ -68,15 +71,16 @@ fn create_in(folder: impl AsFd, name: impl AsRef<Path>) -> io::Result<File> {
     open_at(folder, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
 }
 
-/// Makes a file in place of what has its name, such as what a crash left. A link is removed, not what it leads to.
+/// Creates a file, replacing one of the same name, such as one that a crash left. A link is
+/// removed, not its target.
 ///
 /// # Errors
-/// When a folder has its name, or it cannot be made.
+/// If the name is taken by a folder, or the file cannot be created.
 pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
     create_anew_in(CWD, path)
 }
 
-/// The same for a file in a folder.
+/// Like [`create_anew`], relative to a folder.
 pub(crate) fn create_anew_in(folder: impl AsFd, name: impl AsRef<Path>) -> io::Result<File> {
     let (folder, name) = (folder.as_fd(), name.as_ref());
     match unlinkat(folder, name, AtFlags::empty()) {
@@ -86,7 +90,7 @@ pub(crate) fn create_anew_in(folder: impl AsFd, name: impl AsRef<Path>) -> io::R
 }
 
 fn open_at(folder: impl AsFd, name: impl AsRef<Path>, flags: OFlags) -> io::Result<File> {
-    // A pipe without a reader or writer would be waited for.
+    // O_NONBLOCK: opening a pipe without a peer would block.
     let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(private::FILE);
     let opened = openat(folder, name.as_ref(), flags | safe, mode);
@@ -101,7 +105,7 @@ fn open_at(folder: impl AsFd, name: impl AsRef<Path>, flags: OFlags) -> io::Resu
     if flags.contains(OFlags::RDWR) && found.nlink() > 1 {
         return Err(io::Error::new(
             ErrorKind::InvalidInput,
-            "it has a second name (a hard link), so that it may be the file of somebody else: move it away",
+            "it has a second name (a hard link) and may belong to someone else: move it away",
         ));
     }
     Ok(file)
@@ -110,25 +114,25 @@ fn open_at(folder: impl AsFd, name: impl AsRef<Path>, flags: OFlags) -> io::Resu
 /// Reads a small regular file.
 ///
 /// # Errors
-/// When it is something else, larger than any that the driver writes, or cannot be read.
+/// If it is not a regular file, is too large, or cannot be read.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
+    open(path)?.take(MAX_SIZE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_SIZE {
         return Err(io::Error::new(
             ErrorKind::InvalidData,
             format!(
-                "it is larger than {LARGEST} bytes, so that the driver did not write it: move it away"
+                "it is larger than {MAX_SIZE} bytes, so that the driver did not write it: move it away"
             ),
         ));
     }
     Ok(bytes)
 }
 
-/// Writes a file so that it appears whole or not at all; that its name lasts takes a flush of its folder.
+/// Writes a file atomically. Its name is durable only after a flush of its folder.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If it cannot be written.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -141,14 +145,15 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     fs::rename(fresh, path).map_err(Error::file("rename", fresh))
 }
 
-/// Removes a file whose space is to be free at once: a filesystem may take its time with the blocks of an unlinked file. A
-/// symlink is removed, not what it leads to; a file with a second name keeps its bytes. One that is gone is removed.
+/// Removes a file and frees its space at once: a filesystem may free the blocks of an unlinked file
+/// later. A symlink is removed, not its target; a file with a second name keeps its content.
+/// Succeeds if the file does not exist.
 ///
 /// # Errors
-/// When it cannot be removed.
+/// If it cannot be removed.
 pub(crate) fn free(path: &Path) -> io::Result<()> {
     if let Ok(file) = open_to_write(path) {
-        // Where a full filesystem refuses this, the unlink below may still work.
+        // If a full filesystem refuses the truncation, the unlink below may still work.
         let _ = file.set_len(0);
     }
     match fs::remove_file(path) {

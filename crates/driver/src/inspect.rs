@@ -1,102 +1,106 @@
-//! A pool seen by a person: what is in it, how full it is, and whether records and images agree.
+//! Reports about a pool for people: content, usage, and differences between records and images.
 //!
-//! Works on a state and the files, so that it serves the running driver and a pool that no driver owns.
+//! Works on a state and the files, both in the running driver and for a pool that no driver serves.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, Images};
-use crate::error::Error;
-use crate::pool::{Account, Layout, Mark};
-use crate::pools::{PoolState, PoolStatus};
-use crate::record::{Blocks, Phase, Snapshot, Volume};
-use crate::store::State;
+use crate::{
+    backend::{Backend, Images},
+    error::Error,
+    pool::{Account, Layout, Mark},
+    pools::{PoolState, PoolStatus},
+    record::{Blocks, Phase, Snapshot, Volume},
+    store::State,
+};
 
 /// One volume or snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// The name of its pool.
+    /// Name of the pool.
     pub pool: String,
-    /// `volume`, `inline` for a volume that a pod declares, or `snapshot`.
+    /// `volume`, `inline` for an inline volume of a pod, or `snapshot`.
     pub kind: String,
-    /// Its id.
+    /// ID.
     pub id: String,
-    /// The orchestrator's name.
+    /// Name that the orchestrator gave.
     pub name: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Bytes that its image takes, shared ones counted in full.
+    /// Allocated bytes of the image; shared blocks count in full.
     pub allocated: u64,
-    /// Pieces that its image lies in.
+    /// Number of extents of the image.
     pub extents: u32,
-    /// Its backend.
+    /// Name of the backend.
     pub backend: String,
-    /// What it holds.
+    /// Content, such as a filesystem.
     pub content: String,
-    /// How far it has come, and where it is in use.
+    /// Phase, and where the object is in use.
     pub state: String,
-    /// Its image.
+    /// Path of the image.
     pub image: PathBuf,
 }
 
-/// A pool's account, in bytes.
+/// Usage of a pool, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageReport {
     /// Size of the pool's filesystem.
     pub total: u64,
-    /// What is left on it.
+    /// Space left on the filesystem.
     pub available: u64,
-    /// Owed to volumes and snapshots.
+    /// Space promised to volumes and snapshots.
     pub promised: u64,
-    /// Never promised.
+    /// Space that is never promised.
     pub floor: u64,
-    /// Can still be promised.
+    /// Space that can still be promised.
     pub capacity: u64,
-    /// Sizes of all thin volumes.
+    /// Total size of all thin volumes.
     pub thin_promised: u64,
-    /// Sizes that thin volumes may have together.
+    /// Maximum total size of thin volumes.
     pub thin_limit: u64,
-    /// With less available than this nothing thin is created or grown.
+    /// Available space below which no thin volume is created or grown.
     pub thin_floor: u64,
-    /// The largest thin volume that can still be created.
+    /// Maximum size of a new thin volume.
     pub thin_capacity: u64,
-    /// How many volumes there are.
+    /// Number of volumes.
     pub volumes: usize,
-    /// How many snapshots there are.
+    /// Number of snapshots.
     pub snapshots: usize,
 }
 
-/// A pool, and its account where it is served.
+/// A pool, with its usage if it is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolUsage {
     /// The pool.
     pub pool: PoolStatus,
-    /// Its account.
+    /// Usage of the pool.
     pub usage: Option<UsageReport>,
 }
 
-/// Something that does not agree.
+/// A difference or problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The image or record.
     pub object: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What to do.
+    /// What to do about it.
     pub advice: String,
 }
 
-/// Everything in the pool of this name.
+/// Lists all volumes and snapshots of the pool with this name.
 pub fn list(pool: &str, layout: &Layout, state: &State) -> Vec<Row> {
     let volumes = state.volumes.iter().map(|volume| volume_row(layout, volume));
     let snapshots = state.snapshots.iter().map(|snapshot| snapshot_row(layout, snapshot));
     volumes.chain(snapshots).map(|row| Row { pool: pool.to_owned(), ..row }).collect()
 }
 
-/// How full the pool is.
+/// Reports the usage of a pool.
 pub fn usage(account: Account, state: &State) -> UsageReport {
     UsageReport {
         total: account.disk.total,
@@ -113,10 +117,10 @@ pub fn usage(account: Account, state: &State) -> UsageReport {
     }
 }
 
-/// Where records and images disagree. Reads only.
+/// Compares records with images. Changes nothing.
 ///
 /// # Errors
-/// When the pool's folders cannot be read.
+/// If the pool's folders cannot be read.
 pub fn check(layout: &Layout, state: &State) -> Result<Vec<Finding>, Error> {
     let mut findings = Vec::new();
     let mut images: BTreeMap<PathBuf, ()> = BTreeMap::new();
@@ -142,13 +146,13 @@ pub fn check(layout: &Layout, state: &State) -> Result<Vec<Finding>, Error> {
         }
     }
     findings.extend(images.into_keys().map(|orphan| {
-        finding(&orphan.display(), "no record knows it", "the next start puts it into quarantine")
+        finding(&orphan.display(), "it has no record", "the next start moves it into quarantine")
     }));
     for entry in fs::read_dir(layout.quarantine()).into_iter().flatten().flatten() {
         findings.push(finding(
             &entry.path().display(),
             "in quarantine",
-            "look at it, then delete it by hand",
+            "inspect it, then delete it by hand",
         ));
     }
     Ok(findings)
@@ -181,14 +185,12 @@ fn check_phase(id: &str, phase: Phase) -> Option<Finding> {
         Phase::Ready => return None,
         Phase::Creating => (
             "its creation is not finished",
-            "the orchestrator's next call goes on with it; delete it if none comes",
+            "the orchestrator's next call continues it; if none comes, delete it",
         ),
         Phase::Expanding { .. } => {
-            ("its expansion is not finished", "the next start or call goes on with it")
+            ("its expansion is not finished", "the next start or call continues it")
         }
-        Phase::Deleting => {
-            ("its deletion is not finished", "the next start or call goes on with it")
-        }
+        Phase::Deleting => ("its deletion is not finished", "the next start or call continues it"),
     };
     Some(finding(&id, problem, advice))
 }
@@ -226,7 +228,7 @@ fn check_image(id: &str, image: &Path, size: u64, thin: bool) -> Option<Finding>
         _ => Some(finding(
             &id,
             "its image has no mark",
-            "a rebuild would not find it; expanding it marks it anew",
+            "a rebuild would not find it; expanding it writes the mark again",
         )),
     }
 }
@@ -291,7 +293,7 @@ fn phase(phase: Phase) -> &'static str {
     }
 }
 
-/// How far a copy has come that gets blocks of its own.
+/// Progress of a copy that is being unshared.
 fn unsharing(layout: &Layout, image: &str, blocks: Blocks) -> String {
     let Blocks::Unsharing { bytes } = blocks else { return String::new() };
     let left = Images::COPY.footprint(&layout.reserve(image)).map_or(0, |it| it.allocated);

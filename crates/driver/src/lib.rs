@@ -1,21 +1,23 @@
-//! The local-storage CSI driver.
+//! A CSI driver for local storage.
 //!
-//! A volume is an image on a pool, a loop device on the image, and a filesystem or the bare device for a pod. Whatever is
-//! promised is written down first ([`store`]), whatever is done can be done again ([`pool`], [`node`]), and whatever the
-//! kernel knows (mounts, loop devices) is asked of it: what is remembered of it is a hint. So a crash costs time and nothing else.
+//! A volume is an image on a pool, a loop device on the image, and a filesystem or the device
+//! itself for a pod. Every promise is recorded first ([`store`]), every operation can be repeated
+//! ([`pool`], [`node`]), and mounts and loop devices are read from the kernel, with records of them
+//! used only as hints. So a crash costs nothing but time.
 //!
-//! - [`record`]: what is written down.
-//! - [`store`]: where and how; redb on the pool, with group commit.
-//! - [`backend`]: how images are made and copied.
-//! - `devices`: the loop devices of images, attached and detached in one place.
+//! - [`record`]: the records of volumes, snapshots, groups and nodes.
+//! - [`store`]: the records on disk, in redb on the pool, with group commit.
+//! - [`backend`]: how images are created and copied.
+//! - `devices`: attaches and detaches the loop devices of images.
 //! - [`pool`]: volumes, snapshots and groups, from promise to deletion.
-//! - [`pools`]: the pools of a driver, each with its identity ([`state_dir`]) and settings ([`config`]).
+//! - [`pools`]: the pools of a driver, each with its identity ([`state_dir`]) and settings
+//!   ([`config`]).
 //! - [`node`]: stage, publish, limits, health.
-//! - [`service`]: all of it as CSI sees it, on the SDK's traits.
-//! - [`unsharing`]: gives copies blocks of their own in the background.
-//! - [`inspect`], [`admin`], [`metrics`]: for people.
-//! - [`private`]: who may read what the driver makes.
-//! - [`points`]: the steps after which a crash is tested.
+//! - [`service`]: implements the SDK's traits.
+//! - [`unsharing`]: unshares copies in the background.
+//! - [`inspect`], [`admin`], [`metrics`]: for operators.
+//! - [`private`]: file modes.
+//! - [`points`]: steps after which tests kill the driver.
 
 pub mod admin;
 pub mod backend;
@@ -40,7 +42,7 @@ pub mod unsharing;
 
 use error::Error;
 
-/// Bytes from the kernel's random generator.
+/// Bytes from the kernel's random number generator.
 fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())

@@ -1,12 +1,11 @@
-//! Limits of a volume's device, as mutable parameters name them.
+//! I/O limits of a volume's device, by the names of the mutable parameters.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use wharf_facts::context;
 
-/// Operations and bytes per second; `None` is no limit.
+/// Operations and bytes per second; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Reads per second.
@@ -32,21 +31,21 @@ pub enum Limit {
     Wbps,
 }
 
-/// A mutable parameter that is not understood; nothing of its request is applied.
+/// An invalid mutable parameter; no parameter of its request is applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("mutable_parameters.{key}: expected {expected}")]
 pub struct LimitsError {
-    /// The parameter.
+    /// Key of the parameter.
     pub key: String,
-    /// What would have been understood.
+    /// The expected keys or values.
     pub expected: &'static str,
 }
 
 impl Limit {
-    /// All four.
+    /// All limits.
     pub const ALL: [Self; 4] = [Self::Riops, Self::Wiops, Self::Rbps, Self::Wbps];
 
-    /// The parameter's key, which is also the key in cgroup v2's io.max.
+    /// Key of the parameter, which is also its key in cgroup v2's io.max.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Riops => "riops",
@@ -58,13 +57,13 @@ impl Limit {
 }
 
 impl Limits {
-    /// These limits with `parameters` applied: keys that are absent change nothing.
+    /// Returns these limits with `parameters` applied. Absent keys change nothing.
     ///
     /// # Errors
-    /// On any key or value that is not known; then nothing is applied.
+    /// On an unknown key or value; then no parameter is applied.
     pub fn with(&self, parameters: &BTreeMap<String, String>) -> Result<Self, LimitsError> {
         let mut limits = *self;
-        // Names of claim and volume may come along.
+        // Skip the names of claim and volume, which the provisioner may add.
         for (key, value) in parameters.iter().filter(|(key, _)| !key.starts_with(context::PREFIX)) {
             let limit = Limit::ALL.into_iter().find(|limit| limit.key() == key);
             let limit = limit.ok_or_else(|| error(key, "one of riops, wiops, rbps and wbps"))?;
@@ -79,7 +78,7 @@ impl Limits {
         Ok(limits)
     }
 
-    /// One of the four.
+    /// Returns one limit.
     pub fn get(&self, limit: Limit) -> Option<u64> {
         match limit {
             Limit::Riops => self.riops,
@@ -89,7 +88,7 @@ impl Limits {
         }
     }
 
-    /// Whether nothing is limited.
+    /// Whether there are no limits.
     pub fn is_unlimited(&self) -> bool {
         *self == Self::default()
     }

@@ -1,80 +1,88 @@
-//! What an operator graphs of the pools, counted when it is asked for.
+//! Metrics of pools, computed when they are scraped.
 
-use std::collections::HashSet;
-use std::fmt;
-use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        mpsc::{self, Receiver},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Unit;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    registry::Unit,
+};
 
-use crate::pool::{Pool, PoolId};
-use crate::pools::{Pools, ServedPool};
-use crate::record::Phase;
+use crate::{
+    pool::{Pool, PoolId},
+    pools::{Pools, ServedPool},
+    record::Phase,
+};
 
-/// How long a reader waits for the disks of all pools.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum wait of a scrape for the disks of all pools.
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// The metrics of a driver's pools.
 #[derive(Debug)]
 pub struct PoolMetrics {
     pools: Arc<Pools>,
-    asking: Arc<Asking>,
+    queries: Arc<DiskQueries>,
 }
 
-/// The pools whose disks are being asked. A disk that hangs keeps one thread, not one for each reader, and no figures of other
-/// pools.
+/// Pools whose disks are being queried. A disk that hangs blocks one thread, not one per scrape,
+/// and does not affect the metrics of other pools.
 #[derive(Debug, Default)]
-struct Asking {
+struct DiskQueries {
     pools: Mutex<HashSet<PoolId>>,
     answered: Condvar,
 }
 
-/// The turn of one reader to ask the disk of a pool.
-struct Turn(Arc<Asking>, PoolId);
+/// A running query of one pool's disk; only one runs at a time.
+struct DiskQuery(Arc<DiskQueries>, PoolId);
 
-impl Drop for Turn {
+impl Drop for DiskQuery {
     fn drop(&mut self) {
         self.0.pools.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
         self.0.answered.notify_all();
     }
 }
 
-impl Asking {
-    /// A turn; `None` if the pool's disk does not answer the reader before until then.
-    fn turn(self: &Arc<Self>, pool: PoolId, until: Instant) -> Option<Turn> {
+impl DiskQueries {
+    /// Begins a query. Returns `None` if the previous query of this pool does not end before
+    /// `until`.
+    fn begin(self: &Arc<Self>, pool: PoolId, until: Instant) -> Option<DiskQuery> {
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let patience = until.saturating_duration_since(Instant::now());
-        let waited = self.answered.wait_timeout_while(pools, patience, |it| it.contains(&pool));
+        let limit = until.saturating_duration_since(Instant::now());
+        let waited = self.answered.wait_timeout_while(pools, limit, |it| it.contains(&pool));
         let (mut pools, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        pools.insert(pool).then(|| Turn(self.clone(), pool))
+        pools.insert(pool).then(|| DiskQuery(self.clone(), pool))
     }
 }
 
-/// One series of a pool: its label beside `pool`, and its value.
+/// One series of a pool: the value of its label besides `pool`, and its value.
 type Series = (&'static str, u64);
 
 /// The series of each gauge.
 type Figures = [Vec<Series>; GAUGES.len()];
 
 impl PoolMetrics {
-    /// The metrics of `pools`.
+    /// Creates the metrics of `pools`.
     pub fn new(pools: Arc<Pools>) -> Self {
-        Self { pools, asking: Arc::default() }
+        Self { pools, queries: Arc::default() }
     }
 
-    /// The figures of each pool; none of one whose disk hangs, rather than wrong ones.
+    /// Reads the gauges of each pool; `None` for a pool whose disk hangs.
     fn figures(&self, served: &[Arc<ServedPool>]) -> Vec<Option<Figures>> {
         let now = Instant::now();
-        let until = now + PATIENCE;
+        let until = now + MAX_WAIT;
         let ask = |until| move |served: &Arc<ServedPool>| self.ask(served.pool.clone(), until);
         let mut asked: Vec<_> = served.iter().map(ask(now)).collect();
-        // Those that somebody else asks, once the others are at work.
+        // Now wait for pools that another scrape is querying.
         for (served, asked) in served.iter().zip(&mut asked).filter(|(_, asked)| asked.is_none()) {
             *asked = ask(until)(served);
         }
@@ -84,20 +92,20 @@ impl PoolMetrics {
         asked.into_iter().map(|asked| asked.and_then(answer)).collect()
     }
 
-    /// Asks a pool's disk, in a thread that outlives a reader who does not wait for it.
+    /// Queries a pool's disk in a thread, which may outlive the scrape.
     fn ask(&self, pool: Arc<Pool>, until: Instant) -> Option<Receiver<Figures>> {
-        let turn = self.asking.turn(pool.id(), until)?;
+        let query = self.queries.begin(pool.id(), until)?;
         let (answer, answered) = mpsc::sync_channel(1);
         let ask = move || {
             let figures = GAUGES.map(|gauge| (gauge.read)(&pool));
-            drop(turn);
-            // Nobody may wait any more.
+            drop(query);
+            // The scrape may have stopped waiting.
             let _ = answer.send(figures);
         };
         match thread::Builder::new().name("figures".to_owned()).spawn(ask) {
             Ok(_) => Some(answered),
             Err(error) => {
-                tracing::warn!(%error, "failed to start a thread that reads a pool's figures");
+                tracing::warn!(%error, "failed to start metrics thread");
                 None
             }
         }
@@ -135,7 +143,7 @@ impl Collector for PoolMetrics {
 }
 
 impl PoolMetrics {
-    /// Whether each configured pool is served, for an alert on one that is not.
+    /// Reports whether each configured pool is served, for alerts.
     fn encode_served(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let kind = ConstGauge::new(0_u64).metric_type();
         let help = "1 for each configured pool that is served, 0 for one that is not";
@@ -153,7 +161,7 @@ struct Gauge {
     name: &'static str,
     help: &'static str,
     unit: Option<Unit>,
-    /// The label beside `pool`; empty for a gauge with one value for a pool.
+    /// Name of the label besides `pool`; empty for a gauge with one value per pool.
     label: &'static str,
     read: fn(&Pool) -> Vec<Series>,
 }
@@ -161,7 +169,7 @@ struct Gauge {
 const GAUGES: [Gauge; 6] = [
     Gauge {
         name: "wharf_driver_pool",
-        help: "The pool's account",
+        help: "Space of the pool by kind",
         unit: Some(Unit::Bytes),
         label: "kind",
         read: account,
@@ -184,7 +192,7 @@ const GAUGES: [Gauge; 6] = [
     },
     Gauge {
         name: "wharf_driver_extents",
-        help: "Pieces of the images in use, and of the one in the most",
+        help: "Extents of images in use: of all, and of the most fragmented one",
         unit: None,
         label: "of",
         read: |pool| {
@@ -194,35 +202,35 @@ const GAUGES: [Gauge; 6] = [
     },
     Gauge {
         name: "wharf_driver_quarantined",
-        help: "Images that no record knows",
+        help: "Images without a record, in quarantine",
         unit: None,
         label: "kind",
         read: |pool| vec![("images", pool.quarantined())],
     },
     Gauge {
         name: "wharf_driver_unsharing",
-        help: "Bytes of copies that still have to get blocks of their own",
+        help: "Bytes of copies that are still to be unshared",
         unit: Some(Unit::Bytes),
         label: "",
         read: |pool| vec![("", pool.unsharing_left())],
     },
 ];
 
-/// A counter's name, help and value.
+/// Name, help and value of a counter.
 type Counter = (&'static str, &'static str, fn(&Pool) -> u64);
 
 const COUNTERS: [Counter; 2] = [
     (
         "wharf_driver_detaches_left_to_others",
-        "Detaches of loop devices that were left to others, who still held the device",
+        "Detaches of loop devices that other processes still held",
         Pool::detaches_left_to_others,
     ),
-    ("wharf_driver_fsync_errors", "Commits and flushes that the pool's disk refused", |pool| {
+    ("wharf_driver_fsync_errors", "Commits that the pool's disk failed to write", |pool| {
         pool.store().commit_failures()
     }),
 ];
 
-/// A pool whose disk does not answer shows no bytes rather than wrong ones.
+/// Space of a pool by kind; empty if its disk does not respond.
 fn account(pool: &Pool) -> Vec<Series> {
     let Ok(account) = pool.ensure_present().and_then(|()| pool.account()) else {
         return Vec::new();
@@ -267,9 +275,9 @@ mod tests {
         let served = metrics.pools.served();
         let (id, other) = (served[0].pool.id(), PoolId::new().expect("an id"));
         let now = Instant::now();
-        let hanging = metrics.asking.turn(id, now).expect("nobody asks");
+        let hanging = metrics.queries.begin(id, now).expect("nobody asks");
         assert!(metrics.ask(served[0].pool.clone(), now).is_none());
-        assert!(metrics.asking.turn(other, now).is_some(), "it hangs for others, too");
+        assert!(metrics.queries.begin(other, now).is_some(), "it hangs for others, too");
         drop(hanging);
         assert!(metrics.figures(&served)[0].is_some());
 

@@ -1,44 +1,49 @@
-//! A pool of its own: an XFS filesystem in an image, for folders whose filesystem cannot share blocks.
+//! A pool in an image: an XFS filesystem for folders whose own filesystem cannot share blocks.
 
-use std::fs::{self, File};
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    fs::{self, File},
+    io::ErrorKind,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use wharf_mount::format::{self, FormatOptions};
-use wharf_mount::loopdev::{self, HeldLoop, LoopOptions};
-use wharf_mount::mount::{self, MountOptions};
-use wharf_mount::probe::{self, Signature};
-use wharf_mount::{Filesystem, mountinfo, space, sync};
+use wharf_mount::{
+    Filesystem,
+    format::{self, FormatOptions},
+    loopdev::{self, HeldLoop, LoopOptions},
+    mount::{self, MountOptions},
+    mountinfo,
+    probe::{self, Signature},
+    space, sync,
+};
 
-use crate::error::Error;
-use crate::pool::Layout;
-use crate::{files, private};
+use crate::{error::Error, files, pool::Layout, private};
 
 const IMAGE: &str = "pool.img";
 const MOUNT_POINT: &str = "pool";
 
-/// The folder that a pool's files are in: `root`, or the mount point of the image in it.
+/// Folder of a pool's files: `root`, or the mount point of the image in it.
 pub fn folder(root: &Path) -> PathBuf {
     if exists(root) { mount_point(root) } else { root.to_owned() }
 }
 
-/// Where the image of a pool in `root` is mounted.
+/// Mount point of the pool image in `root`.
 pub fn mount_point(root: &Path) -> PathBuf {
     root.join(MOUNT_POINT)
 }
 
-/// Whether a pool's folder holds an image with the pool.
+/// Whether a pool's folder has a pool image.
 pub fn exists(root: &Path) -> bool {
     is_there(&root.join(IMAGE))
 }
 
-/// Mounts the image in `root`, if the pool is in one, and returns the folder that the pool's files are in. Where there is no
-/// image and a `size` is asked for, one is made. Grows nothing and formats nothing that holds data.
+/// Mounts the pool image in `root`, if there is one, and returns the folder of the pool's files.
+/// Creates a missing image if `size` is given. Never grows an image or formats over data.
 ///
 /// # Errors
-/// When there is no room, mkfs.xfs is missing, the image holds something else, or something else is mounted in its place.
+/// If there is no space, mkfs.xfs is missing, the image has other content, or something else is
+/// mounted in its place.
 pub fn open(root: &Path, size: Option<u64>, limit: Duration) -> Result<PathBuf, Error> {
     let (image, point) = (root.join(IMAGE), mount_point(root));
     if size.is_none() && !is_there(&image) {
@@ -74,7 +79,7 @@ pub fn open(root: &Path, size: Option<u64>, limit: Duration) -> Result<PathBuf, 
     };
     let device = match attached {
         Some(mut device) => {
-            device.keep()?;
+            device.cancel_detach()?;
             device
         }
         None => loopdev::attach(&file, &LoopOptions { direct_io: true, ..LoopOptions::default() })?,
@@ -84,10 +89,11 @@ pub fn open(root: &Path, size: Option<u64>, limit: Duration) -> Result<PathBuf, 
     Ok(point)
 }
 
-/// Unmounts and detaches the image in the folder of a pool that is no longer served. What others hold stays.
+/// Unmounts and detaches the image of a pool that is no longer served. Mounts and devices that
+/// other processes use stay.
 ///
 /// # Errors
-/// When somebody uses the filesystem or the image, or the kernel cannot be asked.
+/// If the filesystem or the image is in use, or the kernel cannot be queried.
 pub fn close(root: &Path) -> Result<(), Error> {
     let (image, point) = (root.join(IMAGE), mount_point(root));
     let file = match files::open(&image) {
@@ -105,11 +111,11 @@ pub fn close(root: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a folder with the files of a pool: a pool in an image beside them would be served in their place, and their volumes
-/// would be unknown.
+/// Refuses a folder with the files of a pool: a pool image next to them would be served instead,
+/// and their volumes would be unknown.
 ///
 /// # Errors
-/// When there are such files, or they cannot be looked at.
+/// If there are such files, or they cannot be read.
 pub(crate) fn refuse_second_pool(root: &Path) -> Result<(), Error> {
     let image = &root.join(IMAGE);
     if !Layout::new(root).holds_pool()? {
@@ -129,7 +135,7 @@ pub(crate) fn refuse_second_pool(root: &Path) -> Result<(), Error> {
     }))
 }
 
-/// An image appears whole or not at all: it is formatted under another name.
+/// Creates the image atomically: it is formatted under another name.
 fn make(root: &Path, image: &Path, size: u64, limit: Duration) -> Result<(), Error> {
     let partial = root.join(format!(".{IMAGE}.partial"));
     let file = files::create_anew(&partial);
@@ -142,7 +148,7 @@ fn make(root: &Path, image: &Path, size: u64, limit: Duration) -> Result<(), Err
     Ok(sync::folder(root)?)
 }
 
-/// Whether anything has the name of the image, also a symlink that leads nowhere.
+/// Whether the image's name is taken, even by a dangling symlink.
 fn is_there(image: &Path) -> bool {
     fs::symlink_metadata(image).is_ok()
 }

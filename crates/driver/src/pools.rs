@@ -1,8 +1,8 @@
-//! The pools of a driver: which are served, which are not and why, and on which pool an object is.
+//! The pools of a driver: which are served, why others are not, and on which pool an object is.
 //!
-//! A pool is served where its folder holds the pool that the driver's note names ([`crate::state_dir`]), or where there is no
-//! note yet. One that is not served is tried again until it is there; meanwhile its objects are UNAVAILABLE, since they may
-//! exist, and all other pools work on.
+//! A pool is served if its folder has the pool that the driver noted ([`crate::state_dir`]), or if
+//! there is no note yet. The driver retries to open a pool that is not served. Meanwhile its
+//! objects are UNAVAILABLE, since they may exist, and all other pools work.
 
 mod attach_limit;
 mod change;
@@ -40,21 +40,22 @@ use crate::{
     store::State,
 };
 
-/// How all pools of a driver are run.
+/// Options of all pools of a driver.
 #[derive(Clone, Debug)]
 pub struct PoolsOptions {
-    /// The node's id.
+    /// ID of the node.
     pub node_id: String,
-    /// How the node part is run.
+    /// Options of the node side.
     pub node: NodeOptions,
-    /// For how long a filesystem may stand still while it is copied.
+    /// Maximum time for which a filesystem may be frozen for a copy.
     pub freeze_limit: Duration,
-    /// Where a crash is asked for; in production nowhere.
+    /// Fault plan of tests; none in production.
     pub faults: FaultPlan,
 }
 
 impl PoolsOptions {
-    /// The usual options on this node: paths of orchestrators are below `root`, and limits are only kept.
+    /// Default options on this node: the orchestrator's paths are below `root`, and limits are
+    /// recorded but not applied.
     pub fn on_node(node_id: impl Into<String>, root: impl Into<PathBuf>) -> Self {
         let node = NodeOptions {
             program_limit: Duration::from_secs(600),
@@ -70,39 +71,39 @@ impl PoolsOptions {
 /// A pool that is served.
 #[derive(Debug)]
 pub struct ServedPool {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
     /// The pool.
     pub pool: Arc<Pool>,
     /// Its volumes on this node.
     pub node: Arc<NodeVolumes>,
-    /// How many calls work on it at once: a disk that hangs keeps no other pool waiting.
+    /// Limits of concurrent calls: a disk that hangs must not block calls to other pools.
     pub(crate) permits: Permits,
 }
 
-/// Calls that work on one pool at the same time; more wait.
+/// Semaphores that limit concurrent calls on one pool.
 #[derive(Debug)]
 pub(crate) struct Permits {
     /// For calls that change something.
     pub(crate) changes: Arc<Semaphore>,
-    /// For calls that only look.
-    pub(crate) looks: Arc<Semaphore>,
-    /// For questions whether the pool can be used.
+    /// For calls that only read.
+    pub(crate) reads: Arc<Semaphore>,
+    /// For health queries.
     pub(crate) health: Arc<Semaphore>,
-    /// For the recording of what was undone while the disk took no writes.
+    /// For recording undos that could not be written before.
     undone: Arc<Semaphore>,
 }
 
 impl Permits {
-    /// How many calls of a kind there may be at once.
+    /// Maximum number of concurrent calls of a kind.
     pub(crate) const PARALLEL: usize = 64;
 }
 
 impl Default for Permits {
     fn default() -> Self {
-        let [changes, looks, health, undone] =
+        let [changes, reads, health, undone] =
             [Self::PARALLEL, Self::PARALLEL, 1, 1].map(|count| Arc::new(Semaphore::new(count)));
-        Self { changes, looks, health, undone }
+        Self { changes, reads, health, undone }
     }
 }
 
@@ -112,17 +113,17 @@ pub struct Pools {
     options: PoolsOptions,
     state_dir: StateDir,
     slots: RwLock<BTreeMap<String, Slot>>,
-    /// Pools that threads open, also those that are no longer configured.
+    /// Pools that threads are opening, including pools that are no longer configured.
     openings: Mutex<Vec<Arc<Opening>>>,
     folders: ResolvedFolders,
     inline_calls: Arc<InlineCalls>,
     image_locks: ImageLocks,
     attaching: Attaching,
-    /// The names of the pools that are configured.
+    /// Names of the configured pools.
     names: RwLock<BTreeSet<String>>,
     /// Held while pools are opened, closed, adopted or forgotten.
     changing: Mutex<()>,
-    /// Told when a pool came or went.
+    /// Notified when a pool was added or removed.
     changed: Notify,
 }
 
@@ -131,16 +132,17 @@ pub struct Pools {
 struct Slot {
     config: PoolConfig,
     state: SlotState,
-    /// No longer configured so: closed once none of its volumes is in use on the node.
+    /// Set if the configuration no longer wants the pool as it is: it is closed once none of its
+    /// volumes is in use on the node.
     leaving: Option<Leaving>,
 }
 
-/// What becomes of a pool that is to be closed.
+/// Reason why a pool is leaving, and what follows its closing.
 #[derive(Debug)]
 enum Leaving {
-    /// It is no longer configured.
+    /// The pool is no longer configured.
     Removed,
-    /// It is opened anew, in another folder.
+    /// The pool is opened again, in another folder.
     Moving(Box<PoolConfig>),
 }
 
@@ -157,15 +159,16 @@ struct Absence {
 }
 
 impl Pools {
-    /// The pools that are served, by name.
+    /// Returns the served pools, by name.
     pub fn served(&self) -> Vec<Arc<ServedPool>> {
         self.slots().values().filter_map(Slot::served).cloned().collect()
     }
 
-    /// The pool that a class picks by its parameter `pool`; without one it is `default`.
+    /// Returns the pool that a StorageClass selects with the parameter `pool`, or the pool
+    /// `default`.
     ///
     /// # Errors
-    /// When no pool is configured with that name, or the pool is not served.
+    /// If no pool of this name is configured, or the pool is not served.
     pub fn picked(&self, name: Option<&str>) -> Result<Arc<ServedPool>, Error> {
         let slots = self.slots();
         let picked = name.unwrap_or(DEFAULT_POOL);
@@ -184,31 +187,31 @@ impl Pools {
         }
     }
 
-    /// The pool of a volume.
+    /// Returns the pool of a volume.
     ///
     /// # Errors
-    /// When there is no such volume, or it may be on a pool that is not served.
+    /// If the volume does not exist, or may be on a pool that is not served.
     pub fn of_volume(&self, id: &str) -> Result<Arc<ServedPool>, Error> {
         self.find(id, |state| state.volumes.get(id).is_some(), || Error::no_volume(id))
     }
 
-    /// The pool of a snapshot.
+    /// Returns the pool of a snapshot.
     ///
     /// # Errors
-    /// When there is no such snapshot, or it may be on a pool that is not served.
+    /// If the snapshot does not exist, or may be on a pool that is not served.
     pub fn of_snapshot(&self, id: &str) -> Result<Arc<ServedPool>, Error> {
         self.find(id, |state| state.snapshots.get(id).is_some(), || Error::no_snapshot(id))
     }
 
-    /// The pool of a group of snapshots.
+    /// Returns the pool of a group snapshot.
     ///
     /// # Errors
-    /// When there is no such group, or it may be on a pool that is not served.
+    /// If the group does not exist, or may be on a pool that is not served.
     pub fn of_group(&self, id: &str) -> Result<Arc<ServedPool>, Error> {
         self.find(id, |state| state.groups.get(id).is_some(), || Error::no_group(id))
     }
 
-    /// The pool where this holds of the state.
+    /// Returns the first pool whose state satisfies the predicate.
     pub fn where_state(&self, holds: impl Fn(&State) -> bool) -> Option<Arc<ServedPool>> {
         self.served().into_iter().find(|served| served.pool.store().read(&holds))
     }
@@ -225,7 +228,7 @@ impl Pools {
         }
     }
 
-    /// Why an object that no served pool knows may exist all the same.
+    /// Returns why an object that no served pool knows may still exist.
     fn unavailable(&self, id: &str) -> Option<Error> {
         let short = short_of(id);
         let slots = self.slots();
@@ -246,7 +249,7 @@ impl Pools {
             slots.values().any(|slot| slot.served().is_some_and(|it| it.pool.id() == id))
         };
         let unconfigured = notes.iter().filter(|(name, _)| !slots.contains_key(*name));
-        // A pool that has another name now is there.
+        // Skip pools that are served under another name.
         let unconfigured = unconfigured.filter(|(_, note)| !is_served(note.pool));
         let mut held = unconfigured.filter(|(_, note)| is_noted(note));
         if let Some((name, note)) = held.next() {
@@ -259,10 +262,11 @@ impl Pools {
         let has_id =
             |slot: &Slot| slot.served().is_some_and(|it| Some(&*it.pool.id().short()) == short);
         if slots.values().any(has_id) {
-            // It is on no other pool than the one that does not know it.
+            // The pool that the ID names is served and does not know the object.
             return None;
         }
-        // An id that names no pool may be on any, and any may be on a pool of which nothing is known.
+        // An ID without a pool's part may be on any pool, and any object may be on a pool without a
+        // note.
         for (name, absence, note) in absent() {
             if short.is_none() || note.is_none() {
                 return Some(absence.error(name));
@@ -301,7 +305,7 @@ impl Absence {
     }
 }
 
-/// Why a pool with a damaged note is not served: nothing says which disk is the pool's.
+/// Why a pool with a damaged note is not served: nothing tells which disk is the pool's.
 fn damaged_note(name: &str, reason: &str) -> Absence {
     Absence {
         reason: format!(
@@ -312,10 +316,10 @@ fn damaged_note(name: &str, reason: &str) -> Absence {
 }
 
 impl ServedPool {
-    /// Refuses a new volume on a pool that is being drained. One that is promised already may be finished.
+    /// Refuses a new volume on a drained pool, unless the volume is promised already.
     ///
     /// # Errors
-    /// When the pool takes no new volumes.
+    /// If the pool is drained.
     pub fn refuse_drained(&self, name: &str) -> Result<(), Error> {
         let promised = || self.pool.store().read(|state| state.volumes.named(name).is_some());
         if !self.pool.settings().drain || promised() {
@@ -327,7 +331,7 @@ impl ServedPool {
         )))
     }
 
-    /// Whether a volume of the pool is in use on this node, or an operation on it is not finished.
+    /// Whether a volume of the pool is in use on this node, or an operation on one is not finished.
     fn in_use(&self) -> bool {
         self.pool.store().read(|state| {
             state.volumes.iter().any(|volume| volume.in_use() || volume.phase != Phase::Ready)
@@ -335,7 +339,7 @@ impl ServedPool {
     }
 }
 
-/// Pools for tests.
+/// Fixtures for tests.
 #[cfg(test)]
 pub(crate) mod fixtures {
     use std::path::Path;

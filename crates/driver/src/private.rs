@@ -1,21 +1,24 @@
-//! Files and folders that only root can read: images hold the data of every user of the node.
+//! Modes of files and folders: only root may read them, since images hold data of all users of the
+//! node.
 //!
-//! What is made has its mode from the first moment, so that there is none in which somebody else can open it. What a
-//! driver of an older version made is mended when its pool is opened.
+//! Files and folders are created with their final mode, so that no other user can open them in
+//! between. Opening a pool corrects the modes that a driver of an older version left.
 
-use std::fs::{self, DirBuilder, Permissions};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::{
+    fs::{self, DirBuilder, Permissions},
+    io::{self, ErrorKind},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::Path,
+};
 
 use crate::error::Error;
 
-/// The mode of folders.
+/// Mode of folders.
 const FOLDER: u32 = 0o700;
-/// The mode of files and sockets.
+/// Mode of files and sockets.
 pub(crate) const FILE: u32 = 0o600;
 
-/// What a pool's folder, or the folder of a pool's image, holds besides foreign files.
+/// Names of the driver's own files in a pool's folder or in the folder of a pool image.
 const OWN: [&str; 16] = [
     "admin.sock",
     "admin.sock.new",
@@ -35,21 +38,21 @@ const OWN: [&str; 16] = [
     "volumes",
 ];
 
-/// Makes a folder that a person named, and those above it that are missing; one that exists, or a symlink to one, is left as it
-/// is.
+/// Creates a folder that a person configured, with missing parents. An existing folder, or a
+/// symlink to one, is not changed.
 ///
 /// # Errors
-/// When it cannot be made.
+/// If it cannot be created.
 pub fn create_folder(folder: &Path) -> Result<(), Error> {
     let made = DirBuilder::new().recursive(true).mode(FOLDER).create(folder);
     made.map_err(Error::file("create folder", folder))
 }
 
-/// Makes a folder in which the driver removes what it does not know. A symlink in its place would lead it to somebody else's
-/// files.
+/// Creates a folder in which the driver removes unknown files. Refuses a symlink, which would lead
+/// to foreign files.
 ///
 /// # Errors
-/// When it cannot be made, or a symlink or a file has its name.
+/// If it cannot be created, or the name is taken by a symlink or a file.
 pub(crate) fn create_own_folder(folder: &Path) -> Result<(), Error> {
     let made = match DirBuilder::new().mode(FOLDER).create(folder) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => fs::symlink_metadata(folder)
@@ -62,11 +65,11 @@ pub(crate) fn create_own_folder(folder: &Path) -> Result<(), Error> {
     made.map_err(Error::file("use folder", folder))
 }
 
-/// Makes a folder of a pool, or gives the one that is there its mode, and the files in it theirs.
+/// Creates a folder of a pool, or corrects the modes of an existing one and its files.
 ///
 /// # Errors
-/// When it cannot be made, a symlink or a file has its name, or something else is mounted there: images move between the
-/// folders of a pool by a change of their names.
+/// If it cannot be created, the name is taken by a symlink or a file, or something is mounted
+/// there: images are renamed between the folders of a pool.
 pub(crate) fn create_pool_folder(folder: &Path, root: &Path) -> Result<(), Error> {
     create_own_folder(folder)?;
     let device =
@@ -88,8 +91,8 @@ fn not_own(found: &str) -> io::Error {
     io::Error::new(ErrorKind::NotADirectory, message)
 }
 
-/// Gives the driver's files in the folder that `--pool` names their modes, and the folder its own if nothing else is in it:
-/// a folder that others use, too, stays open to them.
+/// Corrects the modes of the driver's files in the configured folder, and of the folder itself if
+/// it has no other files: a folder that others use, too, stays open to them.
 pub(crate) fn mend_root(root: &Path) -> Result<(), Error> {
     let (own, foreign): (Vec<_>, Vec<_>) = entries(root)?.into_iter().partition(is_own);
     for entry in &own {
@@ -98,7 +101,7 @@ pub(crate) fn mend_root(root: &Path) -> Result<(), Error> {
     if foreign.is_empty() { set(root, FOLDER) } else { Ok(()) }
 }
 
-/// Whether a pool's folder holds anything that is not the driver's.
+/// Whether a pool's folder has files that are not the driver's.
 pub(crate) fn has_foreign_files(root: &Path) -> Result<bool, Error> {
     Ok(!entries(root)?.iter().all(is_own))
 }
@@ -111,15 +114,16 @@ fn is_own(entry: &fs::DirEntry) -> bool {
         || name == ".pool.img.partial"
 }
 
-/// A file with a second name may be the file of somebody else. One that cannot be looked at, since the disk is damaged, has no
-/// mode that lets anybody in, and keeps no other file from being used.
+/// Corrects the mode of a file, except one with a second name, which may be foreign. A file that a
+/// damaged disk cannot stat is skipped: nobody can open it, and it must not block the use of other
+/// files.
 fn mend_file(entry: &fs::DirEntry) -> Result<(), Error> {
     let path = entry.path();
     match entry.metadata() {
         Ok(file) if file.is_file() && file.nlink() == 1 => set(&path, FILE),
         Ok(_) => Ok(()),
         Err(error) => {
-            tracing::error!(path = %path.display(), %error, "failed to look at a file of the pool");
+            tracing::error!(path = %path.display(), %error, "failed to stat file of pool");
             Ok(())
         }
     }
@@ -130,7 +134,7 @@ fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>, Error> {
     entries.map_err(Error::file("list", folder))
 }
 
-/// Sets a mode where it differs, so that a pool that needs no mending is not written to.
+/// Sets a mode only if it differs, so that a correct pool is not written to.
 fn set(path: &Path, mode: u32) -> Result<(), Error> {
     let is = fs::metadata(path).map_err(Error::file("look at", path))?.permissions().mode();
     if is & 0o7777 == mode {

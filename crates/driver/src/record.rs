@@ -1,63 +1,60 @@
-//! What the store keeps: volumes, snapshots, groups and nodes.
+//! The records in the store: volumes, snapshots, groups and nodes.
 //!
-//! A record carries its own intent: its phase says what was begun and not yet finished, so that one commit of one record is
-//! both the fact and the promise to go on. Mounts and loop devices are not kept as truth; the kernel knows them.
+//! A record includes its own intent: its phase names an operation that was begun and is not
+//! finished, so one commit of one record is both the fact and the promise to continue. Mounts and
+//! loop devices are not authoritative here; the kernel is asked for them.
 
 mod blocks;
 mod text;
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::path::PathBuf;
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
-use wharf_csi_sdk::Fingerprint;
-use wharf_csi_sdk::types::AccessMode;
+use wharf_csi_sdk::{Fingerprint, types::AccessMode};
 use wharf_mount::Filesystem;
 
 pub use blocks::Blocks;
 
-use crate::backend::BackendKind;
-use crate::limits::Limits;
-use crate::store::Owed;
+use crate::{backend::BackendKind, limits::Limits, store::Owed};
 
-/// How far a volume, snapshot or group has come.
+/// Phase of a volume, snapshot or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// Promised under this id; its image may be partly made, under a temporary name.
+    /// Promised under this ID; its image may exist partly, under a temporary name.
     Creating,
-    /// Whole.
+    /// Complete.
     Ready,
     /// Growing to this many bytes.
     Expanding {
-        /// The capacity that was asked for.
+        /// The requested capacity.
         to: u64,
     },
-    /// Being removed; whatever is left of it goes.
+    /// Being deleted; its remains are removed.
     Deleting,
 }
 
-/// What is known of an image's content. Only a `Blank` image is ever formatted.
+/// Known content of an image. Only a `Blank` image is ever formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Content {
-    /// Never written by us: zeroes, or what a user of the raw device wrote.
+    /// Never written by the driver: zeros, or data that a user wrote to the block device.
     Blank,
-    /// A format was begun and the image was never mounted since.
+    /// A format was begun, and the image was not mounted since.
     Formatting(#[serde(with = "text")] Filesystem),
-    /// Holds this filesystem.
+    /// Has this filesystem.
     Filesystem(#[serde(with = "text")] Filesystem),
 }
 
-/// What a copy of an image holds, which is what a snapshot or a clone is recorded with.
+/// Content of a copy, in the record of a snapshot or a clone.
 ///
-/// It has no `Formatting`: that is the source's own wish, and by the time that the copy is made the source may hold data.
-/// A copy of an image whose format was cut short is found out when it is staged, and nothing in it is formatted over.
+/// There is no `Formatting`: that refers to the source, which may have data by the time of the
+/// copy. A copy of a partly formatted image is detected when it is staged, and nothing in it is
+/// formatted over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Content")]
 pub enum CopyContent {
-    /// Not known to hold a filesystem.
+    /// Has no known filesystem.
     Blank,
-    /// Holds this filesystem.
+    /// Has this filesystem.
     Filesystem(#[serde(with = "text")] Filesystem),
 }
 
@@ -79,62 +76,63 @@ impl From<CopyContent> for Content {
     }
 }
 
-/// Where an image's bytes come from.
+/// Source of an image's content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    /// Another volume, by id.
+    /// ID of a volume.
     Volume(String),
-    /// A snapshot, by id.
+    /// ID of a snapshot.
     Snapshot(String),
 }
 
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
-    /// The id that the orchestrator knows.
+    /// ID.
     pub id: String,
-    /// The name that the orchestrator gave; never used as a file name.
+    /// Name that the orchestrator gave; never used as a file name.
     pub name: String,
-    /// The stem of the image's file name.
+    /// Stem of the image's file name.
     pub image: String,
-    /// The request that made it.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// How its image is made and copied.
+    /// Backend of the image.
     pub backend: BackendKind,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub capacity: u64,
-    /// The filesystem it gets when its first use asks for none.
+    /// Filesystem to create if the first use requests none.
     #[serde(with = "text::optional")]
     pub filesystem: Option<Filesystem>,
-    /// Whether its space is taken only as it is written.
+    /// Whether blocks are allocated only when they are written.
     pub thin: bool,
-    /// How far it has come.
+    /// Phase.
     pub phase: Phase,
-    /// What the image holds.
+    /// Content of the image.
     pub content: Content,
-    /// Where its first bytes came from.
+    /// Source of the content.
     pub source: Option<Source>,
-    /// The volume whose blocks it may share: the first ancestor's id, or its own.
+    /// Family of images that may share blocks: the ID of the first ancestor, or its own.
     pub family: String,
-    /// Limits of its device.
+    /// I/O limits.
     pub limits: Limits,
-    /// The nodes that it is published to.
+    /// Nodes that it is published to.
     pub attachments: BTreeMap<String, Attachment>,
-    /// Where it is staged.
+    /// Stage, if it is staged.
     pub stage: Option<Stage>,
-    /// Where it is published, by target path.
+    /// Publications, by target path.
     pub publications: BTreeMap<PathBuf, Publication>,
-    /// Made by its first publish and gone with its last.
+    /// Whether this is an inline volume: created by its first publish, deleted with its last
+    /// publication.
     pub ephemeral: bool,
-    /// Its filesystem may be frozen, for a copy that is on another pool.
+    /// Whether its filesystem may be frozen for a copy on another pool.
     #[serde(default)]
     pub frozen_for_copy: bool,
-    /// Whose its blocks are.
+    /// State of its blocks.
     #[serde(default)]
     pub blocks: Blocks,
 }
 
-/// A volume's publication to a node by the controller.
+/// Publication of a volume to a node by the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// Whether the node may only read.
@@ -143,126 +141,128 @@ pub struct Attachment {
     pub usage: Usage,
 }
 
-/// How a volume is used: the part of a capability that has to agree between calls.
+/// How a volume is used: the part of a capability that must agree between calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Who may use it at the same time.
+    /// Access mode.
     pub mode: AccessMode,
-    /// The device itself, or a filesystem on it.
+    /// Block device or filesystem.
     pub access: Access,
 }
 
-/// The device itself, or a filesystem on it.
+/// Block device or filesystem.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
-    /// The device itself.
+    /// The block device.
     Block,
     /// A filesystem, mounted with these flags.
     Mount {
-        /// The filesystem that was asked for; empty for the volume's own.
+        /// Requested filesystem; empty means the volume's own.
         filesystem: String,
         /// Mount flags, as given. They may be secret: Debug shows only their number.
         flags: Vec<String>,
     },
 }
 
-/// Where and how a volume is staged.
+/// A stage of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stage {
     /// The staging path.
     pub path: PathBuf,
     /// How it is used.
     pub usage: Usage,
-    /// Whether its device only reads: by its access mode, or because it was published to the node so.
+    /// Whether the device is read-only: by its access mode, or because it was published to the node
+    /// as such.
     #[serde(default)]
     pub read_only: bool,
-    /// False between the begin of a stage or unstage and its end.
+    /// False from the beginning of a stage or unstage to its end.
     pub complete: bool,
 }
 
-/// How a volume is published at a target path.
+/// A publication of a volume at a target path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Publication {
     /// How it is used.
     pub usage: Usage,
-    /// Whether the target may only be read.
+    /// Whether the target is read-only.
     pub read_only: bool,
-    /// The pod that uses it, where the orchestrator said so.
+    /// UID of the pod, if the orchestrator sends it.
     pub pod_uid: Option<String>,
-    /// False between the begin of a publish or unpublish and its end.
+    /// False from the beginning of a publish or unpublish to its end.
     pub complete: bool,
 }
 
 /// A snapshot of a volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The id that the orchestrator knows.
+    /// ID.
     pub id: String,
-    /// The name that the orchestrator gave.
+    /// Name that the orchestrator gave.
     pub name: String,
-    /// The stem of the image's file name.
+    /// Stem of the image's file name.
     pub image: String,
-    /// The request that made it.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// How its image is made and copied.
+    /// Backend of the image.
     pub backend: BackendKind,
-    /// The volume it was cut from; it may be gone.
+    /// ID of the source volume, which may have been deleted.
     pub volume: String,
-    /// The volume's size at the cut.
+    /// Size of the volume when the snapshot was taken.
     pub size: u64,
-    /// The bytes that are held back so that the volume can be overwritten whole.
+    /// Bytes held back so that the whole volume can be overwritten.
     pub reserved: u64,
-    /// How far it has come.
+    /// Phase.
     pub phase: Phase,
-    /// What the image holds.
+    /// Content of the image.
     pub content: CopyContent,
-    /// As in the volume.
+    /// Family of images that may share blocks; see [`Volume::family`].
     pub family: String,
-    /// When it was cut, in nanoseconds since 1970.
+    /// Time of the snapshot, in nanoseconds since 1970.
     pub cut: i128,
-    /// The group that it belongs to.
+    /// ID of its group.
     pub group: Option<String>,
-    /// Whose its blocks are.
+    /// State of its blocks.
     #[serde(default)]
     pub blocks: Blocks,
 }
 
-/// Snapshots that were cut at one moment.
+/// Snapshots of several volumes, taken at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// The id that the orchestrator knows.
+    /// ID.
     pub id: String,
-    /// The name that the orchestrator gave.
+    /// Name that the orchestrator gave.
     pub name: String,
-    /// The request that made it.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// Its snapshots, in the order of the request's volumes.
+    /// IDs of its snapshots, in the order of the request's volumes.
     pub snapshots: Vec<String>,
-    /// How many snapshots were asked for; 0 if an older release made it.
+    /// Number of requested snapshots; 0 if an older release created the group.
     #[serde(default)]
     pub size: usize,
-    /// How far it has come.
+    /// Phase.
     pub phase: Phase,
-    /// When it was cut, in nanoseconds since 1970.
+    /// Time of the snapshots, in nanoseconds since 1970.
     pub cut: i128,
 }
 
 /// A node that volumes can be published to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// The id that NodeGetInfo answers.
+    /// ID that NodeGetInfo returns.
     pub id: String,
 }
 
 impl Group {
-    /// Whether all of its snapshots are recorded. After the loss of the state file only a part of them may be found.
+    /// Whether all of its snapshots are recorded. After the loss of the state file some may be
+    /// missing.
     pub fn is_whole(&self) -> bool {
         self.snapshots.len() >= self.size
     }
 }
 
 impl Usage {
-    /// The SELinux label that a filesystem is mounted with, from the mount flag `context=`.
+    /// Returns the SELinux label of the mount, from the mount flag `context=`.
     pub fn selinux_label(&self) -> Option<&str> {
         let Access::Mount { flags, .. } = &self.access else { return None };
         let label = flags.iter().find_map(|flag| flag.strip_prefix("context="));
@@ -271,42 +271,44 @@ impl Usage {
 }
 
 impl Volume {
-    /// Whether it is neither on its way in nor out.
+    /// Whether the volume is complete, and not being created or deleted.
     pub fn is_whole(&self) -> bool {
         matches!(self.phase, Phase::Ready | Phase::Expanding { .. })
     }
 
-    /// Whether someone may be writing to the image now.
+    /// Whether the image may be written to now.
     pub fn in_use(&self) -> bool {
         self.stage.is_some() || !self.publications.is_empty()
     }
 
-    /// Whether a use of it may only read: by its access mode, or because it was published to the node so.
+    /// Whether a use of the volume is read-only: by its access mode, or because it was published to
+    /// the node as such.
     pub fn reads_only(&self, usage: &Usage) -> bool {
         let attached = self.attachments.values().any(|attachment| attachment.read_only);
         usage.mode.is_read_only() || attached
     }
 
-    /// Whether its limits are kept and hold nowhere yet, since no pod is known to use it.
+    /// Whether its limits are recorded but not applied, since no pod is known to use it.
     pub fn limits_wait(&self) -> bool {
         let known = self.publications.values().any(|publication| publication.pod_uid.is_some());
         !self.limits.is_unlimited() && !known
     }
 
-    /// Bytes that the pool owes to this volume beyond what it happens to have written.
+    /// Bytes that the pool promises to this volume, written or not.
     pub fn promised(&self) -> u64 {
         if self.thin { 0 } else { self.size() }
     }
 
-    /// What it counts for in its pool's account.
+    /// Returns its part in the pool's account.
     pub fn owed(&self) -> Owed<'_> {
-        // An image in the making may hold nothing yet, and what an expansion adds is not on disk before it is done.
+        // An incomplete image may be empty, and the bytes of an expansion are not on disk before it
+        // ends.
         let present = if self.thin || self.phase == Phase::Creating { 0 } else { self.capacity };
         let thin = if self.thin { self.size() } else { 0 };
         Owed { family: &self.family, promised: self.promised(), present, thin }
     }
 
-    /// Its size, or the size that it is growing to.
+    /// Returns its size, or the size that it is growing to.
     pub fn size(&self) -> u64 {
         match self.phase {
             Phase::Expanding { to } => to.max(self.capacity),
@@ -316,7 +318,7 @@ impl Volume {
 }
 
 impl Snapshot {
-    /// What it counts for in its pool's account: once it has blocks of its own, it is owed nothing more.
+    /// Returns its part in the pool's account: with its own blocks it needs no promise.
     pub fn owed(&self) -> Owed<'_> {
         let creating = self.phase == Phase::Creating;
         let whole = self.backend == BackendKind::ImageCopy || self.blocks != Blocks::Shared;
@@ -325,7 +327,7 @@ impl Snapshot {
         Owed { family: &self.family, promised, present, thin: 0 }
     }
 
-    /// Whether it was cut from a thin volume, so that nothing was held back for it.
+    /// Whether it is a snapshot of a thin volume, so that nothing is held back for it.
     pub fn is_thin(&self) -> bool {
         self.reserved == 0
     }
@@ -404,7 +406,7 @@ mod tests {
             (Content::Filesystem(ext4), CopyContent::Filesystem(ext4)),
         ] {
             assert_eq!(CopyContent::from(source), copy);
-            // Records that were written when a snapshot had its source's content.
+            // Old records have the content type of their source.
             let old = serde_json::to_string(&source).expect("a record");
             let read: CopyContent = serde_json::from_str(&old).expect("an old record");
             assert_eq!(read, copy);

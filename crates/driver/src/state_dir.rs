@@ -1,7 +1,8 @@
-//! The driver's folder outside of its pools: which pools it has served, and its admin socket.
+//! The driver's folder outside of its pools: notes of its pools and attached images, and the admin
+//! socket.
 //!
-//! `STATE_DIR/DRIVER_NAME/` holds `pools/NAME.json` for each pool, `attached/IMAGE.json` for each image that is attached, a lock
-//! that keeps a second driver of that name away, and `admin.sock`.
+//! `STATE_DIR/DRIVER_NAME/` has `pools/NAME.json` for each pool, `attached/IMAGE.json` for each
+//! attached image, a lock that excludes a second driver of this name, and `admin.sock`.
 
 mod attached;
 
@@ -27,26 +28,27 @@ pub use attached::{AttachedImage, AttachedImages};
 
 use crate::{error::Error, files, pool::PoolId, private};
 
-/// How long a start waits for the lock of the driver's folder.
+/// Maximum wait for the lock of the driver's folder.
 const LOCK_WAIT: Duration = Duration::from_secs(3);
 
-/// What the driver remembers of a pool.
+/// The driver's note of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// The pool's UUID.
+    /// UUID of the pool.
     pub pool: PoolId,
-    /// The folder that it was last served from.
+    /// Folder from which the pool was last served.
     pub folder: PathBuf,
-    /// Whether `wharf driver pool drain` closed it to new volumes.
+    /// Whether `wharf driver pool drain` drained it.
     #[serde(default)]
     pub drain: bool,
-    /// Short UUIDs in ids of objects that the pool holds besides its own: it was given another UUID, or is a copy.
+    /// Short UUIDs in IDs of the pool's objects besides its own: it was given another UUID, or is a
+    /// copy.
     #[serde(default)]
     pub older: BTreeSet<String>,
 }
 
 impl Note {
-    /// Whether an object may be on the pool whose id names a pool with this short UUID.
+    /// Whether an object whose ID has this short UUID may be on the pool.
     pub fn may_hold(&self, short: &str) -> bool {
         self.pool.short() == short || self.older.contains(short)
     }
@@ -55,13 +57,13 @@ impl Note {
 /// The notes of a driver, by the names of their pools.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// Notes that can be read.
+    /// Readable notes.
     pub known: BTreeMap<String, Note>,
-    /// For each note that cannot be read, the file and the reason.
+    /// Reasons why notes are unreadable, with the file.
     pub damaged: BTreeMap<String, String>,
 }
 
-/// The driver's folder, owned by this process.
+/// The driver's folder, locked by this process.
 #[derive(Debug)]
 pub struct StateDir {
     folder: PathBuf,
@@ -71,11 +73,11 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// Opens the folder of the driver called `driver` below `root`, or makes it.
+    /// Opens the folder of the driver named `driver` below `root`, or creates it.
     ///
     /// # Errors
-    /// When it cannot be used, or another driver of that name uses it. A damaged note keeps only its own pool from being
-    /// served: see [`Self::damaged`].
+    /// If it cannot be used, or another driver of this name uses it. A damaged note affects only
+    /// its own pool: see [`Self::damaged`].
     pub fn open(root: &Path, driver: &str) -> Result<Self, Error> {
         let folder = root.join(driver);
         private::create_folder(root)?;
@@ -84,7 +86,7 @@ impl StateDir {
         let lock = folder.join("lock");
         let file = files::open_or_create(&lock);
         let file = file.map_err(Error::file("open", &lock))?;
-        lock_patiently(&file, &folder).map_err(|error| match error {
+        lock_with_retry(&file, &folder).map_err(|error| match error {
             Errno::WOULDBLOCK => Error::Precondition(format!(
                 "{} is in use by another process: one driver called {driver} runs with a --state-dir; stop it, or give this \
                  one another --driver-name or --state-dir. A driver that was killed while a disk hung keeps it until that \
@@ -98,56 +100,57 @@ impl StateDir {
         Ok(Self { folder, notes, attached, lock: file })
     }
 
-    /// The notes of a driver, without owning its folder; none if there is no such folder.
+    /// Reads the notes of a driver without locking its folder; empty if there is no such folder.
     ///
     /// # Errors
-    /// When the folder cannot be listed.
+    /// If the folder cannot be listed.
     pub fn peek(root: &Path, driver: &str) -> Result<Notes, Error> {
         read_notes(&root.join(driver))
     }
 
-    /// The socket that `wharf driver pool` talks to.
+    /// Path of a driver's admin socket.
     pub fn admin_socket(root: &Path, driver: &str) -> PathBuf {
         root.join(driver).join("admin.sock")
     }
 
-    /// This driver's own admin socket.
+    /// Path of this driver's admin socket.
     pub fn own_admin_socket(&self) -> PathBuf {
         self.folder.join("admin.sock")
     }
 
-    /// Lets another driver have the folder, at the end of this one: the process may outlive its end while a disk hangs.
+    /// Unlocks the folder for another driver: this process may live on while a disk hangs.
     pub fn release(&self) {
         if let Err(error) = flock(&self.lock, FlockOperation::Unlock) {
             let folder = self.folder.display();
-            tracing::warn!(%folder, %error, "failed to unlock the driver's folder");
+            tracing::warn!(%folder, %error, "failed to unlock driver's folder");
         }
     }
 
-    /// The notes of images that are attached.
+    /// Notes of attached images.
     pub fn attached(&self) -> &Arc<AttachedImages> {
         &self.attached
     }
 
-    /// All notes that can be read, by the names of their pools.
+    /// Returns all readable notes, by the names of their pools.
     pub fn notes(&self) -> BTreeMap<String, Note> {
         self.lock().known.clone()
     }
 
-    /// The note of a pool.
+    /// Returns the note of a pool.
     pub fn note(&self, name: &str) -> Option<Note> {
         self.lock().known.get(name).cloned()
     }
 
-    /// Why notes cannot be read, by the names of their pools. Nothing says which disks these pools were on.
+    /// Returns why notes are unreadable, by the names of their pools. The disks of these pools are
+    /// unknown.
     pub fn damaged(&self) -> BTreeMap<String, String> {
         self.lock().damaged.clone()
     }
 
-    /// Keeps a note, durably. One that is kept already costs nothing.
+    /// Writes a note, durably. A no-op if it is unchanged.
     ///
     /// # Errors
-    /// When it cannot be written; then the old one stays.
+    /// If it cannot be written; then the old one stays.
     pub fn keep(&self, name: &str, note: Note) -> Result<(), Error> {
         let mut notes = self.lock();
         if notes.known.get(name) == Some(&note) {
@@ -164,7 +167,7 @@ impl StateDir {
     /// Removes the note of a pool, durably.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If it cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let mut notes = self.lock();
         let path = note_file(&self.folder, name);
@@ -202,7 +205,7 @@ fn read_notes(folder: &Path) -> Result<Notes, Error> {
     let mut notes = Notes::default();
     for entry in entries {
         let path = entry.map_err(Error::file("list", &folder))?.path();
-        // A write that was cut short leaves its temporary file.
+        // Skip the temporary file of an interrupted write.
         let (Some("json"), Some(name)) = (
             path.extension().and_then(|it| it.to_str()),
             path.file_stem().and_then(|it| it.to_str()),
@@ -220,7 +223,7 @@ fn read_notes(folder: &Path) -> Result<Notes, Error> {
     Ok(notes)
 }
 
-/// Reads a note, or says why it cannot be read.
+/// Reads a note; the error is the reason for a person.
 fn read_note(path: &Path) -> Result<Note, String> {
     let bytes = files::read(path).map_err(|error| error.to_string())?;
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
@@ -228,16 +231,16 @@ fn read_note(path: &Path) -> Result<Note, String> {
 
 /// Locks the driver's folder for this process.
 ///
-/// A driver that was killed while it forked leaves a child that holds the lock until it calls exec, so a start that
-/// follows at once has to wait. The kernel sends no event when a lock becomes free.
-fn lock_patiently(file: &File, folder: &Path) -> Result<(), Errno> {
+/// A driver that is killed while it forks leaves a child that holds the lock until it calls exec,
+/// so a start that follows at once has to wait. The kernel sends no event when a lock becomes free.
+fn lock_with_retry(file: &File, folder: &Path) -> Result<(), Errno> {
     let deadline = Instant::now() + LOCK_WAIT;
     let mut is_logged = false;
     loop {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
                 if !is_logged {
-                    tracing::info!(folder = %folder.display(), "waiting for the lock of the driver's folder");
+                    tracing::info!(folder = %folder.display(), "waiting for lock of driver's folder");
                     is_logged = true;
                 }
                 thread::park_timeout(Duration::from_millis(10));

@@ -1,23 +1,28 @@
-//! The task that gives copies blocks of their own while the driver serves.
+//! The task that unshares copies in the background.
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{select, task::spawn_blocking, time::Instant, time::sleep_until};
+use tokio::{
+    select,
+    task::spawn_blocking,
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::pool::{Pool, UnshareStep};
 
-/// Bytes that are moved in a second at most. A local disk writes 500 MiB/s and more: half of that is left to volumes in use.
+/// Maximum bytes moved per second. A local disk writes at least 500 MiB/s: half of that is left to
+/// volumes in use.
 const RATE: u64 = 256 << 20;
 
-/// Unshares the copies of a pool until `stop`, and wakes only when there may be one.
+/// Unshares the copies of a pool until `stop`. Wakes only when there may be work.
 pub async fn keep_unshared(pool: Arc<Pool>, stop: CancellationToken) {
     loop {
         let begun = Instant::now();
         let own = pool.clone();
         let step = spawn_blocking(move || own.unshare_step()).await;
         let Ok(step) = step else {
-            tracing::error!("failed to unshare copies, the next start goes on");
+            tracing::error!("unsharing task panicked, resuming at next start");
             return;
         };
         match step {

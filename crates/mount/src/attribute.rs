@@ -1,24 +1,26 @@
-//! Extended attributes: small facts that a file carries with it.
+//! Extended attributes of files.
 
 use std::fs::File;
 
-use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
-use rustix::io::Errno;
+use rustix::{
+    fs::{XattrFlags, fgetxattr, fsetxattr},
+    io::Errno,
+};
 
-use crate::error::path_of;
-use crate::{Error, Result};
+use crate::{Error, Result, error::path_of};
 
-/// Sets the attribute `name`, such as `user.wharf.volume`, to `value`, new or not.
+/// Sets the attribute `name`, such as `user.wharf.volume`, creating or replacing it.
 ///
-/// It is on disk once the file is synced. Most filesystems have room for about 4 KB, or for 64 KB at best.
+/// The attribute is on disk once the file is synced. Filesystems limit it to about 4 KB, at most 64
+/// KB.
 pub fn set(file: &File, name: &str, value: &[u8]) -> Result<()> {
     fsetxattr(file, name, value, XattrFlags::empty())
         .map_err(|errno| refused("set an attribute of", file, errno))
 }
 
-/// The attribute's value, if the file has one.
+/// Returns the attribute's value, or `None` if the file does not have it.
 pub fn get(file: &File, name: &str) -> Result<Option<Vec<u8>>> {
-    // The largest value that Linux allows: one call always does.
+    // The largest value that Linux allows, so that one call suffices.
     let mut buffer = vec![0; 64 << 10];
     match fgetxattr(file, name, &mut buffer[..]) {
         Ok(length) => {

@@ -1,34 +1,38 @@
-//! To check a filesystem that is not mounted, and to repair what can be repaired safely.
+//! Checks and repairs filesystems that are not mounted.
 
-use std::path::Path;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
-use crate::programs::{self, E2FSCK, Outcome, Programs, XFS_REPAIR};
-use crate::{Error, Filesystem, Result, undo};
+use crate::{
+    Error, Filesystem, Result,
+    programs::{self, E2FSCK, Outcome, Programs, XFS_REPAIR},
+    undo,
+};
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing is wrong.
+pub enum CheckOutcome {
+    /// The filesystem has no errors.
     Clean,
-    /// Something was, and no longer is.
+    /// The filesystem had errors, and they were repaired.
     Repaired,
-    /// Something is, and a person has to decide: the end of the program's report.
+    /// The filesystem has errors that need a person's decision; holds the end of the program's
+    /// report.
     Damaged(String),
 }
 
 /// Checks the filesystem on `device`, which must not be mounted.
 ///
-/// ext4 is repaired as far as that is safe without asking (`e2fsck -p`, which replays the journal and
-/// looks further only if the filesystem says that it should). XFS is looked at and not changed
-/// (`xfs_repair -n`); it replays its log when it is mounted, so a log that was not replayed yet may
-/// look like damage: mount it first. With an `undo` file a check that is killed can be [undone](crate::undo).
+/// ext4 is repaired as far as that is safe without a decision (`e2fsck -p`, which replays the
+/// journal and does a full check only if the superblock asks for one). XFS is checked without
+/// changes (`xfs_repair -n`). XFS replays its log when it is mounted, and a log that was not
+/// replayed may look like damage: mount it first. With an `undo` file a check that is killed can be
+/// [undone](crate::undo).
 pub fn check(
     fs: Filesystem,
     device: &Path,
     undo: Option<&Path>,
     deadline: Duration,
-) -> Result<Verdict> {
+) -> Result<CheckOutcome> {
     match fs {
         Filesystem::Ext4 => undo::run(E2FSCK, &["-p"], device, undo, deadline, e2fsck),
         Filesystem::Xfs => {
@@ -38,11 +42,12 @@ pub fn check(
     }
 }
 
-/// Repairs the filesystem in `image`, which must not be mounted, whatever that takes; gives the program's report.
+/// Repairs the filesystem in `image`, which must not be mounted, at any cost. Returns the program's
+/// report.
 ///
-/// For a person who has decided so: files may be lost, or end in `lost+found`. An XFS with a log that was not replayed is
-/// refused by `xfs_repair`, which says what to do. With an `undo` file a repair that is killed can be
-/// [undone](crate::undo).
+/// Only for a person who has decided so: files may be lost or moved to `lost+found`. `xfs_repair`
+/// refuses an XFS whose log was not replayed, and its report says what to do. With an `undo` file a
+/// repair that is killed can be [undone](crate::undo).
 pub fn repair(
     fs: Filesystem,
     image: &Path,
@@ -53,8 +58,8 @@ pub fn repair(
         Filesystem::Ext4 => undo::run(E2FSCK, &["-f", "-y"], image, undo, deadline, |outcome| {
             let report = outcome.output.clone();
             match e2fsck(outcome)? {
-                Verdict::Clean | Verdict::Repaired => Ok(report),
-                Verdict::Damaged(report) => {
+                CheckOutcome::Clean | CheckOutcome::Repaired => Ok(report),
+                CheckOutcome::Damaged(report) => {
                     Err(Error::Malformed { path: image.to_owned(), detail: report })
                 }
             }
@@ -67,22 +72,25 @@ pub fn repair(
     }
 }
 
-/// Exit codes are bits: 1 and 2 repaired, 4 not repaired, the others: could not do its work.
-pub(crate) fn e2fsck(outcome: Outcome) -> Result<Verdict> {
+/// Exit codes are bits: 1 and 2 mean repaired, 4 not repaired, all others an operational error.
+pub(crate) fn e2fsck(outcome: Outcome) -> Result<CheckOutcome> {
     match outcome.code() {
-        Some(0) => Ok(Verdict::Clean),
-        Some(1..=3) => Ok(Verdict::Repaired),
-        Some(4..=7 | 12..=15) => Ok(Verdict::Damaged(outcome.output)),
-        // A superblock that cannot be read at all is an operational error (8) to e2fsck.
-        Some(8) if outcome.output.contains("superblock") => Ok(Verdict::Damaged(outcome.output)),
+        Some(0) => Ok(CheckOutcome::Clean),
+        Some(1..=3) => Ok(CheckOutcome::Repaired),
+        Some(4..=7 | 12..=15) => Ok(CheckOutcome::Damaged(outcome.output)),
+        // For a superblock that cannot be read, e2fsck exits with the code of an operational error
+        // (8).
+        Some(8) if outcome.output.contains("superblock") => {
+            Ok(CheckOutcome::Damaged(outcome.output))
+        }
         _ => Err(outcome.error()),
     }
 }
 
-fn xfs_repair(outcome: Outcome) -> Result<Verdict> {
+fn xfs_repair(outcome: Outcome) -> Result<CheckOutcome> {
     match outcome.code() {
-        Some(0) => Ok(Verdict::Clean),
-        Some(1) => Ok(Verdict::Damaged(outcome.output)),
+        Some(0) => Ok(CheckOutcome::Clean),
+        Some(1) => Ok(CheckOutcome::Damaged(outcome.output)),
         _ => Err(outcome.error()),
     }
 }

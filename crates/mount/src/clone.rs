@@ -1,28 +1,26 @@
-//! Copies of image files: at once by sharing blocks, or byte by byte without the holes.
+//! Copies image files: instantly by sharing blocks, or byte by byte with holes preserved.
 
-use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::{fs::File, io::Write, os::unix::fs::FileExt, path::Path};
 
-use rustix::fs::{
-    CWD, IFlags, Mode, OFlags, ioctl_ficlone, ioctl_getflags, ioctl_setflags, openat, statfs,
+use rustix::{
+    fs::{
+        CWD, IFlags, Mode, OFlags, ioctl_ficlone, ioctl_getflags, ioctl_setflags, openat, statfs,
+    },
+    io::Errno,
 };
-use rustix::io::Errno;
 
-use crate::error::path_of;
-use crate::{Error, Result, sys};
+use crate::{Error, Result, error::path_of, sys};
 
-/// Bytes between two questions whether to go on.
+/// Bytes copied between two calls of `keep_going`.
 const STEP: u64 = 8 << 20;
-/// Bytes that are read and written at a time.
+/// Size of the copy buffer.
 const BUFFER: u64 = 1 << 20;
 
-/// Makes `dst` share all blocks of `src`, as they are now, until one of the two is written to.
+/// Makes `dst` share all present blocks of `src` until one of the two is written to.
 ///
-/// Both must be on one filesystem. [`Error::Unsupported`] where that cannot do it. Takes about 25 us per
-/// extent, during which writers of `src` wait. Not atomic over a crash: a `dst` that is half done
-/// must not be found under its final name.
+/// Both must be on one filesystem. Fails with [`Error::Unsupported`] if that cannot share blocks.
+/// Takes about 25 us per extent, during which writers of `src` wait. Not atomic over a crash: `dst`
+/// must not have its final name until the call returns.
 pub fn reflink(src: &File, dst: &File) -> Result<()> {
     match ioctl_ficlone(dst, src) {
         Ok(()) => Ok(()),
@@ -34,8 +32,8 @@ pub fn reflink(src: &File, dst: &File) -> Result<()> {
     }
 }
 
-/// Whether files in the folder `dir` can share blocks, found out by trying; leaves nothing behind. On a full filesystem
-/// this fails: [`shares_blocks`] needs no room.
+/// Tries whether files in the folder `dir` can share blocks. Leaves no files behind. Fails on a
+/// full filesystem: there use [`shares_blocks`], which needs no space.
 pub fn reflink_supported(dir: &Path) -> Result<bool> {
     let nameless = || {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -43,7 +41,7 @@ pub fn reflink_supported(dir: &Path) -> Result<bool> {
     };
     let (mut src, dst) = match nameless().and_then(|src| Ok((src, nameless()?))) {
         Ok(files) => files,
-        // A filesystem without nameless files has no shared blocks either.
+        // A filesystem without O_TMPFILE cannot share blocks either.
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => return Ok(false),
         Err(errno) => return Err(Error::io("make a file in", dir)(errno)),
     };
@@ -55,8 +53,8 @@ pub fn reflink_supported(dir: &Path) -> Result<bool> {
     }
 }
 
-/// Whether `file`, open for reading and writing, can share blocks with others, found out without room on its filesystem:
-/// the nothing behind its end is cloned to the same place.
+/// Whether `file`, open for reading and writing, can share blocks with other files. Needs no space:
+/// it clones the empty range at the end of the file onto itself.
 pub fn shares_blocks(file: &File) -> Result<bool> {
     match sys::clone::clone_range(file, file, length_of(file)?, 0) {
         Ok(()) => Ok(true),
@@ -65,26 +63,27 @@ pub fn shares_blocks(file: &File) -> Result<bool> {
     }
 }
 
-/// Whether the filesystem of `path` writes every block that is overwritten to a new place, so that allocated space does not
-/// save a writer from a full disk: btrfs.
+/// Whether the filesystem of `path` writes every overwritten block to a new place, as btrfs does.
+/// There, allocated blocks do not protect a writer from a full disk.
 pub fn is_copy_on_write(path: &Path) -> Result<bool> {
     const BTRFS: i64 = 0x9123_683e;
     let found = statfs(path).map_err(Error::io("look at the filesystem of", path))?;
     Ok(found.f_type == BTRFS)
 }
 
-/// Has the filesystem overwrite blocks of `file`, which is still empty, in place. Blocks of such a file cannot be shared.
+/// Makes the filesystem overwrite blocks of `file`, which must be empty, in place. Such a file
+/// cannot share blocks.
 pub fn overwrite_in_place(file: &File) -> Result<()> {
     let flags = ioctl_getflags(file).map_err(Error::file("ask for the flags of", file))?;
     ioctl_setflags(file, flags | IFlags::NOCOW).map_err(Error::file("set the flags of", file))
 }
 
-/// Copies the data of `src` to `dst`, which should be empty; holes stay holes. Returns the bytes
-/// of data copied.
+/// Copies the data of `src` to `dst`, which should be empty, and preserves holes. Returns the
+/// number of data bytes copied.
 ///
-/// `keep_going` is told these bytes every few MiB; when it answers false the copy ends with
-/// [`Error::Stopped`]. A source that becomes longer or shorter meanwhile is [`Error::Resized`]. Neither file's data is
-/// flushed here.
+/// Every few MiB `keep_going` is called with this number; if it returns false the copy ends with
+/// [`Error::Stopped`]. If the source changes its size meanwhile, the copy fails with
+/// [`Error::Resized`]. The data is not flushed.
 pub fn copy_sparse(src: &File, dst: &File, mut keep_going: impl FnMut(u64) -> bool) -> Result<u64> {
     let size = length_of(src)?;
     dst.set_len(size).map_err(Error::file("resize", dst))?;
@@ -98,14 +97,14 @@ pub fn copy_sparse(src: &File, dst: &File, mut keep_going: impl FnMut(u64) -> bo
             }
             let length = copy_step(src, dst, position, (end - position).min(STEP))?;
             if length == 0 {
-                // The source ends here, whatever its size was.
+                // The source was truncated here.
                 return Err(resized(src, size)?);
             }
             position += length;
             copied += length;
         }
     }
-    // A hole reads like the end of a source that became shorter.
+    // The tail of a truncated source looks like a hole, so compare the size again.
     let now = length_of(src)?;
     if now == size { Ok(copied) } else { Err(resized(src, size)?) }
 }
@@ -118,7 +117,7 @@ fn resized(src: &File, was: u64) -> Result<Error> {
     Ok(Error::Resized { path: path_of(src), was, is: length_of(src)? })
 }
 
-/// The next stretch of data at or after `from`.
+/// Returns the next range of data at or after `from`.
 fn next_data(src: &File, from: u64, size: u64) -> Result<Option<(u64, u64)>> {
     use rustix::fs::{SeekFrom, seek};
     if from >= size {
@@ -130,15 +129,16 @@ fn next_data(src: &File, from: u64, size: u64) -> Result<Option<(u64, u64)>> {
             let end = seek(src, SeekFrom::Hole(start)).map_err(Error::file("seek in", src))?;
             Ok(Some((start, end.min(size))))
         }
-        // No data up to the end.
+        // No data up to the end of the file.
         Err(Errno::NXIO) => Ok(None),
-        // No holes can be told here: all of it is data.
+        // The filesystem does not report holes: treat the rest as data.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some((from, size))),
         Err(errno) => Err(Error::file("seek in", src)(errno)),
     }
 }
 
-/// Copies through memory: the kernel's own copy shares blocks where a filesystem can, and a copy here is one that does not.
+/// Copies through memory: the kernel's own copy would share blocks where it can, and this copy must
+/// not.
 fn copy_step(src: &File, dst: &File, position: u64, length: u64) -> Result<u64> {
     let mut buffer = vec![0; usize::try_from(length.min(BUFFER)).unwrap_or(0)];
     let mut done = 0;

@@ -1,162 +1,164 @@
-//! The one error of this crate.
+//! The error type of this crate.
 
-use std::io;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    io,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-/// What every function here returns.
+/// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What failed, on which file, and why.
+/// A failed operation, with the file and the cause.
 ///
-/// The system's own words are the [source](std::error::Error::source), not part of the text.
+/// The system's error is the [source](std::error::Error::source) and not part of the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed.
     #[error("cannot {operation} {}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// On what.
+        /// The file or device.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The kernel refused to mount, and perhaps said why.
+    /// The kernel refused to mount.
     #[error("cannot mount {} at {}{}", device.display(), target.display(), Reason(reason))]
     Mount {
         /// The device or bind source.
         device: PathBuf,
         /// The mount point.
         target: PathBuf,
-        /// The kernel's own words, such as `xfs: Unknown parameter 'bogus'`; empty if it gave none.
+        /// The kernel's message, such as `xfs: Unknown parameter 'bogus'`; empty if it gave none.
         reason: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// A mount flag that makes no sense for a volume.
+    /// A mount flag that volumes may not have.
     #[error("mount flag {flag:?} is not accepted: {expected}")]
     Flag {
         /// The flag, without its value, which may be secret.
         flag: String,
-        /// What to do instead.
+        /// What to use instead.
         expected: &'static str,
     },
-    /// Something is still in use: files are open below a mount, or a device is open or mounted.
+    /// A mount has open files, or a device is open or mounted.
     #[error("cannot {operation} {}: it is in use", path.display())]
     Busy {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// On what.
+        /// The file or device.
         path: PathBuf,
     },
     /// A path goes through a symlink where none is allowed.
     #[error("{} is a symlink: {} must not go through one", component.display(), path.display())]
     Symlink {
-        /// The path that was to be used.
+        /// The path to be used.
         path: PathBuf,
-        /// The part of it that is a symlink.
+        /// The component that is a symlink.
         component: PathBuf,
     },
-    /// A path is relative, or has `..` in it.
+    /// A path that is relative or contains `..`.
     #[error("{} is not a plain absolute path: expected no \"..\" and a leading slash", path.display())]
     NotPlain {
-        /// The path as given.
+        /// The path.
         path: PathBuf,
     },
-    /// Neither the filesystem nor the device below it can do this.
+    /// The filesystem and the device below it do not support an operation.
     #[error("{} does not support {operation}", path.display())]
     Unsupported {
-        /// What is missing, as a noun.
+        /// The missing feature, as a noun.
         operation: &'static str,
-        /// Where.
+        /// The file or device.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The process lacks a capability.
     #[error("cannot {operation} {} without the capability {capability}", path.display())]
     NotPermitted {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// On what.
+        /// The file or device.
         path: PathBuf,
-        /// What is missing.
+        /// The missing capability.
         capability: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// All loop devices are taken, or there are none to be had.
+    /// All loop devices are in use, or the kernel has none.
     #[error(
         "no free loop device: is /dev/loop-control there, is the module loop loaded, and is \
          its parameter max_loop high enough?"
     )]
     NoLoopDevice {
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// A program that does the work is not installed.
+    /// A required program is not installed.
     #[error("{program} is not installed: install the package {package}")]
     MissingProgram {
-        /// Its name.
+        /// Name of the program.
         program: &'static str,
-        /// The Debian package that brings it.
+        /// The Debian package with the program.
         package: &'static str,
     },
-    /// A program said no.
+    /// A program failed.
     #[error("{program} failed on {} ({status}): {output}", path.display())]
     Program {
-        /// Its name.
+        /// Name of the program.
         program: &'static str,
-        /// What it worked on.
+        /// The file or device it worked on.
         path: PathBuf,
-        /// How it ended.
+        /// Its exit status.
         status: std::process::ExitStatus,
-        /// The end of what it printed.
+        /// The end of its output.
         output: String,
     },
-    /// A wait was cut: of a program, which was killed, or of the kernel.
+    /// A wait for the kernel or for a program, which was killed, exceeded its deadline.
     #[error("cannot {operation} {}: not done after {waited:?}", path.display())]
     TimedOut {
-        /// What was waited for, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// On what.
+        /// The file or device.
         path: PathBuf,
-        /// For how long.
+        /// The length of the wait.
         waited: Duration,
     },
-    /// A long copy ended early, as its caller wished.
+    /// The caller stopped a long copy.
     #[error("copy of {} was stopped after {copied} bytes", path.display())]
     Stopped {
-        /// The source.
+        /// The source of the copy.
         path: PathBuf,
-        /// Bytes of data copied so far.
+        /// Data bytes copied so far.
         copied: u64,
     },
-    /// The source of a copy became longer or shorter while it was copied, so that the copy is of no moment.
+    /// The source of a copy changed its size during the copy, so that the copy must be discarded.
     #[error("{} had {was} bytes when its copy began and has {is} now: copy it again", path.display())]
     Resized {
-        /// The source.
+        /// The source of the copy.
         path: PathBuf,
-        /// Its bytes at the begin.
+        /// Its size at the start.
         was: u64,
-        /// Its bytes when that was noticed.
+        /// Its size when the change was noticed.
         is: u64,
     },
-    /// A file of the kernel or a superblock is not as it must be.
+    /// A file of the kernel or a superblock has an unexpected format.
     #[error("{} is malformed: {detail}", path.display())]
     Malformed {
         /// The file or device.
         path: PathBuf,
-        /// What was expected and what was found.
+        /// The expected and the found content.
         detail: String,
     },
 }
 
 impl Error {
-    /// The number of the system's error, if there is one behind this.
+    /// The number of the system's error, if the system caused this error.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Io { source, .. }
@@ -169,17 +171,17 @@ impl Error {
         }
     }
 
-    /// The kind of the system's error, if there is one behind this.
+    /// The kind of the system's error, if the system caused this error.
     pub fn kind(&self) -> Option<io::ErrorKind> {
         self.errno().map(|number| io::Error::from_raw_os_error(number).kind())
     }
 
-    /// No room was left on the filesystem.
+    /// Whether the filesystem was full.
     pub fn is_full(&self) -> bool {
         matches!(self.errno(), Some(libc::ENOSPC | libc::EDQUOT))
     }
 
-    /// Makes an [`Error::Io`] of what the system answered.
+    /// Creates an [`Error::Io`] from the system's error.
     pub(crate) fn io<E: Into<io::Error>>(
         operation: &'static str,
         path: impl Into<PathBuf>,
@@ -188,7 +190,7 @@ impl Error {
         move |source| Self::Io { operation, path, source: source.into() }
     }
 
-    /// The same for an open file, whose path is only looked up now.
+    /// Like [`Self::io`], for an open file, whose path is looked up only on an error.
     pub(crate) fn file<E: Into<io::Error>>(
         operation: &'static str,
         file: &impl AsFd,
@@ -197,13 +199,13 @@ impl Error {
     }
 }
 
-/// The path of an open file as the kernel knows it, for messages.
+/// The kernel's path of an open file, for messages.
 pub(crate) fn path_of(file: &impl AsFd) -> PathBuf {
     let link = handle(file);
     std::fs::read_link(&link).unwrap_or(link)
 }
 
-/// A path that leads to an open file, whatever happens to its name.
+/// A path that opens an open file again, even if the file was renamed or removed.
 pub(crate) fn handle(file: &impl AsFd) -> PathBuf {
     use std::os::fd::AsRawFd;
     Path::new("/proc/self/fd").join(file.as_fd().as_raw_fd().to_string())

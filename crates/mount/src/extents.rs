@@ -1,42 +1,40 @@
-//! Where on disk a file's bytes are (FIEMAP).
+//! The extents of a file (FIEMAP).
 
-use std::fs::File;
-use std::ops::Range;
+use std::{fs::File, ops::Range};
 
 use rustix::io::Errno;
 
-use crate::error::path_of;
-use crate::sys::fiemap;
-use crate::{Error, Result};
+use crate::{Error, Result, error::path_of, sys::fiemap};
 
-/// A stretch of a file that is in one piece on disk.
+/// A range of a file that is contiguous on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub logical: u64,
-    /// Where it begins on the device that the filesystem is on, in bytes.
+    /// Offset on the filesystem's device, in bytes.
     pub physical: u64,
     /// Its length in bytes.
     pub length: u64,
     /// Allocated but never written: reads as zeros.
     pub unwritten: bool,
-    /// Other files have the same blocks.
+    /// Whether other files share the blocks.
     pub shared: bool,
 }
 
-/// How many extents the file has.
+/// Returns the number of extents of the file.
 pub fn count(file: &File) -> Result<u32> {
     fiemap::count(file, false).map_err(|errno| refused(file, errno))
 }
 
-/// All extents of the file, in order of the file; with `sync` what is not on disk yet is written first.
+/// Returns all extents of the file, in file order. With `sync`, dirty data is written first.
 ///
-/// Holes are what lies between them.
+/// Holes have no extent.
 pub fn map(file: &File, sync: bool) -> Result<Vec<Extent>> {
     map_range(file, 0..u64::MAX, sync)
 }
 
-/// The extents of these bytes of the file; the first and the last one may reach beyond them.
+/// Returns the extents that overlap these bytes of the file; the first and the last may reach
+/// beyond.
 pub fn map_range(file: &File, range: Range<u64>, sync: bool) -> Result<Vec<Extent>> {
     let mut extents = Vec::new();
     let mut start = range.start;

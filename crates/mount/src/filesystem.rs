@@ -1,24 +1,23 @@
-//! The filesystems that a volume may hold.
+//! Supported filesystems of volumes.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
-/// A filesystem that is made, mounted, checked and grown here.
+/// A filesystem that this crate can create, mount, check and grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Filesystem {
-    /// ext4, which every node can make.
+    /// ext4, whose tools are on every node.
     Ext4,
     /// XFS, which grows while mounted and shares blocks between clones.
     Xfs,
 }
 
-/// A name that is no [`Filesystem`].
+/// A name that is not a [`Filesystem`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("filesystem {0:?} is not supported: expected ext4 or xfs")]
 pub struct UnknownFilesystem(pub String);
 
 impl Filesystem {
-    /// All of them.
+    /// All filesystems.
     pub const ALL: [Self; 2] = [Self::Ext4, Self::Xfs];
 
     /// The name that the kernel and Kubernetes use.

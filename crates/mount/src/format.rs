@@ -1,35 +1,34 @@
-//! To make a filesystem.
+//! Creates filesystems.
 
-use std::ffi::OsString;
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
-use std::time::Duration;
+use std::{ffi::OsString, os::unix::fs::FileTypeExt, path::Path, time::Duration};
 
-use crate::programs::{self, MKFS_EXT4, MKFS_XFS, Outcome, Programs};
-use crate::{Error, Filesystem, Result};
+use crate::{
+    Error, Filesystem, Result,
+    programs::{self, MKFS_EXT4, MKFS_XFS, Outcome, Programs},
+};
 
-/// How to make it.
+/// Options of [`format()`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FormatOptions {
-    /// First tell the device that nothing of it is needed. Gives back the space of a thin image, and
-    /// that of a thick one too: leave it off there.
+    /// Discard the device first. This frees the blocks of a thin image, and those of a thick one,
+    /// too: leave it off for thick images.
     pub discard: bool,
-    /// The device reads as zeros everywhere, as a fresh image does. Spares ext4 to write, or to have the
-    /// kernel write after the mount, zeros for all its inodes.
+    /// The whole device reads as zeros, as a fresh image does. mkfs and the kernel then need not
+    /// write zeros to ext4's inode tables.
     pub zeroed: bool,
-    /// The filesystem's name.
+    /// Label of the filesystem.
     pub label: Option<String>,
-    /// The filesystem's UUID; a random one if `None`.
+    /// UUID of the filesystem; random if `None`.
     pub uuid: Option<String>,
-    /// Where to look for `mkfs.*`.
+    /// Folders in which to find `mkfs.*`.
     pub programs: Programs,
 }
 
-/// Makes a filesystem on a block device or in an image file, whatever is there now: ask
+/// Creates a filesystem on a block device or in an image file, overwriting its content: call
 /// [`probe`](crate::probe::probe) first.
 ///
-/// `mkfs` is killed when it takes longer than `deadline`, and dies with this process; what it leaves
-/// behind has to be [wiped](crate::probe::wipe). mkfs.xfs refuses a device with a signature on it.
+/// `mkfs` is killed when it exceeds `deadline` or when this process ends; then
+/// [wipe](crate::probe::wipe) the device. mkfs.xfs refuses a device that has a signature.
 pub fn format(
     fs: Filesystem,
     device_or_image: &Path,
@@ -53,9 +52,9 @@ pub fn format(
     }
 }
 
-/// The smallest device that the filesystem can be made on in a useful way.
+/// The smallest device on which the filesystem is useful.
 ///
-/// For ext4 that is one with room for a journal in blocks of 4 KiB; mkfs.xfs refuses anything smaller.
+/// For ext4 the smallest with a journal and blocks of 4 KiB; mkfs.xfs refuses smaller devices.
 pub fn minimum_size(fs: Filesystem) -> u64 {
     match fs {
         Filesystem::Ext4 => 8 << 20,
@@ -64,7 +63,7 @@ pub fn minimum_size(fs: Filesystem) -> u64 {
 }
 
 fn ext4(options: &FormatOptions, image: bool, zeroed: bool) -> Vec<OsString> {
-    // No blocks for root alone: the volume belongs to one workload.
+    // Reserve no blocks for root: the volume belongs to one workload.
     let mut arguments = vec!["-q".into(), "-m".into(), "0".into()];
     if image {
         arguments.push("-F".into());
@@ -94,7 +93,7 @@ fn named(arguments: &mut Vec<OsString>, flag: &str, value: Option<&str>) {
     arguments.extend(value.into_iter().flat_map(|value| [flag.into(), value.into()]));
 }
 
-/// mke2fs before 1.47 does not know the option, and says so before it writes.
+/// mke2fs before 1.47 does not know the option, and fails before it writes.
 fn is_too_old(outcome: &Outcome) -> bool {
     outcome.code() == Some(1) && outcome.output.contains("Bad option(s) specified")
 }

@@ -1,39 +1,42 @@
-//! A filesystem that holds still.
+//! Freezes and thaws mounted filesystems.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
 
 use rustix::io::Errno;
 
 use crate::{Error, Result, mounted::Mounted, sys};
 
-/// A frozen filesystem; thawed when this is dropped, also by a panic.
+/// A frozen filesystem. Dropping it thaws the filesystem, also during a panic.
 ///
-/// A process that is killed leaves it frozen: [`thaw`] what may be at the next start.
+/// A killed process leaves the filesystem frozen: call [`thaw`] at the next start.
 #[derive(Debug)]
-#[must_use = "the filesystem is thawed as soon as this is dropped"]
+#[must_use = "dropping this thaws the filesystem"]
 pub struct Frozen {
-    /// None once it is thawed.
+    /// `None` once the filesystem is thawed.
     root: Option<File>,
     mount_point: PathBuf,
 }
 
-/// Flushes the filesystem mounted at `mount_point` and stops all writes to it, as [`Mounted::freeze`].
+/// Flushes and freezes the filesystem mounted at `mount_point`: see [`Mounted::freeze`].
 pub fn freeze(mount_point: &Path) -> Result<Frozen> {
     Mounted::any(mount_point)?.freeze()
 }
 
-/// Thaws the filesystem mounted at `mount_point`, whoever froze it; false if it was not frozen.
+/// Thaws the filesystem mounted at `mount_point`, even if another process froze it. Returns false
+/// if it was not frozen.
 pub fn thaw(mount_point: &Path) -> Result<bool> {
     Mounted::any(mount_point)?.thaw()
 }
 
 impl Mounted {
-    /// Flushes the filesystem and stops all writes to it.
+    /// Flushes the filesystem and blocks all writes to it.
     ///
-    /// Blocks for as long as the flush takes, which on a broken disk is for ever: run it on a thread that
-    /// may be lost. Writers wait inside the kernel, unkillably, until it is thawed. [`Error::Busy`] if it
-    /// is already frozen.
+    /// Blocks until the flush ends, which on a broken disk is never: call it on a thread that may
+    /// be lost. Writers wait in the kernel, unkillable, until the filesystem is thawed. Fails with
+    /// [`Error::Busy`] if it is already frozen.
     pub fn freeze(self) -> Result<Frozen> {
         let (root, mount_point) = self.into_parts();
         match sys::fs::freeze(&root) {
@@ -48,7 +51,7 @@ impl Mounted {
         }
     }
 
-    /// Thaws the filesystem, whoever froze it; false if it was not frozen.
+    /// Thaws the filesystem, even if another process froze it. Returns false if it was not frozen.
     pub fn thaw(self) -> Result<bool> {
         let (root, mount_point) = self.into_parts();
         thaw_root(&root, &mount_point)
@@ -56,12 +59,13 @@ impl Mounted {
 }
 
 impl Frozen {
-    /// Thaws it; false if somebody else has thawed it before, so that it did not stand still all the time.
+    /// Thaws the filesystem. Returns false if another process thawed it before, so that writes may
+    /// have happened meanwhile.
     pub fn thaw(mut self) -> Result<bool> {
         self.root.take().map_or(Ok(false), |root| thaw_root(&root, &self.mount_point))
     }
 
-    /// Where it is mounted.
+    /// The mount point of the filesystem.
     pub fn mount_point(&self) -> &Path {
         &self.mount_point
     }
@@ -71,7 +75,7 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         let Some(root) = self.root.take() else { return };
         if let Err(error) = thaw_root(&root, &self.mount_point) {
-            tracing::error!(mount_point = ?self.mount_point, ?error, "filesystem stays frozen");
+            tracing::error!(mount_point = ?self.mount_point, ?error, "failed to thaw filesystem");
         }
     }
 }

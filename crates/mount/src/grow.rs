@@ -1,25 +1,25 @@
-//! To grow a filesystem to the size of its device.
+//! Grows a filesystem to the size of its device.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::time::Duration;
+use std::{fs::File, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
-use rustix::io::Errno;
-use rustix::thread::CapabilitySet;
+use rustix::{io::Errno, thread::CapabilitySet};
 
-use crate::check::{Verdict, e2fsck};
-use crate::probe::{self, Signature};
-use crate::programs::{E2FSCK, Outcome, RESIZE2FS};
-use crate::{Error, Filesystem, Result, space, sys, undo};
+use crate::{
+    Error, Filesystem, Result,
+    check::{CheckOutcome, e2fsck},
+    probe::{self, Signature},
+    programs::{E2FSCK, Outcome, RESIZE2FS},
+    space, sys, undo,
+};
 
-/// XFS does not begin an allocation group for fewer blocks.
+/// XFS adds no allocation group of fewer blocks.
 const XFS_SMALLEST_GROUP: u64 = 64;
 
-/// Grows the filesystem mounted at `mount_point` to the size of its device, if it is smaller.
+/// Grows the filesystem mounted at `mount_point` to the size of its device; a no-op if it has that
+/// size.
 ///
-/// For ext4 the kernel asks for `CAP_SYS_RESOURCE`; without it the answer is
-/// [`Error::NotPermitted`], and it can only be [grown offline](grow_offline_ext4).
+/// For ext4 the kernel requires `CAP_SYS_RESOURCE`. Without it the call fails with
+/// [`Error::NotPermitted`], and the filesystem can only be [grown offline](grow_offline_ext4).
 pub fn grow_mounted(fs: Filesystem, mount_point: &Path) -> Result<()> {
     let root = File::open(mount_point).map_err(Error::io("open", mount_point))?;
     let size = size_below(&root, mount_point)?;
@@ -41,28 +41,31 @@ pub fn grow_mounted(fs: Filesystem, mount_point: &Path) -> Result<()> {
     })
 }
 
-/// Whether the kernel lets this process grow a mounted ext4: then it need not be [grown offline](grow_offline_ext4).
+/// Whether this process may grow a mounted ext4. Otherwise ext4 must be [grown
+/// offline](grow_offline_ext4).
 pub fn ext4_grows_mounted() -> bool {
     let own = rustix::thread::capabilities(None);
     own.is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_RESOURCE))
 }
 
-/// Grows the ext4 on `device`, or in an image, which must not be mounted, to the size of the device.
+/// Grows the ext4 in `device`, a device or image that is not mounted, to the size of the device.
 ///
-/// It is checked first, as `resize2fs` demands; damage that takes a person is an error. `deadline` is
-/// for each of the two programs. With an `undo` file a growth that is killed can be [undone](crate::undo).
+/// Checks the filesystem first, as `resize2fs` requires; damage that needs a person's decision is
+/// an error. `deadline` applies to each of the two programs. With an `undo` file a growth that is
+/// killed can be [undone](crate::undo).
 pub fn grow_offline_ext4(device: &Path, undo: Option<&Path>, deadline: Duration) -> Result<()> {
     let checked = undo::run(E2FSCK, &["-f", "-p"], device, undo, deadline, e2fsck)?;
-    if let Verdict::Damaged(report) = checked {
+    if let CheckOutcome::Damaged(report) = checked {
         let detail = format!("e2fsck cannot repair it without a decision: {report}");
         return Err(Error::Malformed { path: device.to_owned(), detail });
     }
     undo::run(RESIZE2FS, &[], device, undo, deadline, Outcome::success)
 }
 
-/// Whether the filesystem already fills `device`, or image, by its superblock.
+/// Whether the filesystem fills `device`, a device or image, according to its superblock.
 ///
-/// XFS keeps the superblock of a mounted filesystem to itself: ask only while it is not mounted.
+/// Call it only while the filesystem is not mounted: XFS does not write the superblock of a mounted
+/// filesystem at once.
 pub fn fits(fs: Filesystem, device: &Path) -> Result<bool> {
     let file = File::open(device).map_err(Error::io("open", device))?;
     let size = space::size(&file)?;
@@ -81,7 +84,7 @@ pub fn fits(fs: Filesystem, device: &Path) -> Result<bool> {
     }
 }
 
-/// The kernel rounds down to what its groups allow.
+/// The kernel rounds the size down to a multiple that its block groups allow.
 fn grow_ext4(root: &File, size: u64) -> rustix::io::Result<()> {
     let stat = rustix::fs::fstatfs(root)?;
     let block_size = u64::try_from(stat.f_bsize).unwrap_or(4096).max(1);
@@ -97,7 +100,7 @@ fn grow_xfs(root: &File, size: u64) -> rustix::io::Result<()> {
     sys::fs::xfs_grow(root, blocks, geometry.inode_percent)
 }
 
-/// The size of the device that a mounted filesystem is on, without opening that device.
+/// Returns the size of the device below a mounted filesystem without opening the device.
 fn size_below(root: &File, mount_point: &Path) -> Result<u64> {
     let device = root.metadata().map_err(Error::io("look at", mount_point))?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

@@ -1,20 +1,23 @@
-//! The process's memory.
+//! Memory use of this process.
 
-/// Has the threads of this process share one heap, where the C library would give each its own.
+/// Makes all threads of this process share one heap; by default the C library gives each thread its
+/// own.
 ///
-/// A thread that waits for a disk allocates little and keeps what it was given: with one heap per thread, dozens of
-/// them hold megabytes that nobody uses. Call it before threads are started. Tells whether it took effect.
+/// A thread that waits for a disk allocates little but keeps its heap: with one heap per thread,
+/// dozens of threads hold megabytes of unused memory. Call it before starting threads. Returns
+/// whether it took effect.
 pub fn share() -> bool {
     crate::sys::heap::share()
 }
 
-/// Gives pages of the heap that nobody uses back to the kernel. Worth its time once a burst of work is over.
+/// Returns unused pages of the heap to the kernel. Call it after a burst of work.
 pub fn trim() {
     crate::sys::heap::trim();
 }
 
-/// The same, and pages of the program, most of which is run once, at the start. What is run again comes back, a page at
-/// a time: that takes some 100 microseconds in all from whoever comes next.
+/// Like [`trim`], and also drops the pages of the program's code, most of which runs only at
+/// startup. Code that runs again is mapped again page by page, which costs the next callers about
+/// 100 microseconds in total.
 pub fn trim_all() {
     trim();
     crate::sys::code::release();

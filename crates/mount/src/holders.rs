@@ -1,23 +1,25 @@
-//! Who uses a loop device, as far as `/proc` shows it.
+//! Finds the users of a loop device in `/proc`.
 
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
 };
 
-/// More are not named.
-const MOST: usize = 3;
+/// Maximum number of processes to name per kind.
+const MAX_NAMED: usize = 3;
 
-/// Processes that have a device mounted or open: one for each mount namespace, and each that has it open.
+/// Users of a device: one process per mount namespace in which it is mounted, and the processes
+/// that have it open.
 ///
-/// For a person to read: a process of another pod shows only where this one sees the node's processes (`hostPID`).
+/// For messages to people. Processes of other pods are visible only if this process sees the node's
+/// processes (`hostPID`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
-    /// Where it is mounted in this process's own mount namespace.
+    /// Mount points in this process's mount namespace.
     mounts: Vec<PathBuf>,
-    /// Processes in whose mount namespaces it is mounted.
+    /// One process of each other mount namespace in which the device is mounted.
     namespaces: Vec<Process>,
-    /// Processes that have it open.
+    /// Processes that have the device open.
     openers: Vec<Process>,
 }
 
@@ -27,7 +29,7 @@ struct Process {
     name: String,
 }
 
-/// The holders of `/dev/loop<number>`.
+/// Returns the users of `/dev/loop<number>`.
 pub fn of_device(number: u32) -> Holders {
     let mut holders =
         Holders { mounts: mounts("/proc/self/mountinfo", number), ..Default::default() };
@@ -37,16 +39,16 @@ pub fn of_device(number: u32) -> Holders {
             continue;
         };
         let folder = entry.path();
-        // A kernel thread has no program, and uses nothing.
+        // Skip kernel threads: they have no executable and do not use devices.
         if id == std::process::id() || fs::read_link(folder.join("exe")).is_err() {
             continue;
         }
         let process = || Process { id, name: name(&folder) };
-        if holders.openers.len() < MOST && has_open(&folder, number) {
+        if holders.openers.len() < MAX_NAMED && has_open(&folder, number) {
             holders.openers.push(process());
         }
         let Ok(namespace) = fs::read_link(folder.join("ns/mnt")) else { continue };
-        if holders.namespaces.len() < MOST && !seen.contains(&namespace) {
+        if holders.namespaces.len() < MAX_NAMED && !seen.contains(&namespace) {
             seen.push(namespace);
             if !mounts(folder.join("mountinfo"), number).is_empty() {
                 holders.namespaces.push(process());
@@ -56,7 +58,7 @@ pub fn of_device(number: u32) -> Holders {
     holders
 }
 
-/// Where a table of mounts has the device, or its node.
+/// Mount points in a mountinfo table at which the device, or its node, is mounted.
 fn mounts(table: impl AsRef<Path>, number: u32) -> Vec<PathBuf> {
     points(&fs::read_to_string(table).unwrap_or_default(), number)
 }
@@ -95,7 +97,7 @@ impl fmt::Display for Holders {
             known.join(", ")
         };
         let points: Vec<_> =
-            self.mounts.iter().take(MOST).map(|it| it.display().to_string()).collect();
+            self.mounts.iter().take(MAX_NAMED).map(|it| it.display().to_string()).collect();
         let mut uses = Vec::new();
         if !points.is_empty() {
             uses.push(format!("mounted at {}", points.join(", ")));
@@ -107,7 +109,7 @@ impl fmt::Display for Holders {
             uses.push(format!("opened by {}", list(&self.openers)));
         }
         match uses.is_empty() {
-            true => out.write_str(" by a process that cannot be seen from here"),
+            true => out.write_str(" by a process that is not visible from here"),
             false => write!(out, " {}", uses.join(" and ")),
         }
     }
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_is_not_seen_is_said_to_be_unseen() {
-        assert!(Holders::default().to_string().contains("cannot be seen"));
+        assert!(Holders::default().to_string().contains("not visible"));
     }
 
     #[test]

@@ -1,21 +1,22 @@
-//! Files that came with the process, by their numbers.
+//! Takes over file descriptors that this process was started with.
 
-use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::{
+    io,
+    os::fd::{OwnedFd, RawFd},
+};
 
-/// Takes the file of this number, which the process was started with. It cannot be taken twice, and closes on exec from
-/// here on.
+/// Takes the inherited descriptor with this number, and sets close-on-exec on it. Each descriptor
+/// can be taken once.
 ///
 /// # Errors
-/// When there is no file of this number, or this process has opened it itself.
+/// If no such descriptor is open, or this process opened it itself.
 pub fn take(number: RawFd) -> io::Result<OwnedFd> {
     crate::sys::inherited::take(number)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::os::fd::AsRawFd;
+    use std::{fs::File, os::fd::AsRawFd};
 
     use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 

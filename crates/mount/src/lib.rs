@@ -1,25 +1,29 @@
-//! What a node does to disks: mount, attach, format, grow, clone, freeze; by system calls.
+//! Node-level disk operations by system calls: mount, attach, format, grow, clone, freeze.
 //!
-//! Everything here is synchronous and may block for as long as a disk does; callers with an event
-//! loop run it on a pool of threads for that. Nothing here keeps state: what is mounted and what is
-//! attached is asked of the kernel each time, and each operation may be repeated.
+//! All functions are synchronous and may block for as long as a disk does; callers with an event
+//! loop run them on a thread pool. The crate keeps no state: it asks the kernel each time what is
+//! mounted and attached, and each operation may be repeated.
 //!
-//! No program but `mkfs.*`, `e2fsck`, `xfs_repair`, `resize2fs` and `e2undo` is run, never through a shell, and
-//! never past a deadline. In particular no mount(8): the kernel's newer calls give its own reason
-//! for a refusal, make a read-only bind in one step, and name the target by a handle, so that
-//! no symlink can be slipped in between a check and its use.
+//! The only programs run are `mkfs.*`, `e2fsck`, `xfs_repair`, `resize2fs` and `e2undo`, without a
+//! shell and with a deadline. mount(8) is not among them: the kernel's newer mount calls return the
+//! kernel's reason for a refusal, create a read-only bind mount in one step, and take the target as
+//! a handle, so that no symlink can be placed there between a check and the mount.
 //!
-//! - [`mountinfo`], [`mount`], [`paths`]: what is mounted where; to mount and to unmount.
-//! - [`mounted`]: a mounted filesystem, held by its root, so that what is done to it is done to no other.
-//! - [`loopdev`]: image files as block devices; [`holders`]: who else uses one.
-//! - [`probe`], [`format`](mod@format), [`check`], [`grow`], [`undo`]: the filesystem inside an image or a device.
-//! - [`clone`](mod@clone), [`extents`], [`space`], [`attribute`], [`sync`]: image files on their pool.
-//! - [`freeze`]: a filesystem that holds still while it is cloned, and is thawed whatever happens.
-//! - [`heap`]: the memory of a process whose threads wait for disks; [`inherited`]: files that it was started with.
-//! - [`programs`]: the few programs that are run, and how.
+//! - [`mountinfo`], [`mount`], [`paths`]: list mounts, mount and unmount, check paths.
+//! - [`mounted`]: a mounted filesystem held by its root, so that operations cannot hit another
+//!   filesystem.
+//! - [`loopdev`]: image files as block devices; [`holders`]: the users of one.
+//! - [`probe`], [`format`](mod@format), [`check`], [`grow`], [`undo`]: the filesystem inside an
+//!   image or a device.
+//! - [`clone`](mod@clone), [`extents`], [`unshare`], [`space`], [`attribute`], [`sync`]: image
+//!   files on their pool.
+//! - [`freeze`]: blocks writes to a filesystem while it is cloned.
+//! - [`heap`]: memory of a process with many blocked threads; [`inherited`]: descriptors of a
+//!   parent process.
+//! - [`programs`]: runs the programs above.
 //!
-//! Unsafe code is in the private module `sys` only: one small function per system call that no safe
-//! wrapper exists for.
+//! Unsafe code is only in the private module `sys`: one small function per system call that has no
+//! safe wrapper.
 
 pub mod attribute;
 pub mod check;

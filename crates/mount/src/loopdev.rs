@@ -1,13 +1,16 @@
 //! Image files as block devices.
 //!
-//! Loop devices are of the whole machine, and their numbers are used again at once: between a look
-//! and an act another program may have attached its own file under the same number. A [`Loop`]
-//! therefore carries the identity of its image, and [`detach()`] acts only on that.
+//! Loop devices are shared by the whole machine, and the kernel reuses their numbers at once:
+//! between a look-up and an action another program may have attached its own file under the same
+//! number. A [`Loop`] therefore carries the identity of its image, and [`detach()`] acts only on
+//! that image.
 
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+};
 
 use rustix::io::Errno;
 
@@ -16,85 +19,87 @@ use crate::{Error, Result, mountinfo::RemoteMounts, sys};
 mod detach;
 mod held;
 mod node;
-mod spoilt;
+mod refusing;
 
 pub use detach::detach;
 pub use held::HeldLoop;
 pub use node::attached;
-pub use spoilt::{spoilt, take_away_spoilt};
+pub use refusing::{refusing_discards, remove_if_refusing_discards};
 
 const CONTROL: &str = "/dev/loop-control";
 
-/// How often another program may take the device that was free a moment ago.
-const RACES: usize = 64;
+/// Maximum number of attempts when other programs take the free device first.
+const MAX_ATTEMPTS: usize = 64;
 
 /// A loop device with an image attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loop {
-    /// Its node, `/dev/loop7`.
+    /// Path of the device, `/dev/loop7`.
     pub path: PathBuf,
-    /// Its number, 7.
+    /// Number of the device, 7.
     pub number: u32,
-    /// The device that the image is on, in the form of `st_dev`.
+    /// Device number of the filesystem that holds the image, as in `st_dev`.
     pub device: u64,
-    /// The image's inode.
+    /// Inode of the image.
     pub inode: u64,
-    /// The image's path, as it was or is; ` (deleted)` is part of it for an unlinked one.
+    /// Path of the image when it was attached; the kernel appends ` (deleted)` for an unlinked
+    /// image.
     pub backing: PathBuf,
-    /// The kernel refuses writes to it.
+    /// Whether the kernel refuses writes.
     pub read_only: bool,
-    /// The image is read and written past the page cache.
+    /// Whether the device bypasses the page cache of the image.
     pub direct_io: bool,
-    /// It is being detached: it will be gone once its last user, in whatever mount namespace, has closed it. Until then it
-    /// is an attachment like any other, and its filesystem may still be written to.
+    /// Whether the device is being detached: the kernel detaches it when its last user in any mount
+    /// namespace closes it. Until then its filesystem may still be written to.
     pub clearing: bool,
-    /// It shows a part of the image: it begins somewhere inside of it, or is limited in size.
+    /// Whether the device shows only a part of the image: it has an offset or a size limit.
     pub partial: bool,
 }
 
 impl Loop {
-    /// The image's device number and inode.
+    /// Device number and inode of the image.
     pub fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 }
 
-/// A loop device as the kernel describes it.
+/// The kernel's description of a loop device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopStatus {
-    /// The device. Where the image's disk does not answer, its device number and inode are 0: only the path is known.
+    /// The device. If the image's disk does not respond, device number and inode are 0, and only
+    /// the path is known.
     pub loopdev: Loop,
-    /// The device's size in bytes if it is limited, else 0: as large as the image.
+    /// Size limit of the device in bytes; 0 means the size of the image.
     pub size_limit: u64,
-    /// Where in the image it begins.
+    /// Offset of the device in the image.
     pub offset: u64,
 }
 
-/// How to attach.
+/// Options of [`attach`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoopOptions {
-    /// Have the kernel refuse writes.
+    /// Refuse writes.
     pub read_only: bool,
-    /// Go past the page cache, where image and pool allow it.
+    /// Bypass the page cache if the image and its filesystem allow it.
     pub direct_io: bool,
-    /// The device's logical block size; the kernel's choice if `None`.
+    /// Logical block size of the device; `None` leaves the choice to the kernel.
     pub block_size: Option<u32>,
-    /// Have the kernel refuse discards, which would give blocks of the image back to its filesystem.
+    /// Refuse discards, which would free blocks of the image.
     pub refuse_discards: bool,
 }
 
-/// Attaches `image`, which must be open for writing unless `read_only`.
+/// Attaches `image`, which must be open for writing unless the options say `read_only`.
 ///
-/// [`Loop::direct_io`] says whether direct I/O, if asked for, could be had. The device stays
-/// attached until it is [detached](detach()), also beyond the life of this process.
+/// [`Loop::direct_io`] says whether requested direct I/O is in effect. The device stays attached
+/// until it is [detached](detach()), even after this process ends.
 pub fn attach(image: &File, options: &LoopOptions) -> Result<HeldLoop> {
     let control = OpenOptions::new().read(true).write(true).open(CONTROL).map_err(no_device)?;
-    for _ in 0..RACES {
+    for _ in 0..MAX_ATTEMPTS {
         let number = sys::loops::free(&control).map_err(|errno| no_device(errno.into()))?;
         let path = node::path(number);
         node::ensure(&path, number)?;
         let device = match open(&path, options.read_only) {
-            // Somebody took the device away since.
+            // Another program took the device meanwhile.
             Err(error)
                 if matches!(error.errno(), Some(libc::ENXIO | libc::ENODEV | libc::ENOENT)) =>
             {
@@ -104,11 +109,12 @@ pub fn attach(image: &File, options: &LoopOptions) -> Result<HeldLoop> {
         };
         match configure(&device, image, options) {
             Ok(()) => {
-                let held = settled(device, number, path, image)?;
+                let held = read_back(device, number, path, image)?;
                 if options.refuse_discards {
                     held.refuse_discards()?;
                 } else if node::refuses_discards(number) {
-                    // A device that once refused them does so until it is taken away: `detach` does that, unless it is cut.
+                    // A device that refuses discards keeps doing so until it is removed. `detach`
+                    // removes it, but may have been interrupted.
                     detach(&held.into_loop())?;
                     continue;
                 }
@@ -121,39 +127,40 @@ pub fn attach(image: &File, options: &LoopOptions) -> Result<HeldLoop> {
     Err(Error::NoLoopDevice { source: Errno::BUSY.into() })
 }
 
-/// The devices that have the file with this device number and inode attached.
+/// Returns the devices to which the file with this device number and inode is attached.
 pub fn find(device: u64, inode: u64) -> Result<Vec<Loop>> {
     let loops = list()?.into_iter().map(|status| status.loopdev);
     Ok(loops.filter(|found| (found.device, found.inode) == (device, inode)).collect())
 }
 
-/// All loop devices that something is attached to.
+/// Returns all attached loop devices.
 ///
-/// Asking means to open each of them for a moment, and to wait for the filesystem that its file is on.
+/// Opens each device for a moment and waits for the filesystem of its image.
 pub fn list() -> Result<Vec<LoopStatus>> {
     list_asking(|_| true)
 }
 
-/// The same for a caller who must not wait for a network disk of somebody else: a device whose file is on one is asked only
-/// if the file `concerns` the caller, by its path. Of the others only the path is known, as of those on a dead disk.
+/// Like [`list`], but does not wait for the network filesystems of other programs: a device whose
+/// image is on one is only asked if `concerns` returns true for the image's path. For other such
+/// devices only the path is known, as for images on a disk that does not respond.
 pub fn list_asking(concerns: impl Fn(&Path) -> bool) -> Result<Vec<LoopStatus>> {
     let numbers = attached()?;
     if numbers.is_empty() {
         return Ok(Vec::new());
     }
-    let remote = RemoteMounts::look()?;
+    let remote = RemoteMounts::read()?;
     let mut found = Vec::new();
     for number in numbers {
         let path = node::path(number);
         let backing = node::backing(number).unwrap_or_default();
-        if remote.hold(&backing) && !concerns(&backing) {
-            let loopdev = unanswered(number, path, (0, 0));
+        if remote.contains(&backing) && !concerns(&backing) {
+            let loopdev = unresponsive(number, path, (0, 0));
             found.push(LoopStatus { loopdev, size_limit: 0, offset: 0 });
             continue;
         }
         node::ensure(&path, number)?;
         let device = match File::open(&path) {
-            // Removed since.
+            // The device was removed meanwhile.
             Err(error) if node::is_gone(&error) => continue,
             device => device.map_err(Error::io("open", &path))?,
         };
@@ -163,11 +170,11 @@ pub fn list_asking(concerns: impl Fn(&Path) -> bool) -> Result<Vec<LoopStatus>> 
                 size_limit: info.size_limit,
                 offset: info.offset,
             }),
-            // Detached since.
+            // The device was detached meanwhile.
             Err(Errno::NXIO) => {}
-            // One dead disk must not hide the devices of all others.
+            // One dead disk must not hide the other devices.
             Err(_) => {
-                let loopdev = unanswered(number, path, (0, 0));
+                let loopdev = unresponsive(number, path, (0, 0));
                 found.push(LoopStatus { loopdev, size_limit: 0, offset: 0 });
             }
         }
@@ -175,18 +182,19 @@ pub fn list_asking(concerns: impl Fn(&Path) -> bool) -> Result<Vec<LoopStatus>> 
     Ok(found)
 }
 
-/// The numbers of attached devices that can be asked without waiting for a network disk.
+/// Returns the numbers of attached devices whose images are not on a network filesystem.
 pub fn attached_locally() -> Result<Vec<u32>> {
     let mut numbers = attached()?;
     if !numbers.is_empty() {
-        let remote = RemoteMounts::look()?;
-        numbers
-            .retain(|number| !node::backing(*number).is_some_and(|backing| remote.hold(&backing)));
+        let remote = RemoteMounts::read()?;
+        numbers.retain(|number| {
+            !node::backing(*number).is_some_and(|backing| remote.contains(&backing))
+        });
     }
     Ok(numbers)
 }
 
-/// The number of the block device at `path`, as mounts of it have it.
+/// Returns the device number of the block device at `path`, which its mounts have as `st_dev`.
 pub fn device_number(path: &Path) -> Result<u64> {
     let metadata = path.metadata().map_err(Error::io("look at", path))?;
     if metadata.file_type().is_block_device() {
@@ -196,7 +204,7 @@ pub fn device_number(path: &Path) -> Result<u64> {
     Err(Error::Malformed { path: path.to_owned(), detail })
 }
 
-/// There is none, or it is another matter, such as a missing capability.
+/// Distinguishes a missing free device from other errors, such as a missing capability.
 fn no_device(source: io::Error) -> Error {
     match source.raw_os_error() {
         Some(libc::EACCES | libc::EPERM | libc::EMFILE | libc::ENFILE) => {
@@ -211,7 +219,7 @@ fn open(path: &Path, read_only: bool) -> Result<File> {
     opened.map_err(Error::io("open", path))
 }
 
-/// One step; a second one without direct I/O if the kernel refuses that.
+/// Attaches the image; again without direct I/O if the kernel refuses that.
 fn configure(device: &File, image: &File, options: &LoopOptions) -> rustix::io::Result<()> {
     let block_size = options.block_size.unwrap_or_default();
     let flags = if options.read_only { sys::loops::READ_ONLY } else { 0 };
@@ -224,8 +232,8 @@ fn configure(device: &File, image: &File, options: &LoopOptions) -> rustix::io::
     sys::loops::configure(device, image, flags, block_size)
 }
 
-/// What became of it: the kernel may have dropped direct I/O without a word.
-fn settled(device: File, number: u32, path: PathBuf, image: &File) -> Result<HeldLoop> {
+/// Reads the result back: the kernel may have dropped direct I/O silently.
+fn read_back(device: File, number: u32, path: PathBuf, image: &File) -> Result<HeldLoop> {
     let info = sys::loops::status(&device).map_err(Error::io("ask for the status of", &path))?;
     let loopdev = describe(number, path, &info);
     tracing::debug!(
@@ -234,8 +242,9 @@ fn settled(device: File, number: u32, path: PathBuf, image: &File) -> Result<Hel
     Ok(HeldLoop::new(device, loopdev))
 }
 
-/// A device whose image's disk does not answer: the kernel looks at the image to tell the device's status.
-fn unanswered(number: u32, path: PathBuf, (device, inode): (u64, u64)) -> Loop {
+/// Describes a device whose image's disk does not respond: for the status the kernel would have to
+/// ask that disk.
+fn unresponsive(number: u32, path: PathBuf, (device, inode): (u64, u64)) -> Loop {
     Loop {
         path,
         number,

@@ -1,21 +1,21 @@
-//! To mount and to unmount, with the kernel's own reason when it refuses.
+//! Mounts and unmounts filesystems.
 //!
-//! A filesystem is configured, mounted nowhere, and then moved to its place (fsopen, fsconfig,
-//! fsmount, move_mount); a bind mount is cloned, made read-only if asked for, and then moved. So
-//! nobody ever sees a mount that is not yet as it should be. Kernels without these calls get
-//! mount(2). Mounts propagate as those of mount(8) do.
+//! A filesystem is configured and created detached, then moved to its place (fsopen, fsconfig,
+//! fsmount, move_mount). A bind mount is cloned, made read-only if requested, and then moved. So no
+//! process sees a mount that is not fully configured. Kernels without these calls use mount(2).
+//! Mounts propagate as with mount(8).
 
-use std::fs::File;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::{io::Errno, mount::UnmountFlags};
 
 pub use crate::Filesystem;
-use crate::paths::open_handle;
-use crate::{Error, Result, mountinfo};
+use crate::{Error, Result, mountinfo, paths::open_handle};
 
 mod flags;
 mod legacy;
@@ -23,45 +23,46 @@ mod modern;
 
 use flags::Flags;
 
-/// The longest pause between two tries to unmount what is busy.
+/// Longest pause between two attempts to unmount a busy filesystem.
 const LAST_PAUSE: Duration = Duration::from_millis(64);
 
-/// How to mount.
+/// Options of [`mount`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
-    /// The whole filesystem is mounted read-only.
+    /// Mount the whole filesystem read-only.
     pub read_only: bool,
-    /// Flags as of `mount -o`, each one or several with commas between: of any mount (`noexec`,
-    /// `noatime`) or of the filesystem (`nouuid`, `errors=remount-ro`). What only programs read
-    /// (`_netdev`, `x-...`) is accepted and ignored.
+    /// Flags as for `mount -o`, one or several (separated by commas) per entry: generic ones
+    /// (`noexec`, `noatime`) or of the filesystem (`nouuid`, `errors=remount-ro`). Flags for
+    /// user-space programs (`_netdev`, `x-...`) are ignored.
     pub flags: Vec<String>,
 }
 
 /// Mounts the filesystem on `device` at the folder `target`, which must not be a symlink.
 ///
-/// What is already mounted there is covered: ask [`mountinfo::at`] first.
+/// An existing mount there is covered: check [`mountinfo::at`] first.
 pub fn mount(device: &Path, target: &Path, fs: Filesystem, options: &MountOptions) -> Result<()> {
     let flags = Flags::parse(options)?;
     let point = open_handle(target)?;
     let done = match modern::mount(device, &point, fs, &flags) {
         Err(refusal) if refusal.errno == Errno::NOSYS => {
-            legacy::mount(device, &point, fs, &flags).map_err(modern::Refusal::from)
+            legacy::mount(device, &point, fs, &flags).map_err(modern::MountFailure::from)
         }
         done => done,
     };
     done.map_err(|refusal| {
         let reason = flags.redact(refusal.reason);
-        error(device, target, modern::Refusal { reason, ..refusal })
+        error(device, target, modern::MountFailure { reason, ..refusal })
     })?;
     tracing::debug!(?device, ?target, %fs, "mounted");
     Ok(())
 }
 
-/// Mounts the folder `source` at the folder `target` too, or a file or device node at a file; neither may be a symlink.
+/// Bind-mounts the folder `source` at the folder `target`, or a file or device node at a file.
+/// Neither may be a symlink.
 ///
-/// What is mounted below `source` does not come along. A read-only bind mount is read-only from its
-/// first moment, while `source` stays as it is. It does not keep anyone from writing to a device whose
-/// node it shows: for that the device itself has to be read-only.
+/// Mounts below `source` are not included. A read-only bind mount is read-only from the start, and
+/// `source` is not changed. It does not prevent writes to a block device through its node: for that
+/// the device itself must be read-only.
 pub fn bind(source: &Path, target: &Path, read_only: bool) -> Result<()> {
     let (from, point) = (open_handle(source)?, open_handle(target)?);
     let done = match modern::bind(&from, &point, read_only) {
@@ -73,11 +74,12 @@ pub fn bind(source: &Path, target: &Path, read_only: bool) -> Result<()> {
     Ok(())
 }
 
-/// Unmounts what is topmost at `target`; false if nothing is, or if there is no `target`.
+/// Unmounts the topmost mount at `target`. Returns false if nothing is mounted there or `target`
+/// does not exist.
 ///
-/// [`Error::Busy`] while files below it are in use. That is said only after some tries within an
-/// eighth of a second: a program that is being started holds, until it runs, every file
-/// that this process had open at that moment, also those closed since.
+/// Fails with [`Error::Busy`] while files below it are in use, after retrying for an eighth of a
+/// second: between fork and exec, a child holds every file that this process had open at the fork,
+/// even if it was closed since.
 pub fn unmount(target: &Path) -> Result<bool> {
     let mut pause = Duration::from_millis(1);
     loop {
@@ -89,9 +91,10 @@ pub fn unmount(target: &Path) -> Result<bool> {
     }
 }
 
-/// Takes what is topmost at `target` out of sight now; it is gone for good when its last user is.
+/// Detaches the topmost mount at `target` from the tree; the kernel unmounts it when its last user
+/// is gone.
 ///
-/// For what cannot be unmounted otherwise, since its users cannot be stopped. False as for [`unmount`].
+/// For a mount whose users cannot be stopped. Returns false as [`unmount`] does.
 pub fn lazy_unmount(target: &Path) -> Result<bool> {
     unmount_with(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
 }
@@ -104,13 +107,13 @@ fn unmount_with(target: &Path, flags: UnmountFlags) -> Result<bool> {
         }
         Err(Errno::BUSY) => Err(Error::Busy { operation: "unmount", path: target.to_owned() }),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
-        // Not a mount point, or one that may not be unmounted: only the table tells.
+        // Either nothing is mounted there or it must not be unmounted: check the table.
         Err(Errno::INVAL) if mountinfo::at(target)?.is_none() => Ok(false),
         Err(errno) => Err(Error::io("unmount", target)(errno)),
     }
 }
 
-fn error(device: &Path, target: &Path, refusal: modern::Refusal) -> Error {
+fn error(device: &Path, target: &Path, refusal: modern::MountFailure) -> Error {
     Error::Mount {
         device: device.to_owned(),
         target: target.to_owned(),
@@ -119,7 +122,7 @@ fn error(device: &Path, target: &Path, refusal: modern::Refusal) -> Error {
     }
 }
 
-/// A path to what a handle stands for, for calls that take no handles.
+/// A path of an open handle, for calls that take only paths.
 fn by_handle(handle: &File) -> PathBuf {
     crate::error::handle(handle)
 }

@@ -1,4 +1,4 @@
-//! A mounted filesystem, held by its root.
+//! A mounted filesystem that this process holds open.
 
 use std::{
     fs::File,
@@ -11,8 +11,8 @@ use rustix::fs::syncfs;
 
 use crate::{Error, Result};
 
-/// A mounted filesystem whose root this process holds open: whatever is mounted over it or in its place meanwhile, what is
-/// done here is done to this filesystem.
+/// A mounted filesystem, held by an open file of its root. Operations affect this filesystem even
+/// if another one is mounted over it or in its place.
 #[derive(Debug)]
 pub struct Mounted {
     root: File,
@@ -20,13 +20,14 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Whatever filesystem is at `point`.
+    /// Holds the filesystem at `point`.
     pub fn any(point: &Path) -> Result<Self> {
         let root = File::open(point).map_err(Error::io("open", point))?;
         Ok(Self { root, point: point.to_owned() })
     }
 
-    /// The filesystem on the device with the number `rdev`; `None` if it is not the one at `point`.
+    /// Holds the filesystem on the device with the number `rdev`; `None` if another one is at
+    /// `point`.
     pub fn of_device(point: &Path, rdev: u64) -> Result<Option<Self>> {
         let found = match File::open(point) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -37,14 +38,15 @@ impl Mounted {
         Ok((metadata.dev() == rdev).then_some(found))
     }
 
-    /// Flushes all that was written to the filesystem so far. Writers go on meanwhile.
+    /// Flushes all data written so far. Writers are not blocked.
     ///
-    /// Blocks for as long as the disk takes, which may be for ever on a broken one. Fails for what could not be written.
+    /// Blocks as long as the disk takes, which may be forever on a broken one. Returns the errors
+    /// of failed writes.
     pub fn flush(&self) -> Result<()> {
         syncfs(&self.root).map_err(Error::io("flush the filesystem at", &self.point))
     }
 
-    /// Where it is mounted.
+    /// The mount point of the filesystem.
     pub fn point(&self) -> &Path {
         &self.point
     }

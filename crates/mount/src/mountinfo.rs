@@ -1,12 +1,16 @@
-//! What is mounted where, as `/proc/self/mountinfo` tells it.
+//! Reads the mount table, `/proc/self/mountinfo`.
 
-use std::ffi::OsString;
-use std::io;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
+};
 
-use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags, makedev, statx};
-use rustix::io::Errno;
+use rustix::{
+    fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags, makedev, statx},
+    io::Errno,
+};
 
 use crate::{Error, Result};
 
@@ -19,82 +23,82 @@ const TABLE: &str = "/proc/self/mountinfo";
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// The mount's number.
+    /// ID of the mount.
     pub id: u64,
-    /// The mount on which it is mounted.
+    /// ID of the mount on which it is mounted.
     pub parent: u64,
-    /// The filesystem's device number, in the form of `st_dev`.
+    /// Device number of the filesystem, as in `st_dev`.
     pub device: u64,
-    /// What of the filesystem is mounted: `/`, or a folder or file of it for a bind mount.
+    /// The mounted part of the filesystem: `/`, or a folder or file for a bind mount.
     pub root: PathBuf,
-    /// Where.
+    /// The mount point.
     pub point: PathBuf,
     /// Options of this mount, such as `ro` or `nosuid`.
     pub options: Vec<String>,
     /// The filesystem's kernel name.
     pub filesystem: String,
-    /// The device, or what else the filesystem calls its source.
+    /// The device, or another source that the filesystem defines.
     pub source: String,
     /// Options of the filesystem, shared by all its mounts.
     pub super_options: Vec<String>,
 }
 
 impl Mount {
-    /// Writes are refused, by this mount or by the whole filesystem.
+    /// Whether the mount or its filesystem is read-only.
     pub fn read_only(&self) -> bool {
-        // ext4 says the latter once it has stopped after an error.
+        // ext4 reports `emergency_ro` after it has stopped because of an error.
         let says = |option: &String| option == "ro" || option == "emergency_ro";
         let ro = |options: &[String]| options.iter().any(says);
         ro(&self.options) || ro(&self.super_options)
     }
 }
 
-/// What is mounted at a path.
+/// The mount at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountRoot {
-    /// The filesystem's device number, in the form of `st_dev`.
+    /// Device number of the filesystem, as in `st_dev`.
     pub device: u64,
-    /// The number of the block device whose node is mounted there, if that is what is.
+    /// Device number of the block device whose node is mounted there, if it is a node.
     pub node: Option<u64>,
 }
 
 impl MountRoot {
-    /// Whether it shows the block device with the number `rdev`: a filesystem on it, or its node.
+    /// Whether this is the block device with the number `rdev`: a filesystem on it, or its node.
     pub fn shows(&self, rdev: u64) -> bool {
         self.device == rdev || self.node == Some(rdev)
     }
 }
 
-/// All mounts that this process sees.
+/// Returns all mounts in this process's mount namespace.
 pub fn table() -> Result<Vec<Mount>> {
     let text = std::fs::read(TABLE).map_err(Error::io("read", TABLE))?;
     parse(&text)
 }
 
-/// The topmost mount exactly at `path`.
+/// Returns the topmost mount exactly at `path`.
 ///
-/// Symlinks in the folders that lead to `path` are followed, its last component is not. Neither the
-/// mounted filesystem nor what is below it is touched, so that a broken one cannot block this.
+/// Follows symlinks in the parent folders of `path`, but not in its last component. Does not access
+/// the mounted filesystem, so a broken one cannot block this call.
 pub fn at(path: &Path) -> Result<Option<Mount>> {
     let Some(point) = plain(path)? else { return Ok(None) };
     Ok(topmost(table()?, &point))
 }
 
-/// What `path` shows if something is mounted exactly there: known without the table, however long that is.
+/// Returns the mount exactly at `path`, if any, without reading the table, which may be long.
 ///
-/// A symlink is not followed.
+/// Does not follow a symlink.
 pub fn root_at(path: &Path) -> Result<Option<MountRoot>> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let found = match statx(CWD, path, flags, StatxFlags::TYPE) {
         Ok(found) => found,
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-        // A filesystem that has shut down says nothing of its root: the table has it.
+        // A filesystem that has shut down fails the call: read the table.
         Err(_) => {
             return Ok(at(path)?.map(|mount| MountRoot { device: mount.device, node: None }));
         }
     };
     if !found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
-        // Kernels before 5.8 do not say.
+        // Kernels before 5.8 do not report this attribute.
         if at(path)?.is_none() {
             return Ok(None);
         }
@@ -109,14 +113,14 @@ pub fn root_at(path: &Path) -> Result<Option<MountRoot>> {
     }))
 }
 
-/// All mounts of the filesystem on the device with the number `rdev`.
+/// Returns all mounts of the filesystem on the device with the number `rdev`.
 pub fn of_device(rdev: u64) -> Result<Vec<Mount>> {
     let mut mounts = table()?;
     mounts.retain(|mount| mount.device == rdev);
     Ok(mounts)
 }
 
-/// `path` as the table would name it.
+/// Converts `path` to the form that the table has.
 fn plain(path: &Path) -> Result<Option<PathBuf>> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(Some(path.to_owned()));
@@ -157,7 +161,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let root = PathBuf::from(unescape(fields.next()?));
     let point = PathBuf::from(unescape(fields.next()?));
     let options = list(fields.next()?);
-    // Any number of optional fields, such as shared:1, ends with a dash.
+    // The optional fields, such as shared:1, end with a dash.
     fields.by_ref().find(|field| *field == b"-")?;
     Some(Mount {
         id,
@@ -180,12 +184,12 @@ fn text(field: &[u8]) -> String {
     unescape(field).to_string_lossy().into_owned()
 }
 
-/// Split before it is unescaped: a comma inside a value is escaped as well.
+/// Splits before unescaping: commas inside a value are escaped.
 fn list(field: &[u8]) -> Vec<String> {
     field.split(|byte| *byte == b',').map(text).collect()
 }
 
-/// Blanks, newlines and backslashes are written as a backslash and three octal digits.
+/// Blanks, newlines and backslashes are escaped as a backslash and three octal digits.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -211,9 +215,7 @@ fn octal(text: &[u8]) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-    use std::fmt::Write;
-    use std::os::unix::ffi::OsStrExt;
+    use std::{ffi::OsStr, fmt::Write, os::unix::ffi::OsStrExt};
 
     use proptest::prelude::*;
 
@@ -271,7 +273,7 @@ mod tests {
         assert_eq!(topmost(vec![lower], Path::new("/c")), None);
     }
 
-    /// As the kernel writes it.
+    /// Escapes as the kernel does.
     fn escape(bytes: &[u8]) -> Vec<u8> {
         let mut text = String::new();
         let mut out = Vec::new();

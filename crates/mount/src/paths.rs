@@ -1,25 +1,27 @@
-//! Paths from outside, before something is mounted or made there.
+//! Checks of paths from outside.
 
-use std::fs::File;
-use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::{
+    fs::File,
+    io,
+    path::{Component, Path, PathBuf},
+};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::{Error, Result, mountinfo};
 
-/// Refuses a path of which any component is a symlink, and names that component.
+/// Refuses a path with a symlink in any component, and names the component.
 ///
-/// Components that do not exist are fine: the path may be about to be made. The path must be
-/// absolute and free of `..`. Use [`refuse_symlinks_below`] where the administrator may have made
-/// the first part a symlink.
+/// Missing components are accepted: the path may be about to be created. The path must be absolute
+/// and free of `..`. Use [`refuse_symlinks_below`] if the administrator may have made the first
+/// part a symlink.
 pub fn refuse_symlinks(path: &Path) -> Result<()> {
     refuse_symlinks_below(Path::new("/"), path)
 }
 
-/// Like [`refuse_symlinks`], but trusts `root`, a folder that `path` lies in.
+/// Like [`refuse_symlinks`], but accepts symlinks in `root`, a folder that contains `path`.
 ///
-/// A path outside of `root` is refused as if `root` were `/`.
+/// A path outside of `root` is checked completely.
 pub fn refuse_symlinks_below(root: &Path, path: &Path) -> Result<()> {
     require_plain(path)?;
     let (mut walked, rest) = match path.strip_prefix(root) {
@@ -34,7 +36,8 @@ pub fn refuse_symlinks_below(root: &Path, path: &Path) -> Result<()> {
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            // A filesystem that has shut down says nothing of its root, and a mount point is not a symlink.
+            // A filesystem that has shut down cannot stat its root, but a mount point is not a
+            // symlink.
             Err(error)
                 if error.raw_os_error() == Some(libc::EIO) && mountinfo::at(&walked)?.is_some() => {
             }
@@ -44,7 +47,7 @@ pub fn refuse_symlinks_below(root: &Path, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A handle of `path`, whose last component must not be a symlink.
+/// Opens a handle of `path`, whose last component must not be a symlink.
 pub(crate) fn open_handle(path: &Path) -> Result<File> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let handle = rustix::fs::open(path, flags, Mode::empty()).map_err(Error::io("open", path))?;

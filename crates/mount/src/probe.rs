@@ -1,14 +1,11 @@
-//! What is on a device, so that nothing of anyone's is formatted over.
+//! Detects the content of a device, so that no data is formatted over.
 //!
-//! A device counts as empty only if everything is zero where signatures are kept: its first and last
-//! 128 KiB, and the place of btrfs's first copy. Data that means nothing to us is still data.
+//! A device is empty only if all places of signatures are zero: its first and last 128 KiB, and the
+//! place of btrfs's first copy. Unknown data counts as data.
 
-use std::fmt;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::{fmt, fs::File, os::unix::fs::FileExt};
 
-use crate::error::path_of;
-use crate::{Error, Result, space};
+use crate::{Error, Result, error::path_of, space};
 
 mod ext4;
 mod magic;
@@ -17,18 +14,18 @@ mod xfs;
 pub use ext4::Ext4State;
 pub use xfs::XfsState;
 
-/// The first and the last bytes that are looked at.
+/// Number of bytes read at each end.
 const END: u64 = 128 << 10;
-/// Where btrfs keeps its first copy, and how long it is.
+/// Offset and length of btrfs's first copy of its superblock.
 const BTRFS_COPY: (u64, u64) = (64 << 20, 4096);
 
-/// What was found.
+/// Detected content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Signature {
-    /// Nothing but zeros.
+    /// Only zeros.
     None,
-    /// ext4, or one of its ancestors, which the kernel mounts as ext4.
+    /// ext4, or ext2 or ext3, which the kernel mounts as ext4.
     Ext4(Ext4State),
     /// XFS.
     Xfs(XfsState),
@@ -40,11 +37,11 @@ pub enum Signature {
     Luks,
     /// A GPT or an MBR.
     PartitionTable,
-    /// Something else with a name.
+    /// Another known signature.
     Other(&'static str),
     /// Data without a known signature.
     Unknown {
-        /// The first byte that is not zero.
+        /// Offset of the first byte that is not zero.
         offset: u64,
     },
 }
@@ -65,7 +62,7 @@ impl fmt::Display for Signature {
     }
 }
 
-/// What is on a device or in an image; reads 260 KiB at most.
+/// Detects the content of a device or image; reads at most 260 KiB.
 pub fn probe(file: &File) -> Result<Signature> {
     let areas = areas(space::size(file)?);
     let mut disk = Disk { parts: Vec::new() };
@@ -80,7 +77,7 @@ pub fn probe(file: &File) -> Result<Signature> {
     Ok(found)
 }
 
-/// Zeroes what [`probe`] looks at, and flushes that.
+/// Zeroes the areas that [`probe`] reads, and flushes them.
 pub fn wipe(file: &File) -> Result<()> {
     static ZEROS: [u8; END as usize] = [0; END as usize];
     for (offset, length) in areas(space::size(file)?) {
@@ -90,7 +87,8 @@ pub fn wipe(file: &File) -> Result<()> {
     file.sync_data().map_err(Error::file("flush", file))
 }
 
-/// Where to look on a device of this size: offsets and lengths, which may overlap on a small one.
+/// The areas to read on a device of this size, as offsets and lengths; they may overlap on a small
+/// device.
 fn areas(size: u64) -> Vec<(u64, u64)> {
     let mut areas = vec![(0, size.min(END))];
     if size >= BTRFS_COPY.0 + BTRFS_COPY.1 {
@@ -102,7 +100,7 @@ fn areas(size: u64) -> Vec<(u64, u64)> {
     areas
 }
 
-/// What was read of a device; the last part is its end.
+/// The areas that were read; the last one is the end of the device.
 struct Disk {
     parts: Vec<(u64, Vec<u8>)>,
 }
@@ -112,7 +110,7 @@ impl Disk {
         self.parts.first().map_or(&[], |(_, bytes)| bytes)
     }
 
-    /// The last bytes and where they begin.
+    /// The last area and its offset.
     fn tail(&self) -> (u64, &[u8]) {
         self.parts.last().map_or((0, &[]), |(offset, bytes)| (*offset, bytes))
     }
@@ -125,7 +123,7 @@ impl Disk {
     }
 }
 
-/// A field of a structure on disk; zeros where it ends early.
+/// Reads a field of an on-disk structure; zeros if the bytes end before it.
 fn field<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     bytes.get(offset..).and_then(|rest| rest.first_chunk().copied()).unwrap_or([0; N])
 }

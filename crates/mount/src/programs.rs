@@ -1,39 +1,43 @@
-//! The few programs that are run: fixed arguments, no shell, no environment, a deadline.
+//! Runs external programs: fixed arguments, no shell, a minimal environment, a deadline.
 
-use std::ffi::{OsStr, OsString};
-use std::io::{PipeReader, Read, pipe};
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::{
+    ffi::{OsStr, OsString},
+    io::{PipeReader, Read, pipe},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
 
 use crate::{Error, Result, sys};
 
-/// How much of a program's output is kept: its end says what went wrong.
-const TAIL: usize = 2048;
+/// Maximum bytes of output to keep: the end of the output has the cause of a failure.
+const MAX_OUTPUT: usize = 2048;
 
-/// How long a killed program may take to die; one that waits for a broken disk never does.
-const DYING: Duration = Duration::from_secs(5);
+/// Maximum wait for a killed program to end; one that waits for a broken disk never does.
+const KILL_WAIT: Duration = Duration::from_secs(5);
 
-/// No program is waited for longer, whatever its deadline.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// Upper limit of any deadline.
+const MAX_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Where programs are looked for.
+/// Folders in which to find programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Programs {
     folders: Vec<PathBuf>,
 }
 
 impl Programs {
-    /// Looks in these folders, in order.
+    /// Searches these folders, in order.
     pub fn in_folders(folders: impl IntoIterator<Item = PathBuf>) -> Self {
         Self { folders: folders.into_iter().collect() }
     }
 
-    /// Whether `program` is there.
+    /// Whether `program` is installed.
     pub fn has(&self, program: &str) -> bool {
         self.find(program).is_some()
     }
@@ -43,7 +47,7 @@ impl Programs {
     }
 }
 
-/// The folders of this process's `PATH`, and those where administrators' programs are.
+/// The folders in this process's `PATH`, and the usual folders of system programs.
 impl Default for Programs {
     fn default() -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -52,7 +56,7 @@ impl Default for Programs {
     }
 }
 
-/// A program and the Debian package that brings it.
+/// A program and its Debian package.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
@@ -66,23 +70,23 @@ pub(crate) const RESIZE2FS: Program = Program { name: "resize2fs", package: "e2f
 pub(crate) const MKFS_XFS: Program = Program { name: "mkfs.xfs", package: "xfsprogs" };
 pub(crate) const XFS_REPAIR: Program = Program { name: "xfs_repair", package: "xfsprogs" };
 
-/// How a program ended.
+/// Result of a program.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     program: Program,
     path: PathBuf,
     status: ExitStatus,
-    /// The end of what it printed.
+    /// The end of its output.
     pub(crate) output: String,
 }
 
 impl Outcome {
-    /// Its exit code, if it was not killed.
+    /// Exit code; `None` if it was killed.
     pub(crate) fn code(&self) -> Option<i32> {
         self.status.code()
     }
 
-    /// Any code but 0 is an error.
+    /// Converts any code but 0 into an error.
     pub(crate) fn success(self) -> Result<()> {
         if self.status.success() { Ok(()) } else { Err(self.error()) }
     }
@@ -93,7 +97,7 @@ impl Outcome {
     }
 }
 
-/// Runs `program` with `arguments` and then `path`; kills it when `deadline` has passed.
+/// Runs `program` with `arguments` followed by `path`; kills it after `deadline`.
 pub(crate) fn run<A: AsRef<OsStr>>(
     programs: &Programs,
     program: Program,
@@ -104,15 +108,15 @@ pub(crate) fn run<A: AsRef<OsStr>>(
     let missing = || Error::MissingProgram { program: program.name, package: program.package };
     let found = programs.find(program.name).ok_or_else(missing)?;
     let arguments: Vec<OsString> = arguments.into_iter().map(|a| a.as_ref().to_owned()).collect();
-    tracing::debug!(program = program.name, ?arguments, ?path, "runs");
-    let until = Instant::now() + deadline.min(LONGEST);
+    tracing::debug!(program = program.name, ?arguments, ?path, "running program");
+    let until = Instant::now() + deadline.min(MAX_DEADLINE);
     let (mut child, output) =
         spawn(programs, &found, &arguments, path).map_err(Error::io("run", &found))?;
     let read = drain(output, until);
     let exited = read.is_some() && exits_until(&child, until);
     if !exited {
         let _ = child.kill();
-        exits_until(&child, Instant::now() + DYING);
+        exits_until(&child, Instant::now() + KILL_WAIT);
         let _ = child.try_wait();
         let (operation, path) = (program.name, path.to_owned());
         return Err(Error::TimedOut { operation, path, waited: deadline });
@@ -143,7 +147,7 @@ fn spawn(
     Ok((command.spawn()?, output))
 }
 
-/// What is printed until the program closes its output, or `None` at the deadline.
+/// Returns the end of the output when the program closes it, or `None` at the deadline.
 fn drain(mut output: PipeReader, deadline: Instant) -> Option<Vec<u8>> {
     let mut tail = Vec::new();
     let mut buffer = [0; 4096];
@@ -155,7 +159,7 @@ fn drain(mut output: PipeReader, deadline: Instant) -> Option<Vec<u8>> {
             Ok(0) => return Some(tail),
             Ok(length) => {
                 tail.extend_from_slice(&buffer[..length]);
-                tail.drain(..tail.len().saturating_sub(TAIL));
+                tail.drain(..tail.len().saturating_sub(MAX_OUTPUT));
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(_) => return Some(tail),
@@ -167,7 +171,7 @@ fn exits_until(child: &Child, deadline: Instant) -> bool {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     match id.map(|id| pidfd_open(id, PidfdFlags::empty())) {
         Some(Ok(handle)) => ready_until(&handle, deadline),
-        // Older kernels: its output is closed, so it is about to exit.
+        // Older kernels have no pidfd. The program has closed its output, so it is about to exit.
         _ => true,
     }
 }
@@ -214,7 +218,7 @@ mod tests {
         let text = "yes x | head -n 5000; echo \"$@\" >&2; exit 3";
         let outcome = run_script(text, Duration::from_secs(60)).unwrap();
         assert_eq!(outcome.code(), Some(3));
-        assert!(outcome.output.len() <= TAIL);
+        assert!(outcome.output.len() <= MAX_OUTPUT);
         let error = outcome.success().unwrap_err().to_string();
         assert!(error.starts_with("script failed on /some/device (exit status: 3)"), "{error}");
         assert!(error.ends_with("x\n-a /some/device"), "{error}");
@@ -245,7 +249,7 @@ mod tests {
         let outcome = run_script("env | sort", Duration::from_secs(60)).unwrap();
         let names: Vec<_> =
             outcome.output.lines().filter_map(|line| line.split('=').next()).collect();
-        // The shell itself adds PWD, and some shells more.
+        // The shell itself adds PWD, and some shells add more.
         assert!(names.contains(&"LC_ALL") && names.contains(&"PATH"), "{names:?}");
         assert!(!names.iter().any(|name| name.starts_with("CARGO")), "{names:?}");
     }

@@ -1,36 +1,39 @@
-//! Bytes: how many there are, to take them and to give them back.
+//! Reports, allocates and frees space.
 
-use std::fs::File;
-use std::ops::Range;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::{
+    fs::File,
+    ops::Range,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::Path,
+};
 
-use rustix::fs::{FallocateFlags, StatVfsMountFlags, fallocate, statvfs};
-use rustix::io::Errno;
+use rustix::{
+    fs::{FallocateFlags, StatVfsMountFlags, fallocate, statvfs},
+    io::Errno,
+};
 
-use crate::error::path_of;
-use crate::{Error, Result, extents, sys, unshare};
+use crate::{Error, Result, error::path_of, extents, sys, unshare};
 
-/// What a filesystem has, in bytes and in inodes.
+/// Space of a filesystem, in bytes and in inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// All bytes.
+    /// Total bytes.
     pub total: u64,
-    /// Bytes that an ordinary user may still take.
+    /// Bytes available to ordinary users.
     pub available: u64,
-    /// Bytes taken.
+    /// Used bytes.
     pub used: u64,
-    /// All inodes.
+    /// Total inodes.
     pub inodes_total: u64,
-    /// Inodes that may still be taken.
+    /// Free inodes.
     pub inodes_free: u64,
-    /// Inodes taken.
+    /// Used inodes.
     pub inodes_used: u64,
-    /// Writes are refused, by the mount or by the whole filesystem.
+    /// Whether the mount or its filesystem is read-only.
     pub read_only: bool,
 }
 
-/// What the filesystem that `path` is on has.
+/// Returns the space of the filesystem that holds `path`.
 pub fn usage(path: &Path) -> Result<Usage> {
     let stat = statvfs(path).map_err(Error::io("ask for the space of", path))?;
     Ok(Usage {
@@ -44,10 +47,11 @@ pub fn usage(path: &Path) -> Result<Usage> {
     })
 }
 
-/// Makes the file at least `len` bytes long; a `thick` one gets all its blocks now, a thin one when it
-/// is written to. Never shortens it.
+/// Extends the file to at least `len` bytes. A `thick` file gets all its blocks now, a thin one
+/// when it is written. Never truncates the file.
 ///
-/// [`Error::is_full`] tells that there was no room; part of it may then have been taken.
+/// If there is no space, the error satisfies [`Error::is_full`]; some blocks may have been
+/// allocated.
 pub fn allocate(file: &File, len: u64, thick: bool) -> Result<()> {
     if thick && len > 0 {
         return missing(file, len)?.into_iter().try_for_each(|range| allocate_range(file, range));
@@ -56,8 +60,8 @@ pub fn allocate(file: &File, len: u64, thick: bool) -> Result<()> {
     if size < len { file.set_len(len).map_err(Error::file("extend", file)) } else { Ok(()) }
 }
 
-/// The bytes of the first `len` that have no blocks. XFS asks for as much free space as the whole range that it is given,
-/// although most of it may be allocated.
+/// Returns the ranges of the first `len` bytes that have no blocks. XFS requires free space for the
+/// whole range of an allocation, even if most of it is allocated already.
 fn missing(file: &File, len: u64) -> Result<Vec<Range<u64>>> {
     let whole = 0..len;
     if allocated(file)? == 0 {
@@ -70,7 +74,7 @@ fn missing(file: &File, len: u64) -> Result<Vec<Range<u64>>> {
     let found: Vec<_> = found.iter().map(|it| it.logical..it.logical + it.length).collect();
     let mut missing = unshare::without(&[whole], &found);
     if size(file)? < len && missing.last().is_none_or(|last| last.end < len) {
-        // The file ends before its blocks do.
+        // The blocks extend beyond the end of the file: this range sets the size.
         missing.push(len - 1..len);
     }
     Ok(missing)
@@ -88,8 +92,7 @@ pub(crate) fn allocate_range(file: &File, range: Range<u64>) -> Result<()> {
     }
 }
 
-/// Gives back the blocks of these bytes of a file or block device; they read as zeros after, at
-/// least of a file.
+/// Frees the blocks of these bytes of a file or block device. In a file they then read as zeros.
 pub fn discard(file: &File, range: Range<u64>) -> Result<()> {
     let Some(length) = range.end.checked_sub(range.start).filter(|length| *length > 0) else {
         return Ok(());
@@ -111,20 +114,20 @@ pub fn discard(file: &File, range: Range<u64>) -> Result<()> {
     }
 }
 
-/// The bytes that the file takes on disk.
+/// Returns the bytes that the file uses on disk.
 ///
-/// Blocks shared with other files count for each of them.
+/// Blocks shared with other files count for each file.
 pub fn allocated(file: &File) -> Result<u64> {
     let metadata = file.metadata().map_err(Error::file("look at", file))?;
     Ok(metadata.blocks() * 512)
 }
 
-/// The size of a block device.
+/// Returns the size of a block device.
 pub fn block_device_size(device: &File) -> Result<u64> {
     sys::block::size(device).map_err(Error::file("ask for the size of", device))
 }
 
-/// The size of a file or of a block device.
+/// Returns the size of a file or of a block device.
 pub fn size(file: &File) -> Result<u64> {
     if is_block_device(file)? {
         return block_device_size(file);

@@ -1,9 +1,9 @@
-//! System calls that no safe wrapper exists for, one small function each.
+//! System calls without a safe wrapper, one small function each.
 //!
-//! This module and those below it are the only ones with unsafe code. They turn numbers and
-//! structures into types, and decide nothing.
+//! This module and its submodules are the only ones with unsafe code. They convert numbers and
+//! structures to types, and contain no logic.
 
-#![expect(unsafe_code, reason = "what safe wrappers cover is called through them, elsewhere")]
+#![expect(unsafe_code, reason = "these system calls have no safe wrapper")]
 
 pub(crate) mod block;
 pub(crate) mod child;

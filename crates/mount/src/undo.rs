@@ -1,9 +1,10 @@
-//! Changes to an ext4 that is not mounted, and the way back from them.
+//! Makes changes to an unmounted ext4 that can be undone.
 //!
-//! e2fsck and resize2fs overwrite a filesystem in place: killed in the middle they leave one that is neither the old nor the
-//! new. Given an undo file they keep in it what they overwrite. The file is there for as long as the image may be half
-//! changed: it goes when the program is done, and whoever finds it [rolls back](roll_back) before anything else is done to
-//! the image. That serves a kill, not a power cut: the two files are not flushed in any order.
+//! e2fsck and resize2fs overwrite a filesystem in place: if killed, they leave a state that is
+//! neither old nor new. With an undo file they first save in it what they overwrite. The undo file
+//! exists for as long as the image may be partly changed: it is removed when the program is done,
+//! and a process that finds one must [roll back](roll_back) before any other use of the image. This
+//! protects against a kill, not against a power cut: the two files are not flushed in order.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,19 +20,21 @@ use crate::{
     programs::{self, E2UNDO, Outcome, Program, Programs},
 };
 
-/// What an undo file begins with.
+/// Magic bytes of an undo file.
 const MAGIC: &[u8] = b"E2UNDO02";
 
-/// The bytes of the header that are read: magic, where keys begin in blocks, and the size of a block.
+/// Bytes of the header to read: magic, first key block, and block size.
 const HEADER: usize = 40;
 
-/// Blocks are at least 1 KiB, and the header and the superblock take one each.
+/// Minimum offset of the keys: blocks have at least 1 KiB, and the header and the superblock take
+/// one each.
 const SMALLEST_KEY_OFFSET: u64 = 2048;
 
-/// Printed by programs when a file that they write to has no room.
+/// Message of a program that had no space for a file.
 const NO_ROOM: &str = "No space left on device";
 
-/// Runs a program that changes `image` and takes an undo file by `-z`. When it fails, its changes are taken back.
+/// Runs a program that changes `image` and takes an undo file with `-z`. If it fails, its changes
+/// are undone.
 pub(crate) fn run<T>(
     program: Program,
     arguments: &[&str],
@@ -46,7 +49,7 @@ pub(crate) fn run<T>(
     }
     let done = programs::run(&Programs::default(), program, words, image, deadline);
     let done = done.and_then(|outcome| match is_out_of_room(&outcome) {
-        // Whatever else the program says, such as that the filesystem is damaged: it could not do its work.
+        // The program lacked space, even if it reports another error, such as a damaged filesystem.
         true => Err(Error::io("find room to check or grow", image)(rustix::io::Errno::NOSPC)),
         false => accept(outcome),
     });
@@ -61,18 +64,20 @@ pub(crate) fn run<T>(
     done
 }
 
-/// Takes back what a program that was cut short has changed in `image`; false if there is no undo file.
+/// Undoes the changes of a program that was interrupted on `image`. Returns false if there is no
+/// undo file.
 ///
-/// The filesystem is marked as unclean, so that its next use begins with a check.
+/// Marks the filesystem as unclean, so that its next use begins with a check.
 pub fn roll_back(image: &Path, undo: &Path, deadline: Duration) -> Result<bool> {
     let Some(holds_data) = holds_data(undo)? else { return Ok(false) };
     if holds_data {
-        // The superblock that it was made for may be overwritten already.
+        // Force it: the superblock that the undo file was made for may be overwritten already.
         let words = [OsStr::new("-f"), undo.as_os_str()];
         let outcome = programs::run(&Programs::default(), E2UNDO, words, image, deadline)?;
         if outcome.output.contains("IO error during replay") {
-            // Of a program that had no room for its undo file. Nothing else can be had from it; the check finds what is left.
-            tracing::warn!(?image, output = outcome.output, "restored only a part of the image");
+            // The program had no space for its undo file. Nothing more can be restored; the check
+            // finds the remaining damage.
+            tracing::warn!(?image, output = outcome.output, "restored image only partly");
         }
         outcome.success()?;
         flush(image)?;
@@ -81,12 +86,12 @@ pub fn roll_back(image: &Path, undo: &Path, deadline: Duration) -> Result<bool> 
     Ok(true)
 }
 
-/// Whether an undo file holds anything that was overwritten; `None` if there is no such file.
+/// Whether an undo file holds overwritten data; `None` if there is no such file.
 ///
-/// A program begins the file before it changes anything. One that is killed then, or has no room, leaves a part of the
-/// header, which e2undo refuses.
+/// A program creates the file before it changes anything. If it is killed then, or has no space,
+/// the file has an incomplete header, which e2undo refuses.
 fn holds_data(undo: &Path) -> Result<Option<bool>> {
-    // Somebody may have put a symlink or a named pipe in its place: neither is followed or waited for.
+    // Do not follow a symlink or wait for a named pipe that someone put in its place.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = match File::options().read(true).custom_flags(flags).open(undo) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -98,7 +103,7 @@ fn holds_data(undo: &Path) -> Result<Option<bool>> {
     Ok(Some(header.starts_with(MAGIC) && length > key_offset(&header)))
 }
 
-/// Where the first key of an undo file is, in bytes.
+/// Offset of the first key of an undo file, in bytes.
 fn key_offset(header: &[u8]) -> u64 {
     let number = |start: usize, length: usize| {
         let bytes = header.get(start..start + length).unwrap_or_default();
@@ -108,7 +113,7 @@ fn key_offset(header: &[u8]) -> u64 {
     blocks.saturating_mul(block_size).max(SMALLEST_KEY_OFFSET)
 }
 
-/// Whether a program failed since the image, or the undo file, had no room.
+/// Whether a program failed because the image or the undo file had no space.
 fn is_out_of_room(outcome: &Outcome) -> bool {
     outcome.code() != Some(0) && outcome.output.contains(NO_ROOM)
 }
@@ -129,7 +134,7 @@ fn remove(undo: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// An undo file for blocks of 4 KiB, cut after so many bytes.
+    /// An undo file with blocks of 4 KiB, cut after this many bytes.
     fn cut_after(length: usize) -> tempfile::NamedTempFile {
         let mut bytes = MAGIC.to_vec();
         bytes.extend([0, 1, 2_u64].map(u64::to_le_bytes).concat());

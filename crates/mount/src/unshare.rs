@@ -1,4 +1,4 @@
-//! Blocks that two files share: which ones they are, and how one of the files gets others in their place.
+//! Finds blocks that two files share, and replaces them in one of the files.
 
 use std::{fs::File, num::NonZeroU64, ops::Range, os::unix::fs::FileExt};
 
@@ -6,17 +6,18 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::{Error, Result, extents, space, sys};
 
-/// Bytes that are read and written at a time.
+/// Size of the copy buffer.
 const BUFFER: u64 = 1 << 20;
 
-/// The bytes of `file` within `range` that lie in blocks of other files, too; in order, and merged where they touch.
+/// Returns the ranges of `file` within `range` whose blocks other files share; sorted, and merged
+/// where they touch.
 ///
-/// What is not on disk yet is written first.
+/// Writes dirty data first.
 pub fn shared(file: &File, range: Range<u64>) -> Result<Vec<Range<u64>>> {
     mapped(file, range, true)
 }
 
-/// The bytes of `file` within `range` that lie in blocks of no other file, written or not.
+/// Returns the ranges of `file` within `range` whose blocks no other file shares, written or not.
 pub fn unshared(file: &File, range: Range<u64>) -> Result<Vec<Range<u64>>> {
     mapped(file, range, false)
 }
@@ -36,12 +37,12 @@ fn mapped(file: &File, range: Range<u64>, shared: bool) -> Result<Vec<Range<u64>
     Ok(merged)
 }
 
-/// The bytes of all `ranges`.
+/// Returns the number of bytes in all `ranges`.
 pub fn length(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|range| range.end - range.start).sum()
 }
 
-/// `ranges` without the bytes of `others`; both in order.
+/// Returns `ranges` without the bytes of `others`; both must be sorted.
 pub fn without(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut left = Vec::new();
     for range in ranges {
@@ -59,17 +60,18 @@ pub fn without(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> 
     left
 }
 
-/// The bytes that are both in `ranges` and in `others`; both in order.
+/// Returns the bytes in both `ranges` and `others`; both must be sorted.
 pub fn common(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
     without(ranges, &without(ranges, others))
 }
 
-/// Allocates blocks for these ranges of `file`; [`Error::is_full`] tells that there was no room for all of them.
+/// Allocates blocks for these ranges of `file`. If there is no space for all of them, the error
+/// satisfies [`Error::is_full`].
 pub fn allocate(file: &File, ranges: &[Range<u64>]) -> Result<()> {
     ranges.iter().try_for_each(|range| space::allocate_range(file, range.clone()))
 }
 
-/// Gives back all blocks of `file` but those of `ranges`, and ends the file with the last of them.
+/// Frees all blocks of `file` outside `ranges`, and truncates it after the last range.
 pub fn keep_only(file: &File, ranges: &[Range<u64>]) -> Result<()> {
     let end = ranges.last().map_or(0, |last| last.end);
     file.set_len(end).map_err(Error::file("shorten", file))?;
@@ -78,7 +80,8 @@ pub fn keep_only(file: &File, ranges: &[Range<u64>]) -> Result<()> {
         .try_for_each(|gap| space::discard(file, gap))
 }
 
-/// Copies these bytes to the same place of `dst`, which has blocks of its own there, and flushes them.
+/// Copies these bytes to the same offset of `dst`, which has its own blocks there, and flushes
+/// them.
 pub fn copy(src: &File, dst: &File, ranges: &[Range<u64>]) -> Result<()> {
     let mut buffer = vec![0; usize::try_from(BUFFER).unwrap_or(0)];
     for range in ranges {
@@ -92,10 +95,10 @@ pub fn copy(src: &File, dst: &File, ranges: &[Range<u64>]) -> Result<()> {
     dst.sync_data().map_err(Error::file("flush", dst))
 }
 
-/// Makes `dst` share the blocks of `src` in these ranges, which are whole blocks of both files.
+/// Makes `dst` share the blocks of `src` in these ranges, which must be whole blocks of both files.
 ///
-/// Takes no space but that of the filesystem's own tables. Not atomic over a crash: each block of `dst` is then an old or a
-/// new one.
+/// Takes no space but for the filesystem's metadata. Not atomic over a crash: after one, each block
+/// of `dst` is either old or new.
 pub fn reflink(src: &File, dst: &File, ranges: &[Range<u64>]) -> Result<()> {
     ranges.iter().try_for_each(|range| {
         sys::clone::clone_range(src, dst, range.start, range.end - range.start)
@@ -103,7 +106,7 @@ pub fn reflink(src: &File, dst: &File, ranges: &[Range<u64>]) -> Result<()> {
     })
 }
 
-/// Drops what the page cache holds of these bytes, which nobody is going to read soon. Only a hint.
+/// Drops these bytes from the page cache, since they will not be read soon. Only a hint.
 pub fn forget_cached(file: &File, range: Range<u64>) {
     if let Some(length) = NonZeroU64::new(range.end - range.start) {
         let _ = fadvise(file, range.start, Some(length), Advice::DontNeed);

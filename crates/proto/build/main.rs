@@ -1,10 +1,13 @@
-//! Generates the Rust side of `proto/`, with no `protoc` and with a `Debug` that keeps secrets to itself.
+//! Generates the Rust code of `proto/` without `protoc`, with a `Debug` that hides secrets.
 
 #![allow(clippy::print_stdout, reason = "a build script speaks to cargo on standard output")]
 
-use std::error::Error;
-use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::{
+    env,
+    error::Error,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 mod redaction;
 
@@ -27,13 +30,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     redaction::append_debug_impls(&out, &redacted)?;
     redaction::write_debug_table(&out.join("debug_table.rs"), &pool)?;
 
-    // protox's own encoding: prost's types would drop the csi_secret marks, which are extensions.
+    // Encode with protox: prost's types would drop the csi_secret options, which are extensions.
     let descriptors = compiler.include_source_info(false).encode_file_descriptor_set();
     fs::write(out.join("descriptors.bin"), descriptors)?;
     Ok(())
 }
 
-/// Every `.proto` below `root`, in a fixed order.
+/// Every `.proto` file below `root`, sorted.
 fn proto_files(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root)? {

@@ -1,29 +1,32 @@
-//! `Debug` for messages that carry secrets.
+//! Generates `Debug` for messages with secrets.
 //!
-//! A field is secret if CSI says so (`csi_secret`) or if our declaration does (`debug_redact`). A volume context is
-//! printed but for the service account tokens that the kubelet may put into it.
+//! A field is secret if it has CSI's option `csi_secret` or protobuf's `debug_redact`. Of a volume
+//! context only the service account tokens, which the kubelet may add, are hidden.
 
-use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::path::Path;
+use std::{
+    fmt::Write as _,
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    path::Path,
+};
 
 use heck::{ToSnakeCase, ToUpperCamelCase};
 use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, MessageDescriptor, Value};
 
-/// Messages for which prost's own `Debug` would say too much.
+/// Messages for which prost's own `Debug` would print secrets.
 pub(crate) fn redacted_messages(pool: &DescriptorPool) -> Result<Vec<MessageDescriptor>, String> {
     let messages: Vec<_> = own_messages(pool)
         .filter(|message| message.fields().any(|field| printer(&field).is_some()))
         .collect();
     for message in &messages {
-        // prost drops `Debug` of everything below a path, and only the message itself gets a new one here.
+        // prost drops `Debug` of everything below a path; this file generates it for the message
+        // itself only.
         if message.oneofs().len() > 0
             || message.child_enums().len() > 0
             || child_messages(message).count() > 0
         {
             return Err(format!(
-                "{}: a message with a secret field cannot have a oneof or nested declarations: build/redaction.rs makes no Debug for them",
+                "{}: a message with a secret field cannot have a oneof or nested declarations: build/redaction.rs generates no Debug for them",
                 message.full_name()
             ));
         }
@@ -31,7 +34,7 @@ pub(crate) fn redacted_messages(pool: &DescriptorPool) -> Result<Vec<MessageDesc
     Ok(messages)
 }
 
-/// Adds the missing `Debug` of each message to the generated file of its package.
+/// Appends the missing `Debug` of each message to the generated file of its package.
 pub(crate) fn append_debug_impls(out: &Path, messages: &[MessageDescriptor]) -> io::Result<()> {
     for message in messages {
         let path = out.join(format!("{}.rs", message.package_name()));
@@ -41,7 +44,8 @@ pub(crate) fn append_debug_impls(out: &Path, messages: &[MessageDescriptor]) -> 
     Ok(())
 }
 
-/// Writes a table from message name to a function that decodes that message and prints it, for the tests.
+/// Writes a table that maps the name of each message to a function that decodes and prints it, for
+/// the tests.
 pub(crate) fn write_debug_table(path: &Path, pool: &DescriptorPool) -> io::Result<()> {
     let mut table = String::from("&[\n");
     for message in own_messages(pool) {
@@ -72,7 +76,7 @@ fn debug_impl(message: &MessageDescriptor) -> String {
     )
 }
 
-/// The wrapper of `src/redact.rs` that prints a field, if it is not to be printed as it is.
+/// The wrapper of `src/redact.rs` that prints a field, unless its own `Debug` will do.
 fn printer(field: &FieldDescriptor) -> Option<&'static str> {
     if field.name() == "volume_context" {
         return Some("VolumeContext");
@@ -100,7 +104,7 @@ fn child_messages(message: &MessageDescriptor) -> impl Iterator<Item = MessageDe
     message.child_messages().filter(|child| !child.is_map_entry())
 }
 
-/// Where `src/lib.rs` puts a package.
+/// The module of `src/lib.rs` that holds a package.
 fn rust_module(package: &str) -> &str {
     match package {
         "pluginregistration" => "pluginregistration",
@@ -116,7 +120,8 @@ fn rust_module(package: &str) -> &str {
     }
 }
 
-/// Path of the generated struct inside its package's module: prost nests in snake-case modules.
+/// Path of the generated struct inside its package's module: prost nests messages in snake-case
+/// modules.
 fn rust_path(message: &MessageDescriptor) -> String {
     let name = message.name().to_upper_camel_case();
     let mut path = name;

@@ -1,3 +1,3 @@
-//! The container runtime interface, whole (`runtime.v1`).
+//! The complete container runtime interface (`runtime.v1`).
 
 tonic::include_proto!("runtime.v1");

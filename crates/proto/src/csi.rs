@@ -1,3 +1,3 @@
-//! CSI 1.13 whole, alpha parts included, with what 1.12 had in addition (`csi.v1`).
+//! CSI 1.13, alpha parts included, and the parts of 1.12 that it removed (`csi.v1`).
 
 tonic::include_proto!("csi.v1");

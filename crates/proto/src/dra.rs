@@ -1,10 +1,10 @@
-//! Dynamic resource allocation, kubelet to driver.
+//! Dynamic resource allocation: the kubelet's calls to a DRA driver.
 
 /// `k8s.io.kubelet.pkg.apis.dra.v1`.
 pub mod v1 {
     tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
 
-    /// How a driver that serves this names it in its registration.
+    /// Name of this service in a driver's registration.
     pub const SERVICE: &str = "v1.DRAPlugin";
 }
 
@@ -12,6 +12,6 @@ pub mod v1 {
 pub mod v1beta1 {
     tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1beta1");
 
-    /// How a driver that serves this names it in its registration.
+    /// Name of this service in a driver's registration.
     pub const SERVICE: &str = "v1beta1.DRAPlugin";
 }

@@ -1,15 +1,21 @@
-//! Our own declarations of the wire protocols, and the code generated from them.
+//! Declarations of the wire protocols, and the code generated from them.
 //!
-//! Names, numbers and types of a protocol are facts; the files in `proto/` state them in our words and our order. A
-//! test compares them with the descriptors inside the upstream Go bindings, both ways.
+//! The names, numbers and types of a protocol are facts; the files in `proto/` state them in our
+//! own words and order. A test compares them with the descriptors in the upstream Go bindings, in
+//! both directions.
 //!
-//! Clients and servers are generated without a transport: `wharf-uds` brings it. Maps are ordered, so that equal
-//! messages have equal bytes. Secrets never show: a message with a field marked `csi_secret` or `debug_redact` has a
-//! `Debug` that prints `***stripped***` in place of its values.
+//! Clients and servers are generated without a transport, which `wharf-uds` provides. Maps are
+//! ordered, so that equal messages have equal bytes. Secrets are not printed: a message with a
+//! field marked `csi_secret` or `debug_redact` has a `Debug` that prints `***stripped***` in place
+//! of the values.
+//!
+//! - [`csi`]: the Container Storage Interface.
+//! - [`cri`]: the Container Runtime Interface; [`hooks`]: hook servers of a CRI proxy.
+//! - [`pluginregistration`], [`deviceplugin`], [`dra`]: the kubelet's plugin interfaces.
 
 mod redact;
 
-/// Declares a module of generated code, where the `.proto` files are the documentation.
+/// Declares a module of generated code. Its documentation is in the `.proto` files.
 macro_rules! protocols {
     ($($module:ident),+ $(,)?) => {
         $(
@@ -21,7 +27,8 @@ macro_rules! protocols {
 
 protocols!(cri, csi, deviceplugin, dra, hooks, pluginregistration);
 
-/// All declarations as an encoded `google.protobuf.FileDescriptorSet`, imports and custom options included.
+/// All declarations as an encoded `google.protobuf.FileDescriptorSet`, imports and custom options
+/// included.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 #[cfg(test)]

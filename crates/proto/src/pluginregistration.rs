@@ -1,4 +1,4 @@
-//! How node plugins introduce themselves (`pluginregistration`).
+//! Registration of node plugins (`pluginregistration`).
 
 tonic::include_proto!("pluginregistration");
 

@@ -1,12 +1,14 @@
-//! How secret fields are printed: with their keys, without their values.
+//! Prints secret fields with their keys but without their values.
 
-use std::collections::BTreeMap;
-use std::fmt::{self, Debug, Formatter};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Debug, Formatter},
+};
 
-/// Key under which the kubelet hands service account tokens to a driver that asked for them.
+/// Key of the service account tokens that the kubelet passes to a driver that requests them.
 const TOKENS_KEY: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
-/// A secret: printed without being told.
+/// Wrapper that hides a secret.
 pub(crate) struct Secret<'a, T>(pub(crate) &'a T);
 
 impl<T: Strip> Debug for Secret<'_, T> {
@@ -15,7 +17,7 @@ impl<T: Strip> Debug for Secret<'_, T> {
     }
 }
 
-/// A volume context: printed whole, but for service account tokens.
+/// Wrapper that prints a volume context without the service account tokens.
 pub(crate) struct VolumeContext<'a>(pub(crate) &'a BTreeMap<String, String>);
 
 impl Debug for VolumeContext<'_> {
@@ -32,7 +34,7 @@ impl Debug for VolumeContext<'_> {
     }
 }
 
-/// What stands in place of a secret.
+/// Placeholder of a secret.
 struct Stripped;
 
 impl Debug for Stripped {
@@ -41,7 +43,7 @@ impl Debug for Stripped {
     }
 }
 
-/// Types that a secret field can have. Whether a value is empty, and the keys of a map, may be told.
+/// Types of secret fields. Emptiness and the keys of a map may be printed.
 pub(crate) trait Strip {
     fn fmt_stripped(&self, f: &mut Formatter<'_>) -> fmt::Result;
 }

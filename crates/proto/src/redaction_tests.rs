@@ -1,4 +1,5 @@
-//! No secret shows, whichever message it is in: found from the descriptors, so that new fields are covered as well.
+//! No message prints a secret. The tests find secret fields in the descriptors, so they cover new
+//! fields, too.
 
 use std::fmt::Debug;
 
@@ -9,7 +10,7 @@ use prost_reflect::{
 
 use crate::{cri, csi, deviceplugin, dra, hooks, pluginregistration};
 
-/// Prints an encoded message as its generated type does.
+/// Prints an encoded message with the `Debug` of its generated type.
 type Printer = fn(&[u8]) -> Result<String, DecodeError>;
 
 const PRINTERS: &[(&str, Printer)] = include!(concat!(env!("OUT_DIR"), "/debug_table.rs"));
@@ -17,7 +18,7 @@ const SENTINEL: &str = "s3nt1nel";
 const STRIPPED: &str = "***stripped***";
 const TOKENS_KEY: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
-/// Secrets that no mark of the protocol names.
+/// Secret fields that have no `csi_secret` option.
 const UNMARKED: &[&str] = &[
     "runtime.v1.AuthConfig.auth",
     "runtime.v1.AuthConfig.identity_token",
@@ -111,7 +112,7 @@ fn debug<M: Message + Default + Debug>(encoded: &[u8]) -> Result<String, DecodeE
     M::decode(encoded).map(|message| format!("{message:?}"))
 }
 
-/// Whether a text gives the sentinel away, as characters or as a list of bytes.
+/// Whether a text contains the sentinel, as characters or as a list of bytes.
 fn tells(text: &str) -> bool {
     let bytes = format!("{:?}", SENTINEL.as_bytes());
     text.contains(SENTINEL) || text.contains(bytes.trim_matches(['[', ']']))

@@ -1,7 +1,9 @@
-//! Our declarations against those inside the upstream Go bindings: the same facts, both ways.
+//! Compares our declarations with those in the upstream Go bindings, in both directions.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
 
 use prost_reflect::{
     DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor,
@@ -9,7 +11,7 @@ use prost_reflect::{
 };
 use wharf_testkit::peers;
 
-/// From the name of a declaration to all that decides its form on the wire.
+/// Maps the name of a declaration to a text with everything that decides its wire format.
 type Facts = BTreeMap<String, String>;
 
 #[test]
@@ -41,7 +43,7 @@ fn hooks_are_those_of_koordinator() {
     assert_same_but_for("runtime.v1alpha1", &[koordinator], is_extension);
 }
 
-/// Messages and fields that are ours in the package of koordinator's hooks.
+/// Whether a declaration in the package of koordinator's hooks is an extension of ours.
 fn is_extension(name: &str) -> bool {
     let name = name.strip_prefix("runtime.v1alpha1.").unwrap_or(name);
     let (message, field) = name.split_once('.').unwrap_or((name, ""));
@@ -53,7 +55,7 @@ fn is_extension(name: &str) -> bool {
     }
 }
 
-/// Koordinator's own fields end far below, and what does not know ours skips them.
+/// Koordinator's fields have much smaller numbers, and readers skip fields that they do not know.
 #[test]
 fn our_fields_of_hooks_are_out_of_the_way() {
     let pool = ours();
@@ -85,7 +87,7 @@ fn every_package_of_ours_is_compared() {
     assert_eq!(ours, compared.map(str::to_owned).into());
 }
 
-/// What the peer `name` writes, or `None` where peers are left out.
+/// The descriptors that the peer `name` prints, or `None` if peers are skipped.
 fn theirs(name: &str) -> Option<DescriptorPool> {
     let output = Command::new(peers::binary(name)?).output().expect("the peer runs");
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
@@ -96,12 +98,12 @@ fn ours() -> DescriptorPool {
     DescriptorPool::decode(wharf_proto::FILE_DESCRIPTOR_SET).expect("our descriptors are whole")
 }
 
-/// All facts of each of `theirs` are ours, and none of ours is in none of theirs.
+/// Asserts that our facts are the union of the facts in `theirs`.
 fn assert_same(package: &str, theirs: &[DescriptorPool]) {
     assert_same_but_for(package, theirs, |_| false);
 }
 
-/// The same, but for declarations that are known to be ours alone.
+/// Like [`assert_same`], but ignores declarations that are ours alone.
 fn assert_same_but_for(package: &str, theirs: &[DescriptorPool], is_ours: fn(&str) -> bool) {
     let mut ours = facts(&ours(), package);
     ours.retain(|name, _| !is_ours(name));
@@ -197,7 +199,7 @@ fn service_facts(service: &ServiceDescriptor, facts: &mut Facts) {
     }
 }
 
-/// The type of a field, by name where it has one.
+/// The type of a field: its name, or the scalar type.
 fn kind(kind: &Kind) -> String {
     match kind {
         Kind::Message(message) => message.full_name().to_owned(),
@@ -206,7 +208,7 @@ fn kind(kind: &Kind) -> String {
     }
 }
 
-/// The custom options of a declaration: csi_secret and the alpha marks.
+/// The custom options of a declaration: csi_secret and the alpha options.
 fn marks(options: &DynamicMessage) -> String {
     let marks: BTreeSet<_> =
         options.extensions().map(|(mark, value)| format!("{}={value}", mark.full_name())).collect();

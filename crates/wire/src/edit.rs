@@ -1,19 +1,22 @@
-//! A message under change.
+//! A message that can be changed field by field.
 //!
-//! A [`Message`] is the list of its fields as they came. What is never changed is written as it came, also where an encoder
-//! of today would write it in another way. A changed field stays where it was; a new one comes last. A value is compared
-//! before it is set: setting what is there already changes nothing.
+//! A [`Message`] is the list of its fields, with their original bytes. An unchanged field is
+//! written with these bytes, even if an encoder would write it differently today. A changed field
+//! stays in place; a new one is appended. Setting a field to the value that it has changes nothing.
 
 use bytes::Bytes;
 
-use crate::field::{Field, Value, WireError, fields};
-use crate::varint;
+use crate::{
+    field::{Field, Value, WireError, fields},
+    varint,
+};
 
-/// The most fields that a message may have at one level. Each takes some 80 bytes here and perhaps two on the wire, so that
-/// a message of a few megabytes could fill a machine's memory. A container has some thousands at most.
-const MOST_FIELDS: usize = 1 << 17;
+/// Maximum number of fields of a message at one level. A field takes some 80 bytes here and as
+/// little as two on the wire, so a message of a few megabytes could exhaust memory. A container has
+/// at most some thousand fields.
+const MAX_FIELDS: usize = 1 << 17;
 
-/// A message, its fields in their order.
+/// The fields of a message, in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
     original: Bytes,
@@ -25,9 +28,9 @@ pub struct Message {
 enum Piece {
     /// One occurrence of a field.
     Field { number: u32, raw: Bytes, content: Content },
-    /// A message that was opened, with its first occurrence as it came.
+    /// A message that was opened, at its first occurrence, with that occurrence's original bytes.
     Open { number: u32, raw: Bytes, message: Box<Message> },
-    /// A later occurrence of a message that was opened, and whose content that now holds.
+    /// A later occurrence of that message; its content is in `Open`.
     Rest { number: u32, raw: Bytes },
 }
 
@@ -39,34 +42,35 @@ enum Content {
 }
 
 impl Message {
-    /// Takes a message apart, one level deep.
+    /// Parses a message, one level deep.
     ///
     /// # Errors
-    /// When the bytes are no message, or one of more fields than anybody sends.
+    /// If the bytes are not a message, or it has too many fields.
     pub fn parse(original: Bytes) -> Result<Self, WireError> {
         let mut pieces = Vec::new();
         for field in fields(&original) {
-            if pieces.len() == MOST_FIELDS {
-                return Err(WireError::Fields { most: MOST_FIELDS });
+            if pieces.len() == MAX_FIELDS {
+                return Err(WireError::Fields { most: MAX_FIELDS });
             }
             pieces.push(Piece::of(&original, &field?));
         }
         Ok(Self { original, pieces, changed: false })
     }
 
-    /// Whether anything in it was changed.
+    /// Whether a field was changed, here or in an opened message.
     pub fn is_changed(&self) -> bool {
         let opened =
             |piece: &Piece| matches!(piece, Piece::Open { message, .. } if message.is_changed());
         self.changed || self.pieces.iter().any(opened)
     }
 
-    /// The message as bytes: those it came with if nothing was changed.
+    /// Encodes the message. An unchanged message keeps its original bytes.
     pub fn encode(&self) -> Bytes {
         if !self.is_changed() {
             return self.original.clone();
         }
-        // Few are opened, whereas a message may come in any number of pieces.
+        // Collect the few opened messages first: a message may come in any number of pieces, and a
+        // search per piece is quadratic.
         let changed = |piece: &Piece| match piece {
             Piece::Open { number, message, .. } => message.is_changed().then_some(*number),
             Piece::Field { .. } | Piece::Rest { .. } => None,
@@ -87,10 +91,10 @@ impl Message {
         bytes.into()
     }
 
-    /// An integer, boolean or enum; the last occurrence counts.
+    /// Returns an integer, boolean or enum; the last occurrence counts.
     ///
     /// # Errors
-    /// When the field has another type.
+    /// If the field has another type.
     pub fn varint(&self, number: u32) -> Result<Option<u64>, WireError> {
         match self.last(number) {
             None => Ok(None),
@@ -99,10 +103,10 @@ impl Message {
         }
     }
 
-    /// A string or bytes; the last occurrence counts.
+    /// Returns a string or bytes; the last occurrence counts.
     ///
     /// # Errors
-    /// When the field has another type.
+    /// If the field has another type.
     pub fn bytes(&self, number: u32) -> Result<Option<Bytes>, WireError> {
         match self.last(number) {
             None => Ok(None),
@@ -111,10 +115,10 @@ impl Message {
         }
     }
 
-    /// Every occurrence of a repeated string, bytes or message, in their order.
+    /// Returns every occurrence of a repeated string, bytes or message, in their order.
     ///
     /// # Errors
-    /// When one of them has another type.
+    /// If an occurrence has another type.
     pub fn all(&self, number: u32) -> Result<Vec<Bytes>, WireError> {
         let of = |piece: &Piece| match piece {
             Piece::Field { number: own, content: Content::Bytes(value), .. } if *own == number => {
@@ -131,7 +135,7 @@ impl Message {
         self.pieces.iter().filter_map(of).collect()
     }
 
-    /// Sets a number. Zero is what an absent one is.
+    /// Sets a number. Zero, the default value, removes the field.
     pub fn set_varint(&mut self, number: u32, value: u64) {
         if value == 0 {
             self.clear(number);
@@ -146,7 +150,7 @@ impl Message {
         }
     }
 
-    /// Sets a string or bytes. Empty is what an absent one is.
+    /// Sets a string or bytes. An empty value, the default, removes the field.
     pub fn set_bytes(&mut self, number: u32, value: &[u8]) {
         if value.is_empty() {
             self.clear(number);
@@ -169,14 +173,14 @@ impl Message {
         self.changed |= self.pieces.len() != before;
     }
 
-    /// Opens a message inside this one, to read or change it. One that came in several pieces is their sum; one that did not
-    /// come is empty, and is written only if something is put into it.
+    /// Opens an embedded message to read or change it. A message that came in several pieces is
+    /// merged. An absent one is empty, and is written only if a field is set in it.
     ///
     /// # Errors
-    /// When the field is no message.
+    /// If the field is not a message.
     pub fn open(&mut self, number: u32) -> Result<&mut Self, WireError> {
         if self.opened(number).is_none() {
-            self.take_apart(number)?;
+            self.merge(number)?;
         }
         let opened = self.pieces.iter_mut().find_map(|piece| match piece {
             Piece::Open { number: own, message, .. } if *own == number => Some(message.as_mut()),
@@ -185,10 +189,11 @@ impl Message {
         opened.ok_or(WireError::Type { number, expected: "a message" })
     }
 
-    /// The entries of a map from strings to strings or bytes. Keys that come twice are there twice: the last one counts.
+    /// Returns the entries of a map from strings to strings or bytes. A key may appear twice; its
+    /// last entry counts.
     ///
     /// # Errors
-    /// When the field is no such map.
+    /// If the field is not such a map.
     pub fn map(&self, number: u32) -> Result<Vec<(Bytes, Bytes)>, WireError> {
         self.all(number)?.iter().map(entry).collect()
     }
@@ -207,7 +212,7 @@ impl Message {
         })
     }
 
-    /// Puts `pieces` where the field's first occurrence is, in place of all of them.
+    /// Replaces all occurrences of a field by `pieces`, at the place of the first.
     fn set(&mut self, number: u32, pieces: Vec<Piece>) {
         let at = self.pieces.iter().position(|piece| piece.number() == number);
         self.pieces.retain(|piece| piece.number() != number);
@@ -216,8 +221,8 @@ impl Message {
         self.changed = true;
     }
 
-    /// Replaces one occurrence of a repeated field.
-    fn take_apart(&mut self, number: u32) -> Result<(), WireError> {
+    /// Merges all occurrences of a field into one opened message.
+    fn merge(&mut self, number: u32) -> Result<(), WireError> {
         let parts = self.all(number)?;
         let content = match parts.as_slice() {
             [one] => one.clone(),
@@ -279,16 +284,17 @@ fn bytes_field(number: u32, value: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(value);
 }
 
-/// A map's entry: key 1, value 2, each empty where absent.
+/// Parses a map entry: key in field 1, value in field 2, each empty if absent.
 fn entry(bytes: &Bytes) -> Result<(Bytes, Bytes), WireError> {
     let [key, value] = last_bytes(bytes, [1, 2])?;
     Ok((key.unwrap_or_default(), value.unwrap_or_default()))
 }
 
-/// A few strings of a message, the last occurrence of each, without taking it apart: it may have any number of fields.
+/// Returns the last occurrence of each of a few strings, without a limit on the number of fields,
+/// since none are kept.
 ///
 /// # Errors
-/// When the bytes are no message, or one of these fields has another type.
+/// If the bytes are not a message, or one of these fields has another type.
 pub fn last_bytes<const N: usize>(
     message: &Bytes,
     numbers: [u32; N],

@@ -1,50 +1,50 @@
-//! The fields of a message, one after another.
+//! Reads the fields of a message one by one.
 
 use crate::varint;
 
-/// How deep groups may be nested; nobody uses them, hostile bytes might.
-const DEEPEST_GROUP: usize = 32;
-/// The largest field number.
-const LARGEST: u64 = (1 << 29) - 1;
+/// Maximum nesting of groups. No protocol nests them; hostile bytes might.
+const MAX_GROUP_DEPTH: usize = 32;
+/// Largest field number.
+const MAX_FIELD_NUMBER: u64 = (1 << 29) - 1;
 
-/// Bytes that are no message.
+/// Why bytes are not a message, or not one that this crate accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The bytes end inside a field.
     #[error("the message ends inside a field, at byte {at}")]
     Truncated {
-        /// Where the field begins.
+        /// Offset at which the field begins.
         at: usize,
     },
-    /// A tag that no encoder writes.
-    #[error("byte {at} of the message is no tag of a field")]
+    /// A tag that encoders do not write.
+    #[error("byte {at} of the message is not a field tag")]
     Tag {
-        /// Where it is.
+        /// Offset of the tag.
         at: usize,
     },
-    /// A group that is not closed, closed by another, or nested too deep.
+    /// A group that is not closed, closed with another number, or nested too deep.
     #[error("the group at byte {at} of the message is not whole")]
     Group {
-        /// Where it begins.
+        /// Offset at which the group begins.
         at: usize,
     },
-    /// More fields than any sender has, each of which would take memory.
+    /// More fields than the limit; each takes memory.
     #[error("the message has more than {most} fields")]
     Fields {
-        /// How many it may have.
+        /// The limit.
         most: usize,
     },
-    /// A field that has another type than it must have.
+    /// A field of another type than the expected one.
     #[error("field {number} has the wrong type: expected {expected}")]
     Type {
-        /// Its number.
+        /// Number of the field.
         number: u32,
-        /// What it should have been.
+        /// The expected type.
         expected: &'static str,
     },
 }
 
-/// A field's content.
+/// The content of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// An integer, a boolean or an enum.
@@ -62,20 +62,20 @@ pub enum Value<'a> {
 /// One occurrence of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Its number.
+    /// Field number.
     pub number: u32,
-    /// What it holds.
+    /// Content.
     pub value: Value<'a>,
-    /// Tag and content as they came.
+    /// Tag and content, as received.
     pub raw: &'a [u8],
 }
 
-/// Walks the fields of a message.
+/// Iterates over the fields of a message.
 pub fn fields(message: &[u8]) -> Fields<'_> {
     Fields { message, at: 0 }
 }
 
-/// The fields of a message in their order. Ends after the first error.
+/// Iterator over the fields of a message, in their order. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     message: &'a [u8],
@@ -98,12 +98,12 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// The field at `start`, and where the next one begins.
+/// Reads the field at `start`. Returns it and the offset of the next field.
 fn read(message: &[u8], start: usize, depth: usize) -> Result<(Field<'_>, usize), WireError> {
     let truncated = WireError::Truncated { at: start };
     let (tag, length) = varint::read(&message[start..]).ok_or(truncated)?;
     let number = tag >> 3;
-    if number == 0 || number > LARGEST {
+    if number == 0 || number > MAX_FIELD_NUMBER {
         return Err(WireError::Tag { at: start });
     }
     let number = number as u32;
@@ -133,7 +133,8 @@ fn read(message: &[u8], start: usize, depth: usize) -> Result<(Field<'_>, usize)
     Ok((Field { number, value, raw: &message[start..end] }, end))
 }
 
-/// The content of the group that begins at `at`, and where it ends.
+/// Reads the group whose content begins at `at`. Returns the content and the offset after the
+/// group.
 fn group(
     message: &[u8],
     mut at: usize,
@@ -142,7 +143,7 @@ fn group(
     depth: usize,
 ) -> Result<(&[u8], usize), WireError> {
     let broken = WireError::Group { at: start };
-    if depth >= DEEPEST_GROUP {
+    if depth >= MAX_GROUP_DEPTH {
         return Err(broken);
     }
     let content = at;
@@ -209,7 +210,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_fields_are_the_message(bytes: Vec<u8>) {
-            // Hostile or not: no panic, and what is read is all there is, once.
+            // For any bytes: no panic, and every byte belongs to exactly one field.
             if let Ok(read) = fields(&bytes).collect::<Result<Vec<_>, _>>() {
                 let joined: Vec<u8> = read.iter().flat_map(|field| field.raw).copied().collect();
                 prop_assert_eq!(joined, bytes);

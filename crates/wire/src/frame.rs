@@ -1,4 +1,4 @@
-//! The messages in a gRPC body: five bytes of header, then the message.
+//! The messages of a gRPC body: a header of five bytes, then the message.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -7,36 +7,36 @@ const HEADER: usize = 5;
 /// One message of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Whether the message is compressed, with what the headers name.
+    /// Whether the message is compressed, with the algorithm that the headers name.
     pub compressed: bool,
-    /// The message.
+    /// Content of the message.
     pub message: Bytes,
 }
 
-/// A body that is none of gRPC's.
+/// Why bytes are not a gRPC body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A message that is larger than allowed.
-    #[error("a message of {size} bytes: at most {limit} are allowed")]
+    /// A message that is larger than the limit.
+    #[error("a message has {size} bytes: at most {limit} are allowed")]
     TooLarge {
-        /// Its size.
+        /// Size of the message.
         size: usize,
         /// The limit.
         limit: usize,
     },
     /// A flag that is neither 0 nor 1.
-    #[error("a message begins with {0}: expected 0 or 1, for not or for compressed")]
+    #[error("a message begins with {0}: expected 0 (not compressed) or 1 (compressed)")]
     Flag(u8),
     /// The body ends inside a message.
     #[error("the body ends inside a message: {missing} bytes are missing")]
     Truncated {
-        /// How many at least.
+        /// Minimum number of missing bytes.
         missing: usize,
     },
 }
 
 impl Frame {
-    /// The frame as it goes over the wire.
+    /// Encodes the frame.
     pub fn encode(&self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(HEADER + self.message.len());
         bytes.extend_from_slice(&[u8::from(self.compressed)]);
@@ -47,7 +47,7 @@ impl Frame {
     }
 }
 
-/// Cuts a body into its messages, however the network cut it.
+/// Splits a body into its messages; the pieces of the body may be cut anywhere.
 #[derive(Debug)]
 pub struct Frames {
     pending: BytesMut,
@@ -55,20 +55,20 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Messages of up to `limit` bytes are taken.
+    /// Accepts messages of up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { pending: BytesMut::new(), limit }
     }
 
-    /// Takes a piece of the body.
+    /// Appends a piece of the body.
     pub fn push(&mut self, piece: &[u8]) {
         self.pending.extend_from_slice(piece);
     }
 
-    /// The next message that is whole.
+    /// Returns the next complete message.
     ///
     /// # Errors
-    /// When what comes is no message, or one that is too large: before any of it is kept.
+    /// If the header is invalid or announces a message above the limit.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some([flag, size @ ..]) = self.pending.first_chunk::<HEADER>() else { return Ok(None) };
         let (flag, size) = (*flag, u32::from_be_bytes(*size) as usize);
@@ -85,10 +85,10 @@ impl Frames {
         Ok(Some(Frame { compressed: flag == 1, message: self.pending.split_to(size).freeze() }))
     }
 
-    /// Says that the body is over.
+    /// Ends the body.
     ///
     /// # Errors
-    /// When it ended inside a message.
+    /// If the body ends inside a message.
     pub fn finish(&self) -> Result<(), FrameError> {
         let missing = match self.pending.first_chunk::<HEADER>() {
             None if self.pending.is_empty() => return Ok(()),

@@ -1,38 +1,42 @@
-//! What holds for any bytes. A breach panics: for tests with seeded input, and for the targets of the `fuzz` package.
+//! Properties that hold for any bytes. A violation panics. Called by seeded tests and by the
+//! targets of the `fuzz` package.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use prost::Message as _;
 
-use crate::field::{Value, WireError, fields};
-use crate::frame::{Frame, FrameError, Frames};
-use crate::{Field, Message, last_bytes};
+use crate::{
+    Field, Message,
+    field::{Value, WireError, fields},
+    frame::{Frame, FrameError, Frames},
+    last_bytes,
+};
 
-/// How deep messages are looked into: every byte may be the start of another one.
-const DEEPEST: usize = 8;
+/// Maximum depth to which messages are opened: any byte may start a nested message.
+const MAX_DEPTH: usize = 8;
 
-/// The walker reads all there is, once and in its order, and takes what prost takes.
+/// The walker reads every byte once, in order, and accepts what prost accepts.
 pub fn walk(bytes: &[u8]) {
-    let read = take_in(bytes, DEEPEST);
+    let read = walk_message(bytes, MAX_DEPTH);
     let expected = <()>::decode(bytes).is_ok();
-    // prost follows groups deeper than anybody nests them.
+    // prost accepts groups nested deeper than our limit.
     assert!(read.is_ok() == expected || matches!(read, Err(WireError::Group { .. })), "{read:?}");
 }
 
-/// A message that is looked into stays as it came, and a change changes what it names.
+/// Opening fields does not change a message, and a change affects only its own field.
 pub fn edit(bytes: &[u8]) {
     let original = Bytes::copy_from_slice(bytes);
     let Ok(mut message) = Message::parse(original.clone()) else { return };
     let numbers: BTreeSet<u32> = well_formed(bytes).map(|field| field.number).collect();
     for number in &numbers {
         assert_eq!(last_bytes(&original, [*number]).map(|[text]| text), message.bytes(*number));
-        look_into(&mut message, *number, DEEPEST);
+        open_fields(&mut message, *number, MAX_DEPTH);
     }
     assert!(!message.is_changed());
     assert_eq!(message.encode(), original);
 
-    for number in numbers.into_iter().take(DEEPEST) {
+    for number in numbers.into_iter().take(MAX_DEPTH) {
         let change = |change: fn(&mut Message, u32)| {
             let mut message = message.clone();
             change(&mut message, number);
@@ -59,7 +63,8 @@ pub fn edit(bytes: &[u8]) {
     }
 }
 
-/// A body gives the same messages however it is cut, and none above the limit. Its first two bytes say how.
+/// A body yields the same messages however it is cut, and none above the limit. The first two bytes
+/// choose the cut and the limit.
 pub fn frames(bytes: &[u8]) {
     let [cut, limit, body @ ..] = bytes else { return };
     let (cut, limit) = (usize::from(*cut).max(1), usize::from(*limit));
@@ -71,16 +76,18 @@ pub fn frames(bytes: &[u8]) {
     assert!(end.is_err() || written == body, "a body that ended well was read to its end");
 }
 
-fn take_in(bytes: &[u8], depth: usize) -> Result<(), WireError> {
+fn walk_message(bytes: &[u8], depth: usize) -> Result<(), WireError> {
     let mut end = 0;
     for field in fields(bytes) {
         let field = field?;
         assert_eq!(Some(field.raw), bytes.get(end..end + field.raw.len()));
         end += field.raw.len();
         match field.value {
-            Value::Group(content) => take_in(content, 0).expect("a group was read to its end"),
-            // Any bytes may be a message, and need not.
-            Value::Bytes(content) if depth > 0 => take_in(content, depth - 1).unwrap_or_default(),
+            Value::Group(content) => walk_message(content, 0).expect("a group was read to its end"),
+            // The bytes may be a message, but need not be.
+            Value::Bytes(content) if depth > 0 => {
+                walk_message(content, depth - 1).unwrap_or_default();
+            }
             _ => {}
         }
     }
@@ -88,13 +95,13 @@ fn take_in(bytes: &[u8], depth: usize) -> Result<(), WireError> {
     Ok(())
 }
 
-fn look_into(message: &mut Message, number: u32, depth: usize) {
+fn open_fields(message: &mut Message, number: u32, depth: usize) {
     let _ = (message.varint(number), message.bytes(number), message.map(number));
     let Some(depth) = depth.checked_sub(1) else { return };
     let Ok(inner) = message.open(number) else { return };
     let bytes = inner.encode();
     if let Some(first) = well_formed(&bytes).next() {
-        look_into(inner, first.number, depth);
+        open_fields(inner, first.number, depth);
     }
 }
 

@@ -1,14 +1,14 @@
-//! Protobuf messages read and edited on the wire, without knowing all of their fields.
+//! Reads and edits protobuf messages on the wire, without knowing all of their fields.
 //!
-//! A proxy that decodes a message into its own types and encodes it again loses every field that it does not know. Here a
-//! message stays a list of pieces of the original bytes, in their order; only along the path to a changed field is it taken
-//! apart, and what is not changed is written as it came, byte for byte.
+//! A proxy that decodes a message into its own types and encodes it again loses every field that it
+//! does not know. Here a message stays a list of pieces of the original bytes, in their order. Only
+//! the path to a changed field is decoded; all else is written byte for byte as received.
 //!
-//! - [`field`]: the fields of a message, one after another.
-//! - [`edit`]: a message under change.
-//! - [`frame`]: the messages in a gRPC body.
+//! - [`field`]: reads the fields of a message one by one.
+//! - [`edit`]: changes fields of a message.
+//! - [`frame`]: splits a gRPC body into messages.
 //!
-//! No I/O, no async, no panics: hostile bytes give an error.
+//! No I/O, no async, no panics: hostile bytes result in an error.
 
 pub mod edit;
 pub mod field;

@@ -1,15 +1,16 @@
 //! Integers of variable length.
 
 /// The longest encoding of 64 bits.
-const LONGEST: usize = 10;
+const MAX_LENGTH: usize = 10;
 
-/// The number at the start of `bytes`, and how many bytes it takes; `None` if they end too soon or hold more than 64 bits.
+/// Reads the number at the start of `bytes`. Returns it and its length; `None` if the bytes end too
+/// soon or hold more than 64 bits.
 pub(crate) fn read(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;
-    for (index, byte) in bytes.iter().take(LONGEST).enumerate() {
+    for (index, byte) in bytes.iter().take(MAX_LENGTH).enumerate() {
         let bits = u64::from(byte & 0x7f);
         // The tenth byte has room for one bit.
-        if index == LONGEST - 1 && bits > 1 {
+        if index == MAX_LENGTH - 1 && bits > 1 {
             return None;
         }
         value |= bits << (7 * index);

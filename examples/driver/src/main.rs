@@ -1,10 +1,9 @@
-//! A CSI driver in memory: volumes are made, listed, published to folders and forgotten when it ends.
+//! A CSI driver in memory: it creates, lists and publishes volumes, and forgets them when it ends.
 //!
-//! `CSI_ENDPOINT=unix:///run/memory.sock example-driver` serves it; csi-sanity and a real kubelet take it for a driver.
+//! Run it with `CSI_ENDPOINT=unix:///run/memory.sock example-driver`. It passes csi-sanity and
+//! works with a kubelet.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use tokio::sync::Mutex;
 use wharf_csi_sdk::prelude::*;

@@ -1,15 +1,15 @@
-//! The example passes csi-sanity, and keeps the laws that csi-sanity does not check.
+//! The example passes csi-sanity and keeps the laws that csi-sanity does not check.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use tempfile::TempDir;
 use wharf_csi_sdk::laws::Subject;
-use wharf_testkit::process::Process;
-use wharf_testkit::sanity::{Access, Sanity};
+use wharf_testkit::{
+    process::Process,
+    sanity::{Access, Sanity},
+};
 use wharf_uds::{Channel, ChannelOptions};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -38,7 +38,7 @@ async fn check(access: Access) {
     let suite = Sanity::new(socket).access(access);
     if let Some(score) = suite.run(folder.path()).await.unwrap() {
         assert_eq!(score.failures, Vec::<String>::new());
-        // The rest is for capabilities that the example does not claim.
+        // The skipped cases are for capabilities that the example does not have.
         assert_eq!((score.passed, score.skipped, score.pending), (32, 70, 1));
     }
     assert!(driver.stop(PATIENCE).await.unwrap().success());

@@ -4,7 +4,7 @@ use wharf_proto::cri::{
 
 use crate::{ContainerDetails, PodDetails};
 
-/// As containerd 1.6 and 1.7 write it, shortened.
+/// A shortened document of containerd 1.6 and 1.7.
 const TEXT: &str = r#"{
     "sandboxID": "pod-1", "pid": 4711, "removing": false, "runtimeOptions": null,
     "config": {

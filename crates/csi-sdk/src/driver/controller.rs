@@ -1,89 +1,96 @@
-//! Volumes in the control plane.
+//! Traits of the Controller service that are about volumes.
 
 use async_trait::async_trait;
 
 use super::Existing;
-use crate::error::{
-    ControllerExpandVolumeError, ControllerGetVolumeError, ControllerGetVolumeHealthError,
-    ControllerModifyVolumeError, ControllerPublishVolumeError, ControllerUnpublishVolumeError,
-    CreateVolumeError, DeleteVolumeError, Failure, ValidateVolumeCapabilitiesError,
-};
-use crate::request::{
-    ControllerExpandVolume, ControllerModifyVolume, ControllerPublishVolume,
-    ControllerUnpublishVolume, CreateVolume, DeleteVolume, GetCapacity, ValidateVolumeCapabilities,
-};
-use crate::types::{
-    AvailableCapacity, Expanded, ExpansionMode, HealthProblem, Parameters, Sources,
-    UnhealthyVolume, Validation, Volume, VolumeEntry, VolumeId,
+use crate::{
+    error::{
+        ControllerExpandVolumeError, ControllerGetVolumeError, ControllerGetVolumeHealthError,
+        ControllerModifyVolumeError, ControllerPublishVolumeError, ControllerUnpublishVolumeError,
+        CreateVolumeError, DeleteVolumeError, Failure, ValidateVolumeCapabilitiesError,
+    },
+    request::{
+        ControllerExpandVolume, ControllerModifyVolume, ControllerPublishVolume,
+        ControllerUnpublishVolume, CreateVolume, DeleteVolume, GetCapacity,
+        ValidateVolumeCapabilities,
+    },
+    types::{
+        AvailableCapacity, Expanded, ExpansionMode, HealthProblem, Parameters, Sources,
+        UnhealthyVolume, Validation, Volume, VolumeEntry, VolumeId,
+    },
 };
 
-/// CREATE_DELETE_VOLUME, and CLONE_VOLUME if it is declared.
+/// Creates and deletes volumes: CREATE_DELETE_VOLUME, and CLONE_VOLUME if
+/// [`sources`](Volumes::sources) declares it.
 #[async_trait]
 pub trait Volumes: Send + Sync + 'static {
-    /// What volumes can be made from. Nothing, unless said.
+    /// Kinds of sources that volumes can be created from. None by default.
     fn sources(&self) -> Sources {
         Sources::default()
     }
 
-    /// The volume of this name, if it is whole.
+    /// Returns the complete volume of this name.
     ///
-    /// A volume that is half made, or half filled from its source, must not be shown: whatever is shown here is the
-    /// answer to a repeated call. [`create`](Volumes::create) is then called, and finishes it under the same ID.
+    /// A volume that is partly created, or partly copied from its source, must not be returned: the
+    /// result is the answer to a repeated call. The SDK then calls [`create`](Volumes::create),
+    /// which completes the volume under the same ID.
     async fn existing(&self, name: &str) -> Result<Option<Existing<Volume>>, Failure>;
 
-    /// Makes a volume, or finishes one that was begun; [`existing`](Volumes::existing) has shown none of this name.
+    /// Creates a volume, or completes one of this name that an earlier call began. Called only
+    /// after [`existing`](Volumes::existing) returned `None`.
     ///
-    /// A volume that was begun for another request is ALREADY_EXISTS:
-    /// [`Fingerprint::difference`](crate::Fingerprint::difference) tells. The volume's `source` may be left out of the
-    /// answer.
+    /// If the begun volume belongs to another request, the error is ALREADY_EXISTS: compare with
+    /// [`Fingerprint::difference`](crate::Fingerprint::difference). The returned volume's `source`
+    /// may be `None`; the SDK then fills in the request's.
     async fn create(&self, request: CreateVolume) -> Result<Volume, CreateVolumeError>;
 
-    /// Deletes a volume; one that is not there is fine.
+    /// Deletes a volume. Succeeds if the volume does not exist.
     async fn delete(&self, request: DeleteVolume) -> Result<(), DeleteVolumeError>;
 
-    /// Tells whether a volume can be used as asked.
+    /// Checks whether a volume supports the given capabilities.
     async fn validate(
         &self,
         request: ValidateVolumeCapabilities,
     ) -> Result<Validation, ValidateVolumeCapabilitiesError>;
 }
 
-/// PUBLISH_UNPUBLISH_VOLUME.
+/// Attaches volumes to nodes: PUBLISH_UNPUBLISH_VOLUME.
 #[async_trait]
 pub trait Attachments: Send + Sync + 'static {
-    /// Whether `read_only` is heeded, which is PUBLISH_READONLY.
-    fn heeds_read_only(&self) -> bool {
+    /// Whether the driver honors `read_only`: PUBLISH_READONLY.
+    fn honors_read_only(&self) -> bool {
         false
     }
 
-    /// Makes a volume available on a node, and answers what that node's driver has to know.
+    /// Attaches a volume to a node. Returns the publish context for the driver on that node.
     async fn publish(
         &self,
         request: ControllerPublishVolume,
     ) -> Result<Parameters, ControllerPublishVolumeError>;
 
-    /// Takes a volume from a node, or from all; if it is not there, or the volume is gone, that is fine.
+    /// Detaches a volume from one node, or from all. Succeeds if the volume is not attached or does
+    /// not exist.
     async fn unpublish(
         &self,
         request: ControllerUnpublishVolume,
     ) -> Result<(), ControllerUnpublishVolumeError>;
 }
 
-/// LIST_VOLUMES.
+/// Lists volumes: LIST_VOLUMES.
 #[async_trait]
 pub trait VolumeList: Send + Sync + 'static {
-    /// Whether entries tell the nodes, which is LIST_VOLUMES_PUBLISHED_NODES; of no effect without
-    /// [`Attachments`].
+    /// Whether entries name the nodes of a volume: LIST_VOLUMES_PUBLISHED_NODES. Has no effect
+    /// without [`Attachments`].
     fn shows_published_nodes(&self) -> bool {
         false
     }
 
-    /// Whether entries tell the condition, which is VOLUME_CONDITION.
+    /// Whether entries have a condition: VOLUME_CONDITION.
     fn shows_condition(&self) -> bool {
         false
     }
 
-    /// The first volumes whose IDs are greater than `after`, by ID, at most `limit`.
+    /// Returns the first `limit` volumes with an ID greater than `after`, sorted by ID.
     async fn list(
         &self,
         after: Option<VolumeId>,
@@ -91,58 +98,61 @@ pub trait VolumeList: Send + Sync + 'static {
     ) -> Result<Vec<VolumeEntry>, Failure>;
 }
 
-/// GET_VOLUME.
+/// Looks up one volume: GET_VOLUME.
 #[async_trait]
 pub trait VolumeLookup: Send + Sync + 'static {
-    /// Whether the entry tells the condition, which is VOLUME_CONDITION.
+    /// Whether the entry has a condition: VOLUME_CONDITION.
     fn shows_condition(&self) -> bool {
         false
     }
 
-    /// One volume.
+    /// Returns one volume.
     async fn get(&self, volume: VolumeId) -> Result<VolumeEntry, ControllerGetVolumeError>;
 }
 
-/// GET_CAPACITY.
+/// Reports free capacity: GET_CAPACITY.
 #[async_trait]
 pub trait CapacityReport: Send + Sync + 'static {
-    /// How much more can be stored. What cannot be stored at all has no room: that is no failure.
+    /// Returns the free capacity. For parameters that the driver cannot serve it is 0, not an
+    /// error.
     async fn available(&self, request: GetCapacity) -> Result<AvailableCapacity, Failure>;
 }
 
-/// EXPAND_VOLUME in the control plane.
+/// Expands volumes in the control plane: EXPAND_VOLUME of the Controller service.
 #[async_trait]
 pub trait Expansion: Send + Sync + 'static {
-    /// When volumes can be expanded.
+    /// Whether volumes can be expanded while they are published.
     fn mode(&self) -> ExpansionMode;
 
-    /// Makes a volume larger, or tells that it is large enough.
+    /// Expands a volume. A volume that is large enough keeps its size.
     async fn expand(
         &self,
         request: ControllerExpandVolume,
     ) -> Result<Expanded, ControllerExpandVolumeError>;
 }
 
-/// MODIFY_VOLUME. Without it, requests to create volumes have no mutable parameters.
+/// Changes parameters of volumes: MODIFY_VOLUME. Without this trait, a CreateVolume with mutable
+/// parameters is refused.
 #[async_trait]
 pub trait Modification: Send + Sync + 'static {
-    /// Applies all of the parameters, or, if one of them is not known, none.
+    /// Applies all parameters, or none if one of them is unknown.
     async fn modify(
         &self,
         request: ControllerModifyVolume,
     ) -> Result<(), ControllerModifyVolumeError>;
 }
 
-/// GET_VOLUME_HEALTH and LIST_VOLUME_HEALTH in the control plane.
+/// Reports health of volumes in the control plane: GET_VOLUME_HEALTH and LIST_VOLUME_HEALTH.
 #[async_trait]
 pub trait VolumeHealth: Send + Sync + 'static {
-    /// What a volume suffers from; nothing, if it is well.
+    /// Returns the problems of a volume; empty if it is healthy.
     async fn get(
         &self,
         volume: VolumeId,
     ) -> Result<Vec<HealthProblem>, ControllerGetVolumeHealthError>;
 
-    /// The first volumes with problems whose IDs are greater than `after`, by ID, at most `limit`.
+    /// Returns the first `limit` volumes that have problems and an ID greater than `after`, sorted
+    /// by ID.
     async fn list(
         &self,
         after: Option<VolumeId>,

@@ -1,86 +1,92 @@
-//! Volumes on a node.
+//! Traits of the Node service.
 
 use async_trait::async_trait;
 
-use crate::error::{
-    Failure, NodeExpandVolumeError, NodeGetVolumeHealthError, NodeGetVolumeStatsError,
-    NodePublishVolumeError, NodeStageVolumeError, NodeUnpublishVolumeError, NodeUnstageVolumeError,
+use crate::{
+    error::{
+        Failure, NodeExpandVolumeError, NodeGetVolumeHealthError, NodeGetVolumeStatsError,
+        NodePublishVolumeError, NodeStageVolumeError, NodeUnpublishVolumeError,
+        NodeUnstageVolumeError,
+    },
+    request::{
+        NodeExpandVolume, NodeGetVolumeHealth, NodeGetVolumeStats, NodePublishVolume,
+        NodeStageVolume, NodeUnpublishVolume, NodeUnstageVolume,
+    },
+    types::{ExpansionMode, HealthProblem, NodeInfo, Secrets, StorageProblem, VolumeStats},
 };
-use crate::request::{
-    NodeExpandVolume, NodeGetVolumeHealth, NodeGetVolumeStats, NodePublishVolume, NodeStageVolume,
-    NodeUnpublishVolume, NodeUnstageVolume,
-};
-use crate::types::{ExpansionMode, HealthProblem, NodeInfo, Secrets, StorageProblem, VolumeStats};
 
-/// What every node has.
+/// Publishes volumes on a node. Every node plugin implements this trait.
 #[async_trait]
 pub trait Node: Send + Sync + 'static {
-    /// Whether a file system's files are given to the group that is asked for, which is VOLUME_MOUNT_GROUP.
+    /// Whether files get the group that the request names: VOLUME_MOUNT_GROUP.
     fn mount_group(&self) -> bool {
         false
     }
 
-    /// The node, as the driver sees it.
+    /// Returns the node's ID, volume limit and topology.
     async fn info(&self) -> Result<NodeInfo, Failure>;
 
-    /// Shows a volume at the target path, which is to be made.
+    /// Publishes a volume at the target path, which the driver creates.
     async fn publish(&self, request: NodePublishVolume) -> Result<(), NodePublishVolumeError>;
 
-    /// Removes a volume from the target path, and the path; if it is not there, that is fine.
+    /// Unpublishes a volume from the target path and removes the path. Succeeds if the path does
+    /// not exist.
     async fn unpublish(&self, request: NodeUnpublishVolume)
     -> Result<(), NodeUnpublishVolumeError>;
 }
 
-/// STAGE_UNSTAGE_VOLUME.
+/// Stages volumes on a node: STAGE_UNSTAGE_VOLUME.
 #[async_trait]
 pub trait Staging: Send + Sync + 'static {
-    /// Brings a volume to the node, at the staging path, which is there.
+    /// Stages a volume at the staging path, which exists.
     async fn stage(&self, request: NodeStageVolume) -> Result<(), NodeStageVolumeError>;
 
-    /// Undoes a stage; if it is not staged, that is fine.
+    /// Unstages a volume. Succeeds if the volume is not staged.
     async fn unstage(&self, request: NodeUnstageVolume) -> Result<(), NodeUnstageVolumeError>;
 }
 
-/// GET_VOLUME_STATS.
+/// Reports usage of volumes: GET_VOLUME_STATS.
 #[async_trait]
 pub trait Stats: Send + Sync + 'static {
-    /// Whether the answer tells the condition, which is VOLUME_CONDITION.
+    /// Whether the answer has a condition: VOLUME_CONDITION.
     fn shows_condition(&self) -> bool {
         false
     }
 
-    /// How full a volume is.
+    /// Returns the usage of a volume.
     async fn stats(
         &self,
         request: NodeGetVolumeStats,
     ) -> Result<VolumeStats, NodeGetVolumeStatsError>;
 }
 
-/// EXPAND_VOLUME on the node.
+/// Expands volumes on a node: EXPAND_VOLUME of the Node service.
 #[async_trait]
 pub trait NodeExpansion: Send + Sync + 'static {
-    /// When volumes can be expanded. [`Expansion::mode`](super::Expansion::mode) is asked instead, if there is one.
+    /// Whether volumes can be expanded while they are published. Ignored if the plugin has an
+    /// [`Expansion`](super::Expansion), whose mode counts.
     fn mode(&self) -> ExpansionMode {
         ExpansionMode::Online
     }
 
-    /// Makes the node's part of a volume larger, or tells that it is large enough: the size now, in bytes.
+    /// Expands the node's part of a volume, such as its filesystem, unless it is large enough.
+    /// Returns the present size in bytes.
     async fn expand(&self, request: NodeExpandVolume) -> Result<u64, NodeExpandVolumeError>;
 }
 
-/// GET_VOLUME_HEALTH on the node.
+/// Reports health of volumes on a node: GET_VOLUME_HEALTH of the Node service.
 #[async_trait]
 pub trait NodeVolumeHealth: Send + Sync + 'static {
-    /// What a volume suffers from on this node; nothing, if it is well.
+    /// Returns the problems of a volume on this node; empty if it is healthy.
     async fn health(
         &self,
         request: NodeGetVolumeHealth,
     ) -> Result<Vec<HealthProblem>, NodeGetVolumeHealthError>;
 }
 
-/// GET_STORAGE_HEALTH.
+/// Reports health of the storage of a node: GET_STORAGE_HEALTH.
 #[async_trait]
 pub trait StorageHealth: Send + Sync + 'static {
-    /// What the storage behind this node's volumes suffers from; nothing, if it is well.
+    /// Returns the problems of the storage behind this node's volumes; empty if it is healthy.
     async fn health(&self, secrets: Secrets) -> Result<Vec<StorageProblem>, Failure>;
 }

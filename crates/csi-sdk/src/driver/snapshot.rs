@@ -1,36 +1,41 @@
-//! Snapshots, of one volume and of several.
+//! Traits for snapshots, of one volume and of several.
 
 use async_trait::async_trait;
 
 use super::Existing;
-use crate::error::{
-    CreateSnapshotError, CreateVolumeGroupSnapshotError, DeleteSnapshotError,
-    DeleteVolumeGroupSnapshotError, Failure, GetSnapshotError, GetVolumeGroupSnapshotError,
+use crate::{
+    error::{
+        CreateSnapshotError, CreateVolumeGroupSnapshotError, DeleteSnapshotError,
+        DeleteVolumeGroupSnapshotError, Failure, GetSnapshotError, GetVolumeGroupSnapshotError,
+    },
+    request::{
+        CreateSnapshot, CreateVolumeGroupSnapshot, DeleteSnapshot, DeleteVolumeGroupSnapshot,
+        GetVolumeGroupSnapshot,
+    },
+    types::{GroupSnapshot, Snapshot, SnapshotFilter, SnapshotId},
 };
-use crate::request::{
-    CreateSnapshot, CreateVolumeGroupSnapshot, DeleteSnapshot, DeleteVolumeGroupSnapshot,
-    GetVolumeGroupSnapshot,
-};
-use crate::types::{GroupSnapshot, Snapshot, SnapshotFilter, SnapshotId};
 
-/// CREATE_DELETE_SNAPSHOT.
+/// Creates and deletes snapshots: CREATE_DELETE_SNAPSHOT.
 #[async_trait]
 pub trait Snapshots: Send + Sync + 'static {
-    /// The snapshot of this name, if it is cut. It may still be copied: then it is not `ready`.
+    /// Returns the snapshot of this name if it is taken. A snapshot that is still being copied is
+    /// returned with `ready` false.
     async fn existing(&self, name: &str) -> Result<Option<Existing<Snapshot>>, Failure>;
 
-    /// Cuts a snapshot, or finishes one that was begun; [`existing`](Snapshots::existing) has shown none of this name.
-    /// It returns when the snapshot is cut, and need not wait for a copy.
+    /// Takes a snapshot, or completes one of this name that an earlier call began. Called only
+    /// after [`existing`](Snapshots::existing) returned `None`. Returns once the snapshot is taken,
+    /// and need not wait for a copy.
     async fn create(&self, request: CreateSnapshot) -> Result<Snapshot, CreateSnapshotError>;
 
-    /// Deletes a snapshot; one that is not there is fine.
+    /// Deletes a snapshot. Succeeds if the snapshot does not exist.
     async fn delete(&self, request: DeleteSnapshot) -> Result<(), DeleteSnapshotError>;
 }
 
-/// LIST_SNAPSHOTS.
+/// Lists snapshots: LIST_SNAPSHOTS.
 #[async_trait]
 pub trait SnapshotList: Send + Sync + 'static {
-    /// The first snapshots that the filter admits and whose IDs are greater than `after`, by ID, at most `limit`.
+    /// Returns the first `limit` snapshots that the filter admits and that have an ID greater than
+    /// `after`, sorted by ID.
     async fn list(
         &self,
         filter: SnapshotFilter,
@@ -39,32 +44,34 @@ pub trait SnapshotList: Send + Sync + 'static {
     ) -> Result<Vec<Snapshot>, Failure>;
 }
 
-/// GET_SNAPSHOT.
+/// Looks up one snapshot: GET_SNAPSHOT.
 #[async_trait]
 pub trait SnapshotLookup: Send + Sync + 'static {
-    /// One snapshot.
+    /// Returns one snapshot.
     async fn get(&self, snapshot: SnapshotId) -> Result<Snapshot, GetSnapshotError>;
 }
 
-/// CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT, and the service it belongs to.
+/// Creates and deletes group snapshots: the GroupController service with
+/// CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT.
 #[async_trait]
 pub trait GroupSnapshots: Send + Sync + 'static {
-    /// The group of this name, if all of it is cut.
+    /// Returns the group of this name if all its snapshots are taken.
     async fn existing(&self, name: &str) -> Result<Option<Existing<GroupSnapshot>>, Failure>;
 
-    /// Cuts all or nothing, at one instant; [`existing`](GroupSnapshots::existing) has shown none of this name.
+    /// Takes the snapshots of all volumes at one instant, or none. Called only after
+    /// [`existing`](GroupSnapshots::existing) returned `None`.
     async fn create(
         &self,
         request: CreateVolumeGroupSnapshot,
     ) -> Result<GroupSnapshot, CreateVolumeGroupSnapshotError>;
 
-    /// Deletes a group and its members; one that is not there is fine.
+    /// Deletes a group and its members. Succeeds if the group does not exist.
     async fn delete(
         &self,
         request: DeleteVolumeGroupSnapshot,
     ) -> Result<(), DeleteVolumeGroupSnapshotError>;
 
-    /// One group.
+    /// Returns one group.
     async fn get(
         &self,
         request: GetVolumeGroupSnapshot,

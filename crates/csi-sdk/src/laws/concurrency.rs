@@ -1,4 +1,4 @@
-//! Calls at the same time.
+//! Laws of concurrent calls.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{Breach, Subject, describe, is_missing};
 const CALLERS: usize = 16;
 
 impl Subject {
-    /// The same create, called many times at once, makes one volume; so does the same delete.
+    /// Concurrent equal create calls make one volume, and concurrent deletes of it succeed.
     pub async fn joins_the_same_create(&self) -> Result<(), Breach> {
         let breach = |what: String| Breach::new("the same create makes one volume", what);
         let request = self.volume("law-join", self.size);
@@ -40,7 +40,8 @@ impl Subject {
         self.delete(only).await.map_err(|status| breach(describe(&status)))
     }
 
-    /// Of two different creates under one name, called at once, one makes its volume and the other is told.
+    /// Of two concurrent creates under one name with different sizes, one makes its volume and the
+    /// other fails with ABORTED or ALREADY_EXISTS.
     pub async fn serialises_conflicts(&self) -> Result<(), Breach> {
         let breach = |what: String| Breach::new("one of two conflicting creates wins", what);
         let requests = [self.size, self.size * 2].map(|size| self.volume("law-conflict", size));

@@ -1,11 +1,12 @@
-//! Fields that a request cannot do without.
+//! Laws of required fields.
 
 use std::future::Future;
 
 use tonic::{Code, Response, Status};
-use wharf_proto::csi;
-use wharf_proto::csi::group_controller_client::GroupControllerClient;
-use wharf_proto::csi::node_client::NodeClient;
+use wharf_proto::{
+    csi,
+    csi::{group_controller_client::GroupControllerClient, node_client::NodeClient},
+};
 
 use super::{Breach, Subject, describe, is_missing};
 
@@ -13,7 +14,7 @@ const LAW: &str = "a missing field is INVALID_ARGUMENT";
 const VOLUME: &str = "law-no-such-volume";
 const PATH: &str = "/law/no/such/path";
 
-/// Calls an RPC once for each field, without it.
+/// For each field, calls an RPC without it.
 macro_rules! without {
     ($call:expr, $request:expr, $($field:literal: $($part:ident).+,)+) => {{
         let complete = $request;
@@ -26,7 +27,7 @@ macro_rules! without {
 }
 
 impl Subject {
-    /// Every RPC that the driver offers refuses a request without one of its required fields, and names the field.
+    /// Every RPC of the driver refuses a request that lacks a required field, and names the field.
     pub async fn requires_required_fields(&self) -> Result<(), Breach> {
         self.require_in_volumes().await?;
         self.require_in_snapshots().await?;

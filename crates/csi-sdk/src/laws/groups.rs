@@ -1,16 +1,16 @@
-//! Group snapshots, whose members are locked by the list that a call carries.
+//! Laws of group snapshots.
 
 use tonic::{Code, Status};
-use wharf_proto::csi;
-use wharf_proto::csi::group_controller_client::GroupControllerClient;
+use wharf_proto::{csi, csi::group_controller_client::GroupControllerClient};
 
 use super::{Breach, Subject, describe, is_missing};
 
 const LAW: &str = "a group is deleted with all its snapshot_ids or not at all";
 
 impl Subject {
-    /// DeleteVolumeGroupSnapshot of a group that exists is refused without `snapshot_ids`: the list says which snapshots
-    /// are locked, and an unlocked member could be deleted while a volume is restored from it.
+    /// DeleteVolumeGroupSnapshot of an existing group is refused without `snapshot_ids`: the SDK
+    /// locks the listed snapshots, so an unlisted member could be deleted while a volume is
+    /// restored from it.
     pub async fn deletes_groups_by_their_members(&self) -> Result<(), Breach> {
         let breach = |status: &Status| Breach::new(LAW, describe(status));
         let source = match self.create(self.volume("law-group", self.size)).await {

@@ -1,4 +1,4 @@
-//! Lists in pages.
+//! Laws of paged lists.
 
 use wharf_proto::csi;
 
@@ -8,7 +8,8 @@ const VOLUMES: usize = 7;
 const PAGE: i32 = 2;
 
 impl Subject {
-    /// A volume that is there all along is listed exactly once, while others are deleted between two pages.
+    /// A volume that exists during the whole listing is listed exactly once, even if others are
+    /// deleted between two pages.
     pub async fn pages_survive_deletes(&self) -> Result<(), Breach> {
         let breach = |what: String| Breach::new("pages survive deletes", what);
         match self.page(String::new()).await {
@@ -31,7 +32,8 @@ impl Subject {
             if next.is_empty() {
                 break;
             }
-            // The last one shown, which the token may rest on, and one that is not shown yet.
+            // Delete the last volume shown, which the token may refer to, and one that is not shown
+            // yet.
             let is_last = |id: &String| shown.last() == Some(id);
             let later = lasting.iter().rfind(|id| !shown.contains(id)).cloned();
             let (gone, kept): (Vec<_>, Vec<_>) =

@@ -1,14 +1,18 @@
-//! Secrets in a log.
+//! Laws of secrets.
 
-use wharf_proto::csi;
-use wharf_proto::csi::group_controller_client::GroupControllerClient;
-use wharf_proto::csi::node_client::NodeClient;
-use wharf_proto::csi::volume_capability::{AccessType, MountVolume};
+use wharf_proto::{
+    csi,
+    csi::{
+        group_controller_client::GroupControllerClient,
+        node_client::NodeClient,
+        volume_capability::{AccessType, MountVolume},
+    },
+};
 
 use super::{Breach, Subject};
 use crate::types::Parameters;
 
-/// What [`Subject::plant_secrets`] puts into every field that must not be printed.
+/// Value that [`Subject::plant_secrets`] puts into every field that must not be printed.
 pub const PLANTED_SECRET: &str = "law-planted-secret-hunter2";
 
 const LAW: &str = "a secret is in no log and no error";
@@ -16,8 +20,9 @@ const VOLUME: &str = "law-secret-volume";
 const PATH: &str = "/law/no/such/path";
 
 impl Subject {
-    /// Calls every RPC that takes secrets, mount flags or tokens, with [`PLANTED_SECRET`] in them. None of the answers
-    /// may tell it; the log of the driver is the caller's to look at, with [`Subject::check_log`].
+    /// Calls every RPC that takes secrets, mount flags or tokens with [`PLANTED_SECRET`] in them.
+    /// No error may contain it. The caller then checks the driver's log with
+    /// [`Subject::check_log`].
     pub async fn plant_secrets(&self) -> Result<(), Breach> {
         let secrets = || Parameters::from([("password".to_owned(), PLANTED_SECRET.to_owned())]);
         let context = Parameters::from([(
@@ -40,7 +45,7 @@ impl Subject {
             ($client:ident.$rpc:ident($request:ident { $($field:ident: $value:expr),* $(,)? })) => {{
                 let mut request = csi::$request::default();
                 $(request.$field = $value;)*
-                untold($client.$rpc(request).await)?
+                check_answer($client.$rpc(request).await)?
             }};
         }
         let volume_capabilities = vec![volume_capability.clone()];
@@ -49,7 +54,7 @@ impl Subject {
             volume_capabilities: volume_capabilities.clone(),
             ..self.volume("law-secret", self.size)
         };
-        let created = untold(controller.create_volume(created).await)?;
+        let created = check_answer(controller.create_volume(created).await)?;
         if let Some(volume) = created.and_then(|created| created.volume) {
             let volume_id = volume.volume_id;
             call!(
@@ -146,21 +151,23 @@ impl Subject {
         Ok(())
     }
 
-    /// Whether a log is free of what [`plant_secrets`](Subject::plant_secrets) has planted.
+    /// Checks that a log does not contain the secret that [`plant_secrets`](Subject::plant_secrets)
+    /// planted.
     pub fn check_log(log: &str) -> Result<(), Breach> {
         match log.lines().find(|line| line.contains(PLANTED_SECRET)) {
             None => Ok(()),
-            Some(line) => Err(Breach::new(LAW, format!("the log has it: {line}"))),
+            Some(line) => Err(Breach::new(LAW, format!("found in the log: {line}"))),
         }
     }
 }
 
-/// An answer, if there is one; whether it is an error or not does not matter here, but for what it says.
-fn untold<R>(answer: Result<tonic::Response<R>, tonic::Status>) -> Result<Option<R>, Breach> {
+/// Returns the answer, or `None` for an error. An error that contains the planted secret is a
+/// breach.
+fn check_answer<R>(answer: Result<tonic::Response<R>, tonic::Status>) -> Result<Option<R>, Breach> {
     match answer {
         Ok(answer) => Ok(Some(answer.into_inner())),
         Err(status) if status.message().contains(PLANTED_SECRET) => {
-            Err(Breach::new(LAW, format!("an error has it: {}", status.message())))
+            Err(Breach::new(LAW, format!("found in an error: {}", status.message())))
         }
         Err(_) => Ok(None),
     }

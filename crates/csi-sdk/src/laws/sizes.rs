@@ -1,4 +1,4 @@
-//! Sizes that are no whole number of a driver's units.
+//! Laws of sizes that are not a multiple of the driver's granularity.
 
 use tonic::Status;
 use wharf_proto::csi;
@@ -8,7 +8,8 @@ use super::{Breach, Subject, describe, is_missing};
 const LAW: &str = "a volume is at least as large as asked for, and says how large";
 
 impl Subject {
-    /// An odd size is rounded up, when a volume is created and when it is expanded, and the answer tells the size that it got.
+    /// The driver rounds such a size up, on create and on expand, and answers with the resulting
+    /// size.
     pub async fn rounds_sizes_up(&self) -> Result<(), Breach> {
         let breach = |status: &Status| Breach::new(LAW, describe(status));
         let request = csi::CreateVolumeRequest {

@@ -1,9 +1,8 @@
-use proptest::collection::vec;
-use proptest::prelude::*;
+use proptest::{collection::vec, prelude::*};
 
 use super::*;
 
-/// An operation of the model: the keys it claims, by number.
+/// An operation of the model: numbers of the claimed keys, and whether exclusively.
 type Wanted = Vec<(u8, bool)>;
 
 fn claims(wanted: &Wanted) -> Claims {
@@ -13,7 +12,7 @@ fn claims(wanted: &Wanted) -> Claims {
     })
 }
 
-/// Two operations may run together unless one has exclusively what the other has at all.
+/// Two operations are compatible unless one claims a key exclusively that the other claims at all.
 fn compatible(one: &Wanted, other: &Wanted) -> bool {
     one.iter().all(|(key, exclusive)| {
         other.iter().all(|(others, shared_not)| key != others || !(*exclusive || *shared_not))
@@ -21,7 +20,7 @@ fn compatible(one: &Wanted, other: &Wanted) -> bool {
 }
 
 proptest! {
-    /// Any sequence of starts and ends admits exactly what the model admits, and leaves nothing behind.
+    /// Any sequence of starts and ends admits what the model admits, and leaves the table empty.
     #[test]
     fn admits_what_the_model_admits(
         steps in vec((vec((0..5u8, any::<bool>()), 1..4), any::<prop::sample::Index>(), 0..3u8), 1..60),

@@ -18,7 +18,7 @@ fn expand(id: &str) -> (Identity, Claims) {
     (Identity { rpc: "ControllerExpandVolume", ..delete(id).0 }, delete(id).1)
 }
 
-/// An operation that runs until it is told its result.
+/// An operation that runs until the test sends its result.
 fn held() -> (oneshot::Sender<u32>, impl Future<Output = Result<u32, Status>>) {
     let (sender, receiver) = oneshot::channel();
     (sender, async { receiver.await.map_err(|_| Status::internal("dropped")) })
@@ -89,7 +89,7 @@ async fn a_drain_is_bounded() {
     assert_eq!(started.elapsed(), Duration::from_secs(5));
 }
 
-/// A step of the model: call operation `kind` on a volume, or finish one that runs.
+/// A step of the model: call an operation on a volume, or finish one that runs.
 #[derive(Clone, Debug)]
 enum Step {
     Call { kind: bool, volume: u8 },
@@ -103,7 +103,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// The same call joins, another one on the same volume is aborted, and everyone gets the result of what ran.
+    /// The same call joins, another call on the same volume is aborted, and every caller gets the
+    /// result of the operation that ran.
     #[test]
     fn calls_start_join_or_abort_as_the_model_says(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,25 +1,28 @@
-//! The checks, one per kind of field. Each refusal names the field and what was expected.
+//! Checks of fields, one function per kind. A refusal names the field and the expected value.
 
 use std::path::{Component, Path, PathBuf};
 
 use tonic::Status;
 use wharf_facts::context::PREFIX;
-use wharf_proto::csi;
-use wharf_proto::csi::volume_capability::AccessType;
+use wharf_proto::{csi, csi::volume_capability::AccessType};
 
-use crate::error::Failure;
-use crate::types::{
-    Access, AccessMode, Capability, CapacityRange, ContentSource, Context, GroupSnapshotId, NodeId,
-    Parameters, Secrets, SnapshotFilter, SnapshotId, Topology, TopologyRequirement, VolumeId,
+use crate::{
+    error::Failure,
+    types::{
+        Access, AccessMode, Capability, CapacityRange, ContentSource, Context, GroupSnapshotId,
+        NodeId, Parameters, Secrets, SnapshotFilter, SnapshotId, Topology, TopologyRequirement,
+        VolumeId,
+    },
 };
 
-/// Longest text, unless said otherwise.
+/// Maximum length of a text, unless another limit applies.
 const MAX_TEXT: usize = 128;
-/// Longest name of a node.
+/// Maximum length of a node ID.
 const MAX_NODE_ID: usize = 256;
-/// Longest sum of the keys and values of a map, and of all mount flags.
+/// Maximum total length of a map's keys and values, and of all mount flags.
 const MAX_MAP: usize = 4 << 10;
-/// Longest sum of secrets. The protocol's 4 KiB would refuse certificates; this is as long as a Kubernetes Secret gets.
+/// Maximum total length of secrets. The protocol's 4 KiB is too small for certificates; this is the
+/// maximum size of a Kubernetes Secret.
 const MAX_SECRETS: usize = 1 << 20;
 /// PATH_MAX without its terminator.
 const MAX_PATH: usize = 4095;
@@ -44,7 +47,7 @@ pub(super) fn optional_node_id(value: String) -> Result<Option<NodeId>, Status> 
     if value.is_empty() { Ok(None) } else { node_id(value).map(Some) }
 }
 
-/// The filters of a list of snapshots, each of which may be empty.
+/// The filters of ListSnapshots, each of which may be empty.
 pub(crate) fn snapshot_filter(snapshot: String, source: String) -> Result<SnapshotFilter, Status> {
     let id = |field, value: String| Ok::<_, Status>(Some(optional(field, value)?));
     Ok(SnapshotFilter {
@@ -53,12 +56,12 @@ pub(crate) fn snapshot_filter(snapshot: String, source: String) -> Result<Snapsh
     })
 }
 
-/// A required text of the usual length.
+/// Checks a required text of the usual length.
 pub(super) fn text(field: &str, value: String) -> Result<String, Status> {
     required(field, value, MAX_TEXT)
 }
 
-/// IDs in a list, each once.
+/// Checks a list of IDs: each may appear once.
 pub(super) fn ids<T: From<String> + PartialEq>(
     field: &str,
     values: Vec<String>,
@@ -85,14 +88,15 @@ pub(super) fn secrets(secrets: Parameters) -> Result<Secrets, Status> {
     Ok(secrets.into())
 }
 
-/// A volume's context. What Kubernetes adds to it, such as tokens of a service account, does not count.
+/// Checks a volume context. Entries that Kubernetes adds, such as service account tokens, do not
+/// count against the limit.
 pub(super) fn context(context: Parameters) -> Result<Context, Status> {
     let own = context.iter().filter(|(key, _)| !key.starts_with(PREFIX));
     within("volume_context", own.map(|(key, value)| key.len() + value.len()).sum(), MAX_MAP)?;
     Ok(context.into())
 }
 
-/// A path that the driver is to act on.
+/// Checks a path that the driver will create, mount or remove.
 pub(super) fn path(field: &str, value: String) -> Result<PathBuf, Status> {
     let path = plain_path(field, value)?;
     if path.is_absolute() { Ok(path) } else { Err(refused(field, "an absolute path")) }
@@ -102,7 +106,7 @@ pub(super) fn optional_path(field: &str, value: String) -> Result<Option<PathBuf
     if value.is_empty() { Ok(None) } else { path(field, value).map(Some) }
 }
 
-/// A path where a volume should be found. No volume is at a relative one.
+/// Checks a path at which a volume is expected. A relative path is NOT_FOUND: no volume is at one.
 pub(super) fn volume_path(field: &str, value: String) -> Result<PathBuf, Status> {
     let path = plain_path(field, value)?;
     if path.is_absolute() {
@@ -111,7 +115,7 @@ pub(super) fn volume_path(field: &str, value: String) -> Result<PathBuf, Status>
     Err(Status::not_found(format!("{field}: no volume is at {path:?}, which is not absolute")))
 }
 
-/// A range; absent, it asks for nothing.
+/// Checks a capacity range. An absent one has neither a minimum nor a limit.
 pub(super) fn capacity(range: Option<csi::CapacityRange>) -> Result<CapacityRange, Status> {
     let Some(range) = range else { return Ok(CapacityRange::default()) };
     let bytes = |field: &str, value: i64| {
@@ -170,7 +174,7 @@ pub(super) fn optional_capability(
     capability.map(|given| self::capability("volume_capability", Some(given))).transpose()
 }
 
-/// Capabilities that may be none.
+/// Checks a list of capabilities, which may be empty.
 pub(super) fn capabilities(
     capabilities: Vec<csi::VolumeCapability>,
 ) -> Result<Vec<Capability>, Status> {

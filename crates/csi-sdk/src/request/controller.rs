@@ -1,32 +1,35 @@
-//! Requests about volumes in the control plane.
+//! Requests of the Controller service about volumes.
 
 use tonic::Status;
 use wharf_proto::csi;
 
 use super::check;
-use crate::fingerprint::{Fingerprint, Part};
-use crate::types::{
-    Capability, CapacityRange, ContentSource, Context, NodeId, Parameters, Secrets, Topology,
-    TopologyRequirement, VolumeId,
+use crate::{
+    fingerprint::{Fingerprint, Part},
+    types::{
+        Capability, CapacityRange, ContentSource, Context, NodeId, Parameters, Secrets, Topology,
+        TopologyRequirement, VolumeId,
+    },
 };
 
-/// Make a volume, or find the one of this name.
+/// Create a volume, or find the one of this name.
 #[derive(Clone, Debug)]
 pub struct CreateVolume {
-    /// Chosen by the orchestrator: the same name gives the same volume. Any text; never use it as the name of a file.
+    /// Chosen by the orchestrator: the same name gives the same volume. It may be any text: do not
+    /// use it as a file name.
     pub name: String,
-    /// How large it has to be; see [`CapacityRange::fit`].
+    /// Required size; see [`CapacityRange::fit`].
     pub capacity: CapacityRange,
-    /// All of these have to be possible; at least one.
+    /// Capabilities that the volume must all support; at least one.
     pub capabilities: Vec<Capability>,
-    /// Of the storage class.
+    /// Parameters of the StorageClass.
     pub parameters: Parameters,
-    /// Those that `ControllerModifyVolume` may change later. Empty for drivers without
+    /// Parameters that `ControllerModifyVolume` may change later. Empty for drivers without
     /// [`Modification`](crate::driver::Modification).
     pub mutable_parameters: Parameters,
-    /// What it starts with, of a kind that the driver declared.
+    /// Initial content, from a kind of source that the driver declared.
     pub source: Option<ContentSource>,
-    /// Where it has to be reachable from.
+    /// Places from which the volume must be reachable.
     pub topology: TopologyRequirement,
     /// Credentials.
     pub secrets: Secrets,
@@ -67,7 +70,7 @@ fn fingerprint(wire: &csi::CreateVolumeRequest) -> Fingerprint {
         .with_message(Part::Topology, wire.accessibility_requirements.as_ref())
 }
 
-/// Delete a volume, if it is there.
+/// Delete a volume.
 #[derive(Clone, Debug)]
 pub struct DeleteVolume {
     /// The volume.
@@ -85,18 +88,19 @@ impl TryFrom<csi::DeleteVolumeRequest> for DeleteVolume {
     }
 }
 
-/// Make a volume available on a node.
+/// Attach a volume to a node.
 #[derive(Clone, Debug)]
 pub struct ControllerPublishVolume {
     /// The volume.
     pub volume: VolumeId,
-    /// The node, as its driver named it in `NodeGetInfo`.
+    /// The node, by the ID that its driver returned from `NodeGetInfo`.
     pub node: NodeId,
-    /// How it will be used.
+    /// How the volume will be used.
     pub capability: Capability,
-    /// Whether nobody may write; never set for drivers that do not heed it.
+    /// Whether the volume must not be written to. Only set for drivers with
+    /// [`Attachments::honors_read_only`](crate::driver::Attachments::honors_read_only).
     pub read_only: bool,
-    /// What the driver said when it made the volume.
+    /// Context that the driver returned when it created the volume.
     pub context: Context,
     /// Credentials.
     pub secrets: Secrets,
@@ -117,12 +121,12 @@ impl TryFrom<csi::ControllerPublishVolumeRequest> for ControllerPublishVolume {
     }
 }
 
-/// Take a volume from a node.
+/// Detach a volume from a node.
 #[derive(Clone, Debug)]
 pub struct ControllerUnpublishVolume {
     /// The volume.
     pub volume: VolumeId,
-    /// The node; none means every node.
+    /// The node; `None` means every node.
     pub node: Option<NodeId>,
     /// Credentials.
     pub secrets: Secrets,
@@ -140,18 +144,18 @@ impl TryFrom<csi::ControllerUnpublishVolumeRequest> for ControllerUnpublishVolum
     }
 }
 
-/// Tell whether a volume can be used in these ways.
+/// Check whether a volume supports some capabilities.
 #[derive(Clone, Debug)]
 pub struct ValidateVolumeCapabilities {
     /// The volume.
     pub volume: VolumeId,
-    /// All of these are asked for; at least one.
+    /// Capabilities to check; at least one.
     pub capabilities: Vec<Capability>,
-    /// What the driver said when it made the volume.
+    /// Context that the driver returned when it created the volume.
     pub context: Context,
-    /// Of the storage class.
+    /// Parameters of the StorageClass.
     pub parameters: Parameters,
-    /// Of the volume attributes class.
+    /// Parameters of the VolumeAttributesClass.
     pub mutable_parameters: Parameters,
     /// Credentials.
     pub secrets: Secrets,
@@ -172,14 +176,14 @@ impl TryFrom<csi::ValidateVolumeCapabilitiesRequest> for ValidateVolumeCapabilit
     }
 }
 
-/// Tell how much more can be stored.
+/// Report free capacity.
 #[derive(Clone, Debug)]
 pub struct GetCapacity {
-    /// For volumes that are used in all of these ways; may be empty.
+    /// Capabilities of the volumes to be created; may be empty.
     pub capabilities: Vec<Capability>,
-    /// Of the storage class.
+    /// Parameters of the StorageClass.
     pub parameters: Parameters,
-    /// Where the volumes have to be reachable from.
+    /// Place from which the volumes must be reachable.
     pub topology: Option<Topology>,
 }
 
@@ -197,14 +201,14 @@ impl TryFrom<csi::GetCapacityRequest> for GetCapacity {
     }
 }
 
-/// Make a volume larger.
+/// Expand a volume.
 #[derive(Clone, Debug)]
 pub struct ControllerExpandVolume {
     /// The volume.
     pub volume: VolumeId,
-    /// How large it has to be.
+    /// Required size.
     pub capacity: CapacityRange,
-    /// How it is used, if the orchestrator knows.
+    /// How the volume is used, if the orchestrator knows.
     pub capability: Option<Capability>,
     /// Credentials.
     pub secrets: Secrets,
@@ -223,12 +227,12 @@ impl TryFrom<csi::ControllerExpandVolumeRequest> for ControllerExpandVolume {
     }
 }
 
-/// Change what can be changed of a volume. What is not named here stays as it is.
+/// Change mutable parameters of a volume. Parameters not listed keep their values.
 #[derive(Clone, Debug)]
 pub struct ControllerModifyVolume {
     /// The volume.
     pub volume: VolumeId,
-    /// The new values.
+    /// New values.
     pub parameters: Parameters,
     /// Credentials.
     pub secrets: Secrets,

@@ -4,21 +4,24 @@ use tonic::Status;
 use wharf_proto::csi;
 
 use super::check;
-use crate::fingerprint::{Fingerprint, Part};
-use crate::types::{GroupSnapshotId, Parameters, Secrets, SnapshotId, VolumeId};
+use crate::{
+    fingerprint::{Fingerprint, Part},
+    types::{GroupSnapshotId, Parameters, Secrets, SnapshotId, VolumeId},
+};
 
-/// Cut snapshots of several volumes at one instant, or find the group of this name.
+/// Take snapshots of several volumes at one instant, or find the group of this name.
 #[derive(Clone, Debug)]
 pub struct CreateVolumeGroupSnapshot {
-    /// Chosen by the orchestrator: the same name gives the same group. Any text; never use it as the name of a file.
+    /// Chosen by the orchestrator: the same name gives the same group. It may be any text: do not
+    /// use it as a file name.
     pub name: String,
     /// The volumes, each once; at least one.
     pub sources: Vec<VolumeId>,
-    /// Of the group snapshot class.
+    /// Parameters of the VolumeGroupSnapshotClass.
     pub parameters: Parameters,
     /// Credentials.
     pub secrets: Secrets,
-    /// To be stored with the group. The order of the volumes does not matter to it.
+    /// To be stored with the group. Does not depend on the order of the volumes.
     pub fingerprint: Fingerprint,
 }
 
@@ -46,13 +49,13 @@ impl TryFrom<csi::CreateVolumeGroupSnapshotRequest> for CreateVolumeGroupSnapsho
     }
 }
 
-/// Delete a group and all its snapshots, if it is there.
+/// Delete a group and all its snapshots.
 #[derive(Clone, Debug)]
 pub struct DeleteVolumeGroupSnapshot {
     /// The group.
     pub group: GroupSnapshotId,
-    /// Its members, as the orchestrator knows them; a driver that knows better compares. A driver never sees an empty
-    /// list: without it the members would not be locked.
+    /// The members that the orchestrator knows; a driver that stores them itself compares. Never
+    /// empty: the SDK locks the listed members.
     pub snapshots: Vec<SnapshotId>,
     /// Credentials.
     pub secrets: Secrets,
@@ -70,12 +73,12 @@ impl TryFrom<csi::DeleteVolumeGroupSnapshotRequest> for DeleteVolumeGroupSnapsho
     }
 }
 
-/// Tell of a group.
+/// Return a group.
 #[derive(Clone, Debug)]
 pub struct GetVolumeGroupSnapshot {
     /// The group.
     pub group: GroupSnapshotId,
-    /// Its members, as the orchestrator knows them; a driver that knows better compares.
+    /// The members that the orchestrator knows; a driver that stores them itself compares.
     pub snapshots: Vec<SnapshotId>,
     /// Credentials.
     pub secrets: Secrets,

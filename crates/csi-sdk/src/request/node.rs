@@ -1,4 +1,4 @@
-//! Requests about volumes on a node.
+//! Requests of the Node service.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,18 @@ use wharf_proto::csi;
 use super::check;
 use crate::types::{Capability, CapacityRange, Context, Parameters, Secrets, VolumeId};
 
-/// Bring a volume to the node, once for all workloads that use it there.
+/// Stage a volume on the node, once for all workloads that use it there.
 #[derive(Clone, Debug)]
 pub struct NodeStageVolume {
     /// The volume.
     pub volume: VolumeId,
-    /// A folder that the orchestrator has made.
+    /// A folder that the orchestrator created.
     pub staging_path: PathBuf,
-    /// How it will be used.
+    /// How the volume will be used.
     pub capability: Capability,
-    /// What `ControllerPublishVolume` answered.
+    /// Context that `ControllerPublishVolume` returned.
     pub publish_context: Parameters,
-    /// What the driver said when it made the volume.
+    /// Context that the driver returned when it created the volume.
     pub context: Context,
     /// Credentials.
     pub secrets: Secrets,
@@ -41,12 +41,12 @@ impl TryFrom<csi::NodeStageVolumeRequest> for NodeStageVolume {
     }
 }
 
-/// Undo a stage.
+/// Unstage a volume.
 #[derive(Clone, Debug)]
 pub struct NodeUnstageVolume {
     /// The volume.
     pub volume: VolumeId,
-    /// Where it is staged.
+    /// Path at which the volume is staged.
     pub staging_path: PathBuf,
 }
 
@@ -60,31 +60,34 @@ impl TryFrom<csi::NodeUnstageVolumeRequest> for NodeUnstageVolume {
     }
 }
 
-/// Show a volume to one workload.
+/// Publish a volume to one workload.
 #[derive(Clone, Debug)]
 pub struct NodePublishVolume {
     /// The volume.
     pub volume: VolumeId,
-    /// Where it is staged. Always there for drivers with [`Staging`](crate::driver::Staging), but for volumes that are
-    /// declared in a pod ([`is_ephemeral`](NodePublishVolume::is_ephemeral)).
+    /// Path at which the volume is staged. Always set for drivers with
+    /// [`Staging`](crate::driver::Staging), except for inline volumes of a pod
+    /// ([`is_ephemeral`](NodePublishVolume::is_ephemeral)).
     pub staging_path: Option<PathBuf>,
-    /// Where the workload looks for it. Its parent is there; the driver makes the path, a folder for a file system and
-    /// a file for a block device, and removes it when the volume is unpublished.
+    /// Path at which the workload finds the volume. Its parent exists. The driver creates the path,
+    /// a folder for a filesystem and a file for a block device, and removes it on unpublish.
     pub target_path: PathBuf,
-    /// How it will be used.
+    /// How the volume will be used.
     pub capability: Capability,
-    /// Whether the workload may not write.
+    /// Whether the workload must not write.
     pub read_only: bool,
-    /// What `ControllerPublishVolume` answered.
+    /// Context that `ControllerPublishVolume` returned.
     pub publish_context: Parameters,
-    /// What the driver said when it made the volume, and what Kubernetes adds about the pod.
+    /// Context that the driver returned when it created the volume, and what Kubernetes adds about
+    /// the pod.
     pub context: Context,
     /// Credentials.
     pub secrets: Secrets,
 }
 
 impl NodePublishVolume {
-    /// Whether the volume is declared in a pod: made by this call, and gone with its unpublishing.
+    /// Whether this is an inline volume of a pod: this call creates it, and NodeUnpublishVolume
+    /// deletes it.
     #[must_use]
     pub fn is_ephemeral(&self) -> bool {
         self.context.get(EPHEMERAL).is_some_and(|value| value == "true")
@@ -108,12 +111,12 @@ impl TryFrom<csi::NodePublishVolumeRequest> for NodePublishVolume {
     }
 }
 
-/// Undo a publish.
+/// Unpublish a volume.
 #[derive(Clone, Debug)]
 pub struct NodeUnpublishVolume {
     /// The volume.
     pub volume: VolumeId,
-    /// Where it is published; to be removed.
+    /// Path at which the volume is published; to be removed.
     pub target_path: PathBuf,
 }
 
@@ -126,14 +129,14 @@ impl TryFrom<csi::NodeUnpublishVolumeRequest> for NodeUnpublishVolume {
     }
 }
 
-/// Tell how full a volume is.
+/// Report the usage of a volume.
 #[derive(Clone, Debug)]
 pub struct NodeGetVolumeStats {
     /// The volume.
     pub volume: VolumeId,
-    /// Where it is published or staged.
+    /// Path at which the volume is published or staged.
     pub volume_path: PathBuf,
-    /// Where it is staged, if the orchestrator says so.
+    /// Path at which the volume is staged, if the orchestrator sends it.
     pub staging_path: Option<PathBuf>,
 }
 
@@ -149,18 +152,18 @@ impl TryFrom<csi::NodeGetVolumeStatsRequest> for NodeGetVolumeStats {
     }
 }
 
-/// Make the node's part of a volume, such as its file system, larger.
+/// Expand the node's part of a volume, such as its filesystem.
 #[derive(Clone, Debug)]
 pub struct NodeExpandVolume {
     /// The volume.
     pub volume: VolumeId,
-    /// Where it is published or staged.
+    /// Path at which the volume is published or staged.
     pub volume_path: PathBuf,
-    /// Where it is staged, if the orchestrator says so.
+    /// Path at which the volume is staged, if the orchestrator sends it.
     pub staging_path: Option<PathBuf>,
-    /// How large it has to be; without a requirement, as large as the volume is.
+    /// Required size. If absent, the size of the volume.
     pub capacity: CapacityRange,
-    /// How it is used, if the orchestrator says so.
+    /// How the volume is used, if the orchestrator sends it.
     pub capability: Option<Capability>,
     /// Credentials.
     pub secrets: Secrets,
@@ -181,14 +184,14 @@ impl TryFrom<csi::NodeExpandVolumeRequest> for NodeExpandVolume {
     }
 }
 
-/// Tell how a volume does on this node.
+/// Report the health of a volume on this node.
 #[derive(Clone, Debug)]
 pub struct NodeGetVolumeHealth {
     /// The volume.
     pub volume: VolumeId,
-    /// Where it is published, if the orchestrator says so.
+    /// Path at which the volume is published, if the orchestrator sends it.
     pub publish_path: Option<PathBuf>,
-    /// Where it is staged, if the orchestrator says so.
+    /// Path at which the volume is staged, if the orchestrator sends it.
     pub staging_path: Option<PathBuf>,
 }
 

@@ -4,19 +4,22 @@ use tonic::Status;
 use wharf_proto::csi;
 
 use super::check;
-use crate::fingerprint::{Fingerprint, Part};
-use crate::types::{Parameters, Secrets, SnapshotId, TopologyRequirement, VolumeId};
+use crate::{
+    fingerprint::{Fingerprint, Part},
+    types::{Parameters, Secrets, SnapshotId, TopologyRequirement, VolumeId},
+};
 
-/// Cut a snapshot, or find the one of this name.
+/// Take a snapshot, or find the one of this name.
 #[derive(Clone, Debug)]
 pub struct CreateSnapshot {
-    /// Chosen by the orchestrator: the same name gives the same snapshot. Any text; never use it as the name of a file.
+    /// Chosen by the orchestrator: the same name gives the same snapshot. It may be any text: do
+    /// not use it as a file name.
     pub name: String,
     /// The volume.
     pub source: VolumeId,
-    /// Of the snapshot class.
+    /// Parameters of the VolumeSnapshotClass.
     pub parameters: Parameters,
-    /// Where volumes have to be made from it.
+    /// Places in which volumes will be created from the snapshot.
     pub topology: TopologyRequirement,
     /// Credentials.
     pub secrets: Secrets,
@@ -43,7 +46,7 @@ impl TryFrom<csi::CreateSnapshotRequest> for CreateSnapshot {
     }
 }
 
-/// Delete a snapshot, if it is there.
+/// Delete a snapshot.
 #[derive(Clone, Debug)]
 pub struct DeleteSnapshot {
     /// The snapshot.

@@ -1,15 +1,17 @@
-//! Tables of what is refused, and in which words.
+//! Tables of requests that are refused, and of the texts of the refusals.
 
 use std::collections::BTreeMap;
 
 use tonic::{Code, Status};
-use wharf_proto::csi;
-use wharf_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use wharf_proto::{
+    csi,
+    csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume},
+};
 
 use super::*;
 use crate::types::CapacityRange;
 
-/// A change to a good request, the field that the refusal names, and what it says.
+/// A change to a valid request, the field that the refusal names, and a part of its text.
 type Case<W> = (fn(&mut W), &'static str, &'static str);
 
 fn refusals<W: Clone, Q: TryFrom<W, Error = Status> + std::fmt::Debug>(

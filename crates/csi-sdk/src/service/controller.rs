@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use tonic::Status;
-use wharf_proto::csi;
-use wharf_proto::csi::controller_server::Controller;
-use wharf_proto::csi::controller_service_capability::{Rpc, Type};
+use wharf_proto::{
+    csi,
+    csi::{
+        controller_server::Controller,
+        controller_service_capability::{Rpc, Type},
+    },
+};
 
 use super::{Core, rpcs};
 

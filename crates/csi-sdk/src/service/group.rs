@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use tonic::Status;
-use wharf_proto::csi;
-use wharf_proto::csi::group_controller_server::GroupController;
-use wharf_proto::csi::group_controller_service_capability::{Rpc, Type, rpc};
+use wharf_proto::{
+    csi,
+    csi::{
+        group_controller_server::GroupController,
+        group_controller_service_capability::{Rpc, Type, rpc},
+    },
+};
 
-use super::{Core, accept, rpcs, same, sound_id};
-use crate::driver::GroupSnapshots;
-use crate::error::{Failure, GetVolumeGroupSnapshotError};
-use crate::parts::offered;
-use crate::request::{
-    CreateVolumeGroupSnapshot, DeleteVolumeGroupSnapshot, GetVolumeGroupSnapshot,
+use super::{Core, accept, check_id, compare, rpcs};
+use crate::{
+    driver::GroupSnapshots,
+    error::{Failure, GetVolumeGroupSnapshotError},
+    parts::offered,
+    request::{CreateVolumeGroupSnapshot, DeleteVolumeGroupSnapshot, GetVolumeGroupSnapshot},
 };
 
 const MAX_ID: usize = 128;
@@ -53,10 +57,10 @@ impl Core {
         let accepted = accept("CreateVolumeGroupSnapshot", wire)?;
         self.operate(accepted, |request: CreateVolumeGroupSnapshot| async move {
             let group = match groups.existing(&request.name).await? {
-                Some(existing) => same::group(existing, &request)?,
+                Some(existing) => compare::group(existing, &request)?,
                 None => groups.create(request).await?,
             };
-            sound_id("group snapshot ID", &group.id, MAX_ID)?;
+            check_id("group snapshot ID", &group.id, MAX_ID)?;
             Ok(csi::CreateVolumeGroupSnapshotResponse { group_snapshot: Some(group.into()) })
         })
         .await
@@ -90,10 +94,10 @@ impl Core {
     }
 }
 
-/// Answers a delete that names no member: refused, unless there is no such group.
+/// Answers a DeleteVolumeGroupSnapshot without members: refused, unless the group does not exist.
 ///
-/// The protocol requires the list, and the members are locked by it. csi-sanity deletes a group that does not exist without
-/// one, and expects that to succeed.
+/// The protocol requires the list, and the SDK locks the listed members. csi-sanity deletes a group
+/// that does not exist without a list, and expects success.
 async fn refuse_without_members(
     groups: &dyn GroupSnapshots,
     request: DeleteVolumeGroupSnapshot,

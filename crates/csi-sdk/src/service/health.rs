@@ -1,13 +1,15 @@
-//! How volumes and the storage do, on both sides.
+//! Health RPCs of the Controller and Node services.
 
 use tonic::Status;
 use wharf_proto::csi;
 
 use super::{Core, accept};
-use crate::paging::Page;
-use crate::parts::offered;
-use crate::request::{NodeGetVolumeHealth, volume_id};
-use crate::types::{Secrets, volume_health};
+use crate::{
+    paging::Page,
+    parts::offered,
+    request::{NodeGetVolumeHealth, volume_id},
+    types::{Secrets, volume_health},
+};
 
 impl Core {
     pub(super) async fn controller_get_volume_health(

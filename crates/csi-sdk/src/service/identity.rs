@@ -1,15 +1,18 @@
-//! Who the plugin is.
+//! The Identity service.
 
 use std::sync::Arc;
 
 use tonic::Status;
-use wharf_proto::csi;
-use wharf_proto::csi::identity_server::Identity;
-use wharf_proto::csi::plugin_capability::{Service, Type, VolumeExpansion, volume_expansion};
+use wharf_proto::{
+    csi,
+    csi::{
+        identity_server::Identity,
+        plugin_capability::{Service, Type, VolumeExpansion, volume_expansion},
+    },
+};
 
 use super::{Core, rpcs};
-use crate::readiness::Ready;
-use crate::types::ExpansionMode;
+use crate::{readiness::Ready, types::ExpansionMode};
 
 pub(crate) struct IdentityService(pub(crate) Arc<Core>);
 
@@ -33,7 +36,7 @@ impl Core {
         })
     }
 
-    /// The same on every socket, whatever that socket serves.
+    /// Returns the same capabilities on every socket, whichever services the socket has.
     async fn get_plugin_capabilities(
         &self,
         _: csi::GetPluginCapabilitiesRequest,

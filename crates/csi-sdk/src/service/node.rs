@@ -3,19 +3,25 @@
 use std::sync::Arc;
 
 use tonic::Status;
-use wharf_proto::csi;
-use wharf_proto::csi::node_server::Node;
-use wharf_proto::csi::node_service_capability::{Rpc, Type};
-use wharf_proto::csi::volume_usage::Unit;
-
-use super::{Core, accept, rpcs, sound_id};
-use crate::error::Failure;
-use crate::parts::offered;
-use crate::request::{
-    NodeExpandVolume, NodeGetVolumeStats, NodePublishVolume, NodeStageVolume, NodeUnpublishVolume,
-    NodeUnstageVolume,
+use wharf_proto::{
+    csi,
+    csi::{
+        node_server::Node,
+        node_service_capability::{Rpc, Type},
+        volume_usage::Unit,
+    },
 };
-use crate::types::{Access, Capability, signed};
+
+use super::{Core, accept, check_id, rpcs};
+use crate::{
+    error::Failure,
+    parts::offered,
+    request::{
+        NodeExpandVolume, NodeGetVolumeStats, NodePublishVolume, NodeStageVolume,
+        NodeUnpublishVolume, NodeUnstageVolume,
+    },
+    types::{Access, Capability, signed},
+};
 
 const MAX_NODE_ID: usize = 256;
 
@@ -42,13 +48,13 @@ impl Core {
         _: csi::NodeGetInfoRequest,
     ) -> Result<csi::NodeGetInfoResponse, Status> {
         let info = offered(&self.parts.node, "NodeGetInfo")?.info().await?;
-        sound_id("node ID", &info.id, MAX_NODE_ID)?;
+        check_id("node ID", &info.id, MAX_NODE_ID)?;
         let accessible_topology = match (self.parts.topology, info.topology) {
             (false, _) => None,
             (true, Some(topology)) => Some(topology.into()),
             (true, None) => {
                 return Err(Status::internal(
-                    "the driver offers topology and gave none of its node",
+                    "the driver declares topology, but its NodeInfo has none",
                 ));
             }
         };
@@ -105,7 +111,7 @@ impl Core {
         let accepted = accept::<_, NodePublishVolume>("NodePublishVolume", wire)?;
         let request = &accepted.request;
         self.check_use(&request.capability)?;
-        // The orchestrator stages no volume that is declared in a pod.
+        // The kubelet does not stage inline volumes.
         let stages = self.parts.staging.is_some() && !request.is_ephemeral();
         if stages && request.staging_path.is_none() {
             let text = "staging_target_path: expected the path at which the volume is staged";
@@ -160,7 +166,7 @@ impl Core {
         })
     }
 
-    /// Refuses what the node did not declare.
+    /// Refuses uses of a volume that the plugin does not declare.
     fn check_use(&self, capability: &Capability) -> Result<(), Status> {
         self.check_mode("volume_capability", capability)?;
         let grouped = matches!(&capability.access, Access::Mount { group: Some(_), .. });

@@ -1,12 +1,14 @@
-//! Snapshots of one volume.
+//! Snapshot RPCs of the Controller service.
 
 use tonic::Status;
 use wharf_proto::csi;
 
-use super::{Core, accept, same, sound_id};
-use crate::paging::Page;
-use crate::parts::offered;
-use crate::request::{CreateSnapshot, DeleteSnapshot, snapshot_filter, snapshot_id};
+use super::{Core, accept, check_id, compare};
+use crate::{
+    paging::Page,
+    parts::offered,
+    request::{CreateSnapshot, DeleteSnapshot, snapshot_filter, snapshot_id},
+};
 
 const MAX_ID: usize = 128;
 
@@ -19,10 +21,10 @@ impl Core {
         let accepted = accept("CreateSnapshot", wire)?;
         self.operate(accepted, |request: CreateSnapshot| async move {
             let snapshot = match snapshots.existing(&request.name).await? {
-                Some(existing) => same::snapshot(existing, &request)?,
+                Some(existing) => compare::snapshot(existing, &request)?,
                 None => snapshots.create(request).await?,
             };
-            sound_id("snapshot ID", &snapshot.id, MAX_ID)?;
+            check_id("snapshot ID", &snapshot.id, MAX_ID)?;
             Ok(csi::CreateSnapshotResponse { snapshot: Some(snapshot.into()) })
         })
         .await

@@ -1,18 +1,20 @@
-//! Volumes in the control plane.
+//! Volume RPCs of the Controller service.
 
 use tonic::Status;
 use wharf_proto::csi;
 
-use super::{Core, accept, same, sound_id};
-use crate::error::Failure;
-use crate::paging::Page;
-use crate::parts::offered;
-use crate::request::{
-    ControllerExpandVolume, ControllerModifyVolume, ControllerPublishVolume,
-    ControllerUnpublishVolume, CreateVolume, DeleteVolume, GetCapacity, ValidateVolumeCapabilities,
-    volume_id,
+use super::{Core, accept, check_id, compare};
+use crate::{
+    error::Failure,
+    paging::Page,
+    parts::offered,
+    request::{
+        ControllerExpandVolume, ControllerModifyVolume, ControllerPublishVolume,
+        ControllerUnpublishVolume, CreateVolume, DeleteVolume, GetCapacity,
+        ValidateVolumeCapabilities, volume_id,
+    },
+    types::{ContentSource, Sources, Validation, VolumeEntry, signed},
 };
-use crate::types::{ContentSource, Sources, Validation, VolumeEntry, signed};
 
 const MAX_ID: usize = 128;
 
@@ -34,10 +36,10 @@ impl Core {
         self.operate(accepted, |request: CreateVolume| async move {
             let source = request.source.clone();
             let mut volume = match volumes.existing(&request.name).await? {
-                Some(existing) => same::volume(existing, &request)?,
+                Some(existing) => compare::volume(existing, &request)?,
                 None => volumes.create(request).await?,
             };
-            sound_id("volume ID", &volume.id, MAX_ID)?;
+            check_id("volume ID", &volume.id, MAX_ID)?;
             volume.source = volume.source.or(source);
             Ok(csi::CreateVolumeResponse { volume: Some(volume.into()) })
         })
@@ -64,7 +66,7 @@ impl Core {
         let attachments = offered(&self.parts.attachments, "ControllerPublishVolume")?;
         let accepted = accept::<_, ControllerPublishVolume>("ControllerPublishVolume", wire)?;
         self.check_mode("volume_capability", &accepted.request.capability)?;
-        if accepted.request.read_only && !attachments.heeds_read_only() {
+        if accepted.request.read_only && !attachments.honors_read_only() {
             let expected = "false: this driver does not offer PUBLISH_READONLY";
             return Err(Failure::invalid("readonly", expected).into());
         }
@@ -133,7 +135,7 @@ impl Core {
         let mut modes = accepted.request.capabilities.iter();
         let refused = modes.find_map(|it| self.check_mode("volume_capabilities", it).err());
         let refused = refused.map(|status| status.message().to_owned());
-        // The driver is asked in any case: a volume that is not there is an error.
+        // Call the driver in any case: an unknown volume is an error.
         let validation = match (volumes.validate(accepted.request).await?, refused) {
             (Validation::Confirmed, Some(refused)) => Validation::Unsupported(refused),
             (validation, _) => validation,
@@ -201,11 +203,11 @@ fn check_source(request: &CreateVolume, sources: Sources) -> Result<(), Status> 
         _ => return Ok(()),
     };
     let field = format!("volume_content_source.{refused}");
-    let expected = format!("no {refused}: this driver makes no volumes from one");
+    let expected = format!("no {refused}: this driver does not create volumes from a {refused}");
     Err(Failure::invalid(field, expected).into())
 }
 
-/// An entry on the wire, with what the driver declared that it shows.
+/// Converts an entry, leaving out fields that the driver does not declare.
 fn shown(
     entry: VolumeEntry,
     nodes: bool,

@@ -1,48 +1,49 @@
-//! How a volume is to be used.
+//! How a volume is used.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use wharf_proto::csi;
 
-/// One way in which a volume is to be used.
+/// One way of using a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// As a device or as a file system.
+    /// Block device or filesystem.
     pub access: Access,
-    /// By how many nodes and workloads, and for what.
+    /// How many nodes and workloads may use the volume, and whether they write.
     pub mode: AccessMode,
 }
 
-/// What a workload sees of a volume.
+/// Form in which a workload gets a volume.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Access {
     /// A block device.
     Block,
-    /// A mounted file system.
+    /// A mounted filesystem.
     Mount {
-        /// Empty leaves the choice to the driver.
+        /// Filesystem type; empty leaves the choice to the driver.
         fs_type: String,
-        /// Options for the mount. They may hold credentials: not for logs.
+        /// Mount options. They may hold credentials: do not log them.
         flags: Vec<String>,
-        /// The group that shall own the files; only for drivers that say so ([`Node::mount_group`](crate::driver::Node)).
+        /// Group that owns the files. Only set for drivers with VOLUME_MOUNT_GROUP
+        /// ([`Node::mount_group`](crate::driver::Node::mount_group)).
         group: Option<String>,
     },
 }
 
 impl Access {
-    /// Whether it is a block device.
+    /// Whether this is a block device.
     #[must_use]
     pub fn is_block(&self) -> bool {
-        matches!(self, Access::Block)
+        matches!(self, Self::Block)
     }
 }
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Access::Block => f.write_str("Block"),
-            Access::Mount { fs_type, flags, group } => f
+            Self::Block => f.write_str("Block"),
+            Self::Mount { fs_type, flags, group } => f
                 .debug_struct("Mount")
                 .field("fs_type", fs_type)
                 .field("flags", &format_args!("***stripped*** ({})", flags.len()))
@@ -52,7 +53,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Who may use a volume at the same time.
+/// Nodes and workloads that may use a volume at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AccessMode {
     /// Read and written on one node.
@@ -82,19 +83,19 @@ impl AccessMode {
     /// Whether the volume may be published to several targets of one node.
     #[must_use]
     pub fn is_multi_target(self) -> bool {
-        self.is_multi_node() || self == AccessMode::SingleNodeMultiWriter
+        self.is_multi_node() || self == Self::SingleNodeMultiWriter
     }
 
-    /// Whether nobody may write.
+    /// Whether the mode forbids writing.
     #[must_use]
     pub fn is_read_only(self) -> bool {
-        matches!(self, AccessMode::SingleNodeReaderOnly | AccessMode::MultiNodeReaderOnly)
+        matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
     }
 
-    /// Whether it is one of the modes that SINGLE_NODE_MULTI_WRITER brings.
+    /// Whether the mode depends on the capability SINGLE_NODE_MULTI_WRITER.
     #[must_use]
     pub fn counts_workloads(self) -> bool {
-        matches!(self, AccessMode::SingleNodeSingleWriter | AccessMode::SingleNodeMultiWriter)
+        matches!(self, Self::SingleNodeSingleWriter | Self::SingleNodeMultiWriter)
     }
 }
 

@@ -1,29 +1,39 @@
-//! Sizes that are asked for.
+//! Requested sizes.
 
 use serde::{Deserialize, Serialize};
 
-/// How large a volume has to be at least and may be at most, in bytes.
+/// Minimum and maximum size of a volume in bytes.
 ///
-/// The default asks for nothing and limits nothing.
+/// The default has neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityRange {
-    /// The least size; 0 leaves it to the driver.
+    /// Minimum size; 0 leaves it to the driver.
     pub required: u64,
-    /// The largest size, never below `required`.
+    /// Maximum size, at least `required`.
     pub limit: Option<u64>,
 }
 
 impl CapacityRange {
-    /// Whether a volume of this size is what was asked for.
+    /// Whether a volume of this size satisfies the range.
     #[must_use]
     pub fn contains(&self, size: u64) -> bool {
         size >= self.required && self.limit.is_none_or(|limit| size <= limit)
     }
 
-    /// The smallest size that satisfies the range and that the storage can give: a multiple of `granularity`, from
-    /// `min` up to `max`.
+    /// Returns the smallest size that satisfies the range and that the storage supports: a multiple
+    /// of `granularity`, from `min` to `max`.
     ///
-    /// `min` is also what a request without a size gets.
+    /// A request without a size gets `min`, rounded up.
+    ///
+    /// ```
+    /// use wharf_csi_sdk::types::CapacityRange;
+    ///
+    /// const MIB: u64 = 1 << 20;
+    /// let range = CapacityRange { required: 5 * MIB + 1, limit: None };
+    /// assert_eq!(range.fit(MIB, MIB, 64 * MIB), Ok(6 * MIB));
+    /// let exact = CapacityRange { limit: Some(5 * MIB + 1), ..range };
+    /// assert!(exact.fit(MIB, MIB, 64 * MIB).is_err());
+    /// ```
     pub fn fit(&self, granularity: u64, min: u64, max: u64) -> Result<u64, OutOfRange> {
         let wanted = self.required.max(min);
         let size = wanted.checked_next_multiple_of(granularity.max(1));
@@ -36,14 +46,14 @@ impl CapacityRange {
         }
     }
 
-    /// As [`fit`](CapacityRange::fit), for a volume that has `current` bytes and is to grow, in the control plane or on a
-    /// node: one that is large enough keeps its size.
+    /// Like [`fit`](CapacityRange::fit), to expand a volume of `current` bytes, in the control
+    /// plane or on a node. A volume that is large enough keeps its size.
     pub fn fit_growth(&self, granularity: u64, current: u64, max: u64) -> Result<u64, OutOfRange> {
         if self.required <= current { Ok(current) } else { self.fit(granularity, current, max) }
     }
 
-    /// As [`fit`](CapacityRange::fit), for a volume that starts with `source` bytes. A request for less is refused; one
-    /// for more has to be honoured, in the file system too.
+    /// Like [`fit`](CapacityRange::fit), for a volume created from a source of `source` bytes. A
+    /// smaller request is refused; for a larger one the driver must also expand the filesystem.
     pub fn fit_source(&self, granularity: u64, source: u64, max: u64) -> Result<u64, OutOfRange> {
         if (1..source).contains(&self.required) {
             return Err(OutOfRange::BelowSource { required: self.required, source_size: source });
@@ -55,32 +65,32 @@ impl CapacityRange {
 /// Why no size satisfies a [`CapacityRange`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutOfRange {
-    /// The storage does not make volumes that large.
-    #[error("capacity_range: {wanted} bytes are needed, and {max} are the most that can be had")]
+    /// The storage does not support volumes of this size.
+    #[error("capacity_range: {wanted} bytes are required, but at most {max} are available")]
     TooLarge {
-        /// The least size that would do.
+        /// Minimum size that satisfies the request.
         wanted: u64,
-        /// The most there is.
+        /// Maximum size of a volume.
         max: u64,
     },
-    /// The source does not fit.
+    /// The requested size is smaller than the source.
     #[error(
         "capacity_range.required_bytes: expected at least the {source_size} bytes of the source, not {required}"
     )]
     BelowSource {
-        /// What was asked for.
+        /// The requested size.
         required: u64,
-        /// What there is to be copied.
+        /// Size of the source.
         source_size: u64,
     },
-    /// Only a size above `limit_bytes` would do.
+    /// The smallest supported size exceeds `limit_bytes`.
     #[error(
         "capacity_range.limit_bytes: the smallest volume has {size} bytes, expected at most {limit}"
     )]
     AboveLimit {
-        /// The smallest size that the storage can give.
+        /// The smallest size that the storage supports.
         size: u64,
-        /// What was allowed.
+        /// The requested limit.
         limit: u64,
     },
 }

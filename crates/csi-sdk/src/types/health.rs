@@ -1,28 +1,28 @@
-//! How volumes and the storage behind them do.
+//! Health of volumes and of the storage behind them.
 
 use wharf_proto::csi;
 
 use super::{AccessMode, VolumeId};
 
-/// One problem of a volume. It is told until it is gone.
+/// One problem of a volume, reported for as long as it lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthProblem {
-    /// How bad it is.
+    /// Severity.
     pub status: VolumeHealthStatus,
     /// One CamelCase word for machines, unique together with the status.
     pub reason: String,
-    /// For people.
+    /// Text for people.
     pub message: String,
 }
 
-/// How bad a problem of a volume is.
+/// Severity of a volume's problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VolumeHealthStatus {
-    /// It works, and worse than it should.
+    /// The volume works with reduced performance or redundancy.
     Degraded,
-    /// It cannot be used now.
+    /// The volume cannot be used at present.
     Inaccessible,
-    /// Data is gone.
+    /// Data is lost.
     DataLoss,
 }
 
@@ -31,42 +31,42 @@ pub enum VolumeHealthStatus {
 pub struct UnhealthyVolume {
     /// The volume.
     pub volume: VolumeId,
-    /// What it suffers from; never empty.
+    /// Problems of the volume; never empty.
     pub problems: Vec<HealthProblem>,
 }
 
 /// One problem of the storage behind a node's volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageProblem {
-    /// How bad it is.
+    /// Severity.
     pub status: StorageHealthStatus,
     /// One CamelCase word for machines.
     pub reason: String,
-    /// For people.
+    /// Text for people.
     pub message: String,
-    /// The volumes that it concerns; none means all.
+    /// The affected volumes; `None` means all.
     pub concerns: Option<Concerned>,
 }
 
-/// Which volumes a problem of the storage concerns.
+/// The volumes that a problem of the storage affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concerned {
-    /// Block devices, or else file systems.
+    /// Block devices if true, filesystems if false.
     pub block: bool,
-    /// How they are used.
+    /// Access mode of the affected volumes.
     pub mode: AccessMode,
 }
 
-/// How bad a problem of the storage is.
+/// Severity of a storage problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StorageHealthStatus {
-    /// It works, and worse than it should.
+    /// The storage works with reduced performance or redundancy.
     Degraded,
-    /// It cannot be reached.
+    /// The storage cannot be reached.
     Unreachable,
 }
 
-/// The answer about one volume.
+/// Builds the answer about one volume.
 pub(crate) fn volume_health(volume: VolumeId, problems: Vec<HealthProblem>) -> csi::VolumeHealth {
     let health_statuses = problems.into_iter().map(Into::into).collect();
     csi::VolumeHealth { volume_id: volume.into(), health_statuses }

@@ -1,8 +1,6 @@
-//! Names of things, each with a type of its own, so that one is not taken for another.
+//! IDs, each of its own type, so that one cannot be passed for another.
 
-use std::borrow::Borrow;
-use std::fmt;
-use std::ops::Deref;
+use std::{borrow::Borrow, fmt, ops::Deref};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +12,7 @@ macro_rules! ids {
         pub struct $name(String);
 
         impl $name {
-            /// The text of the ID.
+            /// Text of the ID.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -68,12 +66,12 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A volume, in the driver's words.
+    /// ID of a volume, chosen by the driver.
     VolumeId
-    /// A snapshot, in the driver's words.
+    /// ID of a snapshot, chosen by the driver.
     SnapshotId
-    /// A group snapshot, in the driver's words.
+    /// ID of a group snapshot, chosen by the driver.
     GroupSnapshotId
-    /// A node, as its driver names it in `NodeGetInfo`.
+    /// ID of a node, which its driver returns from `NodeGetInfo`.
     NodeId
 }

@@ -1,48 +1,48 @@
-//! What a node's side tells.
+//! Results of the Node service.
 
 use wharf_proto::csi;
 
-use super::volume::signed;
-use super::{Condition, NodeId, Topology};
+use super::{Condition, NodeId, Topology, volume::signed};
 
-/// The node, as its driver sees it.
+/// The result of `NodeGetInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// What `ControllerPublishVolume` is given to name it; at most 256 bytes.
+    /// ID that `ControllerPublishVolume` receives for this node; at most 256 bytes.
     pub id: NodeId,
-    /// How many volumes fit; `None` leaves it to the orchestrator.
+    /// Maximum number of volumes on the node; `None` leaves the limit to the orchestrator.
     pub max_volumes: Option<u64>,
-    /// Where the node stands; needed, and only shown, if the plugin is built with
+    /// Place of the node. Required, and only used, if the plugin is built with
     /// [`topology`](crate::PluginBuilder::topology).
     pub topology: Option<Topology>,
 }
 
 impl NodeInfo {
-    /// A node without limits.
+    /// A node without a volume limit and topology.
     pub fn new(id: impl Into<NodeId>) -> Self {
         Self { id: id.into(), max_volumes: None, topology: None }
     }
 }
 
-/// How full a volume is.
+/// Usage of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeStats {
-    /// In bytes.
+    /// Usage in bytes.
     pub bytes: Option<Usage>,
-    /// In inodes; none for block devices.
+    /// Usage in inodes; `None` for block devices.
     pub inodes: Option<Usage>,
-    /// How it does, for orchestrators before CSI 1.13; only shown by drivers that say so.
+    /// Condition, for orchestrators before CSI 1.13. Only sent if
+    /// [`Stats::shows_condition`](crate::driver::Stats::shows_condition).
     pub condition: Option<Condition>,
 }
 
-/// Parts of a whole. A block device knows only its total.
+/// Total, used and available amounts. For a block device only the total is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// What is there in all.
+    /// Total amount.
     pub total: u64,
-    /// What is in use.
+    /// Used amount.
     pub used: u64,
-    /// What can still be used.
+    /// Available amount.
     pub available: u64,
 }
 

@@ -1,29 +1,27 @@
-//! What must not be printed.
+//! Maps whose values must not be printed.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::ops::Deref;
+use std::{collections::BTreeMap, fmt, ops::Deref};
 
 use wharf_facts::context::SERVICE_ACCOUNT_TOKENS;
 
-/// Parameters and contexts: keys and values as the orchestrator gave them.
+/// Keys and values from the orchestrator, such as parameters or a context.
 pub type Parameters = BTreeMap<String, String>;
 
 const STRIPPED: &str = "***stripped***";
 
-/// Credentials of a request. They can be looked up and not printed: there is no `Display`, `Debug` shows no more than
-/// how many there are, and they are not serialized.
+/// Credentials of a request. They can be looked up but not printed or serialized: there is no
+/// `Display`, and `Debug` shows only their number.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets(Parameters);
 
 impl Secrets {
-    /// The secret of this name.
+    /// Returns the secret of this name.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 
-    /// Whether there are none.
+    /// Whether there are no secrets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -42,9 +40,10 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// The context of a volume: what the driver said when it made the volume, and what Kubernetes adds about the pod.
+/// Context of a volume: entries that the driver returned when it created the volume, and entries
+/// that Kubernetes adds about the pod.
 ///
-/// The tokens that Kubernetes may add are not printed.
+/// `Debug` hides service account tokens.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Context(Parameters);
 

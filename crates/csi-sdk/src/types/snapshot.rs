@@ -1,54 +1,53 @@
-//! Snapshots, as a driver tells of them.
+//! Snapshots in a driver's answers.
 
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use wharf_proto::csi;
 
-use super::volume::signed;
-use super::{GroupSnapshotId, SnapshotId, Topology, VolumeId};
+use super::{GroupSnapshotId, SnapshotId, Topology, VolumeId, volume::signed};
 
-/// A snapshot that was cut.
+/// A snapshot that was taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Its ID, chosen by the driver and never used again for another.
+    /// ID, chosen by the driver and never reused.
     pub id: SnapshotId,
-    /// The volume that it shows, which may be gone.
+    /// The source volume, which may have been deleted.
     pub source: VolumeId,
-    /// The least size of a volume made from it, in bytes.
+    /// Minimum size in bytes of a volume created from the snapshot.
     pub size: u64,
-    /// The instant that it shows.
+    /// Time at which the snapshot was taken.
     pub created: SystemTime,
-    /// False while it is still copied or uploaded; the orchestrator then asks again.
+    /// False while the snapshot is being copied or uploaded; the orchestrator then asks again.
     pub ready: bool,
-    /// The group snapshot that it is a member of.
+    /// The group snapshot to which the snapshot belongs.
     pub group: Option<GroupSnapshotId>,
-    /// Where volumes can be made from it; empty means everywhere.
+    /// Places in which volumes can be created from the snapshot; empty means everywhere.
     pub topology: Vec<Topology>,
 }
 
-/// Snapshots of several volumes at one instant.
+/// Snapshots of several volumes, taken at one instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSnapshot {
-    /// Its ID, chosen by the driver and never used again for another.
+    /// ID, chosen by the driver and never reused.
     pub id: GroupSnapshotId,
-    /// The instant that it shows.
+    /// Time at which the snapshots were taken.
     pub created: SystemTime,
-    /// Its members. The group is ready once they all are.
+    /// Members. The group is ready when all of them are.
     pub snapshots: Vec<Snapshot>,
 }
 
-/// Which snapshots a list is to show. All of it has to hold.
+/// Filter of a list of snapshots; all set parts must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotFilter {
-    /// Only this one.
+    /// Only the snapshot with this ID.
     pub snapshot: Option<SnapshotId>,
-    /// Only those of this volume.
+    /// Only snapshots of this volume.
     pub source: Option<VolumeId>,
 }
 
 impl SnapshotFilter {
-    /// Whether the snapshot is to be shown.
+    /// Whether the snapshot matches the filter.
     #[must_use]
     pub fn admits(&self, snapshot: &Snapshot) -> bool {
         self.snapshot.as_ref().is_none_or(|id| *id == snapshot.id)

@@ -1,4 +1,4 @@
-//! Where things can be reached from.
+//! Places from which volumes and snapshots can be reached.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,15 @@ use wharf_proto::csi;
 pub struct Topology(pub BTreeMap<String, String>);
 
 impl Topology {
-    /// A place of one segment.
+    /// A place with one segment.
     pub fn new(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self(BTreeMap::from([(key.into(), value.into())]))
     }
 
-    /// Whether the two places have something in common: a segment that both name, and none on which they differ.
+    /// Whether two places overlap: they have at least one segment key in common, and the values of
+    /// all common keys are equal.
     #[must_use]
-    pub fn meets(&self, other: &Topology) -> bool {
+    pub fn meets(&self, other: &Self) -> bool {
         let mut shared = self.0.iter().filter_map(|(key, value)| Some((value, other.0.get(key)?)));
         match shared.next() {
             Some((own, others)) => own == others && shared.all(|(own, others)| own == others),
@@ -27,17 +28,18 @@ impl Topology {
     }
 }
 
-/// Where a volume or a snapshot has to be reachable from.
+/// Places from which a volume or snapshot must be reachable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopologyRequirement {
-    /// Any of these will do; none means anywhere.
+    /// The object must be reachable from at least one of these; empty means anywhere.
     pub requisite: Vec<Topology>,
-    /// Of these, the first that is possible.
+    /// Preferred places, best first.
     pub preferred: Vec<Topology>,
 }
 
 impl TopologyRequirement {
-    /// Whether something that can be reached from these places satisfies the requirement. No place means everywhere.
+    /// Whether an object reachable from the `accessible` places satisfies the requirement. An empty
+    /// list means everywhere.
     #[must_use]
     pub fn is_met_by(&self, accessible: &[Topology]) -> bool {
         self.requisite.is_empty()
@@ -45,7 +47,7 @@ impl TopologyRequirement {
             || self.requisite.iter().any(|place| accessible.iter().any(|own| own.meets(place)))
     }
 
-    /// The places to try, best first, each once.
+    /// The places to try, best first, without duplicates.
     pub fn places(&self) -> impl Iterator<Item = &Topology> {
         let rest = self.requisite.iter().filter(|place| !self.preferred.contains(place));
         self.preferred.iter().chain(rest)

@@ -1,4 +1,4 @@
-//! Volumes, as a driver tells of them.
+//! Volumes in a driver's answers.
 
 use serde::{Deserialize, Serialize};
 use wharf_proto::csi;
@@ -8,15 +8,16 @@ use super::{NodeId, Parameters, SnapshotId, Topology, VolumeId};
 /// A volume that exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
-    /// Its ID, chosen by the driver and never used again for another.
+    /// ID, chosen by the driver and never reused.
     pub id: VolumeId,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub capacity: u64,
-    /// Handed back in every later call for this volume. It never changes, and must not be needed to find the volume.
+    /// Context that every later call for this volume receives. It never changes, and the driver
+    /// must not need it to find the volume.
     pub context: Parameters,
-    /// What it was made from.
+    /// Source of the content.
     pub source: Option<ContentSource>,
-    /// Where it can be used; empty means everywhere.
+    /// Places from which the volume can be used; empty means everywhere.
     pub topology: Vec<Topology>,
 }
 
@@ -28,32 +29,33 @@ impl Volume {
     }
 }
 
-/// What a new volume starts with.
+/// Source of a new volume's content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContentSource {
     /// The contents of a snapshot.
     Snapshot(SnapshotId),
-    /// The contents of another volume, now.
+    /// The present contents of another volume.
     Volume(VolumeId),
 }
 
-/// Which sources a driver makes volumes from. A source that is not declared is refused before the driver sees it.
+/// Kinds of sources that a driver creates volumes from. Other sources are refused before the driver
+/// is called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// Snapshots.
     pub snapshot: bool,
-    /// Other volumes, which is CLONE_VOLUME.
+    /// Other volumes: CLONE_VOLUME.
     pub volume: bool,
 }
 
-/// A volume and how it does, as lists and lookups show it.
+/// A volume in a list or lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeEntry {
     /// The volume.
     pub volume: Volume,
-    /// The nodes that it is published to; only shown by drivers that say so.
+    /// Nodes that the volume is published to. Only sent if the driver declares it.
     pub published_nodes: Vec<NodeId>,
-    /// How it does, for orchestrators before CSI 1.13; only shown by drivers that say so.
+    /// Condition, for orchestrators before CSI 1.13. Only sent if the driver declares it.
     pub condition: Option<Condition>,
 }
 
@@ -63,48 +65,48 @@ impl From<Volume> for VolumeEntry {
     }
 }
 
-/// How a volume does, in the words of CSI 1.12 and older.
+/// Condition of a volume, as CSI 1.12 and older define it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Whether something is wrong.
+    /// Whether the volume has a problem.
     pub abnormal: bool,
-    /// For people; never empty.
+    /// Text for people; never empty.
     pub message: String,
 }
 
-/// How much more can be stored.
+/// Free capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AvailableCapacity {
-    /// Bytes for volumes to come.
+    /// Bytes available for new volumes.
     pub available: u64,
-    /// The largest volume that can be made.
+    /// Maximum size of a new volume.
     pub maximum_volume_size: Option<u64>,
-    /// The smallest volume that can be made.
+    /// Minimum size of a new volume.
     pub minimum_volume_size: Option<u64>,
 }
 
-/// Whether a volume can be used as asked. Neither is an error.
+/// Whether a volume supports the given capabilities. Both are answers, not errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Validation {
-    /// Everything asked for holds.
+    /// The volume supports all of them.
     Confirmed,
-    /// Something does not, and why.
+    /// The volume does not support one of them, for the reason in the text.
     Unsupported(String),
 }
 
-/// The outcome of an expansion in the control plane.
+/// Result of an expansion in the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expanded {
-    /// The size now, in bytes.
+    /// Present size in bytes.
     pub capacity: u64,
-    /// Whether the node has to do its part, such as growing the file system.
+    /// Whether the node must expand its part, such as the filesystem.
     pub node_expansion_required: bool,
 }
 
 /// When a volume can be expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpansionMode {
-    /// At any time.
+    /// Also while it is published.
     Online,
     /// Only while it is not published.
     Offline,
@@ -141,7 +143,7 @@ impl From<Condition> for csi::VolumeCondition {
     }
 }
 
-/// Sizes are signed on the wire; what does not fit is as large as can be said.
+/// Converts a size to the signed type of the wire, capped at its maximum.
 pub(crate) fn signed(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }

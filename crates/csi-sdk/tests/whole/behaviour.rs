@@ -1,22 +1,22 @@
-//! What the SDK adds to a driver.
+//! Behavior that the SDK adds to a driver.
 
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use tonic::Code;
 use wharf_csi_sdk::{DriverMetrics, Plugin, Readiness, Services};
-use wharf_proto::csi::controller_client::ControllerClient;
-use wharf_proto::csi::identity_client::IdentityClient;
-use wharf_proto::csi::node_client::NodeClient;
-use wharf_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
 use wharf_proto::csi::{
     CapacityRange, ControllerExpandVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
     DeleteVolumeRequest, GetPluginCapabilitiesRequest, NodePublishVolumeRequest, ProbeRequest,
-    Topology, TopologyRequirement, VolumeCapability, VolumeContentSource, volume_content_source,
+    Topology, TopologyRequirement, VolumeCapability, VolumeContentSource,
+    controller_client::ControllerClient,
+    identity_client::IdentityClient,
+    node_client::NodeClient,
+    volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode},
+    volume_content_source,
 };
 
-use crate::driver::Memory;
-use crate::serving::Serving;
+use crate::{driver::Memory, serving::Serving};
 
 const MIB: i64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,7 +37,7 @@ fn volume(name: &str) -> CreateVolumeRequest {
     }
 }
 
-/// A requirement for the node that there is, or for another.
+/// A requirement for the place of this node.
 fn at(node: &str) -> Option<TopologyRequirement> {
     let key = "topology.whole.example.com/node".to_owned();
     let place = Topology { segments: [(key, node.to_owned())].into() };
@@ -119,7 +119,7 @@ async fn what_was_begun_goes_on_without_its_caller() {
     assert_eq!(refused.code(), Code::Aborted);
     assert!(refused.message().contains("DeleteVolume"), "{}", refused.message());
 
-    // The driver is told to stop, and finishes what it began.
+    // Stop the driver while the operation runs.
     let (mut joins, stopping) = (client.clone(), serving.stop.clone());
     let joined = joins.delete_volume(delete);
     let release = async {
@@ -159,8 +159,9 @@ async fn what_is_not_handed_in_is_not_there() {
     let mut client = ControllerClient::new(serving.channel("csi.sock"));
     let capabilities =
         client.controller_get_capabilities(wharf_proto::csi::ControllerGetCapabilitiesRequest {});
-    // CREATE_DELETE_VOLUME, CLONE_VOLUME, LIST_VOLUMES and VOLUME_CONDITION. Nothing is published to nodes, so the list
-    // does not show any, although the driver could.
+    // CREATE_DELETE_VOLUME, CLONE_VOLUME, LIST_VOLUMES and VOLUME_CONDITION. Without Attachments no
+    // volume is published to a node, so LIST_VOLUMES_PUBLISHED_NODES is missing although the driver
+    // declares it.
     assert_eq!(capabilities.await.unwrap().into_inner().capabilities.len(), 4);
     let snapshot = client.create_snapshot(CreateSnapshotRequest::default()).await.unwrap_err();
     assert_eq!(snapshot.code(), Code::Unimplemented);
@@ -200,7 +201,7 @@ async fn every_socket_tells_the_same_of_the_plugin() {
         told.push(client.get_plugin_capabilities(request).await.unwrap().into_inner());
     }
     assert_eq!(told[0], told[1]);
-    // Four services and the expansion.
+    // Four services and the expansion mode.
     assert_eq!(told[0].capabilities.len(), 5);
     let mut misled = NodeClient::new(serving.channel("controller.sock"));
     let info = misled.node_get_info(wharf_proto::csi::NodeGetInfoRequest {}).await.unwrap_err();
@@ -260,7 +261,7 @@ async fn only_a_volume_of_a_pod_is_published_unstaged() {
     assert!(refused.message().starts_with("staging_target_path"), "{}", refused.message());
     let ephemeral = [("csi.storage.k8s.io/ephemeral".to_owned(), "true".to_owned())];
     let ephemeral = NodePublishVolumeRequest { volume_context: ephemeral.into(), ..unstaged };
-    // It gets to the driver, which knows no such volume.
+    // The request passes the SDK; the driver does not know the volume.
     let absent = client.node_publish_volume(ephemeral).await.unwrap_err();
     assert_eq!(absent.code(), Code::NotFound);
     serving.end().await;

@@ -1,12 +1,13 @@
-//! Volumes and snapshots in memory, with every trait of the control plane.
+//! An in-memory driver that implements every trait of the Controller service.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::SystemTime;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard},
+    time::SystemTime,
+};
 
 use tokio::sync::Semaphore;
-use wharf_csi_sdk::PluginBuilder;
-use wharf_csi_sdk::prelude::*;
+use wharf_csi_sdk::{PluginBuilder, prelude::*};
 
 pub(crate) const NODE: &str = "node-1";
 pub(crate) const MAX_VOLUMES: u64 = 4;
@@ -14,7 +15,7 @@ const POOL: u64 = 1 << 40;
 
 pub(crate) struct Memory {
     state: Mutex<State>,
-    /// Deletes wait for a permit, so that a test can hold them.
+    /// Deletes wait for a permit, so that a test can hold them up.
     pub(crate) deletes: Semaphore,
 }
 
@@ -42,7 +43,7 @@ impl Memory {
         Arc::new(Self { state: Mutex::default(), deletes })
     }
 
-    /// The same, and its snapshots tell where they are.
+    /// A driver whose snapshots have a topology.
     pub(crate) fn with_places_of_snapshots() -> Arc<Self> {
         let memory = Self::new();
         memory.state().snapshot_places = place();
@@ -196,7 +197,7 @@ impl Volumes for Memory {
 
 #[async_trait]
 impl Attachments for Memory {
-    fn heeds_read_only(&self) -> bool {
+    fn honors_read_only(&self) -> bool {
         true
     }
 

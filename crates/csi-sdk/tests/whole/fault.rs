@@ -1,7 +1,6 @@
-//! A process that is killed at a fault point.
+//! Kills a process at a fault point.
 
-use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::{os::unix::process::ExitStatusExt, process::Command};
 
 use wharf_csi_sdk::fault::FaultPlan;
 
@@ -9,7 +8,7 @@ wharf_csi_sdk::fault_points! {
     enum Point { Begun, Done }
 }
 
-/// Tells this test that it runs as its own child.
+/// Set in the environment of the child process.
 const CHILD: &str = "WHARF_SDK_FAULT_CHILD";
 
 #[test]

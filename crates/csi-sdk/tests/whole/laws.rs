@@ -1,10 +1,8 @@
-//! The laws hold, and the laws can tell.
+//! The driver keeps the laws, and the laws detect a breach.
 
 use wharf_csi_sdk::laws::{PLANTED_SECRET, Subject};
 
-use crate::driver::Memory;
-use crate::log::Log;
-use crate::serving::Serving;
+use crate::{driver::Memory, log::Log, serving::Serving};
 
 const SIZE: i64 = 1 << 20;
 
@@ -23,7 +21,7 @@ async fn no_secret_is_logged() {
     serving.end().await;
     let text = log.text();
     for rpc in ["CreateVolume", "NodePublishVolume", "NodeStageVolume", "CreateSnapshot"] {
-        assert!(text.contains(&format!("rpc=\"{rpc}\" request=")), "{rpc} is not in\n{text}");
+        assert!(text.contains(&format!("method=\"{rpc}\" request=")), "{rpc} is not in\n{text}");
     }
     Subject::check_log(&text).unwrap();
     assert!(Subject::check_log(&format!("a\npassword={PLANTED_SECRET}")).is_err());

@@ -1,21 +1,26 @@
-//! What this process logs, at every level, as one text.
+//! The log of this process, at every level, as one text.
 
-use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::{
+    fmt::{Debug, Write},
+    sync::{Arc, Mutex, OnceLock},
+};
 
-use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{
+    Event, Subscriber,
+    field::{Field, Visit},
+};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<String>>);
 
 impl Log {
-    /// Of all threads: with a log per thread, whether an event is seen would depend on which thread was first there.
-    pub(crate) fn of_process() -> &'static Log {
+    /// Collects the log of all threads: with one collector per thread, the first thread to reach an
+    /// event would decide who sees it.
+    pub(crate) fn of_process() -> &'static Self {
         static LOG: OnceLock<Log> = OnceLock::new();
         LOG.get_or_init(|| {
-            let log = Log::default();
+            let log = Self::default();
             let subscriber = tracing_subscriber::registry().with(log.clone());
             tracing::subscriber::set_global_default(subscriber).unwrap();
             log
@@ -29,7 +34,7 @@ impl Log {
 
 impl<S: Subscriber> Layer<S> for Log {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        // HTTP/2 libraries trace every frame, and no more of it than its kind.
+        // HTTP/2 libraries log every frame, without its content.
         if event.metadata().target().starts_with("wharf") {
             let mut line = Line(String::new());
             event.record(&mut line);

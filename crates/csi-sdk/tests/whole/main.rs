@@ -1,4 +1,4 @@
-//! A driver with every part, in memory: the SDK as an orchestrator sees it.
+//! Tests of the SDK with an in-memory driver that has every capability.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Volumes on a node, as folders and files.
+//! The Node service of the in-memory driver, with folders and files as volumes.
 
 use wharf_csi_sdk::prelude::*;
 

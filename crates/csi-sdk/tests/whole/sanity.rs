@@ -1,10 +1,9 @@
-//! csi-sanity's full score: one case is switched off in its source.
+//! csi-sanity passes every case; one is pending in its source.
 
 use wharf_csi_sdk::Services;
 use wharf_testkit::sanity::{Access, Sanity, Score};
 
-use crate::driver::Memory;
-use crate::serving::Serving;
+use crate::{driver::Memory, serving::Serving};
 
 const FULL: Score = Score { passed: 102, failed: 0, skipped: 0, pending: 1, failures: Vec::new() };
 
@@ -26,9 +25,9 @@ async fn on_two_sockets() {
     serving.end().await;
 }
 
-/// The suite compares the place of a snapshot with the one it asked for field by field, caches of its protobuf library
-/// included, which differ. So a driver that tells the place fails this case, and gets full marks only if it leaves the
-/// place out. Telling is right; should a newer suite agree, this test says so.
+/// The suite compares a snapshot's topology with the requested one including caches of its protobuf
+/// library, which differ. So a driver that returns a topology fails this case. The driver is right;
+/// when a newer suite is fixed, this test fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_place_of_a_snapshot_trips_the_suite() {
     let memory = Memory::with_places_of_snapshots();

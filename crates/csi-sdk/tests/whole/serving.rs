@@ -1,7 +1,6 @@
-//! A plugin on sockets of its own, for one test.
+//! Serves a plugin on sockets in a temporary folder, for one test.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use tempfile::TempDir;
 use tokio::task::JoinHandle;

@@ -1,4 +1,4 @@
-//! Snapshots in memory, of one volume and of several.
+//! The snapshot traits of the in-memory driver.
 
 use std::time::SystemTime;
 

@@ -1,23 +1,24 @@
-//! Images on a filesystem, copied by sharing blocks or by reading and writing.
+//! Image files on a filesystem, copied by sharing blocks or by reading and writing.
 
-use std::fs::File;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::{
+    fs::File,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use wharf_mount::{clone, extents, space};
 
 use super::{Backend, BackendKind, Footprint, Shape};
-use crate::error::Error;
-use crate::files;
+use crate::{error::Error, files};
 
-/// Images on a filesystem. The two kinds differ only in how an image is copied.
+/// Image files on a filesystem. The two kinds differ only in how they copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Images(BackendKind);
 
 impl Images {
-    /// On a filesystem that can share blocks between files.
+    /// For filesystems that share blocks between files.
     pub const REFLINK: Self = Self(BackendKind::ImageReflink);
-    /// On any filesystem.
+    /// For any filesystem.
     pub const COPY: Self = Self(BackendKind::ImageCopy);
 }
 
@@ -58,7 +59,7 @@ impl Backend for Images {
     fn footprint(&self, image: &Path) -> Result<Footprint, Error> {
         let image = open(image)?;
         let extents = match extents::count(&image) {
-            // A filesystem in memory has none.
+            // A filesystem in memory reports no extents.
             Err(wharf_mount::Error::Unsupported { .. }) => 0,
             extents => extents?,
         };
@@ -67,7 +68,8 @@ impl Backend for Images {
 }
 
 impl Images {
-    /// Makes an empty image. A thick one that is not to share blocks is overwritten in place.
+    /// Creates an empty image. On a copy-on-write filesystem, a thick image that must not share
+    /// blocks is set to be overwritten in place.
     fn create(self, image: &Path, shape: Shape) -> Result<File, Error> {
         let file = files::create(image).map_err(Error::file("create image", image))?;
         let in_place = self.0 == BackendKind::ImageCopy && !shape.thin;
@@ -78,7 +80,7 @@ impl Images {
     }
 }
 
-/// Brings an image to its size; a thick one gets the space of its holes, too.
+/// Extends an image to its size; for a thick one, also allocates its holes.
 fn enlarge(image: &File, shape: Shape) -> Result<(), Error> {
     Ok(space::allocate(image, shape.size, !shape.thin)?)
 }

@@ -1,4 +1,4 @@
-//! Notes of the volumes that are attached on the node, for a teardown without their pool.
+//! Notes of attached volumes, for a teardown when their pool is not served.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,8 @@ use crate::{
 };
 
 impl NodeVolumes {
-    /// Notes that a volume's image is about to be attached. Called with the image locked, after the last change of its file.
+    /// Notes that a volume's image is about to be attached. Call it with the image locked, after
+    /// the last change of its file.
     pub(super) fn note_attached(&self, volume: &Volume) -> Result<(), Error> {
         match self.pool.devices().identity_of(&self.pool.image(volume))? {
             Some(file) => self.keep_note(volume, file),
@@ -24,10 +25,10 @@ impl NodeVolumes {
         }
     }
 
-    /// Deletes a volume, and the notes of its image: it has no device any more, also if others closed that last.
+    /// Deletes a volume and the notes of its image, also if other processes closed its device last.
     ///
     /// # Errors
-    /// When it is in use, or the disk fails.
+    /// If the volume is in use, or the disk fails.
     pub fn delete_volume(&self, id: &str) -> Result<(), Error> {
         self.pool.delete_volume(id)?;
         let pool = self.pool.id();
@@ -35,7 +36,7 @@ impl NodeVolumes {
         Ok(())
     }
 
-    /// Removes the notes of a volume that has no device any more.
+    /// Removes the notes of a volume that has no device left.
     pub(super) fn forget_attached(&self, volume: &Volume) -> Result<(), Error> {
         if self.pool.devices().find(&self.pool.image(volume))?.is_empty() {
             self.attached.remove(&volume.image);
@@ -43,11 +44,11 @@ impl NodeVolumes {
         Ok(())
     }
 
-    /// Finds devices that were attached for volumes of this pool before its disk came back under another device number. Called
-    /// before anything else is done with the pool.
+    /// Finds devices that were attached for volumes of this pool before its disk came back under
+    /// another device number. Call it before any other operation on the pool.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// If the kernel cannot be queried.
     pub fn find_old_devices(&self) -> Result<(), Error> {
         if self.attached.of_pool(self.pool.id()).is_empty() {
             return Ok(());
@@ -68,15 +69,16 @@ impl NodeVolumes {
         Ok(())
     }
 
-    /// Brings the notes to what the start of the pool found: an older release made none, and a kill leaves one too many.
+    /// Updates the notes to the devices found when the pool was opened: an older release wrote no
+    /// notes, and a kill may leave a stale one.
     ///
     /// # Errors
-    /// When the kernel cannot be asked, or a note cannot be written.
+    /// If the kernel cannot be queried, or a note cannot be written.
     pub fn compare_attached(&self) -> Result<(), Error> {
         let all: Vec<_> = self.pool.store().read(|state| state.volumes.iter().cloned().collect());
         for volume in &all {
             for device in self.pool.devices().find(&self.pool.image(volume))? {
-                // The kernel does not say which file of a dead disk it was.
+                // The kernel does not report the file of a dead disk.
                 if device.identity() != (0, 0) {
                     self.keep_note(volume, device.identity())?;
                 }

@@ -1,16 +1,19 @@
-//! Limits on a volume's device, in the cgroups of the pods that use it.
+//! Applies I/O limits of a volume's device in the cgroups of its pods.
 //!
-//! A limit holds for one device and one cgroup. Version 2 limits a whole subtree by its root. Version 1 limits only the
-//! cgroup itself, so every cgroup below the pod's gets it, and it counts only I/O that a process issues itself: direct I/O,
-//! reads and syncs, not what the kernel writes back later.
+//! A limit applies to one device in one cgroup. cgroup v2 limits a whole subtree at its root.
+//! cgroup v1 limits only the cgroup itself, so each cgroup below the pod's gets the limits, and v1
+//! counts only I/O that a process issues itself (direct I/O, reads and syncs), not writeback by the
+//! kernel.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use crate::limits::{Limit, Limits};
 
-/// How deep below the root a pod's cgroup lies at most: `kubepods/burstable/pod<uid>`, and a container runtime's own above.
+/// Maximum depth of a pod's cgroup below the root: `kubepods/burstable/pod<uid>`, and levels of the
+/// container runtime above.
 const DEPTH: usize = 6;
 
 /// The cgroups of a node.
@@ -29,7 +32,8 @@ enum Version {
 }
 
 impl Cgroups {
-    /// The cgroups below `root`: the mount of version 2, or that of version 1's blkio controller or the folder it is in.
+    /// Finds the cgroups below `root`, the mount of cgroup v2, of v1's blkio controller, or the
+    /// folder that contains it.
     pub fn new(root: &Path) -> Self {
         if root.join("cgroup.controllers").exists() {
             return Self { root: root.to_owned(), version: Version::Two };
@@ -39,10 +43,11 @@ impl Cgroups {
         Self { root, version: Version::One }
     }
 
-    /// Limits `device` for a pod; returns the cgroups that now have the limits, none if the pod has no cgroup yet.
+    /// Limits `device` for a pod. Returns the cgroups that have the limits; empty if the pod has no
+    /// cgroup yet.
     ///
     /// # Errors
-    /// When a cgroup that is there cannot be written.
+    /// If an existing cgroup cannot be written.
     pub fn apply(
         &self,
         pod_uid: &str,
@@ -58,7 +63,7 @@ impl Cgroups {
             for group in groups {
                 match self.write(&group, device, limits) {
                     Ok(()) => limited.push(group),
-                    // A container that ended meanwhile needs no limit.
+                    // The container ended meanwhile.
                     Err(_) if !group.exists() => {}
                     Err(error) => {
                         return Err(io::Error::new(
@@ -72,12 +77,12 @@ impl Cgroups {
         Ok(limited)
     }
 
-    /// Whether a limit holds for one cgroup only, so that each needs it.
+    /// Whether a limit applies to one cgroup only, so that each cgroup of a pod needs it.
     pub(super) fn limits_each(&self) -> bool {
         self.version == Version::One
     }
 
-    /// The cgroups of a pod and its containers.
+    /// Returns the cgroups of a pod and its containers.
     pub(super) fn groups(&self, pod_uid: &str) -> Vec<PathBuf> {
         self.pods(pod_uid).iter().flat_map(|pod| subtree(pod)).collect()
     }
@@ -85,7 +90,7 @@ impl Cgroups {
     fn write(&self, group: &Path, (major, minor): (u32, u32), limits: &Limits) -> io::Result<()> {
         match self.version {
             Version::One => Limit::ALL.into_iter().try_for_each(|limit| {
-                // Zero takes the limit away.
+                // Zero removes the limit.
                 let value = limits.get(limit).unwrap_or(0);
                 fs::write(group.join(version_one_file(limit)), format!("{major}:{minor} {value}"))
             }),
@@ -93,7 +98,7 @@ impl Cgroups {
         }
     }
 
-    /// The cgroups of a pod, under either of the kubelet's naming schemes.
+    /// Finds the cgroups of a pod, in both naming schemes of the kubelet.
     fn pods(&self, uid: &str) -> Vec<PathBuf> {
         let plain = format!("pod{uid}");
         let systemd = format!("pod{}.slice", uid.replace('-', "_"));

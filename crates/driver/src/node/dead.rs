@@ -1,6 +1,7 @@
-//! Teardown of volumes whose pool's disk is dead: what is mounted is unmounted, although nothing can be recorded.
+//! Tears down volumes whose pool's disk is dead: unmounts them although nothing can be recorded.
 //!
-//! It is recorded once the disk takes writes again. A start needs no such memory: it compares the records with the kernel.
+//! The undos are recorded when the disk accepts writes again. They need not survive a restart:
+//! recovery compares the records with the kernel.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +14,7 @@ use wharf_mount::mountinfo;
 use super::{NodeVolumes, health::write_failure};
 use crate::{error::Error, record::Volume};
 
-/// Undos that are done and not recorded, each with the id of its volume.
+/// Undos that are done but not recorded, each with the ID of its volume.
 #[derive(Debug, Default)]
 pub(super) struct Unrecorded(Mutex<BTreeSet<(String, Undo)>>);
 
@@ -23,12 +24,12 @@ impl Unrecorded {
     }
 }
 
-/// What was undone of a volume.
+/// An undone step of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Undo {
-    /// Its publication at this target.
+    /// The publication at this target.
     Publication(PathBuf),
-    /// Its stage at this path.
+    /// The stage at this path.
     Stage(PathBuf),
 }
 
@@ -44,7 +45,8 @@ impl Undo {
 }
 
 impl NodeVolumes {
-    /// Records an undo that is done; `None` if the pool's disk is dead. It is then recorded by a later call.
+    /// Records an undo that is done. Returns `None` if the pool's disk is dead; a later call then
+    /// records it.
     pub(super) fn record_undone(&self, id: &str, undo: Undo) -> Result<Option<Arc<Volume>>, Error> {
         let done = undo.clone();
         let recorded = self.record_undo(id, move |volume| done.apply(volume))?;
@@ -54,8 +56,8 @@ impl NodeVolumes {
         Ok(recorded)
     }
 
-    /// Records what was undone while the pool's disk took no writes, if it does now. Called before each call on the pool.
-    pub fn record_undone_before(&self) {
+    /// Records undos that could not be written before. Called before each call on the pool.
+    pub fn record_pending_undos(&self) {
         let mut unrecorded = self.unrecorded.lock();
         if unrecorded.is_empty() || self.pool.ensure_present().is_err() || self.is_dead() {
             return;
@@ -64,19 +66,20 @@ impl NodeVolumes {
             match self.pool.edit_volume(&id, move |volume| undo.apply(volume)) {
                 Ok(_) | Err(Error::NotFound { .. }) => drop(unrecorded.pop_first()),
                 Err(error) => {
-                    tracing::warn!(volume = id, %error, "failed to record a teardown, the next call tries again");
+                    tracing::warn!(volume = id, %error, "failed to record teardown, retrying with next call");
                     return;
                 }
             }
         }
     }
 
-    /// Forgets an undo of what is done again.
-    pub(super) fn is_redone(&self, id: &str, undo: Undo) {
+    /// Discards a pending undo because the step is done again.
+    pub(super) fn discard_undo(&self, id: &str, undo: Undo) {
         self.unrecorded.lock().remove(&(id.to_owned(), undo));
     }
 
-    /// Records a step of an undo; `None` if the pool's disk is dead and the step stays unrecorded.
+    /// Records a step of an undo. Returns `None` if the pool's disk is dead and the step stays
+    /// unrecorded.
     pub(super) fn record_undo(
         &self,
         id: &str,
@@ -84,15 +87,15 @@ impl NodeVolumes {
     ) -> Result<Option<Arc<Volume>>, Error> {
         match self.pool.edit_volume(id, edit) {
             Err(Error::Store(error)) if self.is_dead() => {
-                tracing::warn!(volume = id, %error, "pool takes no writes, going on with the teardown");
+                tracing::warn!(volume = id, %error, "pool is not writable, continuing teardown");
                 Ok(None)
             }
             done => done.map(Some),
         }
     }
 
-    /// A target where the volume is published. On a dead disk a record may be older than the last unpublish: there the mount
-    /// has to be there, too.
+    /// Returns a target where the volume is published. On a dead disk the record may be older than
+    /// the last unpublish, so the target must also be mounted.
     pub(super) fn published_target(&self, volume: &Volume) -> Result<Option<PathBuf>, Error> {
         let mut targets = volume.publications.keys();
         if !self.is_dead() {
@@ -106,7 +109,7 @@ impl NodeVolumes {
         Ok(None)
     }
 
-    /// Whether the pool's disk takes no writes, other than for want of room.
+    /// Whether the pool's disk refuses writes for another reason than lack of space.
     fn is_dead(&self) -> bool {
         write_failure(self.pool.layout().root()).is_some()
     }

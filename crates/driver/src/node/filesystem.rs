@@ -1,25 +1,30 @@
-//! The filesystem of a volume: made once, checked when it says so, grown to its device.
+//! The filesystem of a volume: created once, checked when its superblock asks for it, grown to its
+//! device.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
-use wharf_mount::check::{self, Verdict};
-use wharf_mount::format::{self, FormatOptions};
-use wharf_mount::loopdev::HeldLoop;
-use wharf_mount::mount::{self, MountOptions};
-use wharf_mount::probe::{self, Signature};
-use wharf_mount::{Filesystem, grow};
+use wharf_mount::{
+    Filesystem,
+    check::{self, CheckOutcome},
+    format::{self, FormatOptions},
+    grow,
+    loopdev::HeldLoop,
+    mount::{self, MountOptions},
+    probe::{self, Signature},
+};
 
 use super::NodeVolumes;
-use crate::devices::{self, ImageLock};
-use crate::error::{Error, chain};
-use crate::files;
-use crate::points::Point;
-use crate::record::{Content, Volume};
+use crate::{
+    devices::{self, ImageLock},
+    error::{Error, chain},
+    files,
+    points::Point,
+    record::{Content, Volume},
+};
 
 impl NodeVolumes {
-    /// The filesystem on the volume's device, made if the volume is blank. Nothing that anyone wrote is formatted over.
+    /// Returns the filesystem on the volume's device; formats a blank volume. Never formats over
+    /// data.
     pub(super) fn ensure_filesystem(
         &self,
         volume: &Volume,
@@ -28,7 +33,7 @@ impl NodeVolumes {
     ) -> Result<Filesystem, Error> {
         let own = match volume.content {
             Content::Filesystem(own) => own,
-            // The image was never mounted since the format began: whatever is there, we wrote.
+            // The image was not mounted since the format began: all data on it is from our mkfs.
             Content::Formatting(_) if device.read_only => return Err(nothing_to_read(volume)),
             Content::Formatting(own) => {
                 refuse_claimed(device, "formatted")?;
@@ -60,8 +65,8 @@ impl NodeVolumes {
         }
     }
 
-    /// Checks the volume's filesystem if it says that it needs it, and grows it if it cannot grow once it is mounted. Does
-    /// neither where somebody else uses the volume.
+    /// Checks the volume's filesystem if its superblock asks for it, and grows it if it cannot grow
+    /// while mounted. Does neither if another process uses the volume.
     pub(super) fn prepare(&self, image: &ImageLock<'_>, volume: &Volume) -> Result<(), Error> {
         if matches!(volume.content, Content::Formatting(_)) {
             return Ok(());
@@ -75,13 +80,13 @@ impl NodeVolumes {
             return Ok(());
         };
         match image.ensure_detached("checked or grown") {
-            // The stage uses this device, and takes back a detach that waits for its holder.
+            // The stage uses this device, and cancels its pending detach.
             Err(Error::Precondition(reason)) => {
                 tracing::warn!(
                     volume = volume.id,
                     ?work,
                     reason,
-                    "skipped work on a volume that others hold"
+                    "skipped filesystem work, volume is in use"
                 );
                 return Ok(());
             }
@@ -90,12 +95,12 @@ impl NodeVolumes {
         let limit = self.options.program_limit;
         self.pool.rework(image, volume, |path, undo| match work {
             OfflineWork::Check => match check::check(Filesystem::Ext4, path, undo, limit)? {
-                Verdict::Clean => Ok(()),
-                Verdict::Repaired => {
-                    tracing::warn!(volume = volume.id, "repaired the filesystem");
+                CheckOutcome::Clean => Ok(()),
+                CheckOutcome::Repaired => {
+                    tracing::warn!(volume = volume.id, "repaired filesystem");
                     Ok(())
                 }
-                Verdict::Damaged(what) => Err(damaged(volume, &what)),
+                CheckOutcome::Damaged(what) => Err(damaged(volume, &what)),
             },
             OfflineWork::Grow => match grow::grow_offline_ext4(path, undo, limit) {
                 Err(wharf_mount::Error::Malformed { detail, .. }) => Err(damaged(volume, &detail)),
@@ -114,14 +119,14 @@ impl NodeVolumes {
     ) -> Result<(), Error> {
         let mut flags = flags.to_vec();
         if filesystem == Filesystem::Xfs && !flags.iter().any(|flag| flag == "nouuid") {
-            // A clone has the id of its source, and both may be mounted.
+            // A clone has the UUID of its source, and both may be mounted.
             flags.push("nouuid".to_owned());
         }
         let options = MountOptions { read_only: device.read_only, flags };
         Ok(mount::mount(&device.path, target, filesystem, &options)?)
     }
 
-    /// Grows a mounted filesystem to its device.
+    /// Grows a mounted filesystem to the size of its device.
     pub(super) fn grow_mounted(
         &self,
         filesystem: Filesystem,
@@ -155,7 +160,7 @@ impl NodeVolumes {
         refuse_claimed(device, "formatted")?;
         self.pool.set_content(&volume.id, Content::Formatting(filesystem))?;
         self.pool.reach(Point::StageFormatting)?;
-        // A discard would give the space of a thick volume back to the pool.
+        // A discard would return the space of a thick volume to the pool.
         let zeroed = self.never_written(volume)?;
         let options = FormatOptions { discard: volume.thin, zeroed, ..FormatOptions::default() };
         format::format(filesystem, &device.path, &options, self.options.program_limit)?;
@@ -165,7 +170,7 @@ impl NodeVolumes {
         Ok(filesystem)
     }
 
-    /// Forgets a format that was begun and not finished, before someone else writes to the device.
+    /// Discards an unfinished format before another user writes to the device.
     pub(super) fn abandon_format(&self, volume: &Volume, device: &HeldLoop) -> Result<(), Error> {
         if matches!(volume.content, Content::Formatting(_)) && !device.read_only {
             refuse_claimed(device, "wiped")?;
@@ -175,12 +180,12 @@ impl NodeVolumes {
         Ok(())
     }
 
-    /// What a blank volume holds.
+    /// Detects the content of a blank volume.
     fn found(&self, volume: &Volume, device: &HeldLoop) -> Result<Found, Error> {
         Ok(match probe::probe(&open(&device.path, false)?)? {
             Signature::Ext4(_) => Found::Filesystem(Filesystem::Ext4),
             Signature::Xfs(_) => Found::Filesystem(Filesystem::Xfs),
-            // A probe looks only where signatures are.
+            // A probe reads only the places of signatures.
             Signature::None => match self.first_data(volume)? {
                 None => Found::Nothing,
                 Some(offset) => Found::Foreign(format!("data at byte {offset}")),
@@ -189,7 +194,7 @@ impl NodeVolumes {
         })
     }
 
-    /// Where the first byte is that is not zero. Reads no more than was ever written.
+    /// Returns the offset of the first byte that is not zero. Reads only allocated data.
     fn first_data(&self, volume: &Volume) -> Result<Option<u64>, Error> {
         let image = self.pool.image(volume);
         let file = files::open(&image).map_err(Error::file("open image", &image))?;
@@ -211,7 +216,7 @@ impl NodeVolumes {
         Ok(None)
     }
 
-    /// Whether the image reads as zeroes everywhere, so that a format need not write them.
+    /// Whether the image reads as zeros everywhere, so that mkfs need not write them.
     fn never_written(&self, volume: &Volume) -> Result<bool, Error> {
         let image = self.pool.image(volume);
         let file = files::open(&image).map_err(Error::file("open image", &image))?;
@@ -220,12 +225,13 @@ impl NodeVolumes {
     }
 }
 
-/// What has to be done to an ext4 before it is mounted.
+/// Work on an ext4 before it is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OfflineWork {
-    /// It says that it has errors.
+    /// Its superblock records errors.
     Check,
-    /// It is smaller than its image, and the kernel does not grow it while it is mounted. It is checked first.
+    /// It is smaller than its image, and the kernel does not grow it while mounted. It is checked
+    /// first.
     Grow,
 }
 
@@ -245,7 +251,7 @@ fn refuse_claimed(device: &HeldLoop, verb: &'static str) -> Result<(), Error> {
 
 fn damaged(volume: &Volume, what: &str) -> Error {
     Error::Precondition(format!(
-        "the filesystem of volume {0} is damaged beyond what can be repaired unasked: {what}; repair it with \
+        "the filesystem of volume {0} has damage that is not repaired automatically: {what}; repair it with \
          `wharf driver pool repair {0}`",
         volume.id
     ))
@@ -254,11 +260,11 @@ fn damaged(volume: &Volume, what: &str) -> Error {
 fn nothing_to_read(volume: &Volume) -> Error {
     let id = &volume.id;
     Error::Precondition(format!(
-        "volume {id} was never written, and is to be read only: there is nothing to read"
+        "volume {id} was never written and is requested read-only: there is nothing to read"
     ))
 }
 
-/// Where data begins at or after `offset`; space that is only allocated is none.
+/// Offset of the next data at or after `offset`; allocated but unwritten space is not data.
 fn next_data(file: &File, offset: u64) -> std::io::Result<Option<u64>> {
     match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
         Ok(data) => Ok(Some(data)),

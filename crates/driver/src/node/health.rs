@@ -1,64 +1,67 @@
-//! What a volume or the pool suffers from.
+//! Health of volumes and of the pool.
 
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
+use std::{fs, path::Path, sync::Arc};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-use wharf_mount::loopdev::{HeldLoop, Loop};
-use wharf_mount::space;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
+use wharf_mount::{
+    loopdev::{HeldLoop, Loop},
+    space,
+};
 
-use super::NodeVolumes;
-use super::stage::mounted_from;
-use crate::devices;
-use crate::error::{Error, chain};
-use crate::pool;
-use crate::record::{Access, Stage, Volume};
+use super::{NodeVolumes, stage::mounted_from};
+use crate::{
+    devices,
+    error::{Error, chain},
+    pool,
+    record::{Access, Stage, Volume},
+};
 
-/// Images in more pieces than this are slow to copy: about 25 microseconds for each.
+/// Images with more extents are slow to copy: about 25 microseconds per extent.
 const MANY_EXTENTS: u32 = 40_000;
 
-/// How bad it is.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It works, but not as it should.
+    /// It works with reduced performance or safety.
     Degraded,
     /// It cannot be used.
     Inaccessible,
-    /// Bytes are lost.
+    /// Data is lost.
     DataLoss,
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ailment {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What it is, in one CamelCase word.
+    /// One CamelCase word for machines.
     pub reason: &'static str,
-    /// What it is, for a person.
+    /// Text for people.
     pub message: String,
 }
 
 impl NodeVolumes {
-    /// What is wrong with a volume; nothing, if all is well.
+    /// Returns the problems of a volume; empty if it is healthy.
     ///
     /// # Errors
-    /// When there is no such volume, or the kernel does not say.
+    /// If the volume does not exist, or the kernel cannot be queried.
     pub fn volume_health(&self, id: &str) -> Result<Vec<Ailment>, Error> {
         self.examine(&*self.pool.whole_volume(id)?)
     }
 
-    /// What is wrong with each of many volumes.
+    /// Returns the problems of each of many volumes.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// If the kernel cannot be queried.
     pub fn examine_all(&self, volumes: &[Arc<Volume>]) -> Result<Vec<Vec<Ailment>>, Error> {
         volumes.iter().map(|volume| self.examine(volume)).collect()
     }
 
-    /// What is wrong with the pool; nothing, if all is well.
+    /// Returns the worst problem of the pool; `None` if it is healthy.
     pub fn pool_health(&self) -> Option<Ailment> {
         let account = match self.pool.account() {
             Ok(account) => account,
@@ -73,7 +76,7 @@ impl NodeVolumes {
         }
         if account.below_floor() {
             let message = format!(
-                "{} bytes are available, {} are to be kept free: nothing new is created",
+                "{} bytes are available, {} must be kept free (--floor): nothing new is created",
                 account.disk.available, account.floor
             );
             return Some(ailment(Severity::Degraded, "PoolNearlyFull", message));
@@ -88,7 +91,7 @@ impl NodeVolumes {
         })
     }
 
-    /// Whether a volume may soon miss space that it does not have yet.
+    /// Returns a problem if a volume may soon lack space that is not allocated yet.
     fn examine_space(&self, volume: &Volume) -> Option<Ailment> {
         let account = self.pool.account().ok()?;
         let low = match volume.thin {
@@ -98,7 +101,7 @@ impl NodeVolumes {
         let why = match volume.thin {
             true => "it is thin: its writes fail when the pool is full",
             false => {
-                "it shares blocks with a copy that still gets its own: its writes may fail until then"
+                "it shares blocks with a copy that is not unshared yet: its writes may fail until then"
             }
         };
         let available = account.disk.available;
@@ -126,7 +129,7 @@ impl NodeVolumes {
             && footprint.extents > MANY_EXTENTS
         {
             let message =
-                format!("its image lies in {} pieces: snapshots are slow", footprint.extents);
+                format!("its image has {} extents: snapshots are slow", footprint.extents);
             found.push(ailment(Severity::Degraded, "Fragmented", message));
         }
         if let Some(stage) = volume.stage.as_ref().filter(|stage| stage.complete) {
@@ -137,7 +140,7 @@ impl NodeVolumes {
         Ok(found)
     }
 
-    /// Ailments of the devices of a staged volume's image.
+    /// Returns problems with the devices of a staged volume's image.
     fn examine_device(
         &self,
         image: &Path,
@@ -150,7 +153,7 @@ impl NodeVolumes {
         }
         let Some(second) = self.pool.devices().second_writer(image)? else { return Ok(Vec::new()) };
         let message = format!(
-            "somebody attached its image to {}, too: what is written there and on {} destroys its data; detach it by hand",
+            "its image is also attached to {}: writes there and to {} destroy its data; detach it by hand",
             second.path.display(),
             device.path.display()
         );
@@ -163,7 +166,7 @@ fn examine_stage(devices: &[HeldLoop], stage: &Stage) -> Result<Vec<Ailment>, Er
     let Some(device) = devices.first() else {
         return inaccessible(
             "DeviceMissing",
-            "it is staged, and its loop device is gone".to_owned(),
+            "it is staged, but its loop device is missing".to_owned(),
         );
     };
     if stage.usage.access == Access::Block {
@@ -192,20 +195,20 @@ fn examine_stage(devices: &[HeldLoop], stage: &Stage) -> Result<Vec<Ailment>, Er
     Ok(found)
 }
 
-/// Whether ext4 has stopped after an error, which newer kernels say nowhere but among the options.
+/// Whether ext4 has stopped after an error, which newer kernels report only among its options.
 fn stopped(device: &Loop) -> bool {
     let file = format!("/proc/fs/ext4/loop{}/options", device.number);
     let options = fs::read_to_string(file).unwrap_or_default();
     options.lines().any(|option| option == "emergency_ro")
 }
 
-/// Why a folder's filesystem takes no writes, other than for want of room. Found out by trying, with a file that has no
-/// name: one that stopped after an error says to who only asks that it can be written.
+/// Returns why a folder's filesystem refuses writes, except for lack of space. Tries to create an
+/// unnamed file: a filesystem that stopped after an error still reports itself as writable.
 pub(super) fn write_failure(folder: &Path) -> Option<Errno> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     match rustix::fs::open(folder, flags, Mode::WUSR) {
         Ok(_) | Err(Errno::NOSPC | Errno::DQUOT) => None,
-        // A filesystem without such files can only be asked.
+        // Without O_TMPFILE, check the permissions instead.
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
             rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).err()
         }
@@ -213,7 +216,7 @@ pub(super) fn write_failure(folder: &Path) -> Option<Errno> {
     }
 }
 
-/// How many errors ext4 has seen on a device; none for other filesystems.
+/// Returns the number of errors that ext4 has recorded for a device; `None` for other filesystems.
 fn ext4_errors(device: &Loop) -> Option<u64> {
     let file = format!("/sys/fs/ext4/loop{}/errors_count", device.number);
     fs::read_to_string(file).ok()?.trim().parse().ok()

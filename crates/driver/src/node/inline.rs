@@ -1,46 +1,52 @@
-//! Inline volumes: declared in a pod, made by their publish, and gone with their last publication.
+//! Inline volumes, declared in a pod: created by their publish, deleted with their last
+//! publication.
 //!
-//! No orchestrator knows such a volume otherwise, so nobody would ever delete one that a failed publish or a crash left:
-//! a publish is undone whole, and a start removes what has no publication any more.
+//! The orchestrator does not track such volumes, so nothing else deletes one that a failed publish
+//! or a crash left behind: a failed publish is undone completely, and startup removes volumes
+//! without a publication.
 
-use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::io::ErrorKind;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    io::ErrorKind,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
 
 use wharf_facts::quantity;
 use wharf_mount::{Filesystem, format};
 
 use super::{NodeVolumes, Publish, StageRequest};
-use crate::devices;
-use crate::error::Error;
-use crate::pool::{NewVolume, Pool};
-use crate::private;
-use crate::record::{Access, Volume};
+use crate::{
+    devices,
+    error::Error,
+    pool::{NewVolume, Pool},
+    private,
+    record::{Access, Volume},
+};
 
-/// The field that says how large an inline volume is.
+/// The field with the size of an inline volume.
 const SIZE: &str = "volume_context.size";
 
-/// How much pods may ask for inline; `None` is no limit.
+/// Limits of inline volumes; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InlineLimits {
-    /// The largest inline volume, in bytes.
+    /// Maximum size of an inline volume in bytes.
     pub max_size: Option<u64>,
-    /// Inline volumes of one pod.
+    /// Maximum number of inline volumes of a pod.
     pub max_per_pod: Option<u64>,
 }
 
 /// The inline volumes of a node, on all of its pools.
 #[derive(Debug, Default)]
 pub struct InlineCalls {
-    /// Volumes that are being published or removed now, with their pods where a publish names one.
+    /// Volumes that are being published or removed, with the pod of a publish.
     underway: Mutex<HashMap<String, Option<String>>>,
     pools: Mutex<Vec<Weak<Pool>>>,
 }
 
 impl InlineCalls {
-    /// Adds a pool whose inline volumes count as well.
+    /// Adds a pool whose inline volumes count, too.
     pub(super) fn add(&self, pool: &Arc<Pool>) {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         pools.retain(|pool| pool.strong_count() > 0);
@@ -57,7 +63,7 @@ impl InlineCalls {
     }
 }
 
-/// An inline volume that nobody else publishes or removes while this is held.
+/// Excludes other publishes and removals of an inline volume while held.
 struct InlineGuard<'a> {
     calls: &'a InlineCalls,
     volume: String,
@@ -70,11 +76,12 @@ impl Drop for InlineGuard<'_> {
 }
 
 impl NodeVolumes {
-    /// Makes and publishes a volume that lives as long as its pod. When a step fails, nothing of a volume is left that is
-    /// published nowhere else.
+    /// Creates and publishes an inline volume. If a step fails and the volume has no other
+    /// publication, it is removed completely.
     ///
     /// # Errors
-    /// As creating, staging and publishing, and when the volume is too small for its filesystem or beyond a limit.
+    /// As for creating, staging and publishing; also if the volume is too small for its filesystem
+    /// or exceeds a limit.
     pub fn publish_ephemeral(&self, new: NewVolume, request: &Publish) -> Result<(), Error> {
         self.refuse_symlinks(&request.target)?;
         let id = new.id.clone().unwrap_or_else(|| new.name.clone());
@@ -92,7 +99,7 @@ impl NodeVolumes {
             && volume.publications.is_empty()
             && let Err(error) = self.remove_ephemeral(&volume)
         {
-            tracing::warn!(volume = id, %error, "failed to remove inline volume, the next start tries again");
+            tracing::warn!(volume = id, %error, "failed to remove inline volume, retrying at next start");
         }
         published
     }
@@ -112,15 +119,15 @@ impl NodeVolumes {
         self.publish(&Publish { staging_path: staging, ..request.clone() })
     }
 
-    /// Removes a volume whose last publication is gone. One whose device others hold is left to a later call or start: a
-    /// stranger must not hang a pod's teardown.
+    /// Removes a volume whose last publication is gone. If another process holds its device, a
+    /// later call or start removes it: a foreign process must not block a pod's teardown.
     pub(super) fn delete_or_leave(&self, volume: &Volume) -> Result<(), Error> {
         match self.delete_ephemeral(volume) {
             Err(Error::Precondition(reason)) => {
                 tracing::warn!(
                     volume = volume.id,
                     reason,
-                    "left an inline volume that others hold, removed later"
+                    "inline volume is in use, removing it later"
                 );
                 Ok(())
             }
@@ -128,7 +135,7 @@ impl NodeVolumes {
         }
     }
 
-    /// Removes inline volumes that were left to others and that nobody holds any more.
+    /// Removes inline volumes that other processes held at their last unpublish and hold no longer.
     fn remove_left(&self) {
         let left: Vec<Arc<Volume>> = self.pool.store().read(|state| {
             let inline =
@@ -136,17 +143,18 @@ impl NodeVolumes {
             inline.filter(|volume| !volume.in_use()).cloned().collect()
         });
         for volume in left {
-            // A device that is still there is held, and would be waited for.
+            // A device that is still attached is held, and removal would wait for it.
             let held = self.pool.devices().find(&self.pool.image(&volume));
             if held.is_ok_and(|held| held.is_empty())
                 && let Err(error) = self.delete_ephemeral(&volume)
             {
-                tracing::warn!(volume = volume.id, %error, "failed to remove inline volume, the next start tries again");
+                tracing::warn!(volume = volume.id, %error, "failed to remove inline volume, retrying at next start");
             }
         }
     }
 
-    /// Removes a volume whose last publication is gone, unless a publish of it is under way, which then decides.
+    /// Removes a volume whose last publication is gone, unless a publish of it is running, which
+    /// then decides.
     pub(super) fn delete_ephemeral(&self, volume: &Volume) -> Result<(), Error> {
         match self.begin_removal(&volume.id) {
             Some(_guard) => self.remove_ephemeral(volume),
@@ -154,7 +162,7 @@ impl NodeVolumes {
         }
     }
 
-    /// Unstages and deletes a volume, as far as there is anything of it.
+    /// Unstages and deletes a volume, as far as it exists.
     fn remove_ephemeral(&self, volume: &Volume) -> Result<(), Error> {
         let folder = self.pool.layout().ephemeral(&volume.image);
         let staged = volume.stage.as_ref().map(|stage| stage.path.clone());
@@ -167,21 +175,22 @@ impl NodeVolumes {
             }
             _ => {}
         }
-        // The unstage has waited for others long enough.
+        // Do not wait again: the unstage has waited for other users.
         if let Some(device) = self.pool.devices().find(&self.pool.image(volume))?.first() {
             return Err(devices::in_use("volume", device, "deleted"));
         }
         self.delete_volume(&volume.id)
     }
 
-    /// An ephemeral volume is never staged by the orchestrator: it gets a place on the pool.
+    /// Creates the staging folder of an inline volume on the pool: the orchestrator does not stage
+    /// it.
     fn ephemeral_staging(&self, volume: &Volume) -> Result<PathBuf, Error> {
         let path = self.pool.layout().ephemeral(&volume.image);
         private::create_own_folder(&path)?;
         path.canonicalize().map_err(Error::file("resolve", &path))
     }
 
-    /// Refuses a size that no filesystem fits in, or that is larger than a pod may ask for.
+    /// Refuses a size that is too small for its filesystem, or above the limit.
     fn check_inline_size(&self, new: &NewVolume, request: &Publish) -> Result<(), Error> {
         if let Access::Mount { .. } = request.usage.access {
             let filesystem = request.usage.filesystem()?.or(new.filesystem);
@@ -202,7 +211,7 @@ impl NodeVolumes {
         }
     }
 
-    /// Begins a publish, counted among those of its pod if it is a new volume.
+    /// Begins a publish. A new volume counts for its pod.
     fn begin_inline(
         &self,
         id: &str,
@@ -250,7 +259,7 @@ impl NodeVolumes {
         Some(InlineGuard { calls: &self.inline_calls, volume: id.to_owned() })
     }
 
-    /// The inline volumes that are published to a pod, on every pool.
+    /// Returns the inline volumes that are published to a pod, on all pools.
     fn inline_volumes_of(&self, pod: &str) -> Vec<String> {
         let of_pool = |pool: &Arc<Pool>| -> Vec<String> {
             pool.store().read(|state| {
@@ -266,7 +275,7 @@ impl NodeVolumes {
     }
 }
 
-/// Bytes for a person.
+/// Formats bytes for people.
 fn human(bytes: u64) -> String {
     quantity::human(bytes.try_into().unwrap_or(i64::MAX))
 }

@@ -1,12 +1,10 @@
-//! Limits on cgroups to come.
+//! Applies limits to cgroups that are created later.
 //!
-//! Version 1 of cgroups limits each cgroup for itself, and a pod's containers get theirs after its volumes are published.
-//! So the cgroups of pods with limited volumes are watched, and what appears in them is limited at once.
+//! cgroup v1 limits each cgroup separately, and a pod's containers get their cgroups after its
+//! volumes are published. So this task watches the cgroups of pods with limited volumes, and limits
+//! new ones at once.
 
-use std::collections::HashMap;
-use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::{collections::HashMap, io, path::PathBuf, sync::Arc};
 
 use futures_util::StreamExt;
 use inotify::{Inotify, WatchDescriptor, WatchMask, Watches};
@@ -14,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::NodeVolumes;
 
-/// Keeps the limits of every volume in use until `stop`.
+/// Keeps the limits of all published volumes applied until `stop`.
 ///
 /// # Errors
-/// When cgroups cannot be watched; limits then hold only where they were applied.
+/// If cgroups cannot be watched; limits then apply only to existing cgroups.
 pub async fn keep_limits(node: Arc<NodeVolumes>, stop: CancellationToken) -> io::Result<()> {
     let mut appeared = Inotify::init()?.into_event_stream([0; 4096])?;
     let mut watched: HashMap<PathBuf, WatchDescriptor> = HashMap::new();
@@ -25,19 +23,19 @@ pub async fn keep_limits(node: Arc<NodeVolumes>, stop: CancellationToken) -> io:
         let keeper = node.clone();
         let groups = tokio::task::spawn_blocking(move || keeper.apply_all_limits()).await?;
         if follow(&mut appeared.watches(), &mut watched, groups) {
-            // Something may have appeared in a cgroup before it was watched.
+            // A cgroup may have been created before its parent was watched.
             continue;
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = node.limited.notified() => {}
-            // Which cgroup it was does not matter: all are looked at.
+            // Whichever cgroup changed, check all.
             event = appeared.next() => event.transpose().map(drop)?,
         }
     }
 }
 
-/// Watches exactly `groups`; true when one was not watched before.
+/// Watches exactly `groups`. Returns true if one was not watched before.
 fn follow(
     watches: &mut Watches,
     watched: &mut HashMap<PathBuf, WatchDescriptor>,
@@ -46,7 +44,7 @@ fn follow(
     watched.retain(|group, watch| {
         let wanted = groups.contains(group);
         if !wanted {
-            // The kernel has dropped the watch of a cgroup that is gone.
+            // Fails for a removed cgroup, whose watch the kernel has dropped.
             let _ = watches.remove(watch.clone());
         }
         wanted
@@ -56,7 +54,7 @@ fn follow(
         if watched.contains_key(&group) {
             continue;
         }
-        // A cgroup that went away meanwhile needs no watch.
+        // The cgroup may have been removed meanwhile.
         if let Ok(watch) =
             watches.add(&group, WatchMask::CREATE | WatchMask::DELETE_SELF | WatchMask::ONLYDIR)
         {

@@ -1,28 +1,29 @@
-//! Limits, brought from a volume's record to the pods that use it.
+//! Applies the limits in a volume's record to the pods that use it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use super::NodeVolumes;
-use crate::error::Error;
-use crate::points::Point;
-use crate::record::Volume;
+use crate::{error::Error, points::Point, record::Volume};
 
-/// Where a volume's limits hold.
+/// Where a volume's limits apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// In the cgroups of every pod that uses the volume.
+    /// In the cgroups of all pods that use the volume.
     Everywhere,
-    /// Nowhere yet: it is used by nobody, or by someone whose cgroup is not known. The next publish applies them.
+    /// Not yet: no pod uses the volume, or the cgroup of one is unknown. The next publish applies
+    /// them.
     Later,
 }
 
 impl NodeVolumes {
-    /// Keeps new limits and applies them to who uses the volume now.
+    /// Records new limits and applies them to present users.
     ///
     /// # Errors
-    /// When a parameter is unknown, or a cgroup cannot be written.
+    /// If a parameter is unknown, or a cgroup cannot be written.
     pub fn modify(
         &self,
         id: &str,
@@ -35,7 +36,7 @@ impl NodeVolumes {
         Ok(applied)
     }
 
-    /// Applies a volume's limits, if it has any, and has them kept.
+    /// Applies a volume's limits, if any, and wakes the task that keeps them applied.
     pub(super) fn apply_limits(&self, volume: &Volume) {
         if !volume.limits.is_unlimited() {
             self.try_limits(volume);
@@ -43,16 +44,16 @@ impl NodeVolumes {
         }
     }
 
-    /// That limits cannot be applied keeps no pod from starting.
+    /// Failed limits must not keep a pod from starting: log them only.
     fn try_limits(&self, volume: &Volume) {
-        let (volume_id, limits) = (&volume.id, volume.limits);
+        let (id, limits) = (&volume.id, volume.limits);
         match self.write_limits(volume) {
-            Ok(applied) => tracing::debug!(volume_id, %limits, ?applied, "limits"),
-            Err(error) => tracing::warn!(volume_id, %limits, %error, "limits do not hold"),
+            Ok(applied) => tracing::debug!(volume = id, %limits, ?applied, "applied limits"),
+            Err(error) => tracing::warn!(volume = id, %limits, %error, "failed to apply limits"),
         };
     }
 
-    /// Applies the limits of every volume in use, and returns the cgroups in which new ones may appear that need them, too.
+    /// Applies the limits of all published volumes. Returns the cgroups to watch for new children.
     pub(super) fn apply_all_limits(&self) -> Vec<PathBuf> {
         let Some(cgroups) = self.cgroups.as_ref().filter(|cgroups| cgroups.limits_each()) else {
             return Vec::new();

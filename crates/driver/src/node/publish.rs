@@ -1,42 +1,51 @@
-//! Publishing: the staged volume at a pod's target path.
+//! Publishes a staged volume at a pod's target path.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use wharf_mount::loopdev::HeldLoop;
-use wharf_mount::mount;
-use wharf_mount::mountinfo::{self, Mount};
+use wharf_mount::{
+    loopdev::HeldLoop,
+    mount,
+    mountinfo::{self, Mount},
+};
 
-use super::dead::Undo;
-use super::stage::mounted_from;
-use super::target::{make_target, remove_target};
-use super::{NodeVolumes, StageRequest};
-use crate::error::Error;
-use crate::points::Point;
-use crate::record::{Access, Publication, Usage, Volume};
+use super::{
+    NodeVolumes, StageRequest,
+    dead::Undo,
+    stage::mounted_from,
+    target::{make_target, remove_target},
+};
+use crate::{
+    error::Error,
+    points::Point,
+    record::{Access, Publication, Usage, Volume},
+};
 
-/// A volume to be published.
+/// A publish request.
 #[derive(Clone, Debug)]
 pub struct Publish {
-    /// The volume's id.
+    /// ID of the volume.
     pub volume: String,
-    /// Where it is staged.
+    /// Path at which it is staged.
     pub staging_path: PathBuf,
-    /// The target path; its parent exists.
+    /// Target path; its parent exists.
     pub target: PathBuf,
-    /// How it will be used.
+    /// How the volume will be used.
     pub usage: Usage,
-    /// Whether the target may only be read.
+    /// Whether the target is read-only.
     pub read_only: bool,
-    /// The pod that uses it, where the orchestrator says so.
+    /// UID of the pod, if the orchestrator sends it.
     pub pod_uid: Option<String>,
 }
 
 impl NodeVolumes {
-    /// Publishes a staged volume at a target. What is there already stays as it is.
+    /// Publishes a staged volume at a target. A no-op if it is published there already.
     ///
     /// # Errors
-    /// When the volume is not staged, published there otherwise, or elsewhere and made for one user.
+    /// If the volume is not staged, is published there in another way, or is published elsewhere
+    /// and allows one target.
     pub fn publish(&self, request: &Publish) -> Result<(), Error> {
         self.refuse_symlinks(&request.target)?;
         if request.target == request.staging_path {
@@ -46,23 +55,23 @@ impl NodeVolumes {
         let volume = self.pool.whole_volume(&request.volume)?;
         self.refuse_foreign_target(Some(&volume), &request.target, &request.usage.access)?;
         let volume = self.promise_publication(request)?;
-        self.is_redone(&volume.id, Undo::Publication(request.target.clone()));
+        self.discard_undo(&volume.id, Undo::Publication(request.target.clone()));
         let complete = |publication: &Publication| publication.complete;
-        let published = self.show(&volume, request);
+        let published = self.run_publish(&volume, request);
         if published.is_err() && !volume.publications.get(&request.target).is_some_and(complete) {
-            // An orchestrator that takes the error for final never unpublishes.
+            // Undo it: an orchestrator that treats the error as final does not unpublish.
             if let Err(error) = self.unpublish(&request.volume, &request.target) {
-                tracing::warn!(volume = volume.id, %error, "a publication that failed is not undone");
+                tracing::warn!(volume = volume.id, %error, "failed to undo failed publish");
             }
         }
         published
     }
 
-    fn show(&self, volume: &Volume, request: &Publish) -> Result<(), Error> {
+    fn run_publish(&self, volume: &Volume, request: &Publish) -> Result<(), Error> {
         self.pool.reach(Point::PublishPromised)?;
         match &request.usage.access {
-            Access::Mount { .. } => self.show_filesystem(volume, request)?,
-            Access::Block => self.show_device(volume, request)?,
+            Access::Mount { .. } => self.publish_filesystem(volume, request)?,
+            Access::Block => self.publish_device(volume, request)?,
         }
         self.pool.reach(Point::PublishMounted)?;
         self.apply_limits(volume);
@@ -76,16 +85,16 @@ impl NodeVolumes {
         Ok(())
     }
 
-    fn show_filesystem(&self, volume: &Volume, request: &Publish) -> Result<(), Error> {
+    fn publish_filesystem(&self, volume: &Volume, request: &Publish) -> Result<(), Error> {
         self.ensure_staged(volume)?;
         let image = self.pool.lock_image(volume)?;
         let device = image.attach(staged_read_only(volume))?;
         self.bind(volume, &device, &request.staging_path, request)
     }
 
-    /// Binds the node of the volume's device. A read-only bind of a node does not keep anyone from writing: the device
-    /// itself has to.
-    fn show_device(&self, volume: &Volume, request: &Publish) -> Result<(), Error> {
+    /// Binds the node of the volume's device. A read-only bind mount of a node does not prevent
+    /// writes: the device itself must be read-only.
+    fn publish_device(&self, volume: &Volume, request: &Publish) -> Result<(), Error> {
         let image = self.pool.lock_image(volume)?;
         let read_only = request.read_only || staged_read_only(volume);
         self.refuse_two_devices(volume, request, read_only)?;
@@ -93,7 +102,7 @@ impl NodeVolumes {
         self.bind(volume, &device, &device.path, request)
     }
 
-    /// Binds `source` to the target, and makes sure that it shows the volume's device.
+    /// Binds `source` to the target, and verifies that the target shows the volume's device.
     fn bind(
         &self,
         volume: &Volume,
@@ -119,7 +128,8 @@ impl NodeVolumes {
         )))
     }
 
-    /// A reader's device has a page cache of its own and would show old data beside a writer's: an image has one device.
+    /// Refuses a second device of an image: a read-only device has its own page cache and would
+    /// show stale data next to a writable one.
     fn refuse_two_devices(
         &self,
         volume: &Volume,
@@ -141,10 +151,11 @@ impl NodeVolumes {
         )))
     }
 
-    /// Undoes a publication; a volume that is not published there is unpublished. An ephemeral volume goes with its last.
+    /// Undoes a publication. Succeeds if the volume is not published there. Deletes an inline
+    /// volume with its last publication.
     ///
     /// # Errors
-    /// When the target is in use.
+    /// If the target is in use.
     pub fn unpublish(&self, id: &str, target: &Path) -> Result<(), Error> {
         self.refuse_symlinks(target)?;
         let volume = self.pool.volume(id).ok();
@@ -158,7 +169,7 @@ impl NodeVolumes {
             })?;
         }
         self.pool.reach(Point::UnpublishPromised)?;
-        // A crash may have left more than one mount on top of each other.
+        // A crash may have left several mounts on top of each other.
         while self.is_ours(volume.as_deref(), target)? {
             mount::unmount(target)?;
         }
@@ -177,7 +188,8 @@ impl NodeVolumes {
         Ok(())
     }
 
-    /// Mounts the staged filesystem again if someone took it away: a bind of the empty folder would swallow a pod's data.
+    /// Mounts the staged filesystem again if it was unmounted: a bind mount of the empty folder
+    /// would hide a pod's writes.
     fn ensure_staged(&self, volume: &Volume) -> Result<(), Error> {
         let Some(stage) = &volume.stage else { return Ok(()) };
         for device in self.pool.devices().find(&self.pool.image(volume))? {
@@ -185,7 +197,7 @@ impl NodeVolumes {
                 return Ok(());
             }
         }
-        tracing::warn!(volume = volume.id, path = %stage.path.display(), "staged and not mounted: mounting again");
+        tracing::warn!(volume = volume.id, path = %stage.path.display(), "mounting staged volume again");
         self.stage(&StageRequest {
             volume: volume.id.clone(),
             path: stage.path.clone(),
@@ -238,7 +250,7 @@ impl NodeVolumes {
         })
     }
 
-    /// Whether the volume is mounted at `target`; what is mounted there and is not the volume is an error.
+    /// Whether the volume is mounted at `target`. Any other mount there is an error.
     pub(super) fn is_ours(&self, volume: Option<&Volume>, target: &Path) -> Result<bool, Error> {
         if mountinfo::root_at(target)?.is_none() {
             return Ok(false);
@@ -260,7 +272,7 @@ impl NodeVolumes {
                 mount.source
             )));
         };
-        // The volume was published here, and its device went away since.
+        // The volume was published here, and its device has been removed since.
         if devices.is_empty() && volume.publications.contains_key(target) && shows_a_loop(&mount) {
             return Ok(true);
         }
@@ -272,7 +284,7 @@ impl NodeVolumes {
         )))
     }
 
-    /// Gives a staged block volume back the device that it was staged with, once nobody needs another.
+    /// Restores the device that a block volume was staged with, once no publication needs another.
     fn settle_device(&self, volume: &Volume) -> Result<(), Error> {
         let image = self.pool.lock_image(volume)?;
         // Another target may have been published since.
@@ -283,9 +295,9 @@ impl NodeVolumes {
             return Ok(());
         }
         match image.attach(stage.read_only) {
-            // A stranger must not hang a pod's teardown.
+            // A foreign process must not block a pod's teardown.
             Err(error @ Error::Precondition(_)) => {
-                tracing::warn!(volume = volume.id, %error, "failed to give a volume its device back");
+                tracing::warn!(volume = volume.id, %error, "failed to restore device of staged volume");
                 Ok(())
             }
             attached => attached.map(drop),
@@ -297,7 +309,8 @@ fn staged_read_only(volume: &Volume) -> bool {
     volume.stage.as_ref().is_some_and(|stage| stage.read_only)
 }
 
-/// Refuses a publication with another SELinux label than that of the staged filesystem, which all of its targets share.
+/// Refuses a publication with another SELinux label than the staged filesystem's, which all targets
+/// share.
 fn refuse_other_label(volume: &Volume, asked: &Usage) -> Result<(), Error> {
     let Some(stage) = &volume.stage else { return Ok(()) };
     let (staged, asked) = (stage.usage.selinux_label(), asked.selinux_label());
@@ -315,14 +328,14 @@ fn refuse_other_label(volume: &Volume, asked: &Usage) -> Result<(), Error> {
     )))
 }
 
-/// Whether a mount shows some loop device: a filesystem on it, or its node.
+/// Whether a mount shows a loop device: a filesystem on it, or its node.
 fn shows_a_loop(mount: &Mount) -> bool {
     let is_loop = |name: &str| {
         let number = name.strip_prefix("loop").unwrap_or_default();
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     };
     let node = mount.root.to_str().and_then(|node| node.strip_prefix('/')).unwrap_or_default();
-    // The node of a device that was taken away is gone from its folder.
+    // The node of a removed device is gone from its folder.
     let node = node.strip_suffix("//deleted").unwrap_or(node);
     mount.source.strip_prefix("/dev/").is_some_and(is_loop) || is_loop(node)
 }

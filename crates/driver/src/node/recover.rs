@@ -1,27 +1,32 @@
-//! What a start finds on the node: a restart finds everything in place, a reboot finds nothing.
+//! Recovers the node side at startup: after a restart everything is still mounted, after a reboot
+//! nothing is.
 
-use std::path::{Path, PathBuf};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
 };
-use std::thread;
 
-use super::NodeVolumes;
-use super::kernel::Kernel;
-use crate::error::Error;
-use crate::record::{Publication, Volume};
-use crate::state_dir::image_of;
+use super::{NodeVolumes, kernel::KernelState};
+use crate::{
+    error::Error,
+    record::{Publication, Volume},
+    state_dir::image_of,
+};
 
-/// Volumes that are settled at the same time. Threads that wait for others cost little.
-const SETTLERS: usize = 64;
+/// Number of volumes that are settled in parallel. The threads mostly wait.
+const SETTLE_THREADS: usize = 64;
 
 impl NodeVolumes {
-    /// Brings the records to what the kernel knows: what is no longer mounted is no longer staged or published. Limits of
-    /// what still is are applied again. Inline volumes that are published nowhere any more are removed.
+    /// Updates the records to the kernel's state: volumes that are no longer mounted become
+    /// unstaged or unpublished. Applies limits again and removes inline volumes without a
+    /// publication. Returns the number of changed volumes.
     ///
     /// # Errors
-    /// When the kernel or the state cannot be read.
+    /// If the kernel or the state cannot be read.
     pub fn recover(&self) -> Result<usize, Error> {
         let used: Vec<Arc<Volume>> = self
             .pool
@@ -30,14 +35,15 @@ impl NodeVolumes {
         if used.is_empty() {
             return Ok(0);
         }
-        // A teardown that began before the pool was opened has the image locked, and no other begins while it is opened.
+        // Wait for teardowns that began before the pool was opened: they hold the image locks, and
+        // no new one begins during the opening.
         for volume in &used {
             drop(self.pool.lock_image(volume)?);
         }
         let is_own = |backing: &Path| {
             image_of(backing).is_some_and(|image| used.iter().any(|volume| volume.image == image))
         };
-        let kernel = Kernel::look(is_own)?;
+        let kernel = KernelState::read(is_own)?;
         let (mut forgotten, mut unsettled) = (0, Vec::new());
         for volume in used {
             let attached = kernel.loops_of(&self.pool.image(&volume));
@@ -48,7 +54,7 @@ impl NodeVolumes {
                 .filter(|(target, publication)| !comes_back(&volume, target, publication))
                 .map(|(target, _)| target.clone())
                 .collect();
-            // A stage of which nothing is left, whether it was complete or only begun, is none.
+            // If nothing of a stage is left, complete or not, remove it.
             let unstaged = volume
                 .stage
                 .as_ref()
@@ -72,7 +78,7 @@ impl NodeVolumes {
         Ok(forgotten)
     }
 
-    /// Settles volumes side by side: each may have to wait 5 s for others that hold its device.
+    /// Settles volumes in parallel: each may wait 5 s for other users of its device.
     fn settle_all(&self, unsettled: &[(Arc<Volume>, bool)]) {
         let next = AtomicUsize::new(0);
         let work = || {
@@ -86,26 +92,26 @@ impl NodeVolumes {
             }
         };
         thread::scope(|scope| {
-            for _ in 0..unsettled.len().min(SETTLERS) {
+            for _ in 0..unsettled.len().min(SETTLE_THREADS) {
                 scope.spawn(work);
             }
         });
     }
 
-    /// Undoes a stage or an unstage that was cut short, and applies limits where the volume is in use.
+    /// Undoes an interrupted stage or unstage, and applies limits of a volume in use.
     fn settle(&self, volume: &Volume) {
         if let Some(stage) = volume.stage.as_ref().filter(|stage| !stage.complete)
             && volume.publications.is_empty()
         {
-            self.take_down(volume, &stage.path);
+            self.undo_stage(volume, &stage.path);
         } else {
             self.apply_limits(volume);
         }
     }
 
-    /// Whether an inline volume is mounted somewhere but where it is staged: the records of a state that was rebuilt from
-    /// the images know of no publication.
-    fn shown(&self, volume: &Volume, kernel: &Kernel) -> Result<bool, Error> {
+    /// Whether an inline volume is mounted outside of its staging folder: records rebuilt from
+    /// images have no publications.
+    fn shown(&self, volume: &Volume, kernel: &KernelState) -> Result<bool, Error> {
         let folder = self.pool.layout().ephemeral(&volume.image);
         let staging = folder.canonicalize().unwrap_or(folder);
         let loops = kernel.loops_of(&self.pool.image(volume));
@@ -113,7 +119,8 @@ impl NodeVolumes {
         shown.reduce(|one, other| Ok(one? || other?)).unwrap_or(Ok(false))
     }
 
-    /// Removes an inline volume that a failed publish or a crash left. Others are served all the same when that fails.
+    /// Removes an inline volume that a failed publish or a crash left. A failure is logged and does
+    /// not affect other volumes.
     fn remove_leftover(&self, volume: &Volume) {
         match self.delete_ephemeral(volume) {
             Ok(()) => tracing::info!(volume = volume.id, "removed inline volume without a pod"),
@@ -124,13 +131,13 @@ impl NodeVolumes {
     }
 }
 
-/// Whether the node has something to do with a volume: one in use, or one that only a pod knows.
+/// Whether the node side must check a volume: it is in use, or inline.
 fn of_node(volume: &Volume) -> bool {
     volume.in_use() || volume.ephemeral
 }
 
-/// Whether a publication that is not mounted belongs to a pod that will ask for it again: after a reboot the pod starts
-/// again and expects the data of its inline volume, as long as its folder is there.
+/// Whether a pod will request an unmounted publication again: after a reboot the pod restarts and
+/// expects the data of its inline volume, as long as its folder exists.
 fn comes_back(volume: &Volume, target: &Path, publication: &Publication) -> bool {
     volume.ephemeral && publication.complete && target.parent().is_some_and(Path::exists)
 }

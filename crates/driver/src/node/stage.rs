@@ -1,62 +1,69 @@
-//! Staging: the volume's device, and its filesystem at the staging path.
+//! Stages volumes: attaches the device and mounts its filesystem at the staging path.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use wharf_mount::Filesystem;
-use wharf_mount::loopdev::HeldLoop;
-use wharf_mount::mount;
-use wharf_mount::mounted::Mounted;
-use wharf_mount::mountinfo::{self, Mount};
+use wharf_mount::{
+    Filesystem,
+    loopdev::HeldLoop,
+    mount,
+    mounted::Mounted,
+    mountinfo::{self, Mount},
+};
 
 use super::{NodeVolumes, dead::Undo, target::refuse_full_folder};
-use crate::devices::{Detached, ImageLock};
-use crate::error::Error;
-use crate::points::Point;
-use crate::record::{Access, Content, Stage, Usage, Volume};
+use crate::{
+    devices::{Detached, ImageLock},
+    error::Error,
+    points::Point,
+    record::{Access, Content, Stage, Usage, Volume},
+};
 
-/// How long a stage waits for a copy to get blocks of its own before it answers how far that has come.
-const UNSHARING_PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum wait of a stage for a copy to be unshared, before it returns the progress as an error.
+const UNSHARING_WAIT: Duration = Duration::from_secs(20);
 
-/// A volume to be staged.
+/// A stage request.
 #[derive(Clone, Debug)]
 pub struct StageRequest {
-    /// The volume's id.
+    /// ID of the volume.
     pub volume: String,
-    /// The staging path, which exists.
+    /// Staging path, which exists.
     pub path: PathBuf,
-    /// How it will be used.
+    /// How the volume will be used.
     pub usage: Usage,
 }
 
 impl NodeVolumes {
-    /// Stages a volume. What is there already stays as it is.
+    /// Stages a volume. A no-op if it is staged there already.
     ///
     /// # Errors
-    /// When the volume is staged elsewhere or otherwise, cannot be mounted, or must not be formatted.
+    /// If the volume is staged elsewhere or in another way, cannot be mounted, or must not be
+    /// formatted.
     pub fn stage(&self, request: &StageRequest) -> Result<(), Error> {
         self.refuse_symlinks(&request.path)?;
         let wanted = request.usage.filesystem()?;
-        self.pool.await_unshared(&request.volume, UNSHARING_PATIENCE)?;
+        self.pool.await_unshared(&request.volume, UNSHARING_WAIT)?;
         let volume = self.promise_stage(request)?;
-        self.is_redone(&volume.id, Undo::Stage(request.path.clone()));
-        let staged = self.bring_up(&volume, request, wanted);
+        self.discard_undo(&volume.id, Undo::Stage(request.path.clone()));
+        let staged = self.run_stage(&volume, request, wanted);
         if staged.is_err() && !volume.stage.as_ref().is_some_and(|stage| stage.complete) {
-            // An orchestrator that takes the error for final never unstages.
-            self.take_down(&volume, &request.path);
+            // Undo it: an orchestrator that treats the error as final does not unstage.
+            self.undo_stage(&volume, &request.path);
         }
         staged
     }
 
-    fn bring_up(
+    fn run_stage(
         &self,
         volume: &Volume,
         request: &StageRequest,
         wanted: Option<Filesystem>,
     ) -> Result<(), Error> {
         self.pool.reach(Point::StagePromised)?;
-        // It may have begun since it was waited for; it does not go on once the stage is promised.
+        // Unsharing may have begun since the wait; it does not continue once the stage is promised.
         self.pool.refuse_unsharing(volume)?;
         let read_only = volume.stage.as_ref().is_some_and(|stage| stage.read_only);
         let image = self.pool.lock_image(volume)?;
@@ -95,8 +102,8 @@ impl NodeVolumes {
         Ok(())
     }
 
-    /// Grows a filesystem that could not be grown before it was mounted, since others hold its device. Where the kernel grows
-    /// none that is mounted, it grows at a later stage.
+    /// Grows a filesystem that could not grow before the mount because another process held its
+    /// device. If the kernel cannot grow it while mounted, a later stage grows it.
     fn grow_or_warn(
         &self,
         volume: &Volume,
@@ -109,7 +116,7 @@ impl NodeVolumes {
                 tracing::warn!(
                     volume = volume.id,
                     reason,
-                    "staged a filesystem smaller than its volume"
+                    "staged filesystem is smaller than its volume"
                 );
                 Ok(())
             }
@@ -117,17 +124,17 @@ impl NodeVolumes {
         }
     }
 
-    /// Undoes a stage; a volume that is not staged there is unstaged.
+    /// Undoes a stage. Succeeds if the volume is not staged there.
     ///
     /// # Errors
-    /// When the volume is still published or in use, or something else is mounted over it.
+    /// If the volume is still published or in use, or something else is mounted over it.
     pub fn unstage(&self, id: &str, path: &Path) -> Result<(), Error> {
         self.refuse_symlinks(path)?;
         let Ok(volume) = self.pool.volume(id) else { return Ok(()) };
         if let Some(stage) = &volume.stage
             && stage.path != path
         {
-            // Nothing of this volume is there.
+            // The volume is staged at another path.
             return Ok(());
         }
         if let Some(target) = self.published_target(&volume)? {
@@ -150,8 +157,8 @@ impl NodeVolumes {
         Ok(())
     }
 
-    /// Refuses to unstage a volume while its staging path shows something else: the volume would stay mounted below it, or
-    /// the next stage could not mount it.
+    /// Refuses to unstage a volume if its staging path shows something else: the volume would stay
+    /// mounted below, or the next stage could not mount it.
     fn refuse_foreign_stage(&self, volume: &Volume, path: &Path) -> Result<(), Error> {
         let Some(stage) = &volume.stage else { return Ok(()) };
         if stage.usage.access == Access::Block || mountinfo::root_at(path)?.is_none() {
@@ -168,26 +175,27 @@ impl NodeVolumes {
         }
     }
 
-    /// Undoes a stage that could not be completed; what cannot be undone is undone by the orchestrator's unstage.
-    pub(super) fn take_down(&self, volume: &Volume, path: &Path) {
+    /// Undoes a stage that failed. On failure the orchestrator's unstage undoes the rest.
+    pub(super) fn undo_stage(&self, volume: &Volume, path: &Path) {
         let undone = self
             .release(volume, path)
             .and_then(|()| self.pool.edit_volume(&volume.id, |volume| volume.stage = None));
         if let Err(error) = undone {
-            tracing::warn!(volume = volume.id, %error, "failed to undo a stage");
+            tracing::warn!(volume = volume.id, %error, "failed to undo stage");
         }
     }
 
-    /// Unmounts and detaches the volume, as far as it is. A device that others hold is left to them: a stranger must not
-    /// hang a pod's teardown.
+    /// Unmounts and detaches the volume. A device that other processes hold stays until they close
+    /// it: a foreign process must not block a pod's teardown.
     pub(super) fn release(&self, volume: &Volume, path: &Path) -> Result<(), Error> {
         let image = self.pool.lock_image(volume)?;
         for device in self.pool.devices().find(&self.pool.image(volume))? {
             if mounted_from(&device, path)? {
-                // It stays mounted where others hold it, and a later snapshot does not see what is not flushed there.
+                // Other processes may keep it mounted, and a later snapshot misses data that is not
+                // flushed.
                 if let Some(filesystem) = Mounted::of_device(path, device.device_number()?)? {
                     filesystem.flush().unwrap_or_else(|error| {
-                        tracing::warn!(volume = volume.id, %error, "failed to flush a volume before its unmount");
+                        tracing::warn!(volume = volume.id, %error, "failed to flush volume before unmount");
                     });
                 }
                 mount::unmount(path)?;
@@ -200,16 +208,16 @@ impl NodeVolumes {
         self.pool.reach(Point::UnstageForgotten)
     }
 
-    /// Detaches a volume's device, or leaves that to whoever else holds it.
+    /// Detaches a volume's device, or leaves that to the kernel if other processes hold it.
     pub(super) fn detach(&self, volume: &Volume, image: &ImageLock<'_>) -> Result<(), Error> {
         if let Detached::LeftToOthers(device) = image.detach()? {
-            tracing::warn!(volume = volume.id, device = %device.display(), "device is held by others, detached when they close it");
+            tracing::warn!(volume = volume.id, device = %device.display(), "device in use, kernel detaches it on last close");
         }
         Ok(())
     }
 
-    /// Unmounts from the staging path what a stage that was cut short left there, and refuses the path if anything else is
-    /// mounted on it.
+    /// Unmounts leftovers of an interrupted stage from the staging path, and refuses the path if
+    /// anything else is mounted there.
     fn clear_path(&self, volume: &Volume, path: &Path, read_only: bool) -> Result<(), Error> {
         for device in self.pool.devices().find(&self.pool.image(volume))? {
             while device.read_only != read_only && mounted_from(&device, path)? {
@@ -254,7 +262,8 @@ impl NodeVolumes {
         }
     }
 
-    /// Lets a filesystem that was not unmounted write its journal back, since a device that only reads cannot.
+    /// Mounts a filesystem that was not unmounted cleanly, so that the kernel replays its journal:
+    /// on a read-only device it cannot.
     fn replay_journal(
         &self,
         image: &ImageLock<'_>,
@@ -281,10 +290,10 @@ impl NodeVolumes {
 }
 
 impl Usage {
-    /// The filesystem that is asked for, if any.
+    /// Returns the requested filesystem, if any.
     ///
     /// # Errors
-    /// When it is one that the driver does not make.
+    /// If the driver does not support it.
     pub fn filesystem(&self) -> Result<Option<Filesystem>, Error> {
         match &self.access {
             Access::Mount { filesystem, .. } if !filesystem.is_empty() => {

@@ -1,31 +1,35 @@
-//! How full a volume is.
+//! Usage of volumes.
 
 use std::path::Path;
 
-use wharf_mount::mountinfo;
-use wharf_mount::space::{self, Usage};
+use wharf_mount::{
+    mountinfo,
+    space::{self, Usage},
+};
 
 use super::NodeVolumes;
-use crate::error::Error;
-use crate::record::{Access, Volume};
+use crate::{
+    error::Error,
+    record::{Access, Volume},
+};
 
-/// A volume's figures at a path.
+/// Usage of a volume at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stats {
     /// The size of a device.
     Device {
-        /// In bytes.
+        /// Size in bytes.
         size: u64,
     },
-    /// A filesystem's figures.
+    /// Usage of a filesystem.
     Filesystem(Usage),
 }
 
 impl NodeVolumes {
-    /// How full a volume is, at a path where it is staged or published.
+    /// Returns the usage of a volume at a path where it is staged or published.
     ///
     /// # Errors
-    /// When it is not there.
+    /// If the volume is not at the path.
     pub fn stats(&self, id: &str, path: &Path) -> Result<Stats, Error> {
         let volume = self.pool.whole_volume(id)?;
         let access = self.access_at(&volume, path)?;
@@ -39,16 +43,17 @@ impl NodeVolumes {
         }
     }
 
-    /// Grows a volume's filesystem to its device, and the device to `to` bytes, which are whole blocks, if it is smaller;
-    /// returns the volume's size.
+    /// Grows a volume's filesystem to its device, and first the device to `to` bytes (whole blocks)
+    /// if it is smaller. Returns the volume's size.
     ///
     /// # Errors
-    /// When it is not at that path, or smaller than required, or its filesystem only grows unmounted here.
+    /// If the volume is not at the path, is smaller than required, or its filesystem cannot grow
+    /// while mounted.
     pub fn expand(&self, id: &str, path: &Path, to: u64) -> Result<u64, Error> {
         let volume = self.pool.whole_volume(id)?;
         let access = self.access_at(&volume, path)?;
         let volume = if to > volume.capacity {
-            // The node owns the pool: it can do the controller's part, too.
+            // The node owns the pool, so it can do the controller's part, too.
             self.pool.expand_volume(id, to)?
         } else {
             volume
@@ -64,13 +69,13 @@ impl NodeVolumes {
         Ok(volume.capacity)
     }
 
-    /// How the volume is used at a path, if it is there.
+    /// Returns how the volume is used at a path.
     fn access_at(&self, volume: &Volume, path: &Path) -> Result<Access, Error> {
         let staged =
             volume.stage.as_ref().filter(|stage| stage.path == path).map(|stage| &stage.usage);
         let published = volume.publications.get(path).map(|publication| &publication.usage);
         let usage = staged.or(published).ok_or_else(|| elsewhere(path))?;
-        // A record without its mount would have us measure the node's own disk.
+        // Without this check, a record without its mount would report the node's own disk.
         if published.is_some() || matches!(usage.access, Access::Mount { .. }) {
             mountinfo::root_at(path)?.ok_or_else(|| elsewhere(path))?;
         }

@@ -1,4 +1,4 @@
-//! Target paths: what may be published at, made and removed.
+//! Checks, creates and removes target paths.
 
 use std::{
     fs::{self, File},
@@ -7,15 +7,17 @@ use std::{
 };
 
 use super::NodeVolumes;
-use crate::error::Error;
-use crate::record::{Access, Volume};
+use crate::{
+    error::Error,
+    record::{Access, Volume},
+};
 
 impl NodeVolumes {
-    /// Refuses a target that shows something else, or that could not be removed again. Called before anything is recorded, so
-    /// that a publish that is refused has nothing to undo.
+    /// Refuses a target that shows something else or could not be removed later. Called before
+    /// anything is recorded, so that a refused publish has nothing to undo.
     ///
     /// # Errors
-    /// When the target is neither missing, nor empty, nor a mount of the volume.
+    /// If the target exists and is neither empty nor a mount of the volume.
     pub(super) fn refuse_foreign_target(
         &self,
         volume: Option<&Volume>,
@@ -37,17 +39,17 @@ impl NodeVolumes {
             return Ok(());
         }
         Err(Error::Precondition(format!(
-            "target {} is not {expected}, and nothing of others is covered or removed: move it away",
+            "target {} is not {expected}: foreign files are not hidden or removed; move it away",
             target.display()
         )))
     }
 }
 
-/// Refuses a staging path that a mount would cover: it may be any folder of the node.
+/// Refuses a staging path whose content a mount would hide: it may be any folder of the node.
 pub(super) fn refuse_full_folder(path: &Path) -> Result<(), Error> {
     if path.is_dir() && !is_empty(path)? {
         return Err(Error::Precondition(format!(
-            "staging path {} is not an empty folder, and nothing of others is covered: move its content away",
+            "staging path {} is not an empty folder: foreign files are not hidden; move its content away",
             path.display()
         )));
     }
@@ -59,7 +61,7 @@ fn is_empty(folder: &Path) -> Result<bool, Error> {
     Ok(entries.next().is_none())
 }
 
-/// Makes the target: a folder for a filesystem, a file for a device.
+/// Creates the target: a folder for a filesystem, a file for a device.
 pub(super) fn make_target(target: &Path, access: &Access) -> Result<(), Error> {
     let made = match access {
         Access::Mount { .. } => fs::create_dir(target),
@@ -73,7 +75,8 @@ pub(super) fn make_target(target: &Path, access: &Access) -> Result<(), Error> {
     }
 }
 
-/// Removes the target, never anything in it. One that holds something is not the driver's, and stays.
+/// Removes the target, never its content. A target that is not empty is not the driver's, and
+/// stays.
 pub(crate) fn remove_target(target: &Path) -> Result<(), Error> {
     let removed = match fs::symlink_metadata(target) {
         Ok(there) if there.is_dir() => fs::remove_dir(target),
@@ -83,7 +86,7 @@ pub(crate) fn remove_target(target: &Path) -> Result<(), Error> {
     };
     match removed {
         Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
-            tracing::warn!(target_path = %target.display(), "left a target that holds something of others");
+            tracing::warn!(target_path = %target.display(), "kept target that is not empty");
             Ok(())
         }
         Err(error) if error.kind() != ErrorKind::NotFound => {

@@ -1,15 +1,18 @@
-//! Publications to nodes: nothing but a row each, since a local volume is where it is.
+//! Publications of volumes to nodes by the controller: only records, since a local volume needs no
+//! attaching.
 
 use super::Pool;
-use crate::error::Error;
-use crate::points::Point;
-use crate::record::{Attachment, Node, Volume};
+use crate::{
+    error::Error,
+    points::Point,
+    record::{Attachment, Node, Volume},
+};
 
 impl Pool {
-    /// Says that volumes can be published to this node.
+    /// Registers a node that volumes can be published to.
     ///
     /// # Errors
-    /// When the state cannot be kept.
+    /// If the state cannot be written.
     pub fn register_node(&self, id: &str) -> Result<(), Error> {
         let node = Node { id: id.to_owned() };
         let known = self.store.read(|state| state.nodes.get(&node.id).is_some());
@@ -22,10 +25,10 @@ impl Pool {
         })
     }
 
-    /// Publishes a volume to a node, if there is room on it. Idempotent.
+    /// Publishes a volume to a node, if `room` allows it. Idempotent.
     ///
     /// # Errors
-    /// When it is published otherwise or elsewhere, or else why there is no room.
+    /// If the volume is published in another way or to another node; otherwise the error of `room`.
     pub fn attach(
         &self,
         id: &str,
@@ -61,10 +64,11 @@ impl Pool {
         self.reach(Point::AttachKept)
     }
 
-    /// Takes a volume from a node, or from all. Idempotent, also for a volume that is gone.
+    /// Removes the publication of a volume to one node, or to all. Idempotent, also for a volume
+    /// that does not exist.
     ///
     /// # Errors
-    /// When the state cannot be kept.
+    /// If the state cannot be written.
     pub fn detach(&self, id: &str, node: Option<String>) -> Result<(), Error> {
         let id = id.to_owned();
         self.store.update(move |draft| {

@@ -1,22 +1,24 @@
-//! Volumes that grow.
+//! Expands volumes.
 
 use std::sync::{Arc, PoisonError};
 
-use super::rules::Wanted;
-use super::{Mark, Pool};
-use crate::backend::Shape;
-use crate::devices::ImageLock;
-use crate::error::Error;
-use crate::points::Point;
-use crate::record::{Phase, Volume};
+use super::{Mark, Pool, rules::Wanted};
+use crate::{
+    backend::Shape,
+    devices::ImageLock,
+    error::Error,
+    points::Point,
+    record::{Phase, Volume},
+};
 
 impl Pool {
-    /// Grows a volume's image, and its devices where it is in use. A volume that is large enough stays as it is.
+    /// Expands a volume's image, and its devices if it is in use. A volume that is large enough
+    /// keeps its size.
     ///
     /// # Errors
-    /// When the pool is full or its disk fails; then the volume keeps its size.
+    /// If the pool is full or its disk fails; then the volume keeps its size.
     pub fn expand_volume(&self, id: &str, to: u64) -> Result<Arc<Volume>, Error> {
-        // Before the larger size is promised: a call that is refused leaves no promise.
+        // Before the larger size is promised, so that a refused call leaves no promise.
         let volume = self.whole_volume(id)?;
         self.restore_image(&volume)?;
         self.ensure_whole(&volume)?;
@@ -24,7 +26,7 @@ impl Pool {
         let volume = self.store.update(move |draft| {
             let volume = draft.volumes.get(&key).filter(|volume| volume.is_whole()).cloned();
             let volume = volume.ok_or_else(|| Error::no_volume(&key))?;
-            // An expansion that was cut short may have promised more than this call asks for.
+            // An interrupted expansion may have promised more than this call requests.
             let to = match volume.phase {
                 Phase::Expanding { to: promised } => to.max(promised),
                 _ => to,
@@ -46,22 +48,23 @@ impl Pool {
         self.finish_expand(&volume, to)
     }
 
-    /// A whole volume that is not growing, so that it can be copied: an expansion that failed half-way is finished first.
+    /// Returns a complete volume that is not being expanded, so that it can be copied. Finishes an
+    /// interrupted expansion first.
     ///
     /// # Errors
-    /// When there is no such volume, or its expansion cannot be finished.
+    /// If the volume does not exist, or its expansion cannot be finished.
     pub fn settled_volume(&self, id: &str) -> Result<Arc<Volume>, Error> {
         let volume = self.whole_volume(id)?;
         if volume.phase == Phase::Ready {
             return Ok(volume);
         }
-        // Several clones of one volume may be made at the same time.
+        // Concurrent clones of one volume get here.
         let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let volume = self.whole_volume(id)?;
         let Phase::Expanding { to } = volume.phase else { return Ok(volume) };
         match (self.finish_expand(&volume, to), self.whole_volume(id)?) {
             (Ok(grown), _) => Ok(grown),
-            // It keeps the size that it had.
+            // The failed expansion was undone: the volume has its old size.
             (Err(_), kept) if kept.phase == Phase::Ready => Ok(kept),
             (Err(error), _) => Err(Error::Pending(format!(
                 "volume {id} is being expanded to {to} bytes, which has to be finished before it is copied: {error}"
@@ -69,7 +72,7 @@ impl Pool {
         }
     }
 
-    /// The rest of an expansion, whose record says so already. Each step may be repeated.
+    /// Finishes an expansion that is recorded. Each step may be repeated.
     pub(super) fn finish_expand(&self, volume: &Volume, to: u64) -> Result<Arc<Volume>, Error> {
         let lock = self.lock_image(volume)?;
         self.roll_back(&lock, volume)?;
@@ -93,12 +96,12 @@ impl Pool {
         Ok(ready)
     }
 
-    /// Takes the promise of a larger size back, and the part of it that was made.
+    /// Undoes the promise of a larger size, and the part of the growth that was done.
     fn keep_size(&self, image: &ImageLock<'_>, volume: &Volume) {
         let kept =
             image.shorten(volume.capacity).and_then(|()| self.set_size(volume, volume.capacity));
         if let Err(error) = kept {
-            tracing::warn!(volume = volume.id, %error, "failed to take back an expansion, it stays promised");
+            tracing::warn!(volume = volume.id, %error, "failed to undo expansion, it stays promised");
         }
     }
 

@@ -1,41 +1,46 @@
-//! Groups: snapshots of several volumes, cut at one moment.
+//! Group snapshots: snapshots of several volumes, taken at one moment.
 //!
-//! All filesystems are frozen before the first image is copied, so that no write to one volume is kept whose predecessor on
-//! another is not.
+//! All filesystems are frozen before the first image is copied. So no snapshot has a write that
+//! depends on a write missing in another snapshot.
 
-use std::sync::Arc;
-use std::thread;
+use std::{sync::Arc, thread};
 
 use wharf_csi_sdk::Fingerprint;
 use wharf_mount::sync;
 
-use super::cut::{Still, too_slow};
-use super::rules::Wanted;
-use super::snapshots::{promised, wanted};
-use super::{Mark, NewSnapshot, Pool, fresh_id, now, remove, rename};
-use crate::devices::CopyLock;
-use crate::error::Error;
-use crate::points::Point;
-use crate::record::{Group, Phase, Snapshot, Volume};
+use super::{
+    Mark, NewSnapshot, Pool, fresh_id,
+    frozen::{FrozenVolume, too_slow},
+    now, remove, rename,
+    rules::Wanted,
+    snapshots::{promised, wanted},
+};
+use crate::{
+    devices::CopyLock,
+    error::Error,
+    points::Point,
+    record::{Group, Phase, Snapshot, Volume},
+};
 
-/// A group to be cut.
+/// A group to be created.
 #[derive(Clone, Debug)]
 pub struct NewGroup {
-    /// The orchestrator's name.
+    /// Name that the orchestrator gave.
     pub name: String,
-    /// The request.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// The volumes to cut from.
+    /// IDs of the volumes.
     pub volumes: Vec<String>,
 }
 
 type Members = Vec<(Arc<Volume>, Arc<Snapshot>)>;
 
 impl Pool {
-    /// Cuts snapshots of several volumes at one moment. Idempotent by name.
+    /// Takes snapshots of several volumes at one moment. Idempotent by name.
     ///
     /// # Errors
-    /// When the name is taken by other volumes, one is missing or cannot stand still, or the pool is full. Then none is cut.
+    /// If the name belongs to other volumes, a volume is missing or cannot be frozen, or the pool
+    /// is full. Then no snapshot is taken.
     pub fn create_group(&self, new: NewGroup) -> Result<Arc<Group>, Error> {
         for volume in &new.volumes {
             self.settled_volume(volume).map(drop).or_else(Error::unless_missing)?;
@@ -62,10 +67,10 @@ impl Pool {
         Ok(ready)
     }
 
-    /// Deletes a group and its snapshots; one that does not exist is deleted.
+    /// Deletes a group and its snapshots. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// When the disk fails; then a retry goes on.
+    /// If the disk fails; then a retry continues.
     pub fn delete_group(&self, id: &str) -> Result<(), Error> {
         let key = id.to_owned();
         let going = self.store.update(move |draft| {
@@ -82,7 +87,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Removes whatever there is of a group.
+    /// Removes everything that exists of a group.
     pub(super) fn forget_group(&self, group: &Group) -> Result<(), Error> {
         let snapshots: Vec<_> = self.store.read(|state| {
             group.snapshots.iter().filter_map(|id| state.snapshots.get(id).cloned()).collect()
@@ -125,7 +130,7 @@ impl Pool {
             let mut snapshots = Vec::new();
             for (volume, (snapshot, image)) in new.volumes.into_iter().zip(ids) {
                 let new = NewSnapshot {
-                    // Members have no name of their own; their id is one that nobody else can have taken.
+                    // Members have no name from the orchestrator; their IDs are unique.
                     name: snapshot.clone(),
                     fingerprint: new.fingerprint.clone(),
                     volume,
@@ -153,22 +158,23 @@ impl Pool {
         group.snapshots.iter().map(member).collect()
     }
 
-    /// Freezes all, copies all, and returns the moment at which all stood still.
+    /// Freezes and copies all volumes. Returns the moment at which all were frozen.
     fn cut(&self, members: &Members) -> Result<i128, Error> {
         for (_, snapshot) in members {
-            remove(&self.layout.in_the_making(&snapshot.image))?;
+            remove(&self.layout.partial_image(&snapshot.image))?;
             self.reserve_for(snapshot)?;
         }
-        // All of them before the first freeze: no filesystem stands still while another one's repair is waited for.
+        // Lock all before the first freeze: no filesystem may stay frozen while another's repair is
+        // awaited.
         let volumes: Vec<&Volume> = members.iter().map(|(volume, _)| volume.as_ref()).collect();
         let locks = self.lock_copies(&volumes)?;
-        // A freeze waits for its filesystem's flush: together they take as long as the slowest.
-        let still = in_parallel(members, &locks, |lock, volume, snapshot| {
-            self.hold_still(lock, volume, self.backend(snapshot.backend))
+        // A freeze waits for a flush: in parallel they take as long as the slowest.
+        let frozen = in_parallel(members, &locks, |lock, volume, snapshot| {
+            self.freeze_for_copy(lock, volume, self.backend(snapshot.backend))
         })?;
         self.reach(Point::GroupFrozen)?;
         let moment = now();
-        let limits: Vec<_> = still.iter().map(Still::limit).collect();
+        let limits: Vec<_> = frozen.iter().map(FrozenVolume::limit).collect();
         let copied = thread::scope(|scope| {
             let copies: Vec<_> = members
                 .iter()
@@ -187,8 +193,8 @@ impl Pool {
         if copied.is_ok() {
             self.reach(Point::GroupCut)?;
         }
-        for still in still {
-            still.release()?;
+        for frozen in frozen {
+            frozen.release()?;
         }
         self.reach(Point::GroupThawed)?;
         copied.map(|_| moment)
@@ -207,7 +213,7 @@ impl Pool {
         });
         let ready = ready.collect::<Result<Vec<_>, Error>>()?;
         for snapshot in &ready {
-            let partial = self.layout.in_the_making(&snapshot.image);
+            let partial = self.layout.partial_image(&snapshot.image);
             Mark::snapshot(snapshot, Some(&group)).write(&partial)?;
             rename(&partial, &self.layout.snapshot(&snapshot.image))?;
             self.reach(Point::GroupRenamedOne)?;
@@ -242,7 +248,7 @@ fn in_parallel<T: Send>(
     })
 }
 
-/// Waits for all, then returns the first error.
+/// Joins all threads, then returns the first error.
 fn join<T>(threads: Vec<thread::ScopedJoinHandle<'_, Result<T, Error>>>) -> Result<Vec<T>, Error> {
     let results: Vec<_> = threads
         .into_iter()
@@ -260,9 +266,10 @@ fn resume(group: &Arc<Group>, new: &NewGroup) -> Result<Arc<Group>, Error> {
         return Err(Error::Pending(format!("group {} of that name is being deleted", group.id)));
     }
     match group.fingerprint.difference(&new.fingerprint) {
-        // The state file was lost while the group was cut or deleted, or images were lost since.
+        // The state file was lost while the group was created or deleted, or images were lost
+        // since.
         None if !group.is_whole() => Err(Error::Precondition(format!(
-            "group {id} has {} of {} snapshots, the others are lost or were never cut: delete it by `wharf csi group rm {id} \
+            "group {id} has {} of {} snapshots, the others are lost or were never taken: delete it by `wharf csi group rm {id} \
              --snapshot {}`, and call again",
             group.snapshots.len(),
             group.size,
@@ -271,7 +278,7 @@ fn resume(group: &Arc<Group>, new: &NewGroup) -> Result<Arc<Group>, Error> {
         ))),
         None => Ok(group.clone()),
         Some(part) => Err(Error::Exists(format!(
-            "group {} has that name and was asked for with another {part}",
+            "group {} has this name, and its request differs in {part}",
             group.id
         ))),
     }

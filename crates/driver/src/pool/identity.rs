@@ -1,7 +1,7 @@
-//! The identity of a pool: a UUID and a format number in a file on the pool.
+//! The identity of a pool: a UUID and a format version in a file on the pool.
 //!
-//! A mount point shows another disk, or an empty folder, when a disk is missing. The driver keeps the UUID outside of the
-//! pool as well ([`crate::state_dir`]), and serves a pool only where both agree.
+//! If a disk is missing, its mount point shows another disk or an empty folder. So the driver also
+//! notes the UUID outside of the pool ([`crate::state_dir`]), and serves a pool only if both agree.
 
 use std::{fmt, io::ErrorKind, str::FromStr};
 
@@ -11,26 +11,26 @@ use wharf_mount::sync;
 use super::Layout;
 use crate::{error::Error, files, random, store::Store};
 
-/// The format that this release writes. A pool of another format is refused by its number.
+/// Format version of this release. Pools of another version are refused.
 pub const FORMAT: u32 = 1;
 
-/// A pool's UUID.
+/// UUID of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PoolId([u8; 16]);
 
-/// What a folder holds.
+/// Content of a pool's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// This pool.
+    /// A pool with this UUID.
     Pool(PoolId),
-    /// A pool that a release before identities made.
+    /// A pool of a release before pools had UUIDs.
     Unmarked,
     /// No pool.
     Nothing,
 }
 
-/// The file on the pool.
+/// Content of the identity file.
 #[derive(Debug, Serialize, Deserialize)]
 struct IdentityFile {
     format: u32,
@@ -46,16 +46,16 @@ impl PoolId {
         Ok(Self(bytes))
     }
 
-    /// The part of the UUID that ids of volumes carry.
+    /// The part of the UUID that is in the IDs of the pool's volumes.
     pub fn short(self) -> String {
         self.0[..4].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// Looks at what a pool's folder holds, without changing anything.
+/// Detects the content of a pool's folder, without changing anything.
 ///
 /// # Errors
-/// When the folder cannot be read, or holds a pool of a format that this release does not know.
+/// If the folder cannot be read, or has a pool with an unknown format.
 pub fn look(layout: &Layout) -> Result<Found, Error> {
     let path = layout.identity();
     let bytes = match files::read(&path) {
@@ -65,7 +65,7 @@ pub fn look(layout: &Layout) -> Result<Found, Error> {
         }
         Err(error) => return Err(Error::file("read", path)(error)),
     };
-    // The number first: what follows it may mean something else in another format.
+    // Read the format first: the rest may differ in another format.
     #[derive(Deserialize)]
     struct Numbered {
         format: u32,
@@ -89,13 +89,14 @@ pub fn look(layout: &Layout) -> Result<Found, Error> {
     Ok(Found::Pool(file.uuid))
 }
 
-/// Brings a pool to the format of this release, and says what was done. The driver must not run.
+/// Converts a pool to the format of this release. Returns a text about what was done. No driver may
+/// serve the pool.
 ///
 /// # Errors
-/// When the pool has a format that this release does not know, or a driver serves it.
+/// If the pool has an unknown format, or a driver serves it.
 pub fn migrate(layout: &Layout) -> Result<String, Error> {
     let before = look(layout)?;
-    // Nobody else may write to the pool meanwhile.
+    // Lock the pool against other writers.
     let _store = Store::open(&layout.state(), &layout.ballast())?;
     let id = ensure(layout)?;
     Ok(match before {
@@ -106,7 +107,7 @@ pub fn migrate(layout: &Layout) -> Result<String, Error> {
     })
 }
 
-/// The identity of the pool in a folder; a pool without one gets one, durably.
+/// Returns the identity of the pool in a folder; creates it durably if there is none.
 pub(super) fn ensure(layout: &Layout) -> Result<PoolId, Error> {
     if let Found::Pool(id) = look(layout)? {
         return Ok(id);
@@ -160,7 +161,7 @@ impl From<PoolId> for String {
     }
 }
 
-/// The part of a volume's, snapshot's or group's id that names its pool, if the id has one.
+/// Returns the pool's part of the ID of a volume, snapshot or group, if the ID has one.
 pub fn short_of(id: &str) -> Option<&str> {
     let mut parts = id.split('-');
     let (kind, short, rest) = (parts.next()?, parts.next()?, parts.next()?);

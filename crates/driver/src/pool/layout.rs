@@ -1,24 +1,26 @@
-//! Where things lie in a pool's folder.
+//! Paths in a pool's folder.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use crate::error::Error;
 
-/// The folder of a pool. File names are the driver's own ids, never an orchestrator's names.
+/// The folder of a pool. File names are IDs of the driver, never an orchestrator's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     root: PathBuf,
 }
 
 impl Layout {
-    /// The pool in this folder.
+    /// The layout of the pool in this folder.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The folder itself.
+    /// The pool's folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -28,77 +30,77 @@ impl Layout {
         self.root.join("state.redb")
     }
 
-    /// Space that is given up when the pool is full.
+    /// File that is deleted to free space when the pool is full.
     pub fn ballast(&self) -> PathBuf {
         self.root.join("ballast")
     }
 
-    /// The pool's format and UUID.
+    /// File with the pool's format and UUID.
     pub fn identity(&self) -> PathBuf {
         self.root.join("pool.json")
     }
 
-    /// A link to the socket that `wharf driver pool` talks to, while a driver serves the pool.
+    /// Link to the driver's admin socket while a driver serves the pool.
     pub fn admin_socket(&self) -> PathBuf {
         self.root.join("admin.sock")
     }
 
-    /// Images of volumes.
+    /// Folder of the images of volumes.
     pub fn volumes(&self) -> PathBuf {
         self.root.join("volumes")
     }
 
-    /// Images of snapshots.
+    /// Folder of the images of snapshots.
     pub fn snapshots(&self) -> PathBuf {
         self.root.join("snapshots")
     }
 
-    /// Images in the making; nothing here survives a start.
+    /// Folder of incomplete images; emptied at startup.
     pub fn partial(&self) -> PathBuf {
         self.root.join("partial")
     }
 
-    /// Images that no record knows, moved here and never deleted by the driver.
+    /// Folder of images without a record, which the driver never deletes.
     pub fn quarantine(&self) -> PathBuf {
         self.root.join("quarantine")
     }
 
-    /// The folder of the staging paths of ephemeral volumes.
+    /// Folder of the staging paths of inline volumes.
     fn staging(&self) -> PathBuf {
         self.root.join("ephemeral")
     }
 
-    /// What programs that were cut short have overwritten in images.
+    /// Folder of undo files.
     pub fn undo_folder(&self) -> PathBuf {
         self.root.join("undo")
     }
 
-    /// What a program overwrites in an image, until it is done.
+    /// Undo file of a program that changes an image.
     pub fn undo(&self, image: &str) -> PathBuf {
         self.undo_folder().join(format!("{image}.e2undo"))
     }
 
-    /// Where ephemeral volumes are staged, which no orchestrator does for them.
+    /// Staging path of an inline volume, which the orchestrator does not stage.
     pub fn ephemeral(&self, image: &str) -> PathBuf {
         self.staging().join(image)
     }
 
-    /// Space that is held for copies until they have blocks of their own.
+    /// Folder of reserves: space for copies that are being unshared.
     pub fn reserves(&self) -> PathBuf {
         self.root.join("reserve")
     }
 
-    /// The space that is held for an image, at the place where the image needs it.
+    /// Reserve of an image, with blocks where the image needs its own.
     pub fn reserve(&self, image: &str) -> PathBuf {
         self.reserves().join(format!("{image}.reserve"))
     }
 
-    /// Shares the old blocks of an image until its new ones are on disk.
+    /// Pin of an image: shares its old blocks until its new ones are on disk.
     pub fn pin(&self, image: &str) -> PathBuf {
         self.reserves().join(format!("{image}.pin"))
     }
 
-    /// The folders, in the order in which they are made.
+    /// All folders, in the order of their creation.
     pub fn folders(&self) -> [PathBuf; 7] {
         [
             self.volumes(),
@@ -111,26 +113,27 @@ impl Layout {
         ]
     }
 
-    /// Whether anything but its identity says that there is a pool.
+    /// Whether the folder has a state file or images, which make it a pool even without an
+    /// identity.
     ///
     /// # Errors
-    /// When the disk does not tell.
+    /// If the disk cannot be read.
     pub fn is_used(&self) -> Result<bool, Error> {
         Ok(is_there(&self.state())? || self.has_images()?)
     }
 
-    /// Whether there is a pool, or what is left of one.
+    /// Whether the folder has a pool, or the remains of one.
     ///
     /// # Errors
-    /// When the disk does not tell.
+    /// If the disk cannot be read.
     pub fn holds_pool(&self) -> Result<bool, Error> {
         Ok(is_there(&self.identity())? || self.is_used()?)
     }
 
-    /// Whether there are images of volumes or snapshots.
+    /// Whether the folder has images of volumes or snapshots.
     ///
     /// # Errors
-    /// When the disk does not tell.
+    /// If the disk cannot be read.
     pub fn has_images(&self) -> Result<bool, Error> {
         for folder in [self.volumes(), self.snapshots()] {
             match fs::read_dir(&folder).map(|mut entries| entries.next().transpose()) {
@@ -143,26 +146,26 @@ impl Layout {
         Ok(false)
     }
 
-    /// The image of a volume.
+    /// Path of a volume's image.
     pub fn volume(&self, image: &str) -> PathBuf {
         self.volumes().join(file_name(image))
     }
 
-    /// The image of a snapshot.
+    /// Path of a snapshot's image.
     pub fn snapshot(&self, image: &str) -> PathBuf {
         self.snapshots().join(file_name(image))
     }
 
-    /// An image in the making.
-    pub fn in_the_making(&self, image: &str) -> PathBuf {
+    /// Path of an incomplete image.
+    pub fn partial_image(&self, image: &str) -> PathBuf {
         self.partial().join(file_name(image))
     }
 }
 
-/// Whether anything has this name, also a symlink that leads nowhere.
+/// Whether the name is taken, even by a dangling symlink.
 ///
 /// # Errors
-/// When the disk does not tell: a file that cannot be looked at is not missing.
+/// If the disk cannot be read: such a file is not missing.
 pub(crate) fn is_there(path: &Path) -> Result<bool, Error> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),

@@ -1,37 +1,38 @@
-//! What an image says of itself: its record, in an extended attribute.
+//! Marks: the record of an image, stored in an extended attribute of the image.
 //!
-//! The state file is the truth while it is there. When it is lost, the marks make it again. They leave out what a node
-//! does with a volume, since the kernel and the orchestrator know that.
+//! The state file is authoritative. If it is lost, it is rebuilt from the marks. They omit the node
+//! side of a volume, which the kernel and the orchestrator know.
 
-use std::fs::File;
-use std::path::Path;
+use std::{fs::File, path::Path};
 
 use serde::{Deserialize, Serialize};
 use wharf_mount::attribute;
 
-use crate::error::Error;
-use crate::files;
-use crate::record::{Blocks, Group, Snapshot, Volume};
+use crate::{
+    error::Error,
+    files,
+    record::{Blocks, Group, Snapshot, Volume},
+};
 
 const ATTRIBUTE: &str = "user.wharf.record";
 
-/// The record of an image.
+/// Record of an image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
-    /// The image is a volume's.
+    /// The image of a volume.
     Volume(Box<Volume>),
-    /// The image is a snapshot's.
+    /// The image of a snapshot.
     Snapshot {
         /// The snapshot.
         snapshot: Box<Snapshot>,
-        /// Its group, without the list of its snapshots: that is who names it.
+        /// Its group, without the list of snapshots, which name the group themselves.
         group: Option<Box<Group>>,
     },
 }
 
 impl Mark {
-    /// A volume's mark.
+    /// Creates the mark of a volume.
     pub fn volume(volume: &Volume) -> Self {
         Self::Volume(Box::new(Volume {
             attachments: Default::default(),
@@ -42,7 +43,7 @@ impl Mark {
         }))
     }
 
-    /// A snapshot's mark.
+    /// Creates the mark of a snapshot.
     pub fn snapshot(snapshot: &Snapshot, group: Option<&Group>) -> Self {
         let group = group.map(|group| Box::new(Group { snapshots: Vec::new(), ..group.clone() }));
         Self::Snapshot { snapshot: Box::new(snapshot.clone()), group }
@@ -51,15 +52,15 @@ impl Mark {
     /// Writes the mark to an image, durably.
     ///
     /// # Errors
-    /// When the pool's filesystem keeps no attributes or fails.
+    /// If the pool's filesystem does not support attributes, or fails.
     pub fn write(&self, image: &Path) -> Result<(), Error> {
         flush(&self.put(image)?, image)
     }
 
-    /// Writes the mark to an image that is still to be flushed.
+    /// Writes the mark to an image, which the caller then flushes.
     ///
     /// # Errors
-    /// When the pool's filesystem keeps no attributes or fails.
+    /// If the pool's filesystem does not support attributes, or fails.
     pub fn put(&self, image: &Path) -> Result<File, Error> {
         let file = files::open_to_write(image).map_err(Error::file("open image", image))?;
         let bytes = serde_json::to_vec(self)
@@ -68,10 +69,10 @@ impl Mark {
         Ok(file)
     }
 
-    /// Writes to an image's mark whose the image's blocks are.
+    /// Updates the `blocks` in an image's mark.
     ///
     /// # Errors
-    /// When the pool's filesystem fails.
+    /// If the pool's filesystem fails.
     pub(super) fn note_blocks(image: &Path, now: Blocks) -> Result<(), Error> {
         let Some(mut mark) = Self::read(image)? else { return Ok(()) };
         match &mut mark {
@@ -81,10 +82,10 @@ impl Mark {
         mark.write(image)
     }
 
-    /// Reads an image's mark; none when it has none or one that is not understood.
+    /// Reads an image's mark; `None` if it has no valid one.
     ///
     /// # Errors
-    /// When the image cannot be read.
+    /// If the image cannot be read.
     pub fn read(image: &Path) -> Result<Option<Self>, Error> {
         let file = files::open(image).map_err(Error::file("open image", image))?;
         let bytes = attribute::get(&file, ATTRIBUTE)?;
@@ -92,7 +93,7 @@ impl Mark {
     }
 }
 
-/// Waits until an image is on disk, with its mark.
+/// Flushes an image with its mark.
 pub(super) fn flush(file: &File, image: &Path) -> Result<(), Error> {
     file.sync_all().map_err(Error::file("flush image", image))
 }

@@ -1,18 +1,19 @@
-//! A volume's facts that change after it was made: its content and its limits.
+//! Changes the content and the limits of a volume's record.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Mark, Pool};
-use crate::error::Error;
-use crate::points::Point;
-use crate::record::{Content, Volume};
+use crate::{
+    error::Error,
+    points::Point,
+    record::{Content, Volume},
+};
 
 impl Pool {
-    /// Keeps new limits. Parameters that are absent change nothing; one that is unknown refuses all.
+    /// Records new limits. Absent parameters change nothing; an unknown one refuses all.
     ///
     /// # Errors
-    /// When a parameter is unknown, or there is no such volume.
+    /// If a parameter is unknown, or the volume does not exist.
     pub fn set_limits(
         &self,
         id: &str,
@@ -33,7 +34,7 @@ impl Pool {
         Ok(volume)
     }
 
-    /// Keeps what a volume's image holds.
+    /// Records the content of a volume's image.
     pub(crate) fn set_content(&self, id: &str, content: Content) -> Result<Arc<Volume>, Error> {
         let volume = self.edit_volume(id, move |volume| volume.content = content)?;
         Mark::volume(&volume).write(&self.image(&volume))?;

@@ -1,21 +1,18 @@
-//! The last steps of an image in the making.
+//! The last steps of creating an image.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use wharf_mount::sync;
 
-use super::mark::flush;
-use super::{Mark, Pool};
-use crate::backend::Backend;
-use crate::error::Error;
-use crate::points::Point;
+use super::{Mark, Pool, mark::flush};
+use crate::{backend::Backend, error::Error, points::Point};
 
 impl Pool {
-    /// Gives an image its mark and its place, durably. The `points` are reached once it is marked and once it is renamed.
+    /// Marks an image and moves it to its final path, durably. The `points` are reached after the
+    /// mark and after the rename.
     ///
-    /// Where shared blocks are all that the image has, the pool's journal holds everything in the order it was done in. If
-    /// flushing a file flushes its name, too, one flush at the end is enough.
+    /// If the image was created by sharing blocks, the pool's journal holds all changes in their
+    /// order. Then one flush at the end suffices, if flushing a file also flushes its name.
     pub(super) fn put_in_place(
         &self,
         mark: &Mark,
@@ -40,7 +37,7 @@ impl Pool {
     }
 }
 
-/// Gives a file its name; that this lasts takes a flush.
+/// Renames a file. The name is durable only after a flush.
 pub(super) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     fs::rename(from, to).map_err(Error::file("rename", from))
 }

@@ -1,37 +1,40 @@
-//! The state file, made anew from what the images say of themselves.
+//! Rebuilds the state file from the images' marks.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use super::salvage::Marked;
-use super::{Layout, is_there};
-use crate::error::Error;
-use crate::store::{Store, StoreError};
+use super::{Layout, is_there, salvage::Marked};
+use crate::{
+    error::Error,
+    store::{Store, StoreError},
+};
 
-/// What was found.
+/// Result of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// Volumes.
+    /// Number of volumes.
     pub volumes: usize,
-    /// Snapshots.
+    /// Number of snapshots.
     pub snapshots: usize,
-    /// Groups.
+    /// Number of groups.
     pub groups: usize,
-    /// Images without a mark that is understood; they stay where they are and are put aside at the next start.
+    /// Images without a valid mark; the next start moves them into quarantine.
     pub unmarked: Vec<PathBuf>,
-    /// Images that the disk does not read now; they stay where they are, and are recorded by the first start that can.
+    /// Images that the disk cannot read now; the first start that can read them records them.
     pub unreadable: Vec<PathBuf>,
-    /// Where the old state file went.
+    /// New path of the old state file.
     pub old_state: Option<PathBuf>,
 }
 
-/// Makes the state of the pool in `root` anew. The old file is kept beside it.
+/// Rebuilds the state of the pool in `root`. Keeps the old file under another name.
 ///
-/// What only the state file knew is gone: which nodes a volume was published to (the orchestrator publishes again), and ids
-/// of volumes that were being created.
+/// Facts that are only in the state file are lost: the nodes that volumes were published to (the
+/// orchestrator publishes again), and IDs of volumes that were being created.
 ///
 /// # Errors
-/// When a driver owns the pool, or the disk fails.
+/// If a driver serves the pool, or the disk fails.
 pub fn rebuild(root: &Path) -> Result<Rebuilt, Error> {
     let layout = Layout::new(root);
     let marked = Marked::read(&layout, |_| true)?;
@@ -40,7 +43,7 @@ pub fn rebuild(root: &Path) -> Result<Rebuilt, Error> {
         && marked.snapshots.is_empty()
     {
         return Err(Error::Unavailable(format!(
-            "{}: the disk reads none of its images, such as {}: mend it, and call again; see the log",
+            "{}: the disk cannot read any of its images, such as {}: repair the disk and call again; see the log",
             root.display(),
             image.display()
         )));
@@ -58,13 +61,13 @@ pub fn rebuild(root: &Path) -> Result<Rebuilt, Error> {
     Ok(rebuilt)
 }
 
-/// Moves the old state file away, unless a driver holds it.
+/// Renames the old state file, unless a driver holds it.
 fn put_aside(layout: &Layout) -> Result<Option<PathBuf>, Error> {
     let state = layout.state();
     if !is_there(&state)? {
         return Ok(None);
     }
-    // Readable or not: what the images say is what was asked for.
+    // An unreadable state file is no obstacle: the rebuild reads the images.
     if let Err(busy @ StoreError::Busy { .. }) = Store::open(&state, &layout.ballast()) {
         return Err(busy.into());
     }

@@ -1,33 +1,37 @@
-//! What a start finds after a crash, and what it makes of it.
+//! Recovers a pool after a crash.
 
-use std::collections::{BTreeMap, HashSet};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use wharf_mount::sync;
 
 use super::{Pool, now, remove};
-use crate::backend::BackendKind;
-use crate::error::Error;
-use crate::record::{Blocks, Group, Phase, Snapshot, Source, Volume};
+use crate::{
+    backend::BackendKind,
+    error::Error,
+    record::{Blocks, Group, Phase, Snapshot, Source, Volume},
+};
 
-/// What a start had to do.
+/// Result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Operations that were finished or undone.
+    /// Number of operations that were finished or undone.
     pub settled: usize,
-    /// Volumes, snapshots and groups whose images were whole and whose records did not say so.
+    /// IDs of objects whose images were complete but whose records were not.
     pub kept: Vec<String>,
-    /// Images that no record and no mark of their own knows; they are in quarantine now.
+    /// Images without a record or a mark of their own, now in quarantine.
     pub quarantined: Vec<PathBuf>,
-    /// Volumes and snapshots whose image is gone.
+    /// IDs of volumes and snapshots whose images are missing.
     pub missing: Vec<String>,
-    /// What could not be settled, and why; the next call for the object tries again.
+    /// Operations that could not be settled, with the reason; the next call for the object retries.
     pub open: Vec<String>,
 }
 
-/// Records that were not at rest.
+/// Records with an unfinished operation.
 #[derive(Default)]
 struct Unsettled {
     volumes: Vec<Arc<Volume>>,
@@ -36,7 +40,8 @@ struct Unsettled {
 }
 
 impl Pool {
-    /// Settles what a crash cut short. A failure of one object never keeps the others from being served.
+    /// Settles operations that a crash interrupted. A failure for one object does not affect
+    /// others.
     pub(super) fn recover(&self) -> Result<Recovery, Error> {
         let mut recovery = Recovery::default();
         self.adapt_backends()?;
@@ -45,7 +50,7 @@ impl Pool {
         }
         let perhaps_frozen = self.frozen_perhaps(&self.unsettled());
         let kept = self.keep_whole_images()?;
-        // Only now is it known which images there are, and from here on it matters which of them are attached.
+        // Only now all images are known, and the next steps need to know which are attached.
         self.devices.scan(&self.places())?;
         recovery.kept = kept.ids;
         let mut unsettled = self.unsettled();
@@ -54,7 +59,7 @@ impl Pool {
             Ok(()) => recovery.settled += 1,
             Err(error) => recovery.open.push(format!("{id}: {error}")),
         };
-        // First of all let everybody write again.
+        // First thaw filesystems that writers may be waiting for.
         for volume in perhaps_frozen {
             settle(&volume.id, self.thaw_after_crash(&volume));
         }
@@ -73,8 +78,8 @@ impl Pool {
         Ok(recovery)
     }
 
-    /// Leaves snapshots and groups in the making as they are whose images cannot be read: they may be whole, and a caller may
-    /// have been told of them.
+    /// Skips snapshots and groups that were being created and whose images cannot be read: they may
+    /// be complete and known to a caller.
     fn leave_unreadable(&self, unsettled: &mut Unsettled, unreadable: &[PathBuf]) {
         if unreadable.is_empty() {
             return;
@@ -91,8 +96,8 @@ impl Pool {
         });
     }
 
-    /// On a filesystem that cannot share blocks, where somebody copied the pool to, all images are copies with blocks of their
-    /// own.
+    /// If the pool was copied to a filesystem that cannot share blocks, records all images as
+    /// copies with their own blocks.
     fn adapt_backends(&self) -> Result<(), Error> {
         if self.reflink {
             return Ok(());
@@ -119,7 +124,7 @@ impl Pool {
         if adapted > 0 {
             tracing::warn!(
                 images = adapted,
-                "the pool was moved to a filesystem that cannot share blocks: snapshots are copies from now on"
+                "filesystem cannot share blocks, switched images to backend image-copy"
             );
         }
         Ok(())
@@ -151,7 +156,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Volumes that were being copied, and so may be frozen still.
+    /// Volumes that were being copied, and so may still be frozen.
     fn frozen_perhaps(&self, unsettled: &Unsettled) -> Vec<Arc<Volume>> {
         let cut = unsettled.snapshots.iter().filter(|snapshot| snapshot.phase == Phase::Creating);
         let cloned = unsettled.volumes.iter().filter_map(|volume| match &volume.source {
@@ -180,12 +185,12 @@ impl Pool {
         match volume.phase {
             Phase::Deleting => self.finish_delete(volume),
             Phase::Expanding { to } => self.finish_expand(volume, to).map(|_| ()),
-            // The id is kept for the retry, which makes the image anew.
+            // Keep the ID for the retry, which creates the image again.
             Phase::Creating | Phase::Ready => Ok(()),
         }
     }
 
-    /// Puts images without a record aside and names records without an image.
+    /// Moves images without a record into quarantine, and reports records without an image.
     fn compare_images(&self, recovery: &mut Recovery, unreadable: &[PathBuf]) -> Result<(), Error> {
         let mut images: HashSet<PathBuf> = entries(&self.layout.volumes())?.into_iter().collect();
         images.extend(entries(&self.layout.snapshots())?);
@@ -209,7 +214,7 @@ impl Pool {
                 recovery.open.push(format!("{}: {reason}", orphan.display()));
                 continue;
             }
-            match self.put_aside(&orphan) {
+            match self.quarantine(&orphan) {
                 Ok(aside) => recovery.quarantined.push(aside),
                 Err(error) => recovery.open.push(format!("{}: {error}", orphan.display())),
             }
@@ -220,22 +225,23 @@ impl Pool {
         Ok(())
     }
 
-    /// Removes a file that a crash left. A folder is somebody else's: it is put into quarantine. Neither stops a start.
+    /// Removes a file that a crash left. A folder is foreign and moved into quarantine. Failures
+    /// are only logged.
     pub(super) fn clear_away(&self, path: &Path) {
         let is_folder = fs::symlink_metadata(path).is_ok_and(|there| there.is_dir());
         let cleared = match is_folder {
-            true => self.put_aside(path).map(|aside| {
-                tracing::warn!(folder = %path.display(), quarantine = %aside.display(), "put foreign folder into quarantine");
+            true => self.quarantine(path).map(|aside| {
+                tracing::warn!(folder = %path.display(), quarantine = %aside.display(), "moved foreign folder into quarantine");
             }),
             false => remove(path),
         };
         if let Err(error) = cleared {
-            tracing::warn!(path = %path.display(), %error, "failed to clear the pool of a foreign file");
+            tracing::warn!(path = %path.display(), %error, "failed to remove foreign file from pool");
         }
     }
 
-    /// Moves a file or folder into quarantine, under a name that is free there.
-    fn put_aside(&self, path: &Path) -> Result<PathBuf, Error> {
+    /// Moves a file or folder into quarantine, under a free name.
+    fn quarantine(&self, path: &Path) -> Result<PathBuf, Error> {
         let name = path.file_name().unwrap_or_default();
         let mut aside = self.layout.quarantine().join(name);
         if fs::symlink_metadata(&aside).is_ok() {
@@ -246,7 +252,7 @@ impl Pool {
     }
 }
 
-/// Everything in a folder.
+/// Lists a folder.
 pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(folder).map_err(Error::file("list", folder))?;
     entries

@@ -1,4 +1,4 @@
-//! Repair of a volume's filesystem, when a person asks for it.
+//! Repairs a volume's filesystem at a person's request.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -16,24 +16,25 @@ use crate::{
     record::Volume,
 };
 
-/// What a repair did.
+/// Result of a repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repaired {
-    /// The image as it was before.
+    /// Copy of the image before the repair.
     pub kept: PathBuf,
     /// The end of the program's report.
     pub report: String,
 }
 
 impl Pool {
-    /// Repairs the filesystem of a volume that nobody uses. A copy of the image as it was is kept in quarantine.
+    /// Repairs the filesystem of a volume that is not in use. Keeps a copy of the old image in
+    /// quarantine.
     ///
     /// # Errors
-    /// When the volume is in use or holds no filesystem, there is no room for the copy, or the program fails; then the image
-    /// is as it was.
+    /// If the volume is in use or has no filesystem, there is no space for the copy, or the program
+    /// fails; then the image is unchanged.
     pub fn repair(&self, id: &str, limit: Duration) -> Result<Repaired, Error> {
         let image = self.lock_image(&*self.whole_volume(id)?)?;
-        // Read again under the lock: the volume may have been staged or expanded meanwhile.
+        // Read it again under the lock: the volume may have been staged or expanded meanwhile.
         let volume = self.whole_volume(id)?;
         deletable(&volume)?;
         self.refuse_unsharing(&volume)?;
@@ -42,7 +43,8 @@ impl Pool {
         let filesystem = self.filesystem_of(&volume)?;
         let kept = self.layout.quarantine().join(format!("{}-before-{}.img", volume.image, now()));
         let shape = Shape { size: volume.capacity, thin: true };
-        // A copy that shared blocks would take the volume's promised space when the volume is overwritten.
+        // Copy without sharing blocks: a shared copy would take the volume's promised space when
+        // the volume is overwritten.
         let copied =
             self.backend(BackendKind::ImageCopy).copy(&self.image(&volume), &kept, shape, None);
         copied.inspect_err(|_| drop(remove(&kept)))?;
@@ -50,7 +52,7 @@ impl Pool {
             Ok(check::repair(filesystem, path, undo, limit)?)
         });
         let report = repaired.inspect_err(|_| {
-            // The image is as it was: a copy of it would only take space.
+            // The image is unchanged, so its copy is useless.
             if !self.is_half_changed(&volume) {
                 drop(remove(&kept));
             }
@@ -62,7 +64,7 @@ impl Pool {
         let path = self.image(volume);
         let image = files::open(&path).map_err(Error::file("open image", &path))?;
         if let crate::record::Content::Filesystem(filesystem) = volume.content {
-            // The record knows it also where the superblock is gone.
+            // The record also knows the filesystem of a destroyed superblock.
             return Ok(filesystem);
         }
         match probe::probe(&image)? {

@@ -1,8 +1,9 @@
-//! Space that is held for a copy from before it is made until it has blocks of its own.
+//! Reserves: space held for a copy from before it is made until it is unshared.
 //!
-//! A reserve is a file beside the images with blocks exactly where the copy shares its blocks with others. From its end to
-//! its start these blocks move into the copy, and the reserve becomes shorter: its length says how far that has come. So
-//! nobody else can take the space meanwhile, however full the disk is.
+//! A reserve is a file that has blocks exactly where the copy shares blocks with other images.
+//! These blocks move into the copy, from the end of the file to its start, and the reserve is
+//! truncated step by step: its length is the progress. So no other writer can take the space
+//! meanwhile, however full the disk is.
 
 use std::{fs::File, io::ErrorKind, path::Path};
 
@@ -12,16 +13,18 @@ use super::{Pool, recover::entries};
 use crate::{error::Error, files, points::Point, record::Blocks};
 
 impl Pool {
-    /// Allocates all that a copy of `size` bytes can share with its source, before the copy is made.
+    /// Allocates space for everything that a copy of `size` bytes can share, before the copy is
+    /// made.
     ///
     /// # Errors
-    /// When the disk is full; then nothing is left.
+    /// If the disk is full; then nothing stays allocated.
     pub(super) fn make_reserve(&self, image: &str, size: u64) -> Result<(), Error> {
         self.fill_reserve(image, |file| Ok(space::allocate(file, size, true)?))?;
         self.reach(Point::ReserveMade)
     }
 
-    /// Gives back what the copy at `path` does not share, and says whose its blocks are.
+    /// Frees the part of the reserve that the copy at `path` does not need. Returns the copy's
+    /// state.
     pub(super) fn trim_reserve(&self, image: &str, path: &Path) -> Result<Blocks, Error> {
         let copy = files::open(path).map_err(Error::file("open image", path))?;
         let shared = unshare::shared(&copy, 0..space::size(&copy)?)?;
@@ -41,10 +44,11 @@ impl Pool {
         Ok(blocks)
     }
 
-    /// Allocates what an existing copy shares now. Bytes that it shares are returned; with none there is no reserve.
+    /// Allocates a reserve for an existing copy. Returns the shared bytes; if there are none, no
+    /// reserve is made.
     ///
     /// # Errors
-    /// When the disk is full; then nothing is left.
+    /// If the disk is full; then nothing stays allocated.
     pub(super) fn reserve_shared(&self, image: &str, copy: &File) -> Result<u64, Error> {
         let shared = unshare::shared(copy, 0..space::size(copy)?)?;
         if shared.is_empty() {
@@ -59,7 +63,7 @@ impl Pool {
         Ok(unshare::length(&shared))
     }
 
-    /// Removes the reserve of an image, if there is one. Its space is free at once.
+    /// Removes the reserve of an image, if any, and frees its space at once.
     pub(super) fn remove_reserve(&self, image: &str) -> Result<(), Error> {
         for path in [self.layout.reserve(image), self.layout.pin(image)] {
             match files::free(&path) {
@@ -87,7 +91,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Bytes that an image still needs; nothing is held for one without a reserve.
+    /// Bytes of an image that are still to be unshared; 0 without a reserve.
     pub(super) fn reserve_left(&self, image: &str) -> u64 {
         let reserve = files::open(&self.layout.reserve(image));
         reserve.ok().and_then(|file| space::allocated(&file).ok()).unwrap_or(0)
@@ -106,7 +110,7 @@ impl Pool {
     ) -> Result<(), Error> {
         self.remove_reserve(image)?;
         let create = |path: &Path| files::create(path).map_err(Error::file("create reserve", path));
-        // The pin, too, is made now: a full disk takes no new file.
+        // Create the pin now, too: a full disk accepts no new file.
         let made = create(&self.layout.pin(image))
             .and_then(|_| create(&self.layout.reserve(image)))
             .and_then(|file| fill(&file));

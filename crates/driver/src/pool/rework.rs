@@ -1,4 +1,5 @@
-//! An image that is changed as a whole: a kill at any moment leaves it as it was before or as it is after.
+//! Atomic changes of an image by programs: after a kill at any moment the image is either old or
+//! new.
 
 use std::{
     io,
@@ -17,21 +18,21 @@ use crate::{
     record::Volume,
 };
 
-/// Room for an undo file is asked for by this part of a volume. An estimate: a repair of much damage may overwrite more, and is
-/// then taken back only in part if the disk fills up meanwhile.
+/// An undo file is estimated at this fraction of a volume. A repair of heavy damage may need more,
+/// and can then be undone only partly if the disk fills up.
 const UNDO_SHARE: u64 = 256;
 
-/// How long a change of any size takes to undo at the most.
+/// Timeout of undoing a change.
 const ROLL_BACK_LIMIT: Duration = Duration::from_secs(600);
 
 impl Pool {
-    /// Changes the filesystem in a volume's image, which nobody uses.
+    /// Changes the filesystem in the image of a volume that is not in use.
     ///
-    /// Where copies share blocks, `work` is done on a copy, which then takes the image's place. Elsewhere it is done on the
-    /// image itself, with a file that keeps what is overwritten.
+    /// If copies share blocks, `work` runs on a copy, which then replaces the image. Otherwise it
+    /// runs on the image, with an undo file.
     ///
     /// # Errors
-    /// When the image is in use, or `work` fails; then the image is as it was.
+    /// If the image is in use, or `work` fails; then the image is unchanged.
     pub(crate) fn rework<T>(
         &self,
         image: &ImageLock<'_>,
@@ -41,7 +42,7 @@ impl Pool {
         image.ensure_detached("changed")?;
         self.roll_back(image, volume)?;
         let _change = image.change()?;
-        // It may have been expanded while this call waited for the lock.
+        // The volume may have been expanded while this call waited for the lock.
         let volume = self.volume(&volume.id)?;
         let backend = self.backend(volume.backend);
         match backend.instant() {
@@ -50,12 +51,12 @@ impl Pool {
         }
     }
 
-    /// Whether a change of the image is under way, or was cut short.
+    /// Whether a change of the image is running, or was interrupted.
     pub(super) fn is_half_changed(&self, volume: &Volume) -> bool {
         !is_gone(&self.layout.undo(&volume.image))
     }
 
-    /// Takes back a change that was cut short, if there was one.
+    /// Undoes an interrupted change, if there was one.
     pub(super) fn restore_image(&self, volume: &Volume) -> Result<(), Error> {
         if !self.is_half_changed(volume) {
             return Ok(());
@@ -63,10 +64,11 @@ impl Pool {
         self.roll_back(&self.lock_image(volume)?, volume)
     }
 
-    /// Takes back a change that was cut short. To be called before anything else is done to an image.
+    /// Undoes an interrupted change. Call it before any other operation on an image.
     ///
     /// # Errors
-    /// When the image is in use, or e2undo fails. The image stays half changed then, and nothing may be done to it.
+    /// If the image is in use, or e2undo fails. Then the image is partly changed and must not be
+    /// used.
     pub(crate) fn roll_back(&self, image: &ImageLock<'_>, volume: &Volume) -> Result<(), Error> {
         if !self.is_half_changed(volume) {
             return Ok(());
@@ -76,19 +78,19 @@ impl Pool {
         let undo = self.layout.undo(&volume.image);
         undo::roll_back(&self.image(volume), &undo, ROLL_BACK_LIMIT).map_err(|error| {
             Error::Precondition(format!(
-                "volume {} cannot be used: e2fsck or resize2fs was cut short in its image, and e2undo cannot take that back \
-                 from {}: {}; mend that and call again, or delete the file and run `wharf driver pool repair {}`",
+                "volume {} cannot be used: e2fsck or resize2fs was interrupted on its image, and e2undo cannot undo that \
+                 from {}: {}; fix that and call again, or delete the file and run `wharf driver pool repair {}`",
                 volume.id,
                 undo.display(),
                 chain(&error),
                 volume.id
             ))
         })?;
-        tracing::warn!(volume = volume.id, "took back a change that was cut short");
+        tracing::warn!(volume = volume.id, "undid interrupted change of volume");
         Ok(())
     }
 
-    /// Takes back every change that was cut short; `settled` gets each volume and how it went.
+    /// Undoes all interrupted changes; `settled` is called with each volume and the result.
     pub(super) fn roll_back_all(
         &self,
         mut settled: impl FnMut(&str, Result<(), Error>),
@@ -101,7 +103,7 @@ impl Pool {
                 settled(&volume.id, back);
             }
         }
-        // The others belong to images that are gone, or are not the driver's.
+        // The other undo files belong to deleted images, or are foreign.
         for undo in entries(&self.layout.undo_folder())? {
             if undo.extension().is_some_and(|end| end == "e2undo") && is_gone(&self.image_of(&undo))
             {
@@ -117,16 +119,16 @@ impl Pool {
         backend: &dyn Backend,
         work: impl FnOnce(&Path, Option<&Path>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let (place, copy) = (self.image(volume), self.layout.in_the_making(&volume.image));
+        let (place, copy) = (self.image(volume), self.layout.partial_image(&volume.image));
         remove(&copy)?;
-        // Its space is taken when the image's own is free again.
+        // A thin copy: its space is allocated when the image's own is freed.
         let shape = Shape { size: volume.capacity, thin: true };
         backend.copy(&place, &copy, shape, None)?;
         self.reach(Point::ReworkCopied)?;
         let done = work(&copy, None).inspect_err(|_| drop(remove(&copy)))?;
         self.reach(Point::ReworkDone)?;
         let points = [Point::ReworkMarked, Point::ReworkRenamed];
-        // Limits may have been changed meanwhile.
+        // The limits may have changed meanwhile.
         let mark = Mark::volume(&*self.volume(&volume.id)?);
         self.put_in_place(&mark, &copy, &place, backend, points)?;
         Ok(done)
@@ -143,7 +145,8 @@ impl Pool {
         Ok(done)
     }
 
-    /// Refuses a change whose undo file may not fit: e2undo restores only a part of the image from a file that was cut.
+    /// Refuses a change whose undo file may not fit: from an incomplete file e2undo restores the
+    /// image only partly.
     fn ensure_room_to_undo(&self, volume: &Volume) -> Result<(), Error> {
         let needed = (volume.capacity / UNDO_SHARE).clamp(8 << 20, 1 << 30);
         let available = wharf_mount::space::usage(self.layout.root())?.available;
@@ -158,16 +161,17 @@ impl Pool {
         Err(Error::file("find room to undo a change of", self.image(volume))(source))
     }
 
-    /// Gives a thick volume the space that it lacks. A copy does not have what was allocated and never written.
+    /// Allocates missing blocks of a thick volume. A copy lacks blocks that were allocated but
+    /// never written.
     pub(crate) fn ensure_allocated(&self, volume: &Volume) {
         let shape = Shape { size: volume.capacity, thin: volume.thin };
         let (backend, image) = (self.backend(volume.backend), self.image(volume));
         let Err(error) = backend.grow(&image, shape) else { return };
-        // A full pool may refuse to allocate even what is allocated.
+        // A full pool may refuse to allocate blocks that are allocated already.
         if backend.footprint(&image).is_ok_and(|footprint| footprint.allocated >= shape.size) {
             return;
         }
-        tracing::warn!(volume = volume.id, %error, "failed to allocate a thick volume whole");
+        tracing::warn!(volume = volume.id, %error, "failed to allocate all blocks of thick volume");
     }
 
     fn image_of(&self, undo: &Path) -> PathBuf {
@@ -175,7 +179,7 @@ impl Pool {
     }
 }
 
-/// Whether there is no such file. One that the disk cannot look at now may be there.
+/// Whether the file does not exist. If the disk cannot tell, it may exist.
 fn is_gone(path: &Path) -> bool {
     matches!(path.try_exists(), Ok(false))
 }

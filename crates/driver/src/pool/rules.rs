@@ -1,8 +1,8 @@
-//! What a pool takes on: kinds of volumes, room for them, and whether their copies may share blocks.
+//! Admission rules of a pool: kinds of volumes, free space, and sharing of blocks.
 
 use std::path::PathBuf;
 
-use super::{Account, Kind, Pool, PoolSettings, disk, sharing::Ground};
+use super::{Account, Kind, Pool, PoolSettings, disk, sharing::SharingPolicy};
 use crate::{error::Error, store::State};
 
 /// The rules of a pool at one moment, for changes of its state.
@@ -10,29 +10,29 @@ use crate::{error::Error, store::State};
 pub(super) struct Rules {
     root: PathBuf,
     settings: PoolSettings,
-    ground: Ground,
+    policy: SharingPolicy,
 }
 
-/// What a request takes of a pool.
+/// The space that a request needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// Bytes that are promised.
+    /// Bytes to promise.
     pub(super) promised: u64,
-    /// Bytes by which thin volumes become larger; `None` if nothing thin is created or grown.
+    /// Bytes of new or growing thin volumes; `None` if no thin volume is created or grown.
     pub(super) thin: Option<u64>,
 }
 
 impl Pool {
     pub(super) fn rules(&self) -> Rules {
         let root = self.layout.root().to_owned();
-        Rules { root, settings: self.settings(), ground: self.ground() }
+        Rules { root, settings: self.settings(), policy: self.sharing_policy() }
     }
 }
 
 impl Rules {
-    /// On what ground copies share blocks.
-    pub(super) fn ground(&self) -> Ground {
-        self.ground
+    /// The policy for sharing blocks.
+    pub(super) fn sharing_policy(&self) -> SharingPolicy {
+        self.policy
     }
 
     /// Refuses a new volume of a kind that the pool does not allow.
@@ -49,8 +49,8 @@ impl Rules {
         Err(Error::invalid(field, expected))
     }
 
-    /// Refuses what the pool has no room for, anything at all once it is below its floor, and anything thin below the thin
-    /// floor or beyond the thin ratio.
+    /// Refuses requests that need more than the free space, all requests below the floor, and
+    /// requests for thin volumes below the thin floor or above the thin ratio.
     pub(super) fn room_for(&self, state: &State, wanted: Wanted) -> Result<(), Error> {
         let account = Account::of(state, disk(&self.root)?, &self.settings);
         let available = account.disk.available;
@@ -58,8 +58,8 @@ impl Rules {
             return Err(Error::BelowFloor { available, floor: account.floor });
         }
         if let Some(more) = wanted.thin {
-            // What is written to it would take the space of thick volumes that still share blocks.
-            if let Some(copy) = self.ground.to_unshare(state).first() {
+            // Writes to it could take space that thick volumes with shared blocks need.
+            if let Some(copy) = self.policy.to_unshare(state).first() {
                 return Err(Error::Pending(format!(
                     "{} still shares blocks with a thick volume, and gets space for its own{}: nothing thin is created or \
                      grown before; call again",

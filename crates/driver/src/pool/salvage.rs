@@ -1,47 +1,53 @@
-//! Images that are whole although the state file does not say so.
+//! Recovers complete images that the state file does not record as ready.
 //!
-//! An image gets its mark and its place in the last step before the state file records it as ready. If its record is missing or
-//! says that it is being created, the driver was killed in between, or the state file lost its last commit. In the second case
-//! a caller was told of the image. So images with a complete mark are recorded, and never deleted or put into quarantine.
+//! An image gets its mark and its final path just before the state file records it as ready. If its
+//! record is missing or incomplete, the driver was killed in between, or the state file lost its
+//! last commit; in the second case a caller knows the image. So images with a complete mark are
+//! recorded, never deleted or moved into quarantine.
 
-use std::collections::{BTreeMap, HashSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs,
+    path::{Path, PathBuf},
+};
 
-use wharf_mount::Filesystem;
-use wharf_mount::probe::{self, Signature};
+use wharf_mount::{
+    Filesystem,
+    probe::{self, Signature},
+};
 
-use super::recover::entries;
-use super::{Layout, Mark, Pool, identity::short_of};
-use crate::error::Error;
-use crate::files;
-use crate::record::{Content, Group, Phase, Snapshot, Volume};
-use crate::store::Draft;
+use super::{Layout, Mark, Pool, identity::short_of, recover::entries};
+use crate::{
+    error::Error,
+    files,
+    record::{Content, Group, Phase, Snapshot, Volume},
+    store::Draft,
+};
 
-/// The records of images, as their marks have them.
+/// The records in the images' marks.
 #[derive(Default)]
 pub(super) struct Marked {
     pub(super) volumes: Vec<Volume>,
     pub(super) snapshots: Vec<Snapshot>,
-    /// With those of their snapshots that were found.
+    /// Groups, with those of their snapshots that were found.
     pub(super) groups: BTreeMap<String, Group>,
     /// Images without a mark of their own.
     pub(super) unmarked: Vec<PathBuf>,
-    /// Images that the disk does not read now. Nobody knows what they are: they stay as they are.
+    /// Images that the disk cannot read now. They are unknown and stay unchanged.
     pub(super) unreadable: Vec<PathBuf>,
 }
 
-/// What a start found of images that are whole.
+/// Result of recording complete images.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// The ids of volumes, snapshots and groups that were recorded.
+    /// IDs of volumes, snapshots and groups that were recorded.
     pub(super) ids: Vec<String>,
-    /// Images that may be whole, and cannot be read now.
+    /// Images that may be complete but cannot be read now.
     pub(super) unreadable: Vec<PathBuf>,
 }
 
 impl Marked {
-    /// Reads the marks of the images in `layout` that `concerns`.
+    /// Reads the marks of those images in `layout` for which `concerns` returns true.
     pub(super) fn read(layout: &Layout, concerns: impl Fn(&Path) -> bool) -> Result<Self, Error> {
         let mut marked = Self::default();
         let images = [entries(&layout.volumes())?, entries(&layout.snapshots())?].concat();
@@ -49,7 +55,7 @@ impl Marked {
             let mark = match read_mark(&image) {
                 Ok(mark) => mark,
                 Err(error) => {
-                    tracing::error!(image = %image.display(), %error, "failed to read the mark of an image, it stays as it is");
+                    tracing::error!(image = %image.display(), %error, "failed to read mark of image, keeping it unchanged");
                     marked.unreadable.push(image);
                     continue;
                 }
@@ -75,8 +81,8 @@ impl Marked {
 }
 
 impl Pool {
-    /// Records whole images as their marks say. An image without a record is recorded only if its id names this pool: another
-    /// pool's image was copied here by a person.
+    /// Records complete images as their marks say. Without a record, an image is recorded only if
+    /// its ID names this pool; otherwise a person copied it here from another pool.
     pub(super) fn keep_whole_images(&self) -> Result<Kept, Error> {
         let recorded: HashSet<PathBuf> = self.store.read(|state| {
             let is_made = |phase: Phase| phase != Phase::Creating;
@@ -128,7 +134,8 @@ impl Pool {
     }
 }
 
-/// Records groups, with those of their snapshots that were found if there is no record, and gives the ids of those that a kill left without some of them.
+/// Records groups. A group without a record gets those of its snapshots that were found. Returns
+/// the IDs of groups that a kill left incomplete.
 fn keep_groups(
     draft: &mut Draft<'_>,
     groups: BTreeMap<String, Group>,
@@ -154,11 +161,11 @@ fn keep_groups(
     broken
 }
 
-/// The mark of an image, with the content that a volume has now.
+/// Reads the mark of an image, updated with the volume's present content.
 fn read_mark(image: &Path) -> Result<Option<Mark>, Error> {
     match fs::symlink_metadata(image) {
         Ok(there) if there.is_file() => {}
-        // Folders, symlinks and pipes are nobody's image, and a pipe would be waited for.
+        // Folders, symlinks and pipes are not images, and opening a pipe would block.
         Ok(_) => return Ok(None),
         Err(error) => return Err(Error::file("look at image", image)(error)),
     }
@@ -171,7 +178,7 @@ fn read_mark(image: &Path) -> Result<Option<Mark>, Error> {
     })
 }
 
-/// The content of an image now: it may have been formatted after it was marked.
+/// Detects the present content of an image: it may have been formatted after it was marked.
 fn content(image: &Path, marked: Content) -> Result<Content, Error> {
     let file = files::open(image).map_err(Error::file("open image", image))?;
     Ok(match (marked, probe::probe(&file)?) {

@@ -1,4 +1,4 @@
-//! Settings of one pool, which an operator may change while the pool is served.
+//! Settings of a pool that may change while it is served.
 
 use std::{fmt, str::FromStr};
 
@@ -10,13 +10,14 @@ use wharf_facts::quantity;
 pub struct PoolSettings {
     /// Kinds of volumes that may be created.
     pub kinds: Kinds,
-    /// Bytes that are never promised; `None` is a hundredth of the disk, at least 64 MiB and at most 10 GiB.
+    /// Bytes that are never promised; `None` means 1% of the disk, at least 64 MiB and at most 10
+    /// GiB.
     pub floor: Option<u64>,
-    /// Bytes of thin volumes that may be promised per byte of the pool.
+    /// Maximum bytes of thin volumes per byte of the pool.
     pub thin_ratio: ThinRatio,
-    /// Free space below which nothing thin is created or grown.
+    /// Free space below which no thin volume is created or grown.
     pub thin_floor: Share,
-    /// Refuses new volumes; those that exist are served as before.
+    /// Whether new volumes are refused; existing ones are served as before.
     pub drain: bool,
 }
 
@@ -32,7 +33,7 @@ pub struct Kinds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// All of its space is allocated when it is created.
+    /// All space is allocated on creation.
     Thick,
     /// Space is allocated when it is written.
     Thin,
@@ -55,7 +56,7 @@ impl Kinds {
     }
 }
 
-/// Thick volumes alone.
+/// Only thick volumes.
 impl Default for Kinds {
     fn default() -> Self {
         Self { thick: true, thin: false }
@@ -109,14 +110,14 @@ impl fmt::Display for Kinds {
     }
 }
 
-/// Bytes of thin volumes that may be promised per byte of a pool, to three decimal places.
+/// Maximum bytes of thin volumes per byte of a pool, with three decimal places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThinRatio {
     thousandths: u64,
 }
 
 impl ThinRatio {
-    /// Bytes of thin volumes that a pool of `total` bytes may promise.
+    /// Maximum bytes of thin volumes on a pool of `total` bytes.
     pub fn of(self, total: u64) -> u64 {
         let bytes = u128::from(total) * u128::from(self.thousandths) / 1000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
@@ -155,7 +156,7 @@ impl FromStr for ThinRatio {
     }
 }
 
-/// A part of a pool: bytes, or a percentage of its size.
+/// A part of a pool, in bytes or as a percentage of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// Bytes.
@@ -165,7 +166,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// The bytes of a pool of `total` bytes.
+    /// The part of a pool of `total` bytes, in bytes.
     pub fn of(self, total: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,

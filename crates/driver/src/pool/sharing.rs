@@ -1,8 +1,10 @@
-//! Where thick volumes may share blocks with their copies, and which copies must not.
+//! Decides where thick volumes may share blocks with their copies, and which copies must be
+//! unshared.
 //!
-//! A block that two images share takes a new block when one of them is overwritten. Where nobody but thick volumes can take
-//! the pool's space, the account holds that block back. Elsewhere it may be gone when the thick volume needs it, so a copy
-//! gets blocks of its own: a snapshot, clone or restore of a thick volume, and a thick clone or restore of anything.
+//! Overwriting a block that two images share needs a new block. If only thick volumes can take the
+//! pool's space, the account holds that block back. Otherwise the space may be gone when the thick
+//! volume needs it, so these copies get their own blocks: a snapshot, clone or restore of a thick
+//! volume, and a thick clone or restore of any volume.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
@@ -17,25 +19,26 @@ use crate::{
     store::State,
 };
 
-/// What decides whether blocks stay shared.
+/// Policy for sharing blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ground {
+pub(super) struct SharingPolicy {
     /// Kinds of volumes that may be created.
     pub(super) kinds: Kinds,
-    /// Nobody else keeps files on the pool's filesystem.
+    /// Whether no other files are on the pool's filesystem.
     pub(super) own_filesystem: bool,
-    /// The filesystem writes all blocks to a new place, shared or not (btrfs): thick volumes there share none.
+    /// Whether the filesystem writes all blocks to new places (btrfs): thick volumes there share no
+    /// blocks.
     pub(super) copy_on_write: bool,
 }
 
-/// What a copy is made of.
+/// The source of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin<'a> {
     pub(super) family: &'a str,
     pub(super) blocks: Blocks,
 }
 
-/// An image that shares blocks with a thick volume and should not.
+/// An image that shares blocks with a thick volume and must be unshared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SharedCopy {
     pub(super) id: String,
@@ -44,8 +47,9 @@ pub(super) struct SharedCopy {
     pub(super) in_use: bool,
 }
 
-impl Ground {
-    /// Whether thick volumes may share blocks with their copies: only if nobody else can take the pool's space.
+impl SharingPolicy {
+    /// Whether thick volumes may share blocks with their copies: only if nothing else can take the
+    /// pool's space.
     pub(super) fn may_share(self, state: &State) -> bool {
         let thin = self.kinds.allow(Kind::Thin)
             || state.volumes.iter().any(|volume| volume.thin)
@@ -53,13 +57,13 @@ impl Ground {
         self.own_filesystem && !thin
     }
 
-    /// Whether a new copy that is made by sharing blocks has to get its own. `thick` is that of a volume; a snapshot is
-    /// never overwritten, and needs none for itself.
+    /// Whether a new copy that shares blocks must be unshared. `thick` refers to a volume; a
+    /// snapshot is never overwritten and needs no blocks for itself.
     pub(super) fn must_unshare(self, state: &State, origin: Origin<'_>, thick: bool) -> bool {
         if self.copy_on_write {
             return false;
         }
-        // The origin may share blocks with a thick volume that it knows nothing of any more.
+        // The source may share blocks with a thick volume elsewhere in its family.
         let with_thick = || {
             let mut family = state.volumes.iter().filter(|it| it.family == origin.family);
             family.any(|volume| !volume.thin)
@@ -67,18 +71,19 @@ impl Ground {
         origin.blocks.is_unsharing() || (!self.may_share(state) && (thick || with_thick()))
     }
 
-    /// Images that share blocks with a thick volume although they must not: those that were made where it was allowed, or by
-    /// an older version. Of each family one thick volume stays as it is, if possible the one in use.
+    /// Returns images that share blocks with a thick volume but must not: those made while it was
+    /// allowed, or by an older version. One thick volume of each family keeps its blocks,
+    /// preferably one in use.
     pub(super) fn to_unshare(self, state: &State) -> Vec<SharedCopy> {
         if self.copy_on_write || self.may_share(state) {
             return Vec::new();
         }
         let mut families: BTreeMap<&str, Family<'_>> = BTreeMap::new();
-        // An image whose blocks are its own has a family of its own, and shares blocks again with copies in that family.
+        // An unshared image has its own family, in which it may share blocks with later copies.
         for volume in state.volumes.iter().filter(|it| !it.blocks.is_unsharing()) {
             families.entry(&volume.family).or_default().volumes.push(volume);
         }
-        // A snapshot that is a copy is counted to its volume's family, and shares nothing.
+        // A snapshot made by copying is in its volume's family but shares no blocks.
         let reflinks = state.snapshots.iter().filter(|it| it.backend == BackendKind::ImageReflink);
         for cut in reflinks.filter(|it| !it.blocks.is_unsharing()) {
             families.entry(&cut.family).or_default().snapshots.push(cut);
@@ -118,44 +123,45 @@ impl Family<'_> {
 }
 
 impl Pool {
-    /// Whether thick volumes share blocks with their snapshots and clones here.
+    /// Whether thick volumes share blocks with their snapshots and clones on this pool.
     pub fn may_share(&self) -> bool {
-        self.store.read(|state| self.ground().may_share(state))
+        self.store.read(|state| self.sharing_policy().may_share(state))
     }
 
-    /// Notes that another pool has its files on this filesystem: from now on copies of thick volumes get blocks of their own,
-    /// also those that exist. Until the last of them has its own blocks, the other pool can still take the space that a thick
-    /// volume needs when shared blocks are overwritten.
+    /// Records that another pool is on this filesystem: from now on copies of thick volumes are
+    /// unshared, existing ones, too. Until the last one is unshared, the other pool can take space
+    /// that a thick volume needs to overwrite shared blocks.
     pub(crate) fn share_filesystem(&self) {
         if self.own_filesystem.swap(false, Ordering::Relaxed) {
             let folder = self.layout.root().display();
-            tracing::warn!(%folder, "another pool is on this pool's filesystem: snapshots and clones of thick volumes get blocks of their own");
+            tracing::warn!(%folder, "unsharing copies of thick volumes, filesystem has another pool");
             self.unsharing.wake.notify_one();
         }
     }
 
-    pub(super) fn ground(&self) -> Ground {
-        Ground {
+    pub(super) fn sharing_policy(&self) -> SharingPolicy {
+        SharingPolicy {
             kinds: self.settings().kinds,
             own_filesystem: self.own_filesystem.load(Ordering::Relaxed),
             copy_on_write: self.copy_on_write,
         }
     }
 
-    /// Whether nothing thin may be created yet: what is written to it would take the space of thick volumes whose copies
-    /// have no space of their own.
+    /// Whether no thin volume may be created yet: its writes could take space that thick volumes
+    /// with shared blocks need.
     pub fn thin_must_wait(&self) -> bool {
-        let ground = self.ground();
-        self.store.read(|state| !ground.to_unshare(state).is_empty())
+        let policy = self.sharing_policy();
+        self.store.read(|state| !policy.to_unshare(state).is_empty())
     }
 
-    /// Whether a thick volume shares blocks with a copy that has none of its own yet, so that a write of it may need space.
+    /// Whether a thick volume shares blocks with a copy that is not unshared yet, so that writes to
+    /// it may need space.
     pub(crate) fn shares_blocks(&self, volume: &Volume) -> bool {
-        let ground = self.ground();
+        let policy = self.sharing_policy();
         self.store.read(|state| {
             volume.blocks.is_unsharing()
                 || has_unsharing_copy(state, volume)
-                || ground.to_unshare(state).iter().any(|copy| copy.family == volume.family)
+                || policy.to_unshare(state).iter().any(|copy| copy.family == volume.family)
         })
     }
 }
@@ -172,8 +178,8 @@ fn has_unsharing_copy(state: &State, volume: &Volume) -> bool {
         || snapshots.any(|it| it.volume == volume.id)
 }
 
-/// Whether the pool's folder is the root of a filesystem, and holds no foreign files. A mount of a folder of a larger one, such as
-/// a hostPath, is not.
+/// Whether the pool's folder is the root of a filesystem without foreign files. A mounted subfolder
+/// of a larger filesystem, such as a hostPath, is not.
 pub(super) fn is_own_filesystem(layout: &Layout) -> Result<bool, Error> {
     if private::has_foreign_files(layout.root())? {
         return Ok(false);

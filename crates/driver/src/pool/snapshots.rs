@@ -1,42 +1,50 @@
-//! Snapshots: cut and deleted.
+//! Takes and deletes snapshots.
 
-use std::sync::Arc;
-use std::thread::{self, ScopedJoinHandle};
+use std::{
+    sync::Arc,
+    thread::{self, ScopedJoinHandle},
+};
 
 use wharf_csi_sdk::Fingerprint;
 use wharf_mount::sync;
 
-use super::cut::{Still, too_slow};
-use super::rules::{Rules, Wanted};
-use super::sharing::Origin;
-use super::{Mark, Pool, fresh_id, now, remove};
-use crate::backend::{BackendKind, Shape};
-use crate::devices::CopyLock;
-use crate::error::Error;
-use crate::points::Point;
-use crate::record::{Blocks, Group, Phase, Snapshot, Volume};
-use crate::store::Draft;
+use super::{
+    Mark, Pool, fresh_id,
+    frozen::{FrozenVolume, too_slow},
+    now, remove,
+    rules::{Rules, Wanted},
+    sharing::Origin,
+};
+use crate::{
+    backend::{BackendKind, Shape},
+    devices::CopyLock,
+    error::Error,
+    points::Point,
+    record::{Blocks, Group, Phase, Snapshot, Volume},
+    store::Draft,
+};
 
-/// A snapshot to be cut.
+/// A snapshot to be created.
 #[derive(Clone, Debug)]
 pub struct NewSnapshot {
-    /// The orchestrator's name.
+    /// Name that the orchestrator gave.
     pub name: String,
-    /// The request.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// The volume to cut from.
+    /// ID of the volume.
     pub volume: String,
 }
 
 impl Pool {
-    /// Cuts a snapshot. Idempotent by name.
+    /// Takes a snapshot. Idempotent by name.
     ///
     /// # Errors
-    /// When the name is taken by a snapshot of another volume, the volume is missing or cannot stand still, or the pool is full.
+    /// If the name belongs to a snapshot of another volume, the volume is missing or cannot be
+    /// frozen, or the pool is full.
     pub fn create_snapshot(&self, new: NewSnapshot) -> Result<Arc<Snapshot>, Error> {
-        // A volume that does not exist is found out below, unless the snapshot does.
+        // A missing volume is detected below, unless the snapshot exists.
         self.settled_volume(&new.volume).map(drop).or_else(Error::unless_missing)?;
-        // The volume and the promise are flushed at the same time: neither waits for the other's disk.
+        // Flush the volume and the promise in parallel.
         let (flushed, promised) = thread::scope(|scope| {
             let unmade = self.volume_to_flush(&new);
             let flush = unmade.map(|volume| scope.spawn(move || self.flush(&volume)));
@@ -61,10 +69,10 @@ impl Pool {
         Ok(ready)
     }
 
-    /// Deletes a snapshot; one that does not exist is deleted.
+    /// Deletes a snapshot. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// When it belongs to a group, or the disk fails; then a retry goes on.
+    /// If it belongs to a group, or the disk fails; then a retry continues.
     pub fn delete_snapshot(&self, id: &str) -> Result<(), Error> {
         let key = id.to_owned();
         let going = self.store.update(move |draft| {
@@ -80,7 +88,7 @@ impl Pool {
         self.finish_snapshot_delete(&snapshot)
     }
 
-    /// The rest of a deletion, whose record says so already.
+    /// Finishes a deletion that is recorded.
     pub(super) fn finish_snapshot_delete(&self, snapshot: &Snapshot) -> Result<(), Error> {
         self.unlink_snapshot(snapshot)?;
         sync::folder(&self.layout.snapshots())?;
@@ -95,13 +103,13 @@ impl Pool {
     }
 
     pub(super) fn unlink_snapshot(&self, snapshot: &Snapshot) -> Result<(), Error> {
-        remove(&self.layout.in_the_making(&snapshot.image))?;
+        remove(&self.layout.partial_image(&snapshot.image))?;
         let image = self.devices.lock(&self.layout.snapshot(&snapshot.image), false)?;
         self.remove_reserve(&snapshot.image)?;
         image.delete()
     }
 
-    /// Takes back the promise of snapshots that could not be cut.
+    /// Removes the promises of snapshots that could not be taken.
     pub(super) fn forget_snapshots(&self, snapshots: &[&Snapshot]) {
         let unlinked = snapshots.iter().try_for_each(|snapshot| self.unlink_snapshot(snapshot));
         let ids: Vec<_> = snapshots.iter().map(|snapshot| snapshot.id.clone()).collect();
@@ -114,7 +122,7 @@ impl Pool {
             })
         });
         if let Err(error) = forgotten {
-            tracing::warn!(%error, "a snapshot that could not be cut is still promised");
+            tracing::warn!(%error, "failed to remove promise of failed snapshot");
         }
     }
 
@@ -129,7 +137,8 @@ impl Pool {
                     if snapshot.phase != Phase::Creating {
                         return Ok(snapshot);
                     }
-                    // Its volume may have grown or gone since: all but the id is promised again.
+                    // The volume may have been expanded or deleted since: promise everything but
+                    // the ID again.
                     draft.remove::<Snapshot>(&snapshot.id);
                     (snapshot.id.clone(), snapshot.image.clone())
                 }
@@ -142,7 +151,8 @@ impl Pool {
         })
     }
 
-    /// The volume of a snapshot that is still to be cut, if that is instant and so begins with a flush.
+    /// The volume of a snapshot that is still to be taken, if the copy is instant and therefore
+    /// begins with a flush.
     fn volume_to_flush(&self, new: &NewSnapshot) -> Option<Arc<Volume>> {
         let made = |snapshot: &Arc<Snapshot>| snapshot.phase != Phase::Creating;
         self.store.read(|state| {
@@ -153,25 +163,25 @@ impl Pool {
         })
     }
 
-    /// Cuts a snapshot of a volume that was flushed if its copy is instant.
+    /// Takes a snapshot of a volume, which was flushed if its copy is instant.
     fn make_snapshot(&self, snapshot: &Snapshot) -> Result<Snapshot, Error> {
         let volume = self.volume(&snapshot.volume)?;
-        let partial = self.layout.in_the_making(&snapshot.image);
+        let partial = self.layout.partial_image(&snapshot.image);
         remove(&partial)?;
         let backend = self.backend(snapshot.backend);
         let lock = self.lock_copy(&volume)?;
         self.reserve_for(snapshot)?;
-        let still = match backend.instant() {
-            true => Still::not_held(),
-            false => self.hold_still(&lock, &volume, backend)?,
+        let frozen = match backend.instant() {
+            true => FrozenVolume::not_frozen(),
+            false => self.freeze_for_copy(&lock, &volume, backend)?,
         };
         self.reach(Point::SnapshotFrozen)?;
         let cut = Snapshot { cut: now(), ..snapshot.clone() };
-        let limit = still.limit();
+        let limit = frozen.limit();
         self.copy_image(&lock, &volume, &cut, limit)
             .map_err(|error| too_slow(error, &volume.id, limit))?;
         self.reach(Point::SnapshotCut)?;
-        still.release()?;
+        frozen.release()?;
         drop(lock);
         self.reach(Point::SnapshotThawed)?;
         let blocks = self.blocks_of(&cut)?;
@@ -182,7 +192,7 @@ impl Pool {
         Ok(ready)
     }
 
-    /// Holds the space that a snapshot needs if it is to get blocks of its own. To be called before it is cut.
+    /// Makes the reserve of a snapshot that must be unshared. Call it before the snapshot is taken.
     pub(super) fn reserve_for(&self, snapshot: &Snapshot) -> Result<(), Error> {
         match snapshot.blocks.is_unsharing() {
             true => self.make_reserve(&snapshot.image, snapshot.size),
@@ -190,15 +200,16 @@ impl Pool {
         }
     }
 
-    /// Whose the blocks of a snapshot are that was just cut. Space that is held and not needed is given back.
+    /// Returns the state of a new snapshot's blocks. Frees the part of its reserve that is not
+    /// needed.
     pub(super) fn blocks_of(&self, snapshot: &Snapshot) -> Result<Blocks, Error> {
         match snapshot.blocks.is_unsharing() {
-            true => self.trim_reserve(&snapshot.image, &self.layout.in_the_making(&snapshot.image)),
+            true => self.trim_reserve(&snapshot.image, &self.layout.partial_image(&snapshot.image)),
             false => Ok(snapshot.blocks),
         }
     }
 
-    /// Copies a volume that stands still into a snapshot's image.
+    /// Copies a frozen or flushed volume into a snapshot's image.
     pub(super) fn copy_image(
         &self,
         _lock: &CopyLock<'_>,
@@ -206,19 +217,19 @@ impl Pool {
         snapshot: &Snapshot,
         limit: Option<std::time::Duration>,
     ) -> Result<(), Error> {
-        // The copy is as large as its source and takes no space for what that never wrote.
+        // A thin copy has the size of its source, and no blocks where nothing was written.
         let shape = Shape { size: snapshot.size, thin: true };
-        let partial = self.layout.in_the_making(&snapshot.image);
+        let partial = self.layout.partial_image(&snapshot.image);
         self.backend(snapshot.backend).copy(&self.image(volume), &partial, shape, limit)
     }
 }
 
-/// What a thread gave. Its panic goes on in whoever waits for it.
+/// Joins a thread and propagates its panic.
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// A snapshot's record before it is cut.
+/// Builds the record of a promised snapshot.
 pub(super) fn promised(
     draft: &Draft<'_>,
     rules: &Rules,
@@ -231,7 +242,7 @@ pub(super) fn promised(
     let volume = volume.ok_or_else(|| Error::no_volume(&new.volume))?;
     let origin = Origin { family: &volume.family, blocks: volume.blocks };
     let unshared = volume.backend == BackendKind::ImageReflink
-        && rules.ground().must_unshare(draft, origin, false);
+        && rules.sharing_policy().must_unshare(draft, origin, false);
     let (blocks, family) = match unshared {
         true => (Blocks::Unsharing { bytes: volume.capacity }, id.clone()),
         false => (Blocks::Shared, volume.family.clone()),
@@ -254,7 +265,7 @@ pub(super) fn promised(
     })
 }
 
-/// What a snapshot takes of the pool.
+/// The space that a snapshot needs.
 pub(super) fn wanted(snapshot: &Snapshot) -> Wanted {
     let held = if snapshot.blocks.is_unsharing() { snapshot.size } else { 0 };
     Wanted { promised: snapshot.reserved.max(held), thin: snapshot.is_thin().then_some(0) }
@@ -263,7 +274,7 @@ pub(super) fn wanted(snapshot: &Snapshot) -> Wanted {
 fn resume(snapshot: &Arc<Snapshot>, volume: &str) -> Result<Arc<Snapshot>, Error> {
     if snapshot.volume != volume {
         return Err(Error::Exists(format!(
-            "snapshot {} has that name and was cut from volume {}",
+            "snapshot {} has this name and is of volume {}",
             snapshot.id, snapshot.volume
         )));
     }

@@ -1,58 +1,58 @@
-//! What a pool can still promise.
+//! The space account of a pool.
 //!
-//! A thick volume is owed its whole size, whatever it has written, and a snapshot of it is owed as much again: overwriting
-//! shared blocks takes new ones. Blocks of one family (a volume, its snapshots and clones) may be shared, so of all that a
-//! family is owed, only its largest member is surely on the disk already.
+//! A thick volume is promised its whole size, and a snapshot of it is promised as much again, since
+//! overwriting shared blocks needs new ones. Blocks of one family (a volume, its snapshots and
+//! clones) may be shared, so of the family's promises only the largest member is certainly on disk
+//! already.
 //!
-//! A snapshot that is a copy, or that gets blocks of its own, is owed nothing more once it is made: its blocks and those of
-//! its reserve are gone from what is available, and nothing of it is ever overwritten.
+//! A snapshot made by copying, or one that gets its own blocks, needs no promise once it is made:
+//! its blocks and those of its reserve are no longer available, and it is never overwritten.
 //!
-//! Thin volumes are owed nothing. The sum of their sizes is bound by the thin ratio.
+//! Thin volumes are promised nothing. The sum of their sizes is limited by the thin ratio.
 
 use std::path::Path;
 
-use crate::error::Error;
-use crate::store::State;
+use crate::{error::Error, store::State};
 
 use super::PoolSettings;
 
-/// The disk's own figures.
+/// Space of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// Size of the filesystem.
     pub total: u64,
-    /// What an unprivileged writer can still get.
+    /// Space available to unprivileged writers.
     pub available: u64,
 }
 
 impl Disk {
-    /// Bytes that the filesystem may need to record a new image: inodes, and where the pieces of it are.
+    /// Bytes that the filesystem may need for metadata of a new image: inodes and extents.
     fn own(&self) -> u64 {
         (self.total / 1000).clamp(1 << 20, 64 << 20)
     }
 }
 
-/// A pool's account.
+/// Space account of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// The disk's own figures.
+    /// Space of the disk.
     pub disk: Disk,
-    /// Bytes owed to volumes and snapshots.
+    /// Bytes promised to volumes and snapshots.
     pub promised: u64,
-    /// Bytes of these that are surely on disk already.
+    /// Bytes of these promises that are certainly on disk already.
     pub written: u64,
     /// Bytes that are never promised.
     pub floor: u64,
-    /// Bytes of all thin volumes.
+    /// Total size of thin volumes.
     pub thin_promised: u64,
-    /// Bytes that thin volumes may have.
+    /// Maximum total size of thin volumes.
     pub thin_limit: u64,
-    /// Available bytes below which nothing thin is created or grown.
+    /// Available bytes below which no thin volume is created or grown.
     pub thin_floor: u64,
 }
 
 impl Account {
-    /// Adds up what `state` promises.
+    /// Computes the account from the promises in `state`.
     pub fn of(state: &State, disk: Disk, settings: &PoolSettings) -> Self {
         let totals = state.totals();
         Self {
@@ -69,15 +69,16 @@ impl Account {
         }
     }
 
-    /// The account of the pool in `root`, with the usual settings.
+    /// Computes the account of the pool in `root` with default settings.
     ///
     /// # Errors
-    /// When the disk does not say.
+    /// If the disk cannot be queried.
     pub fn at(root: &Path, state: &State) -> Result<Self, Error> {
         Ok(Self::of(state, super::disk(root)?, &PoolSettings::default()))
     }
 
-    /// Bytes that can still be promised: bound by the size of the disk and by what others left of it.
+    /// Bytes that can still be promised, limited by the size of the disk and by what other files
+    /// left of it.
     pub fn capacity(&self) -> u64 {
         let by_size = self.disk.total.saturating_sub(self.promised);
         let by_room =
@@ -85,7 +86,7 @@ impl Account {
         by_size.min(by_room).saturating_sub(self.floor)
     }
 
-    /// The largest thin volume that can still be created: no volume is larger than the disk.
+    /// Maximum size of a new thin volume: not larger than the disk.
     pub fn thin_capacity(&self) -> u64 {
         if self.below_floor() || self.below_thin_floor() {
             return 0;
@@ -93,12 +94,12 @@ impl Account {
         self.thin_limit.saturating_sub(self.thin_promised).min(self.disk.total)
     }
 
-    /// Whether the disk has so little left that nothing thin is created or grown.
+    /// Whether the disk has too little space left for new or growing thin volumes.
     pub fn below_thin_floor(&self) -> bool {
         self.disk.available < self.thin_floor
     }
 
-    /// Whether the disk has less than the floor left, which no promise of ours should bring about.
+    /// Whether the disk has less space left than the floor. Our own promises cannot cause this.
     pub fn below_floor(&self) -> bool {
         self.disk.available < self.floor
     }

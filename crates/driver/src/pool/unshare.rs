@@ -1,12 +1,14 @@
-//! Copies that get blocks of their own, one stretch after the other.
+//! Unshares copies: gives them their own blocks, one stretch at a time.
 //!
-//! A stretch is copied into the blocks of the copy's reserve, and these blocks are cloned into the copy: the disk needs no
-//! free space for it, and the bytes of the copy stay what they are. FALLOC_FL_UNSHARE_RANGE would allocate from the free
-//! space, where a thin volume or a foreign file may be faster. Only images are unshared that nobody has attached: between
-//! the copying and the cloning a write to the image would be lost.
+//! A stretch is copied into the blocks of the copy's reserve, and these blocks are cloned into the
+//! copy. This needs no free space, and the content of the copy does not change.
+//! FALLOC_FL_UNSHARE_RANGE would allocate from free space, which a thin volume or a foreign file
+//! may take first. Only images that are not attached are unshared: a write between the copying and
+//! the cloning would be lost.
 //!
-//! A thick volume may overwrite its blocks in place as soon as the copy has given them up. A power cut must not bring the
-//! copy back to those blocks. So a third file, the pin, shares them until the copy's new blocks are on disk.
+//! A thick volume may overwrite its blocks in place as soon as the copy does not share them any
+//! more. After a power cut the copy must not refer to these blocks again. So a third file, the pin,
+//! shares them until the copy's new blocks are on disk.
 
 use std::{
     collections::HashMap,
@@ -28,35 +30,35 @@ use crate::{
     record::{Blocks, Phase, Snapshot, Volume},
 };
 
-/// Bytes that are moved at a time. Deletion and staging of the image wait for no more than this.
+/// Bytes moved per step, which is the longest that a deletion or stage of the image waits.
 const STRETCH: u64 = 8 << 20;
-/// Blocks of a filesystem that shares them.
+/// Block size of filesystems that share blocks.
 const BLOCK: u64 = 4096;
-/// How long a copy is left alone after a failure, such as a full disk.
-const REST: Duration = Duration::from_secs(5);
+/// Pause after a failure of a copy, such as a full disk.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// What is known of copies that get blocks of their own.
+/// State of the unsharing of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Unsharing {
-    /// Notified when there may be something to do.
+    /// Notified when there may be work.
     pub(super) wake: Notify,
-    /// Copies that failed, and when they are tried again.
+    /// Copies that failed, with the time of their next attempt.
     resting: Mutex<HashMap<String, Instant>>,
     finished: Condvar,
 }
 
-/// What a step of the unsharing did.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnshareStep {
-    /// So many bytes were read and written; there may be more to do.
+    /// This many bytes were moved; there may be more work.
     Moved(u64),
-    /// Nothing can be done before this time has passed.
+    /// There is no work before this time has passed.
     Wait(Duration),
-    /// Nothing is to be done.
+    /// There is no work.
     Idle,
 }
 
-/// An image that is worked on.
+/// An image to be unshared.
 struct Copy {
     id: String,
     image: String,
@@ -65,7 +67,7 @@ struct Copy {
 }
 
 impl Pool {
-    /// Takes one step of the unsharing. Failures are logged, and tried again later.
+    /// Runs one step. Failures are logged and retried later.
     pub fn unshare_step(&self) -> UnshareStep {
         let now = Instant::now();
         let resting: HashMap<String, Instant> = {
@@ -75,8 +77,9 @@ impl Pool {
         };
         let wait = resting.values().min().map(|until| until.duration_since(now));
         let idle = wait.map_or(UnshareStep::Idle, UnshareStep::Wait);
-        // Space first, for all of them: nothing thin is created before. One in use has its turn when it is unstaged.
-        let shared = self.store.read(|state| self.ground().to_unshare(state));
+        // First reserve space for all copies, since thin volumes are refused until then. A copy in
+        // use is reserved when it is unstaged.
+        let shared = self.store.read(|state| self.sharing_policy().to_unshare(state));
         let mut free = shared.into_iter().filter(|it| !it.in_use);
         let (id, done) = if let Some(copy) = free.find(|it| !resting.contains_key(&it.id)) {
             (copy.id.clone(), self.begin_unsharing(&copy))
@@ -86,8 +89,8 @@ impl Pool {
             return idle;
         };
         UnshareStep::Moved(done.unwrap_or_else(|error| {
-            tracing::warn!(id, %error, "failed to unshare a copy, retrying");
-            self.unsharing.resting().insert(id, Instant::now() + REST);
+            tracing::warn!(id, %error, "failed to unshare copy, retrying");
+            self.unsharing.resting().insert(id, Instant::now() + RETRY_PAUSE);
             0
         }))
     }
@@ -97,7 +100,7 @@ impl Pool {
         self.unsharing.wake.notified().await;
     }
 
-    /// Bytes that all copies together still share and should not.
+    /// Bytes that all copies still share and must not.
     pub fn unsharing_left(&self) -> u64 {
         let images: Vec<_> = self.store.read(|state| {
             let volumes = state.volumes.iter().filter(|it| it.blocks.is_unsharing());
@@ -108,10 +111,10 @@ impl Pool {
         images.iter().map(|image| self.reserve_left(image)).sum()
     }
 
-    /// Waits until a volume has blocks of its own, for no longer than `limit`: before that it must not be written.
+    /// Waits up to `limit` until a volume is unshared; before that it must not be written.
     ///
     /// # Errors
-    /// When there is no such volume, or it still has not when the time is up; the error says how far it has come.
+    /// If the volume does not exist, or is not unshared in time; the error has the progress.
     pub fn await_unshared(&self, id: &str, limit: Duration) -> Result<(), Error> {
         let deadline = Instant::now() + limit;
         let mut resting = self.unsharing.resting();
@@ -126,27 +129,27 @@ impl Pool {
         }
     }
 
-    /// Refuses a volume that is getting blocks of its own.
+    /// Refuses a volume that is being unshared.
     pub(crate) fn refuse_unsharing(&self, volume: &Volume) -> Result<(), Error> {
         let Blocks::Unsharing { bytes } = volume.blocks else { return Ok(()) };
         let left = self.reserve_left(&volume.image);
         Err(Error::Pending(format!(
-            "volume {} is a copy that still gets blocks of its own ({} of {bytes} bytes to go): call again",
+            "volume {} is a copy that is still being unshared ({} of {bytes} bytes to go): call again",
             volume.id,
             left.min(bytes)
         )))
     }
 
-    /// Says that a volume is no longer in use, which may have kept it from being unshared.
+    /// Reports that a volume is no longer in use, which may have blocked its unsharing.
     pub(crate) fn volume_released(&self) {
         self.unsharing.wake.notify_one();
     }
 
-    /// Says that a copy was made. One that shares blocks with something `thick` may have been promised before the settings
-    /// changed.
+    /// Reports a new copy. One that shares blocks with a `thick` volume may have been promised
+    /// before the settings changed.
     pub(super) fn wake_unsharing(&self, id: &str, blocks: Blocks, thick: bool) {
         if let Blocks::Unsharing { bytes } = blocks {
-            tracing::info!(id, bytes, "unsharing a copy");
+            tracing::info!(id, bytes, "unsharing copy");
         }
         let promised_before =
             || thick && blocks == Blocks::Shared && self.reflink && !self.may_share();
@@ -155,7 +158,7 @@ impl Pool {
         }
     }
 
-    /// The next image to work on. Volumes come first, since a pod may wait for one.
+    /// Returns the next image to work on. Volumes come first, since a pod may wait for one.
     fn next_unsharing(&self, resting: &HashMap<String, Instant>) -> Option<Copy> {
         self.store.read(|state| {
             let mut volumes = state.volumes.iter().filter(|it| it.is_whole() && !it.in_use());
@@ -171,7 +174,7 @@ impl Pool {
         })
     }
 
-    /// Holds the space that an existing copy needs, and records that it is being unshared.
+    /// Makes the reserve of an existing copy, and records that it is being unshared.
     fn begin_unsharing(&self, shared: &SharedCopy) -> Result<u64, Error> {
         let copy = match shared.is_volume {
             true => self.volume_copy(&*self.volume(&shared.id)?),
@@ -181,7 +184,7 @@ impl Pool {
         if !self.may_work_on(&copy, false)? {
             return Ok(0);
         }
-        // Somebody may have attached it by hand.
+        // A person may have attached it.
         image.ensure_detached("unshared")?;
         let file = files::open(&copy.path);
         let file = file.map_err(Error::file("open image", &copy.path))?;
@@ -222,7 +225,7 @@ impl Pool {
         Ok(moved)
     }
 
-    /// Whether somebody changed the reserve of a copy: the driver leaves whole blocks of a file.
+    /// Whether a reserve was changed by someone else: ours has only whole blocks.
     fn is_reserve_damaged(&self, copy: &Copy) -> bool {
         let reserve = std::fs::symlink_metadata(self.layout.reserve(&copy.image));
         let pin = std::fs::symlink_metadata(self.layout.pin(&copy.image));
@@ -241,14 +244,14 @@ impl Pool {
         let pin = files::open_or_create(&path);
         let pin = pin.map_err(Error::file("open pin", &path))?;
         if space::size(&pin)? > 0 {
-            // After a crash: its blocks may be overwritten once the image's new ones are on disk.
+            // After a crash: unpin the old blocks once the image's new ones are on disk.
             image.sync_all().map_err(Error::file("flush image", &copy.path))?;
             pin.set_len(0).map_err(Error::file("empty pin", &path))?;
         }
         let shared = unshare::shared(image, stretch.clone())?;
-        // Blocks that a crash left shared between the two are the image's already.
+        // Blocks that a crash left shared between the two belong to the image already.
         let held = unshare::unshared(reserve, stretch.clone())?;
-        // What is shared without a reserve is shared with a later copy, which has one.
+        // Shared ranges without a reserve are shared with a later copy, which has its own reserve.
         let shared = unshare::common(&shared, &held);
         if shared.is_empty() {
             return Ok(0);
@@ -256,7 +259,7 @@ impl Pool {
         unshare::copy(image, reserve, &shared)?;
         self.reach(Point::UnshareCopied)?;
         unshare::reflink(image, &pin, &shared)?;
-        // The pin has to be on disk before the image changes.
+        // The pin must be on disk before the image changes.
         pin.sync_all().map_err(Error::file("flush pin", &path))?;
         self.reach(Point::UnsharePinned)?;
         unshare::reflink(reserve, image, &shared)?;
@@ -270,20 +273,20 @@ impl Pool {
     }
 
     fn finish_unsharing(&self, copy: &Copy) -> Result<u64, Error> {
-        // Only a rebuild reads the mark, and it finds out by itself if the mark could not be written.
+        // Only a rebuild reads the mark, and it detects a stale one.
         Mark::note_blocks(&copy.path, Blocks::Own).unwrap_or_else(|error| {
-            tracing::warn!(id = copy.id, %error, "failed to mark a copy as unshared");
+            tracing::warn!(id = copy.id, %error, "failed to mark copy as unshared");
         });
         self.set_blocks(copy, Blocks::Own, None)?;
         self.reach(Point::UnshareKept)?;
         self.remove_reserve(&copy.image)?;
-        tracing::info!(id = copy.id, "unshared a copy");
+        tracing::info!(id = copy.id, "unshared copy");
         let _resting = self.unsharing.resting();
         self.unsharing.finished.notify_all();
         Ok(0)
     }
 
-    /// Whether a copy is there and nobody uses its image. To be asked while the image is locked.
+    /// Whether a copy exists and is not in use. Call it with the image locked.
     fn may_work_on(&self, copy: &Copy, unsharing: bool) -> Result<bool, Error> {
         if !copy.is_volume {
             let found = self.snapshot(&copy.id);
@@ -301,7 +304,7 @@ impl Pool {
         }
     }
 
-    /// Records whose the blocks of a copy are, unless it was deleted or is used meanwhile.
+    /// Records the state of a copy's blocks, unless the copy was deleted or is in use meanwhile.
     fn set_blocks(&self, copy: &Copy, blocks: Blocks, family: Option<String>) -> Result<(), Error> {
         let (id, is_volume) = (copy.id.clone(), copy.is_volume);
         self.store.update(move |draft| {

@@ -1,49 +1,51 @@
-//! Volumes: created, cloned, deleted.
+//! Creates, clones and deletes volumes.
 
 use std::sync::Arc;
 
 use wharf_csi_sdk::Fingerprint;
 use wharf_mount::{Filesystem, sync};
 
-use super::cut::too_slow;
-use super::rules::Wanted;
-use super::sharing::Origin;
-use super::{Mark, Pool, ensure_length, fresh_id, remove};
-use crate::backend::{Backend, BackendKind, Shape};
-use crate::error::Error;
-use crate::limits::Limits;
-use crate::points::Point;
-use crate::record::{Blocks, CopyContent, Phase, Source, Volume};
-use crate::store::{Draft, State};
+use super::{
+    Mark, Pool, ensure_length, fresh_id, frozen::too_slow, remove, rules::Wanted, sharing::Origin,
+};
+use crate::{
+    backend::{Backend, BackendKind, Shape},
+    error::Error,
+    limits::Limits,
+    points::Point,
+    record::{Blocks, CopyContent, Phase, Source, Volume},
+    store::{Draft, State},
+};
 
-/// A volume to be made.
+/// A volume to be created.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
-    /// The id, where the orchestrator brings its own; else one is made up.
+    /// ID, if the orchestrator chooses it; otherwise one is generated.
     pub id: Option<String>,
-    /// The orchestrator's name.
+    /// Name that the orchestrator gave.
     pub name: String,
-    /// The request.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// The kind of image; `None` is the source's, or the pool's default.
+    /// Backend; `None` means that of the source, or the pool's default.
     pub backend: Option<BackendKind>,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub capacity: u64,
-    /// Whether its space is taken only as it is written.
+    /// Whether blocks are allocated only when they are written.
     pub thin: bool,
-    /// The filesystem it gets when its first use asks for none.
+    /// Filesystem to create if the first use requests none.
     pub filesystem: Option<Filesystem>,
-    /// Where its first bytes come from.
+    /// Source of the content.
     pub source: Option<Source>,
-    /// Limits of its device.
+    /// I/O limits.
     pub limits: Limits,
-    /// Made by its first publish and gone with its last.
+    /// Whether this is an inline volume: created by its first publish, deleted with its last
+    /// publication.
     pub ephemeral: bool,
 }
 
-/// What a new volume takes over from its source.
+/// Properties that a new volume inherits from its source.
 #[derive(Clone)]
-struct Heritage {
+struct Inherited {
     content: CopyContent,
     family: Option<String>,
     backend: BackendKind,
@@ -51,28 +53,30 @@ struct Heritage {
     blocks: Blocks,
 }
 
-/// What became of a request for a volume.
+/// Result of promising a volume.
 enum Promise {
-    /// The volume is promised, or whole.
+    /// The volume is promised, or complete.
     Kept(Arc<Volume>),
-    /// The volume was promised before a crash and cannot be made any more: nothing of it may stay.
+    /// The volume was promised before a crash and cannot be created any more: its remains must be
+    /// removed.
     Broken(Arc<Volume>, Error),
 }
 
 impl Pool {
-    /// Makes a volume, or goes on making it after a crash. Idempotent by name.
+    /// Creates a volume, or continues after a crash. Idempotent by name.
     ///
     /// # Errors
-    /// When the name is taken by another request, the source is missing or too large, or the pool is full.
+    /// If the name belongs to another request, the source is missing or too large, or the pool is
+    /// full.
     pub fn create_volume(&self, new: NewVolume) -> Result<Arc<Volume>, Error> {
         self.create_volume_from(new, self)
     }
 
-    /// As [`Self::create_volume`], with a source that is on the pool `origin`. Where that is another pool, the volume is a copy
-    /// that shares nothing with its source.
+    /// Like [`Self::create_volume`], with a source on the pool `origin`. If that is another pool,
+    /// the volume is a copy that shares no blocks.
     ///
     /// # Errors
-    /// As [`Self::create_volume`].
+    /// See [`Self::create_volume`].
     pub fn create_volume_from(&self, new: NewVolume, origin: &Self) -> Result<Arc<Volume>, Error> {
         if let Some(Source::Volume(id)) = &new.source {
             origin.settled_volume(id).map(drop).or_else(Error::unless_missing)?;
@@ -108,7 +112,8 @@ impl Pool {
         Ok(ready)
     }
 
-    /// Takes back what a request promised before a crash and cannot have any more, such as a copy of a source that is gone.
+    /// Removes the promise that a request made before a crash and that cannot be fulfilled any
+    /// more, such as a copy of a deleted source.
     pub fn give_up_volume(&self, name: &str, fingerprint: &Fingerprint) {
         let promised = self.store.read(|state| state.volumes.named(name).cloned());
         let same = |volume: &Arc<Volume>| volume.fingerprint.difference(fingerprint).is_none();
@@ -117,14 +122,15 @@ impl Pool {
         }
     }
 
-    /// Deletes a volume; one that does not exist is deleted.
+    /// Deletes a volume. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// When it is in use, or the disk fails; then a retry goes on.
+    /// If it is in use, or the disk fails; then a retry continues.
     pub fn delete_volume(&self, id: &str) -> Result<(), Error> {
         let Ok(volume) = self.volume(id) else { return Ok(()) };
         deletable(&volume)?;
-        // Records may be wrong, after a rebuild or a mount by hand: the kernel is asked while the volume is still whole.
+        // Records may be wrong after a rebuild or a manual mount: ask the kernel while the volume
+        // is still complete.
         self.lock_image(&volume)?.ensure_detached("deleted")?;
         let key = id.to_owned();
         let going = self.store.update(move |draft| {
@@ -137,9 +143,9 @@ impl Pool {
         self.finish_delete(&volume)
     }
 
-    /// The rest of a deletion, whose record says so already.
+    /// Finishes a deletion that is recorded.
     pub(super) fn finish_delete(&self, volume: &Volume) -> Result<(), Error> {
-        remove(&self.layout.in_the_making(&volume.image))?;
+        remove(&self.layout.partial_image(&volume.image))?;
         self.delete_image(volume)?;
         remove(&self.layout.undo(&volume.image))?;
         sync::folder(&self.layout.volumes())?;
@@ -158,24 +164,24 @@ impl Pool {
         let image = fresh_id("")?;
         let rules = self.rules();
         let default = self.default_backend();
-        let foreign = self.foreign_heritage(&new, origin);
+        let foreign = self.inherit_foreign(&new, origin);
         let (reflink, copy_on_write) = (self.reflink, self.copy_on_write);
         let plan = move |draft: &Draft<'_>, id: String, image: String, new: NewVolume| {
             rules.allow_kind(new.thin, new.ephemeral)?;
-            let heritage = match &foreign {
+            let inherited = match &foreign {
                 Some(Ok(foreign)) => foreign.clone(),
                 Some(Err(id)) => return Err(id.error()),
-                None => heritage(draft, new.source.as_ref(), default)?,
+                None => inherit(draft, new.source.as_ref(), default)?,
             };
-            if new.capacity < heritage.size {
+            if new.capacity < inherited.size {
                 return Err(Error::OutOfRange(format!(
                     "capacity {} is smaller than its source's {} bytes",
-                    new.capacity, heritage.size
+                    new.capacity, inherited.size
                 )));
             }
             let only_copies = copy_on_write && !new.thin;
-            let inherited = if only_copies { BackendKind::ImageCopy } else { heritage.backend };
-            let backend = new.backend.unwrap_or(inherited);
+            let usual = if only_copies { BackendKind::ImageCopy } else { inherited.backend };
+            let backend = new.backend.unwrap_or(usual);
             if only_copies && backend == BackendKind::ImageReflink {
                 return Err(Error::invalid(
                     "parameters.backend",
@@ -189,19 +195,19 @@ impl Pool {
                 ));
             }
             // Only a copy that shares blocks joins its source's family.
-            let family = heritage.family.filter(|_| backend == BackendKind::ImageReflink);
+            let family = inherited.family.filter(|_| backend == BackendKind::ImageReflink);
             let unshared = family.as_ref().is_some_and(|family| {
-                let origin = Origin { family, blocks: heritage.blocks };
-                rules.ground().must_unshare(draft, origin, !new.thin)
+                let origin = Origin { family, blocks: inherited.blocks };
+                rules.sharing_policy().must_unshare(draft, origin, !new.thin)
             });
             let promised = match (new.thin, unshared) {
                 (false, _) => new.capacity,
-                (true, true) => heritage.size,
+                (true, true) => inherited.size,
                 (true, false) => 0,
             };
             rules.room_for(draft, Wanted { promised, thin: new.thin.then_some(new.capacity) })?;
             let blocks = match unshared {
-                true => Blocks::Unsharing { bytes: heritage.size },
+                true => Blocks::Unsharing { bytes: inherited.size },
                 false => Blocks::Shared,
             };
             let family = family.filter(|_| !unshared);
@@ -216,7 +222,7 @@ impl Pool {
                 filesystem: new.filesystem,
                 thin: new.thin,
                 phase: Phase::Creating,
-                content: heritage.content.into(),
+                content: inherited.content.into(),
                 source: new.source,
                 limits: new.limits,
                 attachments: Default::default(),
@@ -239,7 +245,8 @@ impl Pool {
             if old.phase != Phase::Creating {
                 return Ok(Promise::Kept(old));
             }
-            // Its source may have grown, been written to or gone since: all but the id is promised again.
+            // The source may have been expanded, written or deleted since: promise everything but
+            // the ID again.
             draft.remove::<Volume>(&old.id);
             match plan(draft, old.id.clone(), old.image.clone(), new) {
                 Ok(volume) => Ok(Promise::Kept(put(draft, volume))),
@@ -251,16 +258,17 @@ impl Pool {
         })
     }
 
-    /// Makes the image of a volume, and says whose its blocks are.
+    /// Creates the image of a volume. Returns the state of its blocks.
     fn make_volume(&self, volume: &Volume, origin: &Self) -> Result<Blocks, Error> {
-        let partial = self.layout.in_the_making(&volume.image);
+        let partial = self.layout.partial_image(&volume.image);
         remove(&partial)?;
         let shape = Shape { size: volume.capacity, thin: volume.thin };
         let backend = self.copier(volume, origin);
         let blocks = match volume.blocks {
             Blocks::Unsharing { bytes } => {
                 self.make_reserve(&volume.image, bytes)?;
-                // The space of its holes is taken when the reserve has given back what the copy does not share.
+                // Make it thin: its holes are allocated after the reserve has freed what the copy
+                // does not need.
                 self.fill_volume(volume, origin, Shape { thin: true, ..shape })?;
                 let blocks = self.trim_reserve(&volume.image, &partial)?;
                 backend.grow(&partial, shape)?;
@@ -278,9 +286,9 @@ impl Pool {
         Ok(blocks)
     }
 
-    /// Makes the image of a volume with the bytes of its source.
+    /// Creates the image of a volume with the content of its source.
     fn fill_volume(&self, volume: &Volume, origin: &Self, shape: Shape) -> Result<(), Error> {
-        let partial = self.layout.in_the_making(&volume.image);
+        let partial = self.layout.partial_image(&volume.image);
         let backend = self.copier(volume, origin);
         match &volume.source {
             None => backend.provision(&partial, shape),
@@ -295,14 +303,15 @@ impl Pool {
                 let lock = origin.lock_copy(&source)?;
                 let foreign = !std::ptr::eq(self, origin);
                 if foreign {
-                    // Whoever finds this pool after a kill may not find the one that the copy is on.
+                    // After a kill, a start that finds this pool may not find the pool of the copy:
+                    // record the freeze here.
                     origin.edit_volume(id, |source| source.frozen_for_copy = true)?;
                 }
-                let still = origin.ready_to_copy(&lock, &source, backend)?;
+                let frozen = origin.prepare_copy(&lock, &source, backend)?;
                 self.reach(Point::CloneFrozen)?;
-                let copied = backend.copy(&origin.image(&source), &partial, shape, still.limit());
-                let copied = copied.map_err(|error| too_slow(error, id, still.limit()));
-                still.release()?;
+                let copied = backend.copy(&origin.image(&source), &partial, shape, frozen.limit());
+                let copied = copied.map_err(|error| too_slow(error, id, frozen.limit()));
+                frozen.release()?;
                 if foreign {
                     origin.edit_volume(id, |source| source.frozen_for_copy = false)?;
                 }
@@ -311,14 +320,15 @@ impl Pool {
         }
     }
 
-    /// Deletes the image of a volume and the space that is held for it.
+    /// Deletes the image and the reserve of a volume.
     fn delete_image(&self, volume: &Volume) -> Result<(), Error> {
         let image = self.lock_image(volume)?;
         self.remove_reserve(&volume.image)?;
         image.delete()
     }
 
-    /// How a volume gets the bytes of its source: blocks are shared within a pool only.
+    /// Returns the backend that copies the source of a volume: blocks can be shared within a pool
+    /// only.
     fn copier(&self, volume: &Volume, origin: &Self) -> &'static dyn Backend {
         match std::ptr::eq(self, origin) {
             true => self.backend(volume.backend),
@@ -326,23 +336,24 @@ impl Pool {
         }
     }
 
-    /// What a volume takes over from a source on another pool; `None` if its source is here, or it has none.
-    fn foreign_heritage(
+    /// Properties inherited from a source on another pool; `None` if the source is on this pool, or
+    /// there is none.
+    fn inherit_foreign(
         &self,
         new: &NewVolume,
         origin: &Self,
-    ) -> Option<Result<Heritage, Missing>> {
+    ) -> Option<Result<Inherited, Missing>> {
         let source = new.source.as_ref().filter(|_| !std::ptr::eq(self, origin))?;
         let default = self.default_backend();
-        let found = origin.store.read(|state| heritage(state, Some(source), default));
-        let foreign = |found| Heritage { family: None, backend: default, ..found };
+        let found = origin.store.read(|state| inherit(state, Some(source), default));
+        let foreign = |found| Inherited { family: None, backend: default, ..found };
         Some(found.map(foreign).map_err(|_| Missing(source.clone())))
     }
 
-    /// Takes the promise of a volume back. What cannot be undone now is undone at the next start.
+    /// Removes the promise of a volume. What cannot be undone now is undone at the next start.
     fn abandon_volume(&self, volume: &Volume) {
         let id = volume.id.clone();
-        let undone = remove(&self.layout.in_the_making(&volume.image))
+        let undone = remove(&self.layout.partial_image(&volume.image))
             .and_then(|()| self.delete_image(volume))
             .and_then(|()| {
                 self.store.update(move |draft| {
@@ -351,19 +362,19 @@ impl Pool {
                 })
             });
         if let Err(error) = undone {
-            tracing::warn!(volume = volume.id, %error, "a volume that could not be made is still promised");
+            tracing::warn!(volume = volume.id, %error, "failed to remove promise of failed volume");
         }
     }
 }
 
-/// Puts a record, and gives it as it is kept.
+/// Puts a record, and returns it.
 fn put(draft: &mut Draft<'_>, volume: Volume) -> Arc<Volume> {
     let kept = Arc::new(volume.clone());
     draft.put(volume);
     kept
 }
 
-/// Refuses a name that another request has taken.
+/// Refuses a name that belongs to another request.
 fn resume(volume: &Volume, new: &NewVolume) -> Result<(), Error> {
     if volume.phase == Phase::Deleting {
         return Err(Error::Pending(format!("volume {} of that name is being deleted", volume.id)));
@@ -371,7 +382,7 @@ fn resume(volume: &Volume, new: &NewVolume) -> Result<(), Error> {
     match volume.fingerprint.difference(&new.fingerprint) {
         None => Ok(()),
         Some(part) => Err(Error::Exists(format!(
-            "volume {} has that name and was asked for with another {part}",
+            "volume {} has this name, and its request differs in {part}",
             volume.id
         ))),
     }
@@ -390,13 +401,13 @@ impl Missing {
     }
 }
 
-fn heritage(
+fn inherit(
     draft: &State,
     source: Option<&Source>,
     default: BackendKind,
-) -> Result<Heritage, Error> {
+) -> Result<Inherited, Error> {
     Ok(match source {
-        None => Heritage {
+        None => Inherited {
             content: CopyContent::Blank,
             family: None,
             backend: default,
@@ -407,7 +418,7 @@ fn heritage(
             let snapshot =
                 draft.snapshots.get(id).filter(|snapshot| snapshot.phase == Phase::Ready);
             let snapshot = snapshot.ok_or_else(|| Error::no_snapshot(id))?;
-            Heritage {
+            Inherited {
                 content: snapshot.content,
                 family: Some(snapshot.family.clone()),
                 backend: snapshot.backend,
@@ -418,7 +429,7 @@ fn heritage(
         Some(Source::Volume(id)) => {
             let volume = draft.volumes.get(id).filter(|volume| volume.phase == Phase::Ready);
             let volume = volume.ok_or_else(|| Error::no_volume(id))?;
-            Heritage {
+            Inherited {
                 content: volume.content.into(),
                 family: Some(volume.family.clone()),
                 backend: volume.backend,
@@ -429,7 +440,7 @@ fn heritage(
     })
 }
 
-/// Refuses a volume that a record says is in use.
+/// Refuses a volume that is in use according to its record.
 pub(super) fn deletable(volume: &Volume) -> Result<(), Error> {
     let refuse = |how: String| Err(Error::Precondition(format!("volume {} {how}", volume.id)));
     if let Some(node) = volume.attachments.keys().next() {

@@ -1,4 +1,5 @@
-//! The limit of volumes that are attached to a node. It holds for all pools together, and no pool waits for another one's disk.
+//! The limit of volumes attached to a node. It covers all pools, and no pool waits for another
+//! pool's disk.
 
 use std::{
     collections::BTreeSet,
@@ -14,12 +15,12 @@ use crate::{error::Error, store::State};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attaching(Arc<Mutex<BTreeSet<Pair>>>);
 
-/// A volume and a node, by their ids.
+/// IDs of a volume and a node.
 type Pair = (String, String);
 
-/// Room for a volume on a node. The volume counts as attached until this is dropped.
+/// Reserved room for a volume on a node. The volume counts as attached until this is dropped.
 #[derive(Debug)]
-#[must_use = "the room is free again when this is dropped"]
+#[must_use = "dropping this frees the room"]
 pub(crate) struct AttachRoom {
     attaching: Attaching,
     pair: Pair,
@@ -38,10 +39,11 @@ impl Attaching {
 }
 
 impl Pools {
-    /// Finds room for a volume on a node that takes at most this many. The caller locks the volume.
+    /// Reserves room for a volume on a node that allows at most `most` volumes. The caller must
+    /// hold a lock on the volume.
     ///
     /// # Errors
-    /// When as many others are attached to the node or are being attached.
+    /// If that many other volumes are attached to the node or being attached.
     pub(crate) fn room_for(
         &self,
         volume: &str,
@@ -50,7 +52,8 @@ impl Pools {
     ) -> Result<AttachRoom, Error> {
         let mut attaching = self.attaching.lock();
         let coming: Vec<_> = attaching.iter().filter(|(_, to)| to == node).collect();
-        // A volume that is being attached is in its pool's state before it leaves the set: a pool is asked for both at once.
+        // A volume that is being attached is recorded by its pool before it leaves the set: check
+        // both under one lock.
         let others = |state: &State| {
             let there = state.volumes.iter().filter(|it| {
                 let is_coming = || coming.iter().any(|(id, _)| *id == it.id);
@@ -70,8 +73,9 @@ impl Pools {
         Ok(AttachRoom { attaching: self.attaching.clone(), pair })
     }
 
-    /// The staged volumes, other than this one, of pools that are not served. Their attachments are on the pools' disks, but
-    /// the driver notes on its own node which images it attaches.
+    /// Counts the staged volumes, other than this one, of pools that are not served. Their
+    /// attachments are recorded on the pools' disks, but the driver notes on its own node which
+    /// images it attaches.
     fn staged_elsewhere(&self, volume: &str, node: &str) -> u64 {
         if node != self.options.node_id {
             return 0;
@@ -86,7 +90,7 @@ impl Pools {
         if noted.is_empty() {
             return 0;
         }
-        // A note outlives a device that somebody else detached.
+        // A note may be stale if someone else detached the device.
         match loopdev::list_asking(|_| false) {
             Ok(devices) => {
                 let shown = devices.iter().filter_map(|it| {
@@ -96,7 +100,7 @@ impl Pools {
                 noted.intersection(&shown).count() as u64
             }
             Err(error) => {
-                tracing::warn!(%error, "failed to list loop devices, volumes count as attached that were");
+                tracing::warn!(%error, "failed to list loop devices, counting all noted volumes");
                 noted.len() as u64
             }
         }

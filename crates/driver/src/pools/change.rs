@@ -1,4 +1,4 @@
-//! Changes of the set of pools while the driver runs.
+//! Changes the set of pools while the driver runs.
 
 use std::{
     collections::BTreeSet,
@@ -13,17 +13,17 @@ use crate::{
     state_dir::Note,
 };
 
-/// How long `adopt` waits until the pool is open: a little less than who asked for it.
-const ADOPT: Duration = Duration::from_secs(590);
-/// The same for `forget`.
-const FORGET: Duration = Duration::from_secs(25);
+/// Maximum wait of `adopt`, a little less than its caller's timeout.
+const ADOPT_WAIT: Duration = Duration::from_secs(590);
+/// Maximum wait of `forget`.
+const FORGET_WAIT: Duration = Duration::from_secs(25);
 
 impl Pools {
-    /// Serves these pools from now on: opens new ones, changes settings, and closes those that are gone once none of their
-    /// volumes is in use. Blocks, and waits for no disk for more than a few seconds.
+    /// Applies a new configuration: opens new pools, changes settings, and closes removed pools
+    /// once none of their volumes is in use. Blocks, but waits at most a few seconds for a disk.
     ///
     /// # Errors
-    /// When they cannot be served beside each other; then nothing changes.
+    /// If the pools conflict; then nothing changes.
     pub fn apply(self: &Arc<Self>, configs: Vec<PoolConfig>) -> Result<(), ConfigError> {
         config::check(&configs)?;
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +46,8 @@ impl Pools {
         Ok(())
     }
 
-    /// Tries again to open pools that are not served, and to close those that are no longer configured. Blocks.
+    /// Retries to open pools that are not served, and to close pools that are no longer configured.
+    /// Blocks.
     pub fn retry(self: &Arc<Self>) {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut missing: Vec<_> =
@@ -61,17 +62,17 @@ impl Pools {
         self.forget_old_names();
     }
 
-    /// Serves what is in the folder of a pool that is not served now; its note is replaced. Volumes of the lost pool are
-    /// taken for gone.
+    /// Serves the pool in the folder of a pool that is not served, and replaces its note. Volumes
+    /// of the lost pool are treated as deleted.
     ///
     /// # Errors
-    /// When no such pool is configured, it is served, or its folder cannot be used.
+    /// If no such pool is configured, it is served, or its folder cannot be used.
     pub fn adopt(self: &Arc<Self>, name: &str) -> Result<String, Error> {
         let opening = {
             let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
             self.open_without_note(self.absent_config(name)?)?
         };
-        self.await_adopted(&opening, ADOPT)
+        self.await_adopted(&opening, ADOPT_WAIT)
     }
 
     /// Begins to open a pool as if it had never been served. Its note is replaced once it is open.
@@ -83,8 +84,8 @@ impl Pools {
         }
     }
 
-    fn await_adopted(&self, opening: &Opening, patience: Duration) -> Result<String, Error> {
-        opening.wait_for(patience, Duration::ZERO);
+    fn await_adopted(&self, opening: &Opening, limit: Duration) -> Result<String, Error> {
+        opening.wait_for(limit, Duration::ZERO);
         let name = &opening.config.name;
         match self.slots().get(name).and_then(Slot::served) {
             Some(served) => {
@@ -98,7 +99,7 @@ impl Pools {
         }
     }
 
-    /// Why a pool is not served.
+    /// Returns why a pool is not served.
     fn refuse_absent(&self, name: &str) -> Error {
         match self.slots().get(name).map(|slot| &slot.state) {
             Some(SlotState::Absent(absence)) => absence.error(name),
@@ -106,16 +107,16 @@ impl Pools {
         }
     }
 
-    /// Forgets a pool that is not served: its volumes are taken for gone. A pool that is still configured is then served as
-    /// a new one.
+    /// Forgets a pool that is not served: its volumes are treated as deleted. A pool that is still
+    /// configured is then served as a new one.
     ///
     /// # Errors
-    /// When the pool is served, or not known.
+    /// If the pool is served, or unknown.
     pub fn forget(self: &Arc<Self>, name: &str) -> Result<String, Error> {
         let is_configured = || self.slots().contains_key(name);
         let (note, was_configured) = (self.state_dir.note(name), is_configured());
         let is_noted = note.is_some() || self.state_dir.damaged().contains_key(name);
-        // Nobody may wait for a disk who keeps others from changing pools.
+        // Wait for disks before taking the lock, which blocks all changes of pools.
         let attached = match is_noted && !was_configured {
             true => self.attached_of_in_time(note.clone())?,
             false => None,
@@ -129,7 +130,7 @@ impl Pools {
             self.state_dir.remove(name)?;
             let opening = self.open_without_note(config)?;
             drop(alone);
-            return self.await_adopted(&opening, FORGET);
+            return self.await_adopted(&opening, FORGET_WAIT);
         }
         if was_configured || self.state_dir.note(name) != note {
             let text = format!("pool {name} was opened or closed meanwhile: call again");
@@ -149,10 +150,10 @@ impl Pools {
         Ok(format!("pool {name}, {uuid}, is forgotten"))
     }
 
-    /// Closes a pool to new volumes, or opens it to them again; kept over restarts.
+    /// Starts or stops draining a pool. The setting survives restarts.
     ///
     /// # Errors
-    /// When the pool is not served, or the note cannot be kept.
+    /// If the pool is not served, or the note cannot be written.
     pub fn drain(&self, name: &str, drain: bool) -> Result<String, Error> {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let slots = self.slots();
@@ -180,13 +181,14 @@ impl Pools {
         })
     }
 
-    /// Brings one slot to its configuration, and returns that if the pool has to be opened.
+    /// Applies a pool's configuration to its slot. Returns the configuration if the pool must be
+    /// opened.
     fn configure(&self, config: PoolConfig) -> Option<PoolConfig> {
         if let Some(slot) = self.slots_mut().get_mut(&config.name) {
             if slot.leaving.is_some() {
                 tracing::warn!(
                     pool = config.name,
-                    "volumes in use, pool moves when they are unstaged"
+                    "volumes in use, moving pool when they are unstaged"
                 );
                 return None;
             }
@@ -195,7 +197,7 @@ impl Pools {
                 let mut settings = config.settings;
                 settings.drain |= noted;
                 if served.pool.settings() != settings {
-                    tracing::info!(pool = config.name, ?settings, "pool settings changed");
+                    tracing::info!(pool = config.name, ?settings, "changed pool settings");
                 }
                 served.pool.change_settings(|current| *current = settings);
                 slot.config = config;

@@ -1,4 +1,5 @@
-//! Pools that are closed, each by a thread of its own: a disk that hangs keeps nobody waiting for longer than a few seconds.
+//! Closes pools, each in its own thread: a disk that hangs blocks callers for a few seconds at
+//! most.
 
 use std::{
     path::PathBuf,
@@ -10,20 +11,20 @@ use std::{
 use super::{Leaving, Pools, ServedPool, SlotState};
 use crate::{config::PoolConfig, pool_image};
 
-/// How long the tasks of a pool may take to end. A pool that is held for longer is opened by a later attempt.
-pub(super) const CLOSE: Duration = Duration::from_secs(5);
+/// Maximum wait for a pool's tasks. A pool that is still held then is opened by a later retry.
+pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
-/// A pool that nobody gets at any more.
+/// A pool that has been removed from its slot.
 struct Closing {
     name: String,
     served: Option<Arc<ServedPool>>,
-    /// The folder whose image is unmounted.
+    /// Folder whose pool image is unmounted.
     image_in: Option<PathBuf>,
 }
 
 impl Pools {
-    /// Closes all pools at the end of the driver, and then lets another driver have its folder. Waits no longer than 5 s for
-    /// disks that hang. Nothing can be called after this.
+    /// Closes all pools when the driver stops, then releases the driver's folder. Waits at most 5 s
+    /// for disks that hang. Must be the last call.
     pub fn close(&self) {
         let slots = std::mem::take(&mut *self.slots_mut());
         let closing = slots.into_iter().filter_map(|(name, slot)| {
@@ -34,7 +35,8 @@ impl Pools {
         self.state_dir.release();
     }
 
-    /// Closes pools that are to be closed and that nobody uses. Returns what is to be opened in their place.
+    /// Closes pools that are leaving and not in use. Returns the configurations to open in their
+    /// place.
     pub(super) fn close_leaving(&self) -> Vec<PoolConfig> {
         let (mut moved, mut closing) = (Vec::new(), Vec::new());
         self.slots_mut().retain(|name, slot| {
@@ -42,7 +44,7 @@ impl Pools {
             let served = match &slot.state {
                 SlotState::Absent(_) => None,
                 SlotState::Served(served) if is_idle(served) => {
-                    tracing::info!(pool = name, "pool closed, no longer configured");
+                    tracing::info!(pool = name, "closing pool");
                     Some(served.clone())
                 }
                 SlotState::Served(served) => {
@@ -53,7 +55,7 @@ impl Pools {
             if let Leaving::Moving(config) = leaving {
                 moved.push(PoolConfig::clone(config));
             }
-            // The thread that opens a pool unmounts the image itself.
+            // An opening thread unmounts the pool image itself.
             if served.is_some() || !self.abandon_opening(&slot.config) {
                 let image_in = Some(slot.config.folder.clone());
                 closing.push(Closing { name: name.clone(), served, image_in });
@@ -68,9 +70,9 @@ impl Pools {
     }
 }
 
-/// Closes pools side by side, and waits for the end of that as long as a disk may take.
+/// Closes pools in parallel, and waits for them up to a limit.
 fn close_all(closing: Vec<Closing>) {
-    let deadline = Instant::now() + CLOSE;
+    let deadline = Instant::now() + CLOSE_WAIT;
     let (ended, ends) = mpsc::channel::<()>();
     for pool in closing {
         let (name, ended) = (pool.name.clone(), ended.clone());
@@ -79,12 +81,12 @@ fn close_all(closing: Vec<Closing>) {
             drop(ended);
         };
         if let Err(error) = thread::Builder::new().name("close pool".to_owned()).spawn(close) {
-            tracing::error!(pool = name, %error, "failed to start a thread that closes a pool");
+            tracing::error!(pool = name, %error, "failed to start thread to close pool");
         }
     }
     drop(ended);
-    // Nobody sends anything: this ends when all threads have, or at the deadline.
-    let _ = ends.recv_timeout(CLOSE);
+    // The channel carries no messages: it disconnects when all threads have ended.
+    let _ = ends.recv_timeout(CLOSE_WAIT);
 }
 
 impl Closing {
@@ -93,20 +95,20 @@ impl Closing {
             let _ = std::fs::remove_file(served.pool.layout().admin_socket());
             let pool = served.pool.clone();
             drop(served);
-            // Until its tasks have ended the driver itself holds the lock of the pool.
+            // The tasks hold the lock of the pool until they end.
             while Arc::strong_count(&pool) > 1 && Instant::now() < deadline {
                 thread::park_timeout(Duration::from_millis(10));
             }
         }
         let Some(folder) = self.image_in else { return };
         if let Err(error) = pool_image::close(&folder) {
-            tracing::warn!(pool = self.name, %error, "failed to unmount the image of a closed pool, unmount it by hand");
+            tracing::warn!(pool = self.name, %error, "failed to unmount pool image, unmount it by hand");
         }
     }
 }
 
-/// Whether no call works on a pool, and none of its volumes is in use. Asked under the lock of the slots, without which
-/// nobody gets at the pool.
+/// Whether no call works on a pool and none of its volumes is in use. Call it under the lock of the
+/// slots, without which no call can get the pool.
 fn is_idle(served: &Arc<ServedPool>) -> bool {
     Arc::strong_count(served) == 1 && !served.in_use()
 }

@@ -1,7 +1,7 @@
-//! The folders of pools without symlinks, as the threads that open pools found them.
+//! The resolved folders of pools, as the threads that open pools found them.
 //!
-//! Resolving a path waits for every disk on the way. Only the thread that opens a pool does that for the pool's own folder;
-//! everybody else compares with the paths that these threads found.
+//! Resolving a path waits for every disk on it. Only the thread that opens a pool resolves the
+//! pool's folder; all others compare the paths that these threads found.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use crate::{
     pool_image,
 };
 
-/// Resolved folders, by the folders as they are configured.
+/// Resolved folders, by the configured folders.
 #[derive(Debug, Default)]
 pub(super) struct ResolvedFolders(Mutex<BTreeMap<PathBuf, PathBuf>>);
 
@@ -28,10 +28,10 @@ impl ResolvedFolders {
 }
 
 impl Pools {
-    /// Resolves the folder of a pool that this thread opens, and waits for the disks on the way.
+    /// Resolves the folder of a pool that this thread opens, and waits for the disks on its path.
     ///
     /// # Errors
-    /// When it is the folder of another configured pool, or one of the two is inside of the other one's images.
+    /// If another configured pool has this folder, or one of the two is inside the other's images.
     pub(super) fn resolve_folder(&self, config: &PoolConfig) -> Result<(), Error> {
         let own = resolve(&config.folder);
         let others = self.other_folders(&config.name);
@@ -55,19 +55,19 @@ impl Pools {
         Ok(())
     }
 
-    /// The folder of a pool without symlinks, as far as that is known. Waits for no disk.
+    /// Returns the folder of a pool without symlinks, if it was resolved. Waits for no disk.
     pub(super) fn resolved_folder(&self, folder: &Path) -> PathBuf {
         self.folders.lock().get(folder).map_or_else(|| folder.to_owned(), Clone::clone)
     }
 
-    /// Where the kernel sees images of the pool in a folder. Waits for no disk.
+    /// Folders of the pool's images, as the kernel shows them. Waits for no disk.
     pub(super) fn image_folders(&self, folder: &Path) -> Vec<PathBuf> {
         let folder = self.resolved_folder(folder);
         let inside = pool_image::mount_point(&folder);
         vec![Layout::new(folder).volumes(), Layout::new(inside).volumes()]
     }
 
-    /// The names and folders of the other pools that stay configured.
+    /// Names and folders of the other pools that stay configured.
     fn other_folders(&self, name: &str) -> Vec<(String, PathBuf)> {
         let slots = self.slots();
         let stays = |slot: &&Slot| slot.leaving.is_none() && slot.config.name != name;
@@ -81,7 +81,7 @@ fn is_inside(folder: &Path, pool: &Path) -> bool {
     kept_folders(pool).iter().any(|kept| folder.starts_with(kept))
 }
 
-/// A folder without symlinks. What does not exist of it yet has none.
+/// Resolves symlinks in a folder's path, as far as the path exists.
 fn resolve(folder: &Path) -> PathBuf {
     let mut ancestors = folder.ancestors();
     let found = ancestors.find_map(|it| Some((it, it.canonicalize().ok()?)));

@@ -1,4 +1,5 @@
-//! Pools that another process serves: what is attached of them is not this driver's to thaw, unmount or detach.
+//! Detects pools that another process serves: this driver must not thaw, unmount or detach their
+//! images.
 
 use std::{
     fs::{self, File},
@@ -19,15 +20,17 @@ use crate::{
     state_dir::AttachedImage,
 };
 
-/// The folders of a device's pool, which no other process begins to serve until this is dropped.
+/// Locks on the folders of a device's pool: no other process can begin to serve it until this is
+/// dropped.
 #[derive(Debug)]
-#[must_use = "others may serve the pool once this is dropped"]
+#[must_use = "dropping this releases the locks"]
 pub(super) struct UnservedPool {
     _folders: Vec<File>,
 }
 
 impl Pools {
-    /// Keeps other processes from serving the pool of a device; `None` if one does. Reads from the pool's disk.
+    /// Locks the pool of a device against other processes. Returns `None` if one serves it. Reads
+    /// from the pool's disk.
     pub(super) fn hold_unserved(
         &self,
         device: &Loop,
@@ -36,13 +39,13 @@ impl Pools {
         let mut held = Vec::new();
         for folder in self.folders_of(device, note) {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            // A folder that is not there is served by nobody.
+            // A folder that does not exist is not served.
             let Ok(folder) = open(&folder, flags, Mode::empty()) else { continue };
             let folder = File::from(folder);
             if self.serves_folder(&folder) {
                 continue;
             }
-            // Whoever serves a pool has its folder locked. Teardowns may work at the same time.
+            // A process that serves a pool holds an exclusive lock. Teardowns hold shared locks.
             match flock(&folder, FlockOperation::NonBlockingLockShared) {
                 Err(Errno::WOULDBLOCK) => return None,
                 _ => held.push(folder),
@@ -56,7 +59,8 @@ impl Pools {
         self.hold_unserved(device, note).is_none()
     }
 
-    /// Where the pool of a device is: where its image is, and where a note says, if the pool is there.
+    /// Folders of a device's pool: the folder of its image, and the noted folder if the pool is
+    /// there.
     fn folders_of(&self, device: &Loop, note: Option<&AttachedImage>) -> Vec<PathBuf> {
         let image = fs::metadata(&device.backing);
         let is_there = image.is_ok_and(|file| (file.dev(), file.ino()) == device.identity());
@@ -75,7 +79,7 @@ impl Pools {
         folders
     }
 
-    /// Whether this driver serves the pool in a folder: its lock is the driver's own then.
+    /// Whether this driver serves the pool in a folder, and so holds its lock.
     fn serves_folder(&self, folder: &File) -> bool {
         let Ok(found) = folder.metadata() else { return false };
         let identity = (found.dev(), found.ino());

@@ -1,4 +1,4 @@
-//! A pool that begins to be served: its identity is compared first, and nothing is written before it agrees.
+//! Opens a pool: compares its identity first, and writes nothing before it matches.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -27,28 +27,28 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// How long a start waits for somebody who reads the state of the pool.
-const LOOKERS: Duration = Duration::from_secs(2);
+/// Maximum wait for a process that reads the state of the pool.
+const READER_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a pool cannot be served.
-pub(super) enum Refusal {
-    /// Its folder does not hold it.
+pub(super) enum OpenError {
+    /// Its folder does not have the pool.
     Missing(Absence),
-    /// It cannot be opened.
+    /// The pool cannot be opened.
     Failed(Error),
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for OpenError {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
 impl Pools {
-    /// Opens the configured pools. Pools that are not there, or whose disk hangs, are served later.
+    /// Opens the configured pools. Pools that are missing, or whose disk hangs, are retried later.
     ///
     /// # Errors
-    /// When the only pool cannot be opened, other than for want of its disk or because its disk fails.
+    /// If the only pool cannot be opened, unless its disk is missing or fails.
     pub fn open(
         configs: Vec<PoolConfig>,
         state_dir: StateDir,
@@ -73,14 +73,14 @@ impl Pools {
         let opened = pools.open_all(configs);
         pools.thaw_orphans_in_time();
         let failure = opened.first().filter(|_| alone).and_then(|opening| opening.take_failure());
-        // Pods on a disk that failed after it was served can only be torn down by a driver that runs.
+        // Start despite a failed disk if the pool was served before: pods on it must be torn down.
         match failure.filter(|it| !it.is_of_disk() || noted.is_empty()) {
             Some(error) => Err(error),
             None => Ok(pools),
         }
     }
 
-    /// Removes notes of pools that are served under another name now.
+    /// Removes notes of pools that are now served under another name.
     pub(super) fn forget_old_names(&self) {
         let served = self.served();
         let configured = self.configured();
@@ -91,9 +91,9 @@ impl Pools {
                 continue;
             };
             match self.state_dir.remove(&name) {
-                Ok(()) => tracing::info!(pool = renamed.name, was = name, "pool was renamed"),
+                Ok(()) => tracing::info!(pool = renamed.name, was = name, "renamed pool"),
                 Err(error) => {
-                    tracing::warn!(pool = name, %error, "failed to remove the note of a renamed pool");
+                    tracing::warn!(pool = name, %error, "failed to remove note of renamed pool");
                 }
             }
         }
@@ -104,13 +104,14 @@ impl Pools {
         &self.state_dir
     }
 
-    /// Why a pool with a damaged note is not served.
+    /// Why a pool with a damaged note is not served; `None` if its note is not damaged.
     pub(super) fn damaged(&self, name: &str) -> Option<Absence> {
         self.state_dir.damaged().get(name).map(|reason| damaged_note(name, reason))
     }
 
-    /// Opens a pool whose identity agrees with a note, and brings its volumes to a state from which every call can go on.
-    pub(super) fn open_pool(&self, opening: &Opening) -> Result<Arc<ServedPool>, Refusal> {
+    /// Opens a pool whose identity matches the note, and recovers its volumes so that every call
+    /// can continue.
+    pub(super) fn open_pool(&self, opening: &Opening) -> Result<Arc<ServedPool>, OpenError> {
         let (config, note) = (&opening.config, opening.note.clone());
         self.resolve_folder(config)?;
         let folder = self.find_folder(config, note.as_ref())?;
@@ -127,12 +128,12 @@ impl Pools {
             faults: self.options.faults.clone(),
             image_locks: self.image_locks.clone(),
         };
-        let (pool, recovery) = open_patiently(|| Pool::open(&folder, options.clone()))?;
+        let (pool, recovery) = open_with_retry(|| Pool::open(&folder, options.clone()))?;
         let (id, folder, older) = (pool.id(), config.folder.clone(), older_ids(&pool));
         let kept = Note { pool: id, folder, drain: drained, older };
         opening.if_wanted(|| self.state_dir.keep(&config.name, kept))?;
         opening.answered();
-        tell(&config.name, &pool, &recovery);
+        log_opened(&config.name, &pool, &recovery);
         pool.register_node(&self.options.node_id)?;
         let pool = Arc::new(pool);
         let node = NodeVolumes::new(
@@ -148,7 +149,7 @@ impl Pools {
             tracing::info!(
                 pool = config.name,
                 volumes = forgotten,
-                "no longer staged or published: the node was rebooted, or they were unmounted"
+                "cleared stages and publications that are not mounted"
             );
         }
         self.link_admin_socket(&layout);
@@ -156,7 +157,7 @@ impl Pools {
         Ok(Arc::new(ServedPool { name, pool, node, permits: Permits::default() }))
     }
 
-    /// Whether a pool was drained by hand under another name.
+    /// Whether an operator drained the pool under another name.
     fn was_drained(&self, found: Found) -> bool {
         self.state_dir
             .notes()
@@ -164,8 +165,8 @@ impl Pools {
             .any(|note| found == Found::Pool(note.pool) && note.drain)
     }
 
-    /// The folder of the pool's files. Only a pool without a note is made.
-    fn find_folder(&self, config: &PoolConfig, note: Option<&Note>) -> Result<PathBuf, Refusal> {
+    /// Returns the folder of the pool's files. Creates it only for a pool without a note.
+    fn find_folder(&self, config: &PoolConfig, note: Option<&Note>) -> Result<PathBuf, OpenError> {
         let size = match note {
             None => {
                 private::create_folder(&config.folder)?;
@@ -190,8 +191,9 @@ impl Pools {
         Ok(pool_image::open(&config.folder, size, self.options.node.program_limit)?)
     }
 
-    /// Refuses a folder that does not hold the pool that was served before, or that holds another pool of this driver.
-    fn compare(&self, opening: &Opening, folder: &Path, found: Found) -> Result<(), Refusal> {
+    /// Refuses a folder that has another pool than the noted one, or a pool that this driver serves
+    /// elsewhere.
+    fn compare(&self, opening: &Opening, folder: &Path, found: Found) -> Result<(), OpenError> {
         let (config, note) = (&opening.config, opening.note.as_ref());
         if let Some(note) = note.filter(|note| found != Found::Pool(note.pool)) {
             let there = match found {
@@ -211,12 +213,12 @@ impl Pools {
         match other {
             None => Ok(()),
             Some((name, other)) if self.is_same_folder(&other, folder) => {
-                Err(Refusal::Failed(Error::Precondition(format!(
+                Err(OpenError::Failed(Error::Precondition(format!(
                     "{} is served as pool {name} until the volumes of that pool are unstaged",
                     folder.display()
                 ))))
             }
-            Some((name, other)) => Err(Refusal::Failed(Error::Precondition(format!(
+            Some((name, other)) => Err(OpenError::Failed(Error::Precondition(format!(
                 "{} holds pool {id}, which is the pool {name} in {}: mount each disk where its pool is configured; a copy of a \
                  pool cannot be served beside it, remove it from the configuration",
                 folder.display(),
@@ -225,13 +227,14 @@ impl Pools {
         }
     }
 
-    /// Refuses a copy of another pool, whatever its identity: a call names a volume by its id alone.
+    /// Refuses a copy of a served pool, even with another UUID: a call names a volume only by its
+    /// ID.
     fn refuse_same_ids(&self, layout: &Layout) -> Result<(), Error> {
         let served = self.served();
         if served.is_empty() || !is_there(&layout.state())? {
             return Ok(());
         }
-        let ids: HashSet<String> = open_patiently(|| {
+        let ids: HashSet<String> = open_with_retry(|| {
             let store = Store::open(&layout.state(), &layout.ballast())?;
             Ok(store.read(|state| state.ids().map(str::to_owned).collect()))
         })?;
@@ -239,7 +242,7 @@ impl Pools {
         same.map_or(Ok(()), Err)
     }
 
-    /// Another configured pool with this identity, and its folder.
+    /// Returns the name and folder of another configured pool with this UUID.
     fn other_name_of(&self, id: PoolId, name: &str) -> Option<(String, PathBuf)> {
         let served = self.served();
         let served = served.iter().find(|it| it.pool.id() == id && it.name != name);
@@ -252,12 +255,13 @@ impl Pools {
         })
     }
 
-    /// Whether two folders of pools' files are one. The other one's disk may hang.
+    /// Whether two folders of pools' files are the same. Waits for no disk, since the other one's
+    /// may hang.
     fn is_same_folder(&self, one: &Path, other: &Path) -> bool {
         let resolved = |path: &Path| {
             let known = self.resolved_folder(path);
             match path.parent() {
-                // The files of a pool image are in a folder below the pool's.
+                // The files of a pool image are in a subfolder of the pool's folder.
                 Some(root) if known == path && pool_image::mount_point(root) == path => {
                     pool_image::mount_point(&self.resolved_folder(root))
                 }
@@ -267,22 +271,24 @@ impl Pools {
         resolved(one) == resolved(other)
     }
 
-    /// Lets `wharf driver pool --pool DIR` find the driver. A pool without the link is served all the same.
+    /// Creates the link by which `wharf driver pool --pool DIR` finds the driver. Failures are only
+    /// logged.
     fn link_admin_socket(&self, layout: &Layout) {
         let link = layout.admin_socket();
         let _ = fs::remove_file(&link);
         if let Err(error) = std::os::unix::fs::symlink(self.state_dir.own_admin_socket(), &link) {
-            tracing::warn!(link = %link.display(), %error, "failed to link the admin socket");
+            tracing::warn!(link = %link.display(), %error, "failed to link admin socket");
         }
     }
 }
 
-/// Opens a pool that somebody may be looking at: `wharf driver pool` reads the state of a pool that no driver serves.
-fn open_patiently<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
-    let deadline = Instant::now() + LOOKERS;
+/// Retries while another process reads the pool: `wharf driver pool` opens the state of a pool that
+/// no driver serves.
+fn open_with_retry<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    let deadline = Instant::now() + READER_WAIT;
     loop {
         match open() {
-            // The kernel tells nobody when such a lock is free.
+            // The kernel sends no event when the lock is released.
             Err(Error::Store(StoreError::Busy { .. })) if Instant::now() < deadline => {
                 std::thread::park_timeout(Duration::from_millis(50));
             }
@@ -291,7 +297,8 @@ fn open_patiently<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     }
 }
 
-/// The short UUIDs in ids of objects of a pool that are not its own. New ones do not come: every new id has the pool's own.
+/// The short UUIDs in IDs of the pool's objects that are not its own. The set does not grow, since
+/// new IDs have the pool's own.
 fn older_ids(pool: &Pool) -> BTreeSet<String> {
     let own = pool.id().short();
     pool.store().read(|state| {
@@ -303,7 +310,7 @@ fn older_ids(pool: &Pool) -> BTreeSet<String> {
     })
 }
 
-/// Says so if a pool is a copy of another one, whatever its identity.
+/// Returns an error if a pool is a copy of another one, even with another UUID.
 pub(super) fn same_objects(pool: &Pool, other: &Arc<ServedPool>) -> Option<Error> {
     let ids = pool.store().read(|state| state.ids().map(str::to_owned).collect());
     same_ids(pool.layout().root(), &ids, other)
@@ -316,7 +323,7 @@ fn same_ids(folder: &Path, ids: &HashSet<String>, other: &ServedPool) -> Option<
     });
     let text = |id| {
         format!(
-            "{} and pool {} in {} both hold {id}: one is a copy of the other, and cannot be served beside it; remove one of \
+            "{} and pool {} in {} both hold {id}: one is a copy of the other, and cannot be served together with it; remove one of \
              them from the configuration",
             folder.display(),
             other.name,
@@ -326,9 +333,9 @@ fn same_ids(folder: &Path, ids: &HashSet<String>, other: &ServedPool) -> Option<
     same.map(|id| Error::Precondition(text(id)))
 }
 
-fn missing(config: &PoolConfig, pool: PoolId, there: &str) -> Refusal {
+fn missing(config: &PoolConfig, pool: PoolId, there: &str) -> OpenError {
     let name = &config.name;
-    Refusal::Missing(Absence {
+    OpenError::Missing(Absence {
         reason: format!(
             "{there}, and pool {pool} is expected there: mount its disk at {}; if the disk is lost, run `wharf driver pool \
              adopt {name}` to serve what is there now, or `wharf driver pool forget {name}`",
@@ -337,28 +344,20 @@ fn missing(config: &PoolConfig, pool: PoolId, there: &str) -> Refusal {
     })
 }
 
-fn tell(name: &str, pool: &Pool, recovery: &Recovery) {
+fn log_opened(name: &str, pool: &Pool, recovery: &Recovery) {
     let (volumes, snapshots) =
         pool.store().read(|state| (state.volumes.len(), state.snapshots.len()));
-    tracing::info!(pool = name, folder = %pool.layout().root().display(), uuid = %pool.id(), backend = %pool.default_backend(), volumes, snapshots, settled = recovery.settled, "pool opened");
+    tracing::info!(pool = name, folder = %pool.layout().root().display(), uuid = %pool.id(), backend = %pool.default_backend(), volumes, snapshots, settled = recovery.settled, "opened pool");
     for id in &recovery.kept {
-        tracing::warn!(
-            pool = name,
-            id,
-            "its image is whole and its record said otherwise: it is kept as the image's mark says"
-        );
+        tracing::warn!(pool = name, id, "recorded complete image from its mark");
     }
     for image in &recovery.quarantined {
-        tracing::warn!(pool = name, image = %image.display(), "no record knows this image: it is in quarantine");
+        tracing::warn!(pool = name, image = %image.display(), "moved image without record into quarantine");
     }
     for id in &recovery.missing {
-        tracing::error!(pool = name, id, "its image is gone");
+        tracing::error!(pool = name, id, "image is missing");
     }
     for reason in &recovery.open {
-        tracing::warn!(
-            pool = name,
-            reason,
-            "could not be settled: the next call for it tries again"
-        );
+        tracing::warn!(pool = name, reason, "failed to settle operation, retrying with next call");
     }
 }

@@ -1,7 +1,8 @@
-//! Pools that are being opened, each by a thread of its own: a disk that hangs keeps that thread, and nobody else.
+//! Opens pools, each in its own thread: a disk that hangs blocks only that thread.
 //!
-//! A folder has at most one such thread. When it ends, the pool is put into its slot, if it is still configured. Until then
-//! the pool is not served, and no volume of it is taken down past its records: they are being compared with the kernel.
+//! A folder has at most one such thread. When it ends, the pool is put into its slot if it is still
+//! configured. Until then the pool is not served, and no volume of it is torn down without its
+//! records, which are being compared with the kernel.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -15,7 +16,7 @@ use wharf_mount::loopdev::Loop;
 
 use super::{
     Absence, Pools, ServedPool, Slot, SlotState,
-    open::{Refusal, same_objects},
+    open::{OpenError, same_objects},
 };
 use crate::{
     config::PoolConfig,
@@ -25,16 +26,16 @@ use crate::{
     state_dir::Note,
 };
 
-/// How long a disk may take to answer, before its pool counts as not served for that reason.
-pub(super) const ANSWER: Duration = Duration::from_secs(5);
-/// How much longer it may take to settle the volumes of the pool.
-const SETTLE: Duration = Duration::from_secs(10);
+/// Maximum wait for a disk, before its pool counts as not served.
+pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// Additional wait for settling the volumes of the pool.
+const SETTLE_WAIT: Duration = Duration::from_secs(10);
 
-/// A pool that a thread opens.
+/// A pool that a thread is opening.
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) config: PoolConfig,
-    /// The pool that is expected in the folder.
+    /// Note of the pool that is expected in the folder.
     pub(super) note: Option<Note>,
     begun: Instant,
     progress: Mutex<Progress>,
@@ -44,16 +45,16 @@ pub(super) struct Opening {
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// The pool that is in the folder.
+    /// The pool in the folder.
     found: Option<PoolId>,
-    /// There was no pool in the folder.
+    /// Whether the folder had no pool.
     was_empty: bool,
-    /// The disk has answered, and volumes are settled.
+    /// Whether the disk has responded; volumes are being settled.
     answered: bool,
-    /// Nobody wants the pool any more.
+    /// Whether the pool is no longer wanted.
     abandoned: bool,
     ended: bool,
-    /// Why it could not be opened, other than for want of its disk.
+    /// Error of the opening, unless the disk is missing.
     failure: Option<Error>,
 }
 
@@ -63,28 +64,28 @@ impl Opening {
         Self { config, note, begun: Instant::now(), progress, changed, thread }
     }
 
-    /// Says that the disk has answered.
+    /// Reports that the disk has responded.
     pub(super) fn answered(&self) {
         self.progress().answered = true;
         self.changed.notify_all();
     }
 
-    /// Does something in the name of the pool, unless nobody wants the pool any more.
+    /// Runs `act` unless the pool is no longer wanted.
     pub(super) fn if_wanted(&self, act: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         let progress = self.progress();
         if progress.abandoned {
-            let text = format!("pool {} is no longer configured so", self.config.name);
+            let text = format!("pool {} has another configuration by now", self.config.name);
             return Err(Error::Pending(text));
         }
         act()
     }
 
-    /// Waits for the end as long as a start does; false if it takes longer.
+    /// Waits for the end as long as a start does. Returns false on a timeout.
     fn wait(&self) -> bool {
-        self.wait_for(ANSWER, SETTLE)
+        self.wait_for(ANSWER_WAIT, SETTLE_WAIT)
     }
 
-    /// Waits for the end; false if the disk, or the volumes after that, take longer.
+    /// Waits for the end. Returns false if the disk, or settling the volumes, takes longer.
     pub(super) fn wait_for(&self, answer: Duration, settle: Duration) -> bool {
         let mut progress = self.progress();
         while !progress.ended {
@@ -98,22 +99,22 @@ impl Opening {
         }
         drop(progress);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // It is past its last step. A panic was caught before.
+        // The thread is past its last step, and a panic was caught.
         thread.map(JoinHandle::join);
         true
     }
 
-    /// Says that the folder holds no pool, and that one is made there.
+    /// Reports that the folder has no pool, so that one is created.
     pub(super) fn found_nothing(&self) {
         self.progress().was_empty = true;
     }
 
-    /// Whether the folder held no pool before.
+    /// Whether the folder had no pool.
     pub(super) fn was_empty(&self) -> bool {
         self.progress().was_empty
     }
 
-    /// Why the pool could not be opened, other than for want of its disk. Answered once.
+    /// Takes the error of the opening, unless the disk is missing. Returns it once.
     pub(super) fn take_failure(&self) -> Option<Error> {
         self.progress().failure.take()
     }
@@ -134,8 +135,8 @@ impl Opening {
 }
 
 impl Pools {
-    /// Opens pools in this order, one after another until one takes too long, and the rest of them side by side. Each has a
-    /// slot. Returns while disks that do not answer are still asked.
+    /// Opens pools in this order: one after another until one takes too long, the rest in parallel.
+    /// Each must have a slot. Returns while slow disks are still being opened.
     pub(super) fn open_all(self: &Arc<Self>, configs: Vec<PoolConfig>) -> Vec<Arc<Opening>> {
         let (mut all, mut is_late) = (Vec::new(), false);
         for config in configs {
@@ -160,7 +161,7 @@ impl Pools {
         all
     }
 
-    /// Starts the thread that opens a pool; `None` if one is at work in its folder.
+    /// Starts the thread that opens a pool. Returns `None` if one is running for its folder.
     pub(super) fn start_opening(
         self: &Arc<Self>,
         config: PoolConfig,
@@ -177,7 +178,7 @@ impl Pools {
         };
         let (pools, own) = (self.clone(), opening.clone());
         let thread = thread::Builder::new().name("open pool".to_owned()).spawn(move || {
-            // A damaged state file may panic in the library that reads it.
+            // The library that reads the state file may panic if the file is damaged.
             let opened = catch_unwind(AssertUnwindSafe(|| pools.open_pool(&own)));
             pools.end_opening(&own, opened.unwrap_or_else(|_| Err(panicked())));
         });
@@ -194,13 +195,14 @@ impl Pools {
         Some(opening)
     }
 
-    /// Puts a pool that was opened, or the reason why it is not served, into its slot, if that still wants it.
-    fn end_opening(&self, opening: &Arc<Opening>, opened: Result<Arc<ServedPool>, Refusal>) {
+    /// Puts the opened pool, or the reason of the failure, into its slot, if the slot still wants
+    /// it.
+    fn end_opening(&self, opening: &Arc<Opening>, opened: Result<Arc<ServedPool>, OpenError>) {
         let (opened, failure) = match opened {
-            Err(Refusal::Failed(error)) => {
+            Err(OpenError::Failed(error)) => {
                 (Err(Absence { reason: error.to_string() }), Some(error))
             }
-            Err(Refusal::Missing(absence)) => (Err(absence), None),
+            Err(OpenError::Missing(absence)) => (Err(absence), None),
             Ok(served) => (Ok(served), None),
         };
         let unwanted = match opened {
@@ -218,10 +220,10 @@ impl Pools {
         if opening.progress().abandoned
             && let Err(error) = pool_image::close(&opening.config.folder)
         {
-            tracing::warn!(pool = opening.config.name, %error, "failed to unmount the image of a closed pool, unmount it by hand");
+            tracing::warn!(pool = opening.config.name, %error, "failed to unmount pool image, unmount it by hand");
         }
         self.forget_old_names();
-        // The slot is filled first: at any time the pool is being opened or served.
+        // Fill the slot first: at any time the pool is either being opened or served.
         self.lock_openings().retain(|it| !Arc::ptr_eq(it, opening));
         let mut progress = opening.progress();
         (progress.ended, progress.failure) = (true, failure);
@@ -230,7 +232,8 @@ impl Pools {
         self.changed.notify_one();
     }
 
-    /// Serves a pool that was opened, or returns it if its slot does not want it, or it is a copy of a pool that is served.
+    /// Serves an opened pool. Returns the pool if its slot does not want it, or it is a copy of a
+    /// served pool.
     fn serve(&self, opening: &Opening, served: Arc<ServedPool>) -> Result<(), Arc<ServedPool>> {
         let (name, drained) =
             (&opening.config.name, self.state_dir.note(&opening.config.name).map(|it| it.drain));
@@ -263,7 +266,7 @@ impl Pools {
         wanted && !opening.progress().abandoned
     }
 
-    /// Makes sure that a pool has a slot, with this configuration.
+    /// Creates the slot of a pool, or updates its configuration.
     pub(super) fn ensure_slot(&self, config: &PoolConfig) {
         let mut slots = self.slots_mut();
         let reason = "it is being opened".to_owned();
@@ -275,7 +278,7 @@ impl Pools {
         slot.config = config.clone();
     }
 
-    /// Says why a pool is not served, unless it is.
+    /// Records why a pool is not served, unless it is served.
     fn set_absent(&self, config: &PoolConfig, absence: Absence) {
         if let Some(slot) = self.slots_mut().get_mut(&config.name)
             && slot.served().is_none()
@@ -284,7 +287,8 @@ impl Pools {
         }
     }
 
-    /// Lets the thread that opens the pool in a folder throw away what it opens; false if there is none.
+    /// Makes the thread that opens the pool in a folder discard its result. Returns false if there
+    /// is none.
     pub(super) fn abandon_opening(&self, config: &PoolConfig) -> bool {
         let openings = self.openings();
         let own = openings.iter().find(|it| it.config.folder == config.folder);
@@ -294,12 +298,13 @@ impl Pools {
         own.is_some()
     }
 
-    /// Whether a thread opens the pool in a folder.
+    /// Whether a thread is opening the pool in a folder.
     pub(super) fn is_opened_in(&self, folder: &Path) -> bool {
         self.lock_openings().iter().any(|it| it.config.folder == folder)
     }
 
-    /// Notes which pool a thread found, or answers where else that pool is being opened.
+    /// Claims the pool that a thread found. If the pool is being opened elsewhere, returns that
+    /// name and folder.
     pub(super) fn claim(&self, opening: &Opening, id: PoolId) -> Option<(String, PathBuf)> {
         let openings = self.lock_openings();
         let mut others = openings.iter().filter(|it| it.config.folder != opening.config.folder);
@@ -310,7 +315,7 @@ impl Pools {
         None
     }
 
-    /// Refuses to undo anything of a volume past the records of its pool while that is being opened.
+    /// Refuses to tear down a volume without its records while its pool is being opened.
     pub(super) fn refuse_opening(&self, volume: &str) -> Result<(), Error> {
         let Some(short) = short_of(volume) else { return Ok(()) };
         match self.openings().iter().find(|it| it.may_hold_id(short)) {
@@ -344,7 +349,7 @@ impl Pools {
 }
 
 impl Slot {
-    /// Whether a pool that is opened so is what the slot is for.
+    /// Whether the slot wants the pool that is being opened.
     fn is_of(&self, opening: &Opening) -> bool {
         self.served().is_none() && self.config.folder == opening.config.folder
     }
@@ -354,7 +359,7 @@ impl Slot {
             matches!(&self.state, SlotState::Absent(old) if old.reason == absence.reason);
         if !is_known {
             let pool = &self.config.name;
-            tracing::error!(pool, reason = absence.reason, "pool is not served");
+            tracing::error!(pool, reason = absence.reason, "failed to serve pool");
         }
         self.state = SlotState::Absent(absence);
     }
@@ -362,13 +367,14 @@ impl Slot {
 
 fn late(config: &PoolConfig) -> Absence {
     let reason = format!(
-        "its disk at {} gave no answer in {ANSWER:?}, or its volumes take long to settle: it is served once it is open",
+        "its disk at {} gave no answer in {ANSWER_WAIT:?}, or its volumes take long to settle: it is served once it is open",
         config.folder.display()
     );
     Absence { reason }
 }
 
-fn panicked() -> Refusal {
-    let text = "to open it panicked, which is a bug in the driver or damage of the state file; see the log";
-    Refusal::Failed(Error::Precondition(text.to_owned()))
+fn panicked() -> OpenError {
+    let text =
+        "opening it panicked: the driver has a bug, or the state file is damaged; see the log";
+    OpenError::Failed(Error::Precondition(text.to_owned()))
 }

@@ -1,8 +1,9 @@
-//! Teardown of volumes that no served pool knows: their pool is missing, or they are gone.
+//! Tears down volumes that no served pool knows: their pool is missing, or they were deleted.
 //!
-//! A pod must not wait for a disk that may never come back. The kernel knows what is mounted, and the notes of attached images
-//! ([`crate::state_dir::AttachedImages`]) tell for which volume. An image of a pool that is served, by this driver or by another
-//! one, is never touched here. When the missing pool is served again, its start finds that the volume is no longer mounted.
+//! A pod must not wait for a disk that may never come back. The kernel knows the mounts, and the
+//! notes of attached images ([`crate::state_dir::AttachedImages`]) name their volumes. An image of
+//! a pool that this driver or another one serves is never touched here. When the missing pool is
+//! served again, its recovery finds that the volume is not mounted.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,7 +18,7 @@ use wharf_mount::{
     mountinfo, paths,
 };
 
-use super::{Pools, opening::ANSWER};
+use super::{Pools, opening::ANSWER_WAIT};
 use crate::{
     devices::shown_here,
     error::Error,
@@ -27,10 +28,10 @@ use crate::{
     store::State,
 };
 
-/// An attached image that belongs to no pool that is served.
+/// An attached image whose pool is not served.
 struct Orphan {
     device: HeldLoop,
-    /// For which volume it was attached; `None` if an older release did that.
+    /// Note of the attachment; `None` if an older release attached it.
     note: Option<AttachedImage>,
 }
 
@@ -45,7 +46,7 @@ impl Pools {
     /// Unmounts a volume from a target, and removes the target.
     ///
     /// # Errors
-    /// When something else is mounted there, or the volume's pool is being opened.
+    /// If something else is mounted there, or the volume's pool is being opened.
     pub fn unpublish_orphan(&self, volume: &str, target: &Path) -> Result<(), Error> {
         self.refuse_opening(volume)?;
         self.unmount_orphan(volume, target)?;
@@ -55,13 +56,14 @@ impl Pools {
     /// Unmounts a volume from a staging path.
     ///
     /// # Errors
-    /// When something else is mounted there, or the volume's pool is being opened.
+    /// If something else is mounted there, or the volume's pool is being opened.
     pub fn unstage_orphan(&self, volume: &str, path: &Path) -> Result<(), Error> {
         self.refuse_opening(volume)?;
         self.unmount_orphan(volume, path)
     }
 
-    /// A device that shows an image of a pool that is not served; without the pool's note, of any pool that has none.
+    /// Returns a device that shows an image of a pool that is not served; without a note, an image
+    /// of any pool that has none.
     fn attached_of(&self, pool: Option<&Note>) -> Result<Option<Loop>, Error> {
         let folders = pool.map(|pool| self.image_folders(&pool.folder)).unwrap_or_default();
         let noted = self.state_dir.notes();
@@ -75,10 +77,10 @@ impl Pools {
         Ok(found.map(|orphan| orphan.device.into_loop()))
     }
 
-    /// The same, within the time that a disk has to answer.
+    /// Like [`Self::attached_of`], with the usual timeout of a disk.
     ///
     /// # Errors
-    /// When the kernel cannot be asked, or a disk hangs.
+    /// If the kernel cannot be queried, or a disk hangs.
     pub(super) fn attached_of_in_time(
         self: &Arc<Self>,
         pool: Option<Note>,
@@ -88,21 +90,21 @@ impl Pools {
         let look = move || {
             let found = pools.attached_of(pool.as_ref());
             drop(pools);
-            // Whoever asked may have lost patience.
+            // The caller may have stopped waiting.
             let _ = answer.send(found);
         };
         let thread = thread::Builder::new().name("look for volumes".to_owned()).spawn(look);
         thread.map_err(Error::file("start a thread for", &folder))?;
-        answers.recv_timeout(ANSWER).unwrap_or_else(|_| {
+        answers.recv_timeout(ANSWER_WAIT).unwrap_or_else(|_| {
             Err(Error::Unavailable(format!(
                 "whether volumes of the pool are in use cannot be found out: a disk, perhaps that at {}, gave no answer in \
-                 {ANSWER:?}; call again once it answers or is unmounted",
+                 {ANSWER_WAIT:?}; call again once it answers or is unmounted",
                 folder.display()
             )))
         })
     }
 
-    /// Thaws orphans, and waits no longer than a disk may take to answer.
+    /// Thaws orphans, and waits as long as a disk may take.
     pub(super) fn thaw_orphans_in_time(self: &Arc<Self>) {
         let (pools, (ended, end)) = (self.clone(), mpsc::channel::<()>());
         let thaw = move || {
@@ -110,14 +112,14 @@ impl Pools {
             drop((pools, ended));
         };
         match thread::Builder::new().name("thaw".to_owned()).spawn(thaw) {
-            // Nobody sends anything: this ends with the thread, or after that time.
-            Ok(_) => drop(end.recv_timeout(ANSWER)),
-            Err(error) => tracing::warn!(%error, "failed to start a thread that thaws volumes"),
+            // The channel carries no messages: it disconnects when the thread ends.
+            Ok(_) => drop(end.recv_timeout(ANSWER_WAIT)),
+            Err(error) => tracing::warn!(%error, "failed to start thread to thaw volumes"),
         }
     }
 
-    /// Lets writers go on whose filesystem a kill left frozen, and whose pool is not served now. Nobody else freezes it at a
-    /// start. A pool that is being opened thaws its volumes itself.
+    /// Thaws filesystems that a kill left frozen and whose pool is not served; nothing else thaws
+    /// them. A pool that is being opened thaws its volumes itself.
     fn thaw_orphans(&self) {
         match self.orphans(|_, _| true) {
             Ok(orphans) => {
@@ -128,7 +130,7 @@ impl Pools {
                 missing.for_each(|orphan| thaw_or_warn(&orphan.device));
             }
             Err(error) => {
-                tracing::warn!(%error, "failed to look for frozen volumes of pools that are not served");
+                tracing::warn!(%error, "failed to find frozen volumes of unserved pools");
             }
         }
     }
@@ -143,23 +145,28 @@ impl Pools {
                 }
             }
             let Some(orphan) = shown else { return Err(not_shown(volume, path)) };
-            self.take_down(orphan, volume, Some(path))?;
+            self.unmount_and_detach(orphan, volume, Some(path))?;
         }
-        // A block volume that is staged is mounted nowhere.
+        // A staged block volume has no mount.
         for orphan in self.orphans_of(volume)? {
             if orphan.note.is_some() && !self.is_foreign(&orphan.device, orphan.note.as_ref()) {
-                self.take_down(orphan, volume, None)?;
+                self.unmount_and_detach(orphan, volume, None)?;
             }
         }
         Ok(())
     }
 
     /// Unmounts an image from a path, and detaches it if nothing shows it any more.
-    fn take_down(&self, orphan: Orphan, volume: &str, path: Option<&Path>) -> Result<(), Error> {
+    fn unmount_and_detach(
+        &self,
+        orphan: Orphan,
+        volume: &str,
+        path: Option<&Path>,
+    ) -> Result<(), Error> {
         let Orphan { device, note } = orphan;
         let lock = self.image_locks.lock_orphan(&device)?;
-        // Its pool may be served since this call looked, or be compared with the kernel now: then the record says whether it
-        // is in use. A pool is asked for both in this order, since it is served before it is no longer being opened.
+        // Check again under the lock: the pool may be served or being opened by now, and then its
+        // records decide. Check in this order, since a pool is served before its opening ends.
         if self.is_opening(&device) || self.is_served(&device) {
             let text = format!("the pool of volume {volume} is served now or soon: call again");
             return Err(Error::Pending(text));
@@ -174,7 +181,7 @@ impl Pools {
             }
             thaw_or_warn(&device);
             mount::unmount(path)?;
-            tracing::warn!(volume, path = %path.display(), device = %device.path.display(), "unmounted a volume whose pool is not served");
+            tracing::warn!(volume, path = %path.display(), device = %device.path.display(), "unmounted volume of unserved pool");
         }
         unstage_inline(&device)?;
         if !shown_here(&device)?
@@ -186,7 +193,7 @@ impl Pools {
         Ok(())
     }
 
-    /// The devices that may show a volume which no served pool knows.
+    /// Returns the devices that may show a volume which no served pool knows.
     fn orphans_of(&self, volume: &str) -> Result<Vec<Orphan>, Error> {
         self.orphans(|note, below| match (note, below) {
             (Some(note), _) => note.volume == volume,
@@ -197,8 +204,9 @@ impl Pools {
         })
     }
 
-    /// The attached images of this driver that belong to no pool that it serves and whose note, or whose pool, `concerns` the
-    /// caller. All images of the pools that are served are compared with each of them, so that others are left out first.
+    /// Returns attached images of this driver that belong to no pool it serves, if `concerns`
+    /// returns true for their note or pool. Filters first, since each remaining device is compared
+    /// with all images of the served pools.
     fn orphans(
         &self,
         concerns: impl Fn(Option<&AttachedImage>, Option<&Unserved>) -> bool,
@@ -207,7 +215,7 @@ impl Pools {
         let folders: Vec<_> =
             unserved.iter().map(|pool| (self.image_folders(&pool.folder), pool)).collect();
         let mut found = Vec::new();
-        // What a disk does not say is asked of the devices that concern the caller.
+        // Do not wait for disks here: devices that concern the caller are queried below.
         for device in loopdev::list_asking(|_| false)?.into_iter().map(|status| status.loopdev) {
             let note = self.state_dir.attached().of_device(&device);
             let is_below =
@@ -226,7 +234,7 @@ impl Pools {
         Ok(found)
     }
 
-    /// The pools that are configured or noted, and that are not served.
+    /// Returns the pools that are configured or noted, and not served.
     fn unserved(&self) -> Vec<Unserved> {
         let notes = self.state_dir.notes();
         let slots = self.slots();
@@ -240,14 +248,14 @@ impl Pools {
         absent.chain(unconfigured).collect()
     }
 
-    /// Whether a device shows an image of a pool that is served.
+    /// Whether a device shows an image of a served pool.
     fn is_served(&self, device: &Loop) -> bool {
         self.served().iter().any(|served| owns(&served.pool, device))
     }
 }
 
-/// Whether a device shows an image of a pool: by its inode, by where the pool attached it, or by its name, which is random, if
-/// the disk does not answer.
+/// Whether a device shows an image of a pool: by its inode, by the pool's hints, or by its random
+/// name if the disk does not respond.
 fn owns(pool: &Pool, device: &Loop) -> bool {
     let name = image_of(&device.backing);
     let is_named =
@@ -260,10 +268,11 @@ fn owns(pool: &Pool, device: &Loop) -> bool {
     images.iter().any(|image| pool.devices().shows(image, device))
 }
 
-/// Thaws the filesystem on a device. One that has shut down cannot be opened, and is unmounted all the same.
+/// Thaws the filesystem on a device. One that has shut down cannot be opened, and is unmounted all
+/// the same.
 fn thaw_or_warn(device: &HeldLoop) {
     if let Err(error) = thaw(device) {
-        tracing::warn!(device = %device.path.display(), %error, "failed to thaw a volume whose pool is not served");
+        tracing::warn!(device = %device.path.display(), %error, "failed to thaw volume of unserved pool");
     }
 }
 
@@ -271,10 +280,10 @@ fn thaw_or_warn(device: &HeldLoop) {
 fn thaw(device: &HeldLoop) -> Result<(), Error> {
     let number = device.device_number()?;
     for mount in mountinfo::of_device(number)? {
-        // What is covered by another mount cannot be opened by its path.
+        // A mount that is covered by another one cannot be opened by its path.
         if let Some(filesystem) = Mounted::of_device(&mount.point, number)? {
             if filesystem.thaw()? {
-                tracing::warn!(mount = %mount.point.display(), "thawed after a crash");
+                tracing::warn!(mount = %mount.point.display(), "thawed filesystem after a crash");
             }
             return Ok(());
         }
@@ -298,7 +307,8 @@ fn served_elsewhere(volume: &str, path: Option<&Path>) -> Error {
     ))
 }
 
-/// Unmounts an inline volume from its pool's own staging folder, if it is mounted nowhere else: nobody else unstages it.
+/// Unmounts an inline volume from its pool's staging folder if it is mounted nowhere else: no other
+/// call unstages it.
 fn unstage_inline(device: &HeldLoop) -> Result<(), Error> {
     let Some(image) = image_of(&device.backing) else { return Ok(()) };
     let staging = Layout::new("").ephemeral(&image);

@@ -1,4 +1,4 @@
-//! The pools as an operator sees them.
+//! The status of pools, for operators.
 
 use std::{collections::BTreeSet, fmt, path::PathBuf};
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Pools, Slot, SlotState, damaged_note};
 
-/// A pool that is configured or noted.
+/// Status of a configured or noted pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// Its folder.
+    /// Folder of the pool.
     pub folder: PathBuf,
-    /// Its UUID, where it is known.
+    /// UUID, if known.
     pub uuid: Option<String>,
-    /// Kinds of volumes that may be created; empty where the settings are not known.
+    /// Kinds of volumes that may be created; empty if unknown.
     pub kinds: String,
-    /// Whether it is served.
+    /// Whether the pool is served.
     pub state: PoolState,
 }
 
@@ -25,20 +25,20 @@ pub struct PoolStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PoolState {
-    /// It is.
+    /// Served.
     Served,
-    /// It is, and takes no new volumes.
+    /// Served, but takes no new volumes.
     Draining,
-    /// It is until none of its volumes is in use: it is no longer configured.
+    /// Served until none of its volumes is in use, since it is no longer configured.
     Leaving,
-    /// It is configured and not served, for this reason.
+    /// Configured but not served, for this reason.
     Absent(String),
-    /// It was served once, and is not configured.
+    /// Served earlier, but not configured.
     Unconfigured,
 }
 
 impl PoolStatus {
-    /// Whether this name or UUID means the pool.
+    /// Whether `meant` is the name or UUID of the pool.
     pub fn is(&self, meant: &str) -> bool {
         self.name == meant || self.uuid.as_deref() == Some(meant)
     }
@@ -65,12 +65,12 @@ impl fmt::Display for PoolStatus {
 }
 
 impl Pools {
-    /// All pools that are configured or noted, by name.
+    /// Returns the status of all configured or noted pools, by name.
     pub fn status(&self) -> Vec<PoolStatus> {
         let notes = self.state_dir.notes();
         let mut names = BTreeSet::new();
         let mut all = Vec::new();
-        // A disk that hangs must not be asked under the lock of the slots.
+        // Collect the slots first: a disk that hangs must not be queried under their lock.
         let look = |(name, slot): (&String, &Slot)| {
             names.insert(name.clone());
             let is_leaving = slot.leaving.is_some();
@@ -126,13 +126,13 @@ impl Pools {
         all
     }
 
-    /// The configured pools, and whether each is served.
+    /// Returns the configured pools, and whether each is served.
     pub fn configured(&self) -> Vec<(String, bool)> {
         let slots = self.slots();
         slots.iter().map(|(name, slot)| (name.clone(), slot.served().is_some())).collect()
     }
 
-    /// Why configured pools are not served, for each that is not.
+    /// Returns the reasons why configured pools are not served.
     pub fn absences(&self) -> Vec<String> {
         let slots = self.slots();
         let absences = slots.iter().filter_map(|(name, slot)| match &slot.state {

@@ -1,4 +1,5 @@
-//! The task that tries pools again, and the task of each pool that keeps limits and unshares copies.
+//! The task that retries to open pools, and the task of each pool that applies limits and unshares
+//! copies.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -8,28 +9,29 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Pools, ServedPool, close::CLOSE};
+use super::{Pools, ServedPool, close::CLOSE_WAIT};
 use crate::{node::keep_limits, unsharing::keep_unshared};
 
-/// How often a pool that is not served is tried again, and a pool that leaves.
+/// Interval of retries for pools that are not served or are leaving.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The tasks of a pool end when this is dropped.
-struct Keeper {
+/// The task of a pool. Dropping this stops it.
+struct PoolTasks {
     pool: Arc<crate::pool::Pool>,
     stop: CancellationToken,
 }
 
-impl Drop for Keeper {
+impl Drop for PoolTasks {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
 impl Pools {
-    /// Keeps the limits of the volumes of every pool, and tries pools again that are not served, until `stop`.
+    /// Applies limits and unshares copies on every pool, and retries to open pools that are not
+    /// served, until `stop`.
     pub async fn supervise(self: Arc<Self>, stop: CancellationToken) {
-        let mut keepers: HashMap<String, Keeper> = HashMap::new();
+        let mut keepers: HashMap<String, PoolTasks> = HashMap::new();
         let (mut tasks, mut attempts) = (JoinSet::new(), JoinSet::new());
         loop {
             self.follow(&mut keepers, &mut tasks);
@@ -38,7 +40,7 @@ impl Pools {
                 () = stop.cancelled() => break,
                 () = self.changed.notified() => {}
                 Some(_) = tasks.join_next() => {}
-                // A panic shows in the log; the next attempt goes on.
+                // A panic is in the log; the next attempt continues.
                 Some(_) = attempts.join_next() => {}
                 () = tokio::time::sleep(RETRY), if again => {
                     self.record_undone();
@@ -52,21 +54,21 @@ impl Pools {
             while tasks.join_next().await.is_some() {}
             while attempts.join_next().await.is_some() {}
         };
-        // A task may be at a disk that hangs.
-        if timeout(CLOSE, end).await.is_err() {
-            tracing::warn!("tasks of pools do not end, stopping without them");
+        // A task may be blocked by a disk that hangs.
+        if timeout(CLOSE_WAIT, end).await.is_err() {
+            tracing::warn!("stopping without waiting for tasks of pools");
         }
     }
 
-    /// Records what was undone of pools while their disk took no writes: a pool leaves once its records say that nothing is
-    /// in use. One thread of each pool may wait for its disk.
+    /// Records undos that could not be written before: a leaving pool is closed only when its
+    /// records show no use. At most one thread per pool waits for its disk.
     fn record_undone(&self) {
         for served in self.served() {
             if let Ok(permit) = served.permits.undone.clone().try_acquire_owned() {
-                // Nobody waits for it, and the next attempt goes on if it panics.
+                // Its result is not needed, and after a panic the next attempt continues.
                 drop(spawn_blocking(move || {
                     let _permit = permit;
-                    served.node.record_undone_before();
+                    served.node.record_pending_undos();
                 }));
             }
         }
@@ -76,8 +78,8 @@ impl Pools {
         self.slots().values().any(|slot| slot.leaving.is_some() || slot.served().is_none())
     }
 
-    /// Runs exactly one keeper for each pool that is served.
-    fn follow(&self, keepers: &mut HashMap<String, Keeper>, tasks: &mut JoinSet<()>) {
+    /// Runs exactly one task for each served pool.
+    fn follow(&self, keepers: &mut HashMap<String, PoolTasks>, tasks: &mut JoinSet<()>) {
         let served = self.served();
         keepers.retain(|name, keeper| {
             served.iter().any(|it| it.name == *name && Arc::ptr_eq(&it.pool, &keeper.pool))
@@ -86,7 +88,7 @@ impl Pools {
             if !keepers.contains_key(&pool.name) {
                 let stop = CancellationToken::new();
                 tasks.spawn(keep(pool, stop.clone()));
-                keepers.insert(pool.name.clone(), Keeper { pool: pool.pool.clone(), stop });
+                keepers.insert(pool.name.clone(), PoolTasks { pool: pool.pool.clone(), stop });
             }
         }
     }
@@ -99,7 +101,7 @@ fn keep(served: &ServedPool, stop: CancellationToken) -> impl Future<Output = ()
     async move {
         let (kept, ()) = tokio::join!(limits, unsharing);
         if let Err(error) = kept {
-            tracing::warn!(pool = name, %error, "limits of volumes do not reach containers that start later");
+            tracing::warn!(pool = name, %error, "failed to apply limits to later containers");
         }
     }
 }

@@ -1,20 +1,21 @@
-//! Whose the blocks of an image are.
+//! Sharing state of an image's blocks.
 
 use serde::{Deserialize, Serialize};
 
-/// Whose the blocks of an image are. Records of older versions do not say: their images may share blocks.
+/// Sharing state of an image's blocks. Records of older versions have none: their images may share
+/// blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Blocks {
     /// The image may share blocks with others of its family.
     #[default]
     Shared,
-    /// The image is getting blocks of its own; a reserve file holds all that it still needs.
+    /// The image is being unshared; a reserve file has the blocks that it still needs.
     Unsharing {
-        /// Bytes that were shared when this began.
+        /// Bytes that were shared at the beginning.
         bytes: u64,
     },
-    /// The image shared blocks once and has its own now.
+    /// The image shared blocks earlier and now has its own.
     Own,
 }
 
@@ -27,8 +28,10 @@ impl Blocks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Snapshot, Volume, fixtures};
-    use super::*;
+    use super::{
+        super::{Snapshot, Volume, fixtures},
+        *,
+    };
 
     #[test]
     fn records_of_older_versions_may_share_blocks() {

@@ -1,7 +1,6 @@
-//! Values that are kept as their text.
+//! Serializes values as text.
 
-use std::fmt::Display;
-use std::str::FromStr;
+use std::{fmt::Display, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -17,10 +16,9 @@ where
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-/// Values that may be absent.
+/// Serializes optional values.
 pub(super) mod optional {
-    use std::fmt::Display;
-    use std::str::FromStr;
+    use std::{fmt::Display, str::FromStr};
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 

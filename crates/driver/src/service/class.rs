@@ -1,31 +1,29 @@
-//! What a StorageClass, or the context of an inline volume, can ask for.
+//! Parameters of a StorageClass, or of an inline volume's context.
 
 use wharf_csi_sdk::types::{AccessMode, Capability, Parameters};
 use wharf_facts::{context, quantity};
 use wharf_mount::Filesystem;
 
 use super::usage;
-use crate::backend::BackendKind;
-use crate::config::check_name;
-use crate::error::Error;
+use crate::{backend::BackendKind, config::check_name, error::Error};
 
-/// Where an inline volume says what it is to be.
+/// Field of an inline volume's parameters.
 const INLINE: &str = "volume_context";
 
-/// Parameters that were understood.
+/// Parsed parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Class {
-    /// The pool that is picked; none means the default.
+    /// Name of the pool; `None` means the default.
     pub(super) pool: Option<String>,
     pub(super) backend: Option<BackendKind>,
     pub(super) thin: bool,
     pub(super) filesystem: Option<Filesystem>,
-    /// Only inline volumes carry their size here.
+    /// Size; only for inline volumes.
     pub(super) size: Option<u64>,
 }
 
 impl Class {
-    /// Reads a StorageClass's parameters.
+    /// Parses a StorageClass's parameters.
     pub(super) fn of_volume(parameters: &Parameters) -> Result<Self, Error> {
         let class = Self::read(parameters, "parameters")?;
         if class.size.is_some() {
@@ -34,7 +32,7 @@ impl Class {
         Ok(class)
     }
 
-    /// Reads the context of an inline volume.
+    /// Parses the context of an inline volume.
     pub(super) fn of_inline(context: &Parameters) -> Result<Self, Error> {
         Self::read(context, INLINE)
     }
@@ -64,7 +62,7 @@ impl Class {
                     class.size =
                         Some(size.ok_or_else(|| wrong("bytes, or a size such as 64Mi or 2Gi"))?);
                 }
-                // What orchestrators tell of the claim and the pod.
+                // Facts about the claim and the pod, which Kubernetes adds.
                 key if key.starts_with(context::PREFIX) => {}
                 key => return Err(unknown(map, key)),
             }
@@ -73,7 +71,7 @@ impl Class {
     }
 }
 
-/// Refuses what a volume on one node cannot be.
+/// Refuses capabilities that a volume on one node cannot support.
 pub(super) fn refuse_unsupported(capabilities: &[Capability]) -> Result<(), Error> {
     capabilities.iter().try_for_each(|capability| match unsupported(capability) {
         Some(expected) => Err(Error::invalid("volume_capability", expected)),
@@ -81,7 +79,7 @@ pub(super) fn refuse_unsupported(capabilities: &[Capability]) -> Result<(), Erro
     })
 }
 
-/// What would be supported instead of this capability.
+/// Returns what is expected instead of this capability, if it is not supported.
 pub(super) fn unsupported(capability: &Capability) -> Option<String> {
     use AccessMode::{MultiNodeMultiWriter, MultiNodeSingleWriter};
     if matches!(capability.mode, MultiNodeSingleWriter | MultiNodeMultiWriter) {

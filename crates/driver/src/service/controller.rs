@@ -1,37 +1,47 @@
-//! Volumes in the control plane.
+//! The Controller service.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::time::timeout;
-use wharf_csi_sdk::driver::{
-    Attachments, CapacityReport, Existing, Expansion, Modification, VolumeHealth, VolumeList,
-    VolumeLookup, Volumes,
-};
-use wharf_csi_sdk::error::{
-    ControllerExpandVolumeError, ControllerGetVolumeError, ControllerGetVolumeHealthError,
-    ControllerModifyVolumeError, ControllerPublishVolumeError, ControllerUnpublishVolumeError,
-    CreateVolumeError, DeleteVolumeError, Failure, ValidateVolumeCapabilitiesError,
-};
-use wharf_csi_sdk::request::{
-    ControllerExpandVolume, ControllerModifyVolume, ControllerPublishVolume,
-    ControllerUnpublishVolume, CreateVolume, DeleteVolume, GetCapacity, ValidateVolumeCapabilities,
-};
-use wharf_csi_sdk::types::{
-    AvailableCapacity, Capability, CapacityRange, ContentSource, Expanded, ExpansionMode,
-    HealthProblem, Parameters, Sources, UnhealthyVolume, Validation, Volume, VolumeEntry, VolumeId,
+use wharf_csi_sdk::{
+    driver::{
+        Attachments, CapacityReport, Existing, Expansion, Modification, VolumeHealth, VolumeList,
+        VolumeLookup, Volumes,
+    },
+    error::{
+        ControllerExpandVolumeError, ControllerGetVolumeError, ControllerGetVolumeHealthError,
+        ControllerModifyVolumeError, ControllerPublishVolumeError, ControllerUnpublishVolumeError,
+        CreateVolumeError, DeleteVolumeError, Failure, ValidateVolumeCapabilitiesError,
+    },
+    request::{
+        ControllerExpandVolume, ControllerModifyVolume, ControllerPublishVolume,
+        ControllerUnpublishVolume, CreateVolume, DeleteVolume, GetCapacity,
+        ValidateVolumeCapabilities,
+    },
+    types::{
+        AvailableCapacity, Capability, CapacityRange, ContentSource, Expanded, ExpansionMode,
+        HealthProblem, Parameters, Sources, UnhealthyVolume, Validation, Volume, VolumeEntry,
+        VolumeId,
+    },
 };
 use wharf_mount::{Filesystem, format};
 
-use super::class::{Class, refuse_unsupported, unsupported};
-use super::show::problem;
-use super::{DEFAULT_SIZE, Driver, GRANULARITY, HEALTH, SMALLEST, hangs, usage};
-use crate::error::Error;
-use crate::limits::Limits;
-use crate::node::{Ailment, Applied, NodeVolumes, Severity};
-use crate::pool::{Kind, NewVolume, Pool};
-use crate::pools::ServedPool;
-use crate::record::{self, Access, Attachment, Content, Source};
+use super::{
+    DEFAULT_SIZE, Driver, GRANULARITY, HEALTH_TIMEOUT, MIN_SIZE,
+    class::{Class, refuse_unsupported, unsupported},
+    hangs,
+    show::problem,
+    usage,
+};
+use crate::{
+    error::Error,
+    limits::Limits,
+    node::{Ailment, Applied, NodeVolumes, Severity},
+    pool::{Kind, NewVolume, Pool},
+    pools::ServedPool,
+    record::{self, Access, Attachment, Content, Source},
+};
 
 #[async_trait]
 impl Volumes for Driver {
@@ -75,7 +85,7 @@ impl Volumes for Driver {
                     pool.give_up_volume(&name, &fingerprint);
                     Ok(())
                 };
-                self.blocking(&served, given_up).await?;
+                self.run_change(&served, given_up).await?;
                 return Err(error);
             }
             capacity => capacity?,
@@ -94,7 +104,7 @@ impl Volumes for Driver {
         };
         let origin = self.origin(new.source.as_ref(), &served)?;
         let create = move |pool: &Pool, _: &NodeVolumes| pool.create_volume_from(new, &origin.pool);
-        let volume = self.blocking(&served, create).await?;
+        let volume = self.run_change(&served, create).await?;
         Ok(self.show_volume(&volume))
     }
 
@@ -103,7 +113,7 @@ impl Volumes for Driver {
             Err(Error::NotFound { .. }) => return Ok(()),
             served => served?,
         };
-        Ok(self.blocking(&served, move |_, node| node.delete_volume(&request.volume)).await?)
+        Ok(self.run_change(&served, move |_, node| node.delete_volume(&request.volume)).await?)
     }
 
     async fn validate(
@@ -128,7 +138,7 @@ impl Volumes for Driver {
 
 #[async_trait]
 impl Attachments for Driver {
-    fn heeds_read_only(&self) -> bool {
+    fn honors_read_only(&self) -> bool {
         true
     }
 
@@ -160,7 +170,7 @@ impl Attachments for Driver {
             };
             pool.attach(&request.volume, &node, attachment, room)
         };
-        self.blocking(&served, attach).await?;
+        self.run_change(&served, attach).await?;
         Ok(Parameters::new())
     }
 
@@ -174,7 +184,7 @@ impl Attachments for Driver {
             served => served?,
         };
         let detach = move |pool: &Pool, _: &NodeVolumes| pool.detach(&request.volume, node);
-        Ok(self.undoing(&served, detach).await?)
+        Ok(self.run_undo(&served, detach).await?)
     }
 }
 
@@ -206,7 +216,7 @@ impl VolumeLookup for Driver {
 
     async fn get(&self, volume: VolumeId) -> Result<VolumeEntry, ControllerGetVolumeError> {
         let served = self.pools.of_volume(&volume)?;
-        let found = self.looking(&served, move |pool, node| {
+        let found = self.run_read(&served, move |pool, node| {
             let ailments = node.volume_health(&volume)?;
             Ok((pool.volume(&volume)?, ailments))
         });
@@ -227,7 +237,7 @@ impl CapacityReport for Driver {
             return Ok(AvailableCapacity::default());
         }
         let served = match self.pools.picked(class.pool.as_deref()) {
-            // No volume can be made on a pool that is not served, and nobody should wait for one here.
+            // A pool that is not served has no capacity; the provisioner must not wait for it.
             Err(Error::Unavailable(_)) => return Ok(AvailableCapacity::default()),
             Err(Error::Invalid { .. }) if class.pool.is_none() => {
                 return Ok(AvailableCapacity::default());
@@ -247,7 +257,7 @@ impl CapacityReport for Driver {
             }
             _ => Ok((pool.account()?, pool.thin_must_wait())),
         };
-        let (account, thin_must_wait) = match self.looking(&served, look).await {
+        let (account, thin_must_wait) = match self.run_read(&served, look).await {
             Err(Error::Unavailable(_)) => return Ok(AvailableCapacity::default()),
             found => found?,
         };
@@ -262,7 +272,7 @@ impl CapacityReport for Driver {
         let smallest = smallest(&request.capabilities, asked);
         Ok(AvailableCapacity {
             available: largest,
-            // One that is too small for its filesystem cannot be made.
+            // A volume that is too small for its filesystem cannot be created.
             maximum_volume_size: Some(if largest < smallest { 0 } else { largest }),
             minimum_volume_size: Some(smallest),
         })
@@ -291,7 +301,7 @@ impl Expansion for Driver {
         }
         let to = self.grown_size(&served, &volume, request.capacity).await?;
         let expand = move |pool: &Pool, _: &NodeVolumes| pool.expand_volume(&request.volume, to);
-        let grown = self.blocking(&served, expand).await?;
+        let grown = self.run_change(&served, expand).await?;
         Ok(Expanded { capacity: grown.capacity, node_expansion_required })
     }
 }
@@ -306,9 +316,9 @@ impl Modification for Driver {
         let served = self.pools.of_volume(&id)?;
         let modify =
             move |_: &Pool, node: &NodeVolumes| node.modify(&request.volume, &request.parameters);
-        let applied = self.blocking(&served, modify).await?;
+        let applied = self.run_change(&served, modify).await?;
         if applied == Applied::Later {
-            tracing::info!(volume = %id, "limits are kept, and applied at the next publish");
+            tracing::info!(volume = %id, "recorded limits, applying them at next publish");
         }
         Ok(())
     }
@@ -321,7 +331,7 @@ impl VolumeHealth for Driver {
         volume: VolumeId,
     ) -> Result<Vec<HealthProblem>, ControllerGetVolumeHealthError> {
         let served = self.pools.of_volume(&volume)?;
-        let found = self.looking(&served, move |_, node| node.volume_health(&volume)).await?;
+        let found = self.run_read(&served, move |_, node| node.volume_health(&volume)).await?;
         Ok(found.into_iter().map(problem).collect())
     }
 
@@ -353,7 +363,7 @@ impl Driver {
             }
             Some(ContentSource::Volume(id)) => {
                 let (origin, id) = (self.pools.of_volume(id)?, id.clone());
-                self.blocking(&origin, move |pool, _| pool.settled_volume(&id)).await?.capacity
+                self.run_change(&origin, move |pool, _| pool.settled_volume(&id)).await?.capacity
             }
             None => smallest(&request.capabilities, filesystem),
         };
@@ -372,7 +382,7 @@ impl Driver {
         Ok(request.capacity.fit(GRANULARITY, least, self.largest(served).await?)?)
     }
 
-    /// The size that a volume is to grow to, the same for controller and node: a device of half a block cannot be used.
+    /// Returns the size that a volume grows to, for both controller and node: whole blocks only.
     pub(super) async fn grown_size(
         &self,
         served: &Arc<ServedPool>,
@@ -383,13 +393,13 @@ impl Driver {
         grown.map_err(|error| Error::OutOfRange(error.to_string()))
     }
 
-    /// Volumes whose ids come after `after`, each with what is wrong with it.
+    /// Returns the volumes with IDs after `after`, each with its problems.
     async fn examined(
         &self,
         after: Option<VolumeId>,
         limit: usize,
     ) -> Result<Vec<(Arc<record::Volume>, Vec<Ailment>)>, Error> {
-        // The first ids of all pools are among the first of each.
+        // The first IDs of all pools are among the first of each pool.
         let mut found = Vec::new();
         for served in self.pools.served() {
             let after = after.clone();
@@ -406,13 +416,13 @@ impl Driver {
             let of_pool = found.iter().filter(|(pool, _)| Arc::ptr_eq(pool, &served));
             let volumes: Vec<_> = of_pool.map(|(_, volume)| volume.clone()).collect();
             let shown = volumes.clone();
-            let look = self.looking(&served, move |_, node| node.examine_all(&shown));
-            // Volumes of a pool whose disk is gone or hangs are known, and keep no other from the list.
+            let look = self.run_read(&served, move |_, node| node.examine_all(&shown));
+            // Volumes of a pool whose disk is missing or hangs are listed with that problem.
             let unreachable = |reason, message| {
                 let ailment = Ailment { severity: Severity::Inaccessible, reason, message };
                 vec![vec![ailment]; volumes.len()]
             };
-            let ailments = match timeout(HEALTH, look).await {
+            let ailments = match timeout(HEALTH_TIMEOUT, look).await {
                 Ok(Err(Error::Unavailable(text))) => unreachable("PoolMissing", text),
                 Ok(ailments) => ailments?,
                 Err(_) => unreachable("PoolHangs", hangs()),
@@ -423,7 +433,7 @@ impl Driver {
         Ok(examined)
     }
 
-    /// The pool of a new volume's source; a volume without a source has none but its own.
+    /// Returns the pool of a new volume's source; without a source, its own pool.
     fn origin(
         &self,
         source: Option<&Source>,
@@ -436,12 +446,12 @@ impl Driver {
         }
     }
 
-    /// No volume is larger than the disk.
+    /// Returns the maximum size of a volume, which is the size of the disk.
     async fn largest(&self, served: &Arc<ServedPool>) -> Result<u64, Error> {
-        Ok(self.blocking(served, |pool, _| pool.account()).await?.disk.total)
+        Ok(self.run_change(served, |pool, _| pool.account()).await?.disk.total)
     }
 
-    /// Refuses a name that is taken on another pool: a volume's name is unique for the driver.
+    /// Refuses a name that exists on another pool: names of volumes are unique per driver.
     fn refuse_taken(&self, name: &str, picked: &ServedPool) -> Result<(), Error> {
         let taken = self.pools.where_state(|state| state.volumes.named(name).is_some());
         match taken.filter(|other| other.name != picked.name) {
@@ -454,17 +464,17 @@ impl Driver {
     }
 }
 
-/// Volumes on their way in or out, and those that come and go with a pod, are nobody else's business.
+/// Whether a volume is listed. Incomplete volumes and inline volumes are not.
 fn shown(volume: &record::Volume) -> bool {
     volume.is_whole() && !volume.ephemeral
 }
 
-/// The smallest volume that can be used in these ways.
+/// Returns the minimum size of a volume that supports the capabilities.
 fn smallest(capabilities: &[Capability], filesystem: Option<Filesystem>) -> u64 {
-    // A filesystem that nobody names is ext4.
+    // The default filesystem is ext4.
     let mounted = capabilities.iter().any(|capability| !capability.access.is_block());
     let filesystem = filesystem.or(mounted.then_some(Filesystem::Ext4));
-    filesystem.map_or(SMALLEST, format::minimum_size)
+    filesystem.map_or(MIN_SIZE, format::minimum_size)
 }
 
 fn asked_filesystem(capabilities: &[Capability], class: &Class) -> Option<Filesystem> {

@@ -1,4 +1,4 @@
-//! Which code an RPC answers for what went wrong.
+//! Maps errors to the conditions of RPCs.
 
 use wharf_csi_sdk::error::{
     ControllerExpandVolumeError, ControllerGetVolumeError, ControllerGetVolumeHealthError,
@@ -43,7 +43,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Maps kinds of errors to conditions of an RPC; what is not named is a [`Failure`].
+/// Maps kinds of errors to conditions of an RPC. Kinds that are not listed become a [`Failure`].
 macro_rules! conditions {
     ($($rpc:ident { $($($kind:ident)|+ => $condition:ident),* $(,)? })+) => {$(
         impl From<Error> for $rpc {
@@ -57,7 +57,7 @@ macro_rules! conditions {
     )+};
 }
 
-/// What an error means to an orchestrator.
+/// Meaning of an error for an orchestrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     NotFound,

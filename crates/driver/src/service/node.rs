@@ -1,32 +1,40 @@
-//! Volumes on the node.
+//! The Node service.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use wharf_csi_sdk::Fingerprint;
-use wharf_csi_sdk::driver::{Node, NodeExpansion, NodeVolumeHealth, Staging, Stats, StorageHealth};
-use wharf_csi_sdk::error::{
-    Failure, NodeExpandVolumeError, NodeGetVolumeHealthError, NodeGetVolumeStatsError,
-    NodePublishVolumeError, NodeStageVolumeError, NodeUnpublishVolumeError, NodeUnstageVolumeError,
-};
-use wharf_csi_sdk::request::{
-    NodeExpandVolume, NodeGetVolumeHealth, NodeGetVolumeStats, NodePublishVolume, NodeStageVolume,
-    NodeUnpublishVolume, NodeUnstageVolume,
-};
-use wharf_csi_sdk::types::{
-    CapacityRange, HealthProblem, NodeInfo, Secrets, StorageHealthStatus, StorageProblem, Usage,
-    VolumeStats,
+use wharf_csi_sdk::{
+    Fingerprint,
+    driver::{Node, NodeExpansion, NodeVolumeHealth, Staging, Stats, StorageHealth},
+    error::{
+        Failure, NodeExpandVolumeError, NodeGetVolumeHealthError, NodeGetVolumeStatsError,
+        NodePublishVolumeError, NodeStageVolumeError, NodeUnpublishVolumeError,
+        NodeUnstageVolumeError,
+    },
+    request::{
+        NodeExpandVolume, NodeGetVolumeHealth, NodeGetVolumeStats, NodePublishVolume,
+        NodeStageVolume, NodeUnpublishVolume, NodeUnstageVolume,
+    },
+    types::{
+        CapacityRange, HealthProblem, NodeInfo, Secrets, StorageHealthStatus, StorageProblem,
+        Usage, VolumeStats,
+    },
 };
 use wharf_facts::context;
 
-use super::class::{Class, refuse_unsupported};
-use super::show::{condition, problem};
-use super::{DEFAULT_SIZE, Driver, GRANULARITY, usage};
-use crate::error::Error;
-use crate::limits::Limits;
-use crate::node::{NodeVolumes, Publish, Severity, StageRequest, Stats as Figures};
-use crate::pool::{NewVolume, Pool};
-use crate::pools::{Pools, ServedPool};
+use super::{
+    DEFAULT_SIZE, Driver, GRANULARITY,
+    class::{Class, refuse_unsupported},
+    show::{condition, problem},
+    usage,
+};
+use crate::{
+    error::Error,
+    limits::Limits,
+    node::{NodeVolumes, Publish, Severity, StageRequest, Stats as Figures},
+    pool::{NewVolume, Pool},
+    pools::{Pools, ServedPool},
+};
 
 #[async_trait]
 impl Node for Driver {
@@ -62,14 +70,14 @@ impl Node for Driver {
         let done = match ephemeral {
             None => {
                 let served = self.pools.of_volume(&publish.volume)?;
-                self.blocking(&served, move |_, node| node.publish(&publish)).await
+                self.run_change(&served, move |_, node| node.publish(&publish)).await
             }
             Some(class) => {
                 let served = self.inline_pool(&publish.volume, &class)?;
                 let new = inline(&publish, &class)?;
                 let publish =
                     move |_: &Pool, node: &NodeVolumes| node.publish_ephemeral(new, &publish);
-                self.blocking(&served, publish).await
+                self.run_change(&served, publish).await
             }
         };
         Ok(done?)
@@ -88,8 +96,9 @@ impl Node for Driver {
             }
             served => served?,
         };
-        let undone = self
-            .undoing(&served, move |_, node| node.unpublish(&request.volume, &request.target_path));
+        let undone = self.run_undo(&served, move |_, node| {
+            node.unpublish(&request.volume, &request.target_path)
+        });
         Ok(undone.await?)
     }
 }
@@ -104,7 +113,7 @@ impl Staging for Driver {
             usage: usage(request.capability),
         };
         let served = self.pools.of_volume(&stage.volume)?;
-        Ok(self.blocking(&served, move |_, node| node.stage(&stage)).await?)
+        Ok(self.run_change(&served, move |_, node| node.stage(&stage)).await?)
     }
 
     async fn unstage(&self, request: NodeUnstageVolume) -> Result<(), NodeUnstageVolumeError> {
@@ -118,7 +127,7 @@ impl Staging for Driver {
             served => served?,
         };
         let undone = self
-            .undoing(&served, move |_, node| node.unstage(&request.volume, &request.staging_path));
+            .run_undo(&served, move |_, node| node.unstage(&request.volume, &request.staging_path));
         Ok(undone.await?)
     }
 }
@@ -134,7 +143,7 @@ impl Stats for Driver {
         request: NodeGetVolumeStats,
     ) -> Result<VolumeStats, NodeGetVolumeStatsError> {
         let served = self.pools.of_volume(&request.volume)?;
-        let found = self.looking(&served, move |_, node| {
+        let found = self.run_read(&served, move |_, node| {
             let figures = node.stats(&request.volume, &request.volume_path)?;
             Ok((figures, node.volume_health(&request.volume)?))
         });
@@ -163,7 +172,7 @@ impl NodeExpansion for Driver {
         let expand = move |_: &Pool, node: &NodeVolumes| {
             node.expand(&request.volume, &request.volume_path, to)
         };
-        Ok(self.blocking(&served, expand).await?)
+        Ok(self.run_change(&served, expand).await?)
     }
 }
 
@@ -175,7 +184,7 @@ impl NodeVolumeHealth for Driver {
     ) -> Result<Vec<HealthProblem>, NodeGetVolumeHealthError> {
         let served = self.pools.of_volume(&request.volume)?;
         let health = move |_: &Pool, node: &NodeVolumes| node.volume_health(&request.volume);
-        let found = self.looking(&served, health).await?;
+        let found = self.run_read(&served, health).await?;
         Ok(found.into_iter().map(problem).collect())
     }
 }
@@ -208,10 +217,10 @@ impl StorageHealth for Driver {
 }
 
 impl Driver {
-    /// The pool of an inline volume: where it is already, or the one that the pod picks.
+    /// Returns the pool of an inline volume: the one it is on, or the one that the pod selects.
     fn inline_pool(&self, id: &str, class: &Class) -> Result<Arc<ServedPool>, Error> {
         match self.pools.of_volume(id) {
-            // The id carries no pool: one that is missing does not keep pods from a pool that is there.
+            // The ID does not name a pool: a missing pool must not keep pods from the others.
             Err(Error::NotFound { .. } | Error::Unavailable(_)) => {
                 let picked = self.pools.picked(class.pool.as_deref());
                 let picked = picked.map_err(|error| match error {
@@ -227,7 +236,7 @@ impl Driver {
         }
     }
 
-    /// Undoes something of a volume that no served pool knows.
+    /// Runs a teardown of a volume that no served pool knows.
     async fn undo_orphan(
         &self,
         work: impl FnOnce(&Pools) -> Result<(), Error> + Send + 'static,
@@ -241,7 +250,8 @@ impl Driver {
     }
 }
 
-/// The volume that an inline publication brings with it. Its id is the orchestrator's, and so is its name.
+/// Builds the volume of an inline publication. Both its ID and its name are the orchestrator's
+/// volume ID.
 fn inline(publish: &Publish, class: &Class) -> Result<NewVolume, Error> {
     let size = CapacityRange { required: class.size.unwrap_or(DEFAULT_SIZE), limit: None };
     let capacity = size.fit(GRANULARITY, GRANULARITY, u64::MAX);

@@ -1,4 +1,4 @@
-//! The driver as an SDK plugin: each line here is a capability.
+//! Builds the SDK plugin: one line per capability.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use wharf_csi_sdk::{Plugin, PluginBuilder};
 use super::Driver;
 
 impl Driver {
-    /// Everything that the driver can do. With `attach`, volumes are published to nodes by the controller first.
+    /// Returns a builder with all capabilities. With `attach`, the controller publishes volumes to
+    /// nodes first.
     pub fn plugin(self: &Arc<Self>, version: &str, attach: bool) -> PluginBuilder {
         let plugin = Plugin::builder(self.identity.name.clone(), version)
             .topology()

@@ -1,4 +1,4 @@
-//! Records as CSI shows them.
+//! Converts records to the SDK's types.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,9 +8,11 @@ use wharf_csi_sdk::types::{
 };
 
 use super::Driver;
-use crate::node::{Ailment, Severity};
-use crate::pool::Pool;
-use crate::record;
+use crate::{
+    node::{Ailment, Severity},
+    pool::Pool,
+    record,
+};
 
 impl Driver {
     pub(super) fn show_volume(&self, volume: &record::Volume) -> Volume {
@@ -30,8 +32,8 @@ impl Driver {
     pub(super) fn show_entry(&self, volume: &record::Volume, ailments: &[Ailment]) -> VolumeEntry {
         let mut condition = condition(ailments);
         if volume.limits_wait() {
-            // The answer to a modify has no place for it.
-            condition.message.push_str("; its limits hold from the next publish on");
+            // The response to ControllerModifyVolume has no field to report it.
+            condition.message.push_str("; its limits apply from the next publish on");
         }
         VolumeEntry {
             volume: self.show_volume(volume),
@@ -69,10 +71,10 @@ impl Driver {
     }
 }
 
-/// A volume's condition, for orchestrators that know no health.
+/// Returns a volume's condition, for orchestrators without health RPCs.
 pub(super) fn condition(ailments: &[Ailment]) -> Condition {
     if ailments.is_empty() {
-        return Condition { abnormal: false, message: "the volume is well".to_owned() };
+        return Condition { abnormal: false, message: "the volume is healthy".to_owned() };
     }
     let messages: Vec<_> = ailments.iter().map(|ailment| ailment.message.as_str()).collect();
     Condition { abnormal: true, message: messages.join("; ") }

@@ -1,27 +1,30 @@
-//! Snapshots, of one volume and of several.
+//! The snapshot RPCs.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
-use wharf_csi_sdk::driver::{Existing, GroupSnapshots, SnapshotList, SnapshotLookup, Snapshots};
-use wharf_csi_sdk::error::{
-    CreateSnapshotError, CreateVolumeGroupSnapshotError, DeleteSnapshotError,
-    DeleteVolumeGroupSnapshotError, Failure, GetSnapshotError, GetVolumeGroupSnapshotError,
+use wharf_csi_sdk::{
+    driver::{Existing, GroupSnapshots, SnapshotList, SnapshotLookup, Snapshots},
+    error::{
+        CreateSnapshotError, CreateVolumeGroupSnapshotError, DeleteSnapshotError,
+        DeleteVolumeGroupSnapshotError, Failure, GetSnapshotError, GetVolumeGroupSnapshotError,
+    },
+    request::{
+        CreateSnapshot, CreateVolumeGroupSnapshot, DeleteSnapshot, DeleteVolumeGroupSnapshot,
+        GetVolumeGroupSnapshot,
+    },
+    types::{GroupSnapshot, Snapshot, SnapshotFilter, SnapshotId},
 };
-use wharf_csi_sdk::request::{
-    CreateSnapshot, CreateVolumeGroupSnapshot, DeleteSnapshot, DeleteVolumeGroupSnapshot,
-    GetVolumeGroupSnapshot,
-};
-use wharf_csi_sdk::types::{GroupSnapshot, Snapshot, SnapshotFilter, SnapshotId};
 use wharf_facts::context;
 
 use super::Driver;
-use crate::error::Error;
-use crate::pool::{NewGroup, NewSnapshot};
-use crate::pools::ServedPool;
-use crate::record::{Group, Phase};
-use crate::store::State;
+use crate::{
+    error::Error,
+    pool::{NewGroup, NewSnapshot},
+    pools::ServedPool,
+    record::{Group, Phase},
+    store::State,
+};
 
 #[async_trait]
 impl Snapshots for Driver {
@@ -54,9 +57,10 @@ impl Snapshots for Driver {
             fingerprint: request.fingerprint,
             volume: request.source.into(),
         };
-        // Who names the place is not told it again; csi-sanity 5.6.0 takes an equal answer for a different one.
+        // Leave the topology out if the request has one: csi-sanity 5.6.0 considers equal
+        // topologies different.
         let asked_for = !request.topology.requisite.is_empty();
-        let snapshot = self.blocking(&served, move |pool, _| pool.create_snapshot(new)).await?;
+        let snapshot = self.run_change(&served, move |pool, _| pool.create_snapshot(new)).await?;
         let mut shown = self.show_snapshot(&snapshot);
         if asked_for {
             shown.topology.clear();
@@ -69,7 +73,7 @@ impl Snapshots for Driver {
             Err(Error::NotFound { .. }) => return Ok(()),
             served => served?,
         };
-        Ok(self.blocking(&served, move |pool, _| pool.delete_snapshot(&request.snapshot)).await?)
+        Ok(self.run_change(&served, move |pool, _| pool.delete_snapshot(&request.snapshot)).await?)
     }
 }
 
@@ -82,7 +86,8 @@ impl SnapshotList for Driver {
         limit: usize,
     ) -> Result<Vec<Snapshot>, Failure> {
         if let Some(id) = &filter.snapshot {
-            // A list without the snapshot that is asked for says that the snapshot does not exist.
+            // An empty list means that the snapshot does not exist, so check that its pool is
+            // served.
             self.pools.of_snapshot(id).map(drop).or_else(Error::unless_missing)?;
         }
         let mut listed: Vec<Snapshot> = Vec::new();
@@ -116,7 +121,7 @@ impl GroupSnapshots for Driver {
     async fn existing(&self, name: &str) -> Result<Option<Existing<GroupSnapshot>>, Failure> {
         let group = self.pools.served().into_iter().find_map(|served| {
             let named = served.pool.store().read(|state| state.groups.named(name).cloned());
-            // The call for one that is not whole says what to do.
+            // Calling create for an incomplete group returns an error with the remedy.
             let is_made = |group: &Arc<Group>| group.phase == Phase::Ready && group.is_whole();
             named.filter(is_made).map(|group| (served, group))
         });
@@ -138,7 +143,7 @@ impl GroupSnapshots for Driver {
         };
         let served = self.common_pool(&new.volumes)?;
         self.refuse_taken_snapshot(&served, |state| state.groups.named(&new.name).is_some())?;
-        let group = self.blocking(&served, move |pool, _| pool.create_group(new)).await?;
+        let group = self.run_change(&served, move |pool, _| pool.create_group(new)).await?;
         Ok(self.show_group(&served.pool, &group))
     }
 
@@ -154,7 +159,7 @@ impl GroupSnapshots for Driver {
             compare(&group, &request.snapshots)
                 .map_err(DeleteVolumeGroupSnapshotError::MembersDiffer)?;
         }
-        Ok(self.blocking(&served, move |pool, _| pool.delete_group(&request.group)).await?)
+        Ok(self.run_change(&served, move |pool, _| pool.delete_group(&request.group)).await?)
     }
 
     async fn get(
@@ -164,14 +169,14 @@ impl GroupSnapshots for Driver {
         let served = self.pools.of_group(&request.group)?;
         let group = group(&served, &request.group).filter(|group| group.phase == Phase::Ready);
         let group = group.ok_or_else(|| Error::no_group(&request.group))?;
-        // Nothing is changed, so a caller that knows no members is told them.
+        // Nothing is changed, so the caller need not know the members.
         if !request.snapshots.is_empty() {
             compare(&group, &request.snapshots)
                 .map_err(GetVolumeGroupSnapshotError::MembersDiffer)?;
         }
         let shown = self.show_group(&served.pool, &group);
         if shown.snapshots.len() < group.snapshots.len() {
-            // Deleted since the group was looked up.
+            // The group was deleted since it was looked up.
             return Err(Error::no_group(&group.id).into());
         }
         Ok(shown)
@@ -179,10 +184,10 @@ impl GroupSnapshots for Driver {
 }
 
 impl Driver {
-    /// The pool of all these volumes.
+    /// Returns the common pool of these volumes.
     ///
     /// # Errors
-    /// When they are on different pools: the records of a group are kept in one.
+    /// If they are on different pools: the records of a group are stored in one pool.
     fn common_pool(&self, volumes: &[String]) -> Result<Arc<ServedPool>, Error> {
         let mut common: Option<Arc<ServedPool>> = None;
         for volume in volumes {
@@ -201,7 +206,7 @@ impl Driver {
         common.ok_or_else(|| Error::invalid("source_volume_ids", "at least one volume"))
     }
 
-    /// Refuses a name that is taken on another pool.
+    /// Refuses a name that exists on another pool.
     fn refuse_taken_snapshot(
         &self,
         served: &ServedPool,
@@ -221,7 +226,7 @@ fn group(served: &ServedPool, id: &str) -> Option<Arc<Group>> {
     served.pool.store().read(|state| state.groups.get(id).cloned())
 }
 
-/// The members that are named have to be the group's: by their ids they are locked.
+/// Compares the listed members with the group's: the SDK has locked the listed ones.
 fn compare(group: &Group, given: &[SnapshotId]) -> Result<(), String> {
     let own: BTreeSet<&str> = group.snapshots.iter().map(String::as_str).collect();
     let given: BTreeSet<&str> = given.iter().map(SnapshotId::as_str).collect();

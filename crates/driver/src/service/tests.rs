@@ -1,19 +1,19 @@
-use std::future::Future;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::{future::Future, sync::mpsc, time::Duration};
 
-use wharf_csi_sdk::driver::{
-    CapacityReport, NodeVolumeHealth, Staging, Stats, StorageHealth, VolumeHealth, VolumeList,
-    Volumes,
-};
-use wharf_csi_sdk::request::{
-    DeleteVolume, GetCapacity, NodeGetVolumeHealth, NodeGetVolumeStats, NodeUnstageVolume,
+use wharf_csi_sdk::{
+    driver::{
+        CapacityReport, NodeVolumeHealth, Staging, Stats, StorageHealth, VolumeHealth, VolumeList,
+        Volumes,
+    },
+    request::{
+        DeleteVolume, GetCapacity, NodeGetVolumeHealth, NodeGetVolumeStats, NodeUnstageVolume,
+    },
 };
 
 use super::*;
 use crate::pools::fixtures::pools;
 
-/// No call here works on anything that takes long.
+/// Calls here do no long work.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn driver(folder: &std::path::Path) -> Driver {
@@ -21,7 +21,7 @@ fn driver(folder: &std::path::Path) -> Driver {
     Driver::new(identity, pools(folder))
 }
 
-/// Waits for a call that must not wait for others, whatever it answers.
+/// Waits for a call that must not wait for other calls, whatever it returns.
 async fn answers<T>(what: &str, call: impl Future<Output = T>) -> T {
     let answer = timeout(PATIENCE, call).await;
     answer.unwrap_or_else(|_| panic!("{what} waits for calls that hang"))
@@ -56,9 +56,9 @@ async fn calls_that_look_and_hang_do_not_hold_up_those_that_change_or_readiness(
             let (end, wait) = mpsc::channel::<()>();
             ends.push(end);
             let begun = begun.clone();
-            driver.looking(&served, move |_, _| {
+            driver.run_read(&served, move |_, _| {
                 let _ = begun.send(());
-                // Ends when its sender is dropped.
+                // Ends when the sender is dropped.
                 let _ = wait.recv();
                 Ok(())
             })

@@ -1,9 +1,10 @@
-//! Notes of the images that are attached to loop devices, for the time when their pool is not served.
+//! Notes of images attached to loop devices, for teardowns while their pool is not served.
 //!
-//! The kernel does not say whose a loop device is: its image's path depends on who asks, and is cut short once the pool's mount
-//! is gone. So the driver notes the device number, inode and random file name of an image before it attaches it. A note holds
-//! until the next boot: no loop device survives that, and other disks get the same device numbers. An image whose disk came
-//! back under another device number has a note for each file: the old one may still be attached.
+//! The kernel does not tell whose a loop device is: the path of its image depends on the reader,
+//! and is shortened once the pool's mount is gone. So the driver notes the device number, inode and
+//! random file name of an image before it attaches it. A note is valid until the next boot, which
+//! ends all loop devices and changes device numbers. An image whose disk came back under another
+//! device number has a note per file: the old one may still be attached.
 
 use std::{
     collections::BTreeSet,
@@ -24,22 +25,22 @@ use crate::{
 
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// An image that was attached for a volume.
+/// Note of an attached image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachedImage {
-    /// The volume's id.
+    /// ID of the volume.
     pub volume: String,
-    /// The volume's pool.
+    /// Pool of the volume.
     pub pool: PoolId,
-    /// The stem of the image's file name.
+    /// Stem of the image's file name.
     pub image: String,
-    /// The image's device number, in the form of `st_dev`.
+    /// Device number of the image's filesystem, as in `st_dev`.
     pub device: u64,
-    /// The image's inode.
+    /// Inode of the image.
     pub inode: u64,
 }
 
-/// The notes of all images that are attached.
+/// The notes of all attached images.
 #[derive(Debug)]
 pub struct AttachedImages {
     folder: PathBuf,
@@ -47,7 +48,7 @@ pub struct AttachedImages {
     notes: Mutex<Vec<AttachedImage>>,
 }
 
-/// A note as it is written.
+/// Format of a note's file.
 #[derive(Serialize, Deserialize)]
 struct NoteFile {
     boot: String,
@@ -56,10 +57,11 @@ struct NoteFile {
 }
 
 impl AttachedImages {
-    /// Reads the notes in a folder. Those of an earlier boot are removed, as are damaged ones and whatever else is there.
+    /// Reads the notes in a folder. Removes notes of an earlier boot, damaged notes and foreign
+    /// files.
     ///
     /// # Errors
-    /// When the folder cannot be used.
+    /// If the folder cannot be used.
     pub(super) fn open(folder: PathBuf) -> Result<Self, Error> {
         let boot = files::read(Path::new(BOOT)).map_err(Error::file("read", BOOT))?;
         Self::of_boot(folder, String::from_utf8_lossy(&boot).trim())
@@ -80,17 +82,17 @@ impl AttachedImages {
                     }
                     notes.push(note);
                 }
-                // A write that was cut short leaves its temporary file.
+                // Such as the temporary file of an interrupted write.
                 None => clear_away(&path),
             }
         }
         Ok(Self { folder, boot: boot.to_owned(), notes: Mutex::new(notes) })
     }
 
-    /// Keeps a note, durably. One that is kept already costs nothing.
+    /// Writes a note, durably. A no-op if it exists.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn keep(&self, note: AttachedImage) -> Result<(), Error> {
         if self.lock().contains(&note) {
             return Ok(());
@@ -103,38 +105,39 @@ impl AttachedImages {
         Ok(())
     }
 
-    /// Removes the notes of an image that is detached. One that a crash brings back says nothing: no device has the image.
+    /// Removes the notes of a detached image. A note that a crash brings back is harmless: no
+    /// device has the image.
     pub fn remove(&self, image: &str) {
         self.remove_where(|note| note.image == image);
     }
 
-    /// Removes the notes of which this holds.
+    /// Removes the notes that satisfy the predicate.
     pub fn remove_where(&self, is_old: impl Fn(&AttachedImage) -> bool) {
         let mut notes = self.lock();
         for note in notes.iter().filter(|note| is_old(note)) {
             if let Err(error) = fs::remove_file(file_of(&self.folder, note)) {
-                tracing::warn!(image = note.image, %error, "failed to remove the note of an attached image");
+                tracing::warn!(image = note.image, %error, "failed to remove note of attached image");
             }
         }
         notes.retain(|note| !is_old(note));
     }
 
-    /// The note of the image that a device shows.
+    /// Returns the note of the image that a device shows.
     pub fn of_device(&self, device: &Loop) -> Option<AttachedImage> {
         let image = image_of(&device.backing)?;
         let notes = self.lock();
         let mut of_image = notes.iter().filter(|note| note.image == image);
-        // A disk that does not answer does not say which file it was.
+        // The kernel does not report the file of a disk that does not respond.
         let is_unknown = matches!(device.identity(), (0, 0));
         of_image.find(|note| is_unknown || device.identity() == (note.device, note.inode)).cloned()
     }
 
-    /// The notes of a pool's images.
+    /// Returns the notes of a pool's images.
     pub fn of_pool(&self, pool: PoolId) -> Vec<AttachedImage> {
         self.lock().iter().filter(|note| note.pool == pool).cloned().collect()
     }
 
-    /// The volumes whose images are attached.
+    /// Returns the IDs of the volumes with attached images.
     pub fn volumes(&self) -> BTreeSet<String> {
         self.lock().iter().map(|note| note.volume.clone()).collect()
     }
@@ -148,21 +151,21 @@ fn file_of(folder: &Path, note: &AttachedImage) -> PathBuf {
     folder.join(format!("{}-{:x}-{:x}.json", note.image, note.device, note.inode))
 }
 
-/// Whether a text may be the stem of an image's name, and so of a note's.
+/// Whether a text can be the stem of an image's file name, and so of a note's.
 fn is_stem(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// Removes what is no note. A folder with something in it stays.
+/// Removes a foreign file. A folder that is not empty stays.
 fn clear_away(path: &Path) {
     let is_folder = fs::symlink_metadata(path).is_ok_and(|there| there.is_dir());
     let removed = if is_folder { fs::remove_dir(path) } else { fs::remove_file(path) };
     if let Err(error) = removed {
-        tracing::warn!(path = %path.display(), %error, "failed to remove a file that is no note of an image");
+        tracing::warn!(path = %path.display(), %error, "failed to remove foreign file from state folder");
     }
 }
 
-/// The stem of a volume's image, by any path that leads to it.
+/// Returns the stem of a volume's image from any path of the image.
 pub(crate) fn image_of(backing: &Path) -> Option<String> {
     let name = backing.file_name()?.to_str()?;
     let stem = name.strip_suffix(" (deleted)").unwrap_or(name).strip_suffix(".img")?;
@@ -221,7 +224,7 @@ mod tests {
         let text = fs::read_to_string(file_of(&inside, &old)).expect("a note");
         fs::write(&outside, "").expect("written");
         fs::write(inside.join("evil.json"), text.replace("\"a\"", "\"../a\"")).expect("written");
-        // As an older release called it.
+        // The file name that an older release used.
         fs::rename(file_of(&inside, &old), inside.join("a.json")).expect("renamed");
         let notes = open();
         assert_eq!(notes.of_pool(old.pool).len(), 2);

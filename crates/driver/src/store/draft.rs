@@ -1,25 +1,29 @@
-//! The state as an update sees it: it can be changed, and every change can be taken back.
+//! The state during an update. Every change can be undone.
 
-use std::collections::BTreeMap;
-use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    ops::Deref,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use redb::WriteTransaction;
 
-use super::StoreError;
-use super::state::{Record, State};
+use super::{
+    StoreError,
+    state::{Record, State},
+};
 
 type Undo = Box<dyn FnOnce(&mut State) + Send>;
 
-/// What to do for a changed record, whose kind only its functions know.
+/// Functions for a changed record, which know its type.
 #[derive(Clone, Copy)]
 struct Touched {
     persist: fn(&State, &str, &WriteTransaction) -> Result<(), redb::Error>,
     publish: fn(&State, &str, &mut State),
 }
 
-/// The state under change. Dereferences to what it is now.
+/// The state during an update. Dereferences to its present content.
 pub struct Draft<'a> {
     state: &'a mut State,
     undo: Vec<Undo>,
@@ -37,7 +41,7 @@ impl<'a> Draft<'a> {
         self.set(&id, Some(Arc::new(row)));
     }
 
-    /// Edits the record with this id, if there is one, and returns it as it is then.
+    /// Edits the record with this ID, if it exists, and returns the result.
     pub fn edit<R: Record + Clone>(
         &mut self,
         id: &str,
@@ -54,13 +58,13 @@ impl<'a> Draft<'a> {
         self.set::<R>(id, None);
     }
 
-    /// Runs `change`; when it fails, nothing of it stays.
+    /// Runs `change`, and undoes it if it fails.
     pub(super) fn all_or_nothing<T, E: From<StoreError>>(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
         let before = self.undo.len();
-        // A panic fails its own update, not the thread that serves everybody's.
+        // A panic fails only its own update, not the writer thread.
         let result = catch_unwind(AssertUnwindSafe(|| change(self)))
             .unwrap_or_else(|_| Err(StoreError::Panicked.into()));
         if result.is_err() {
@@ -78,7 +82,7 @@ impl<'a> Draft<'a> {
         touched.try_for_each(|((_, id), row)| (row.persist)(self.state, id, transaction))
     }
 
-    /// Shows the changes to readers.
+    /// Copies the changes to the readers' state.
     pub(super) fn publish(&self, shared: &mut State) {
         for ((_, id), row) in &self.touched {
             (row.publish)(self.state, id, shared);

@@ -1,7 +1,8 @@
-//! The folder of the state file, held open and locked for as long as the state is.
+//! The folder of the state file, held open and locked as long as the store is open.
 //!
-//! Whatever is mounted at its path meanwhile, files are opened in the folder that was there at first, its filesystem cannot be
-//! unmounted without force, and no other process gets the pool while a state file that failed is closed.
+//! Files are opened relative to this folder, even if something else is mounted at its path later.
+//! Its filesystem cannot be unmounted without force, and no other process can open the pool while a
+//! failed state file is closed.
 
 use std::{
     ffi::OsString,
@@ -19,12 +20,12 @@ use rustix::{
 use super::StoreError;
 use crate::files;
 
-/// A folder that this process owns.
+/// A folder that this process has locked.
 #[derive(Debug)]
 pub(super) struct Folder(OwnedFd);
 
 impl Folder {
-    /// The folder of a file, and the file's name in it.
+    /// Opens the folder of a file. Returns it with the file's name.
     pub(super) fn of(file: &Path) -> Result<(Self, OsString), StoreError> {
         let unreadable = |path: PathBuf, error: io::Error| StoreError::Unreadable {
             path,
@@ -48,7 +49,7 @@ impl Folder {
         files::open_to_write_in(&self.0, name)
     }
 
-    /// Makes a file for reading and writing, in place of what has its name.
+    /// Creates a file for reading and writing, replacing one of this name.
     pub(super) fn create(&self, name: &OsString) -> io::Result<File> {
         files::create_anew_in(&self.0, name)
     }
@@ -57,12 +58,12 @@ impl Folder {
         Ok(unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
-    /// Gives a file another name in the folder, in place of a file that has it.
+    /// Renames a file in the folder, replacing one of the new name.
     pub(super) fn rename(&self, from: &OsString, to: &OsString) -> io::Result<()> {
         Ok(renameat(&self.0, from, &self.0, to)?)
     }
 
-    /// Writes all that the filesystem has not written yet.
+    /// Flushes the filesystem.
     pub(super) fn sync(&self) -> io::Result<()> {
         Ok(syncfs(&self.0)?)
     }

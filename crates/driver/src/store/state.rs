@@ -1,21 +1,22 @@
 //! The state in memory.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use redb::TableDefinition;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::totals::{Owed, Totals};
 use crate::record::{Group, Node, Snapshot, Volume};
 
-/// Everything that the driver knows of its pool.
+/// All records of a pool.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// Volumes, whatever their phase.
+    /// Volumes in any phase.
     pub volumes: Table<Volume>,
-    /// Snapshots, whatever their phase.
+    /// Snapshots in any phase.
     pub snapshots: Table<Snapshot>,
     /// Groups of snapshots.
     pub groups: Table<Group>,
@@ -24,44 +25,44 @@ pub struct State {
     totals: Totals,
 }
 
-/// Records by id, with an index by name.
+/// Records by ID, with an index by name.
 #[derive(Clone, Debug)]
 pub struct Table<R> {
     rows: BTreeMap<String, Arc<R>>,
     ids: HashMap<String, String>,
 }
 
-/// A kind of record: where it is kept.
+/// A type of record, with its tables.
 pub trait Record: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Its table in the file.
+    /// Table in the file.
     const FILE: TableDefinition<'static, &'static str, &'static [u8]>;
 
-    /// Its key.
+    /// Primary key.
     fn id(&self) -> &str;
-    /// Its other key.
+    /// Secondary key.
     fn name(&self) -> &str;
-    /// Its table in memory.
+    /// Table in memory.
     fn table(state: &State) -> &Table<Self>;
-    /// Its table in memory.
+    /// Table in memory.
     fn table_mut(state: &mut State) -> &mut Table<Self>;
-    /// What it counts for in the pool's account, if it takes space.
+    /// Part in the pool's account, if the record takes space.
     fn owed(&self) -> Option<Owed<'_>>;
 }
 
 impl State {
-    /// Whether there is no record at all. A pool that was ever served has that of its node.
+    /// Whether there are no records. A pool that was ever served has the record of its node.
     pub fn is_blank(&self) -> bool {
         self.ids().next().is_none() && self.nodes.is_empty()
     }
 
-    /// The ids of all volumes, snapshots and groups.
+    /// Returns the IDs of all volumes, snapshots and groups.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         let volumes = self.volumes.iter().map(|row| row.id.as_str());
         let snapshots = self.snapshots.iter().map(|row| row.id.as_str());
         volumes.chain(snapshots).chain(self.groups.iter().map(|row| row.id.as_str()))
     }
 
-    /// What all records are owed together.
+    /// Sums of the account over all records.
     pub(crate) fn totals(&self) -> &Totals {
         &self.totals
     }
@@ -73,7 +74,7 @@ impl State {
         self.set(&id, Some(Arc::new(row)));
     }
 
-    /// Replaces the record with this id, or removes it; returns what was there.
+    /// Replaces or removes the record with this ID. Returns the old one.
     pub(super) fn set<R: Record>(&mut self, id: &str, row: Option<Arc<R>>) -> Option<Arc<R>> {
         if let Some(owed) = row.as_deref().and_then(R::owed) {
             self.totals.add(owed);
@@ -93,34 +94,34 @@ impl<R> Default for Table<R> {
 }
 
 impl<R> Table<R> {
-    /// The record with this id.
+    /// Returns the record with this ID.
     pub fn get(&self, id: &str) -> Option<&Arc<R>> {
         self.rows.get(id)
     }
 
-    /// The record with this name.
+    /// Returns the record with this name.
     pub fn named(&self, name: &str) -> Option<&Arc<R>> {
         self.rows.get(self.ids.get(name)?)
     }
 
-    /// All records by ascending id.
+    /// Returns all records, sorted by ID.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<R>> {
         self.rows.values()
     }
 
-    /// Records whose id comes after `id`, ascending.
+    /// Returns the records with an ID greater than `id`, sorted.
     pub fn after(&self, id: Option<&str>) -> impl Iterator<Item = &Arc<R>> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = id.map_or(Unbounded, Excluded);
         self.rows.range::<str, _>((from, Unbounded)).map(|(_, row)| row)
     }
 
-    /// How many there are.
+    /// Number of records.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

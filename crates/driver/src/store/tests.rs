@@ -1,10 +1,13 @@
-use std::collections::BTreeMap;
-use std::sync::Barrier;
+use std::{collections::BTreeMap, sync::Barrier};
 
 use super::*;
-use crate::error::Error;
-use crate::record::fixtures::{snapshot, volume};
-use crate::record::{Phase, Volume};
+use crate::{
+    error::Error,
+    record::{
+        Phase, Volume,
+        fixtures::{snapshot, volume},
+    },
+};
 
 fn open(folder: &Path) -> Store {
     Store::open(&folder.join("state"), &folder.join("ballast")).expect("opened")
@@ -126,7 +129,7 @@ fn pages_go_on_after_an_id_that_is_gone() {
 }
 
 proptest::proptest! {
-    /// However records come, change and go, the totals are those of the records that are left.
+    /// After any changes, the totals equal the sums over the remaining records.
     #[test]
     fn totals_are_those_of_the_records(
         changes in proptest::collection::vec((0..6_u8, 0..3_u8, 0..4_u64, proptest::bool::ANY, 0..3_u8), 0..40),

@@ -1,17 +1,18 @@
-//! What all records of a pool are owed together, kept with every change: nobody adds up thousands of volumes for each call.
+//! Sums of a pool's account, updated with every change, since adding up thousands of volumes per
+//! call is too slow.
 
 use std::collections::HashMap;
 
-/// What a record counts for in its pool's account.
+/// Part of a record in its pool's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owed<'a> {
-    /// Images of one family may share blocks.
+    /// Family of images that may share blocks.
     pub family: &'a str,
-    /// Bytes that the pool owes it.
+    /// Bytes that the pool promises.
     pub promised: u64,
-    /// Bytes of these that are surely on disk, though perhaps shared with the rest of the family.
+    /// Bytes of these that are certainly on disk, perhaps shared within the family.
     pub present: u64,
-    /// Its size, if it is a thin volume.
+    /// Size of a thin volume; otherwise 0.
     pub thin: u64,
 }
 
@@ -21,7 +22,7 @@ pub(crate) struct Totals {
     promised: u128,
     written: u128,
     thin: u128,
-    /// For each family the `present` bytes of its members that have any.
+    /// The `present` bytes of each family's members, without zeros.
     families: HashMap<String, Vec<u64>>,
 }
 
@@ -54,17 +55,17 @@ impl Totals {
         }
     }
 
-    /// Bytes owed to volumes and snapshots.
+    /// Bytes promised to volumes and snapshots.
     pub(crate) fn promised(&self) -> u64 {
         saturated(self.promised)
     }
 
-    /// Bytes that are surely on disk: a family may share all blocks of its largest member.
+    /// Bytes that are certainly on disk: a family may share all blocks of its largest member.
     pub(crate) fn written(&self) -> u64 {
         saturated(self.written)
     }
 
-    /// Bytes of all thin volumes.
+    /// Total size of thin volumes.
     pub(crate) fn thin(&self) -> u64 {
         saturated(self.thin)
     }

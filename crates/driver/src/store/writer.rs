@@ -1,46 +1,55 @@
-//! The thread that owns the state file.
+//! The writer thread, which owns the state file.
 
-use std::ffi::OsString;
-use std::fs::File;
-use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::{
+    ffi::OsString,
+    fs::File,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::Duration,
+};
 
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableError};
 use wharf_mount::heap;
 
-use super::ballast::{Ballast, is_full};
-use super::draft::Draft;
-use super::folder::Folder;
-use super::state::{Record, State};
-use super::{Store, StoreError};
-use crate::error::is_of_disk;
-use crate::record::{Group, Node, Snapshot, Volume};
+use super::{
+    Store, StoreError,
+    ballast::{Ballast, is_full},
+    draft::Draft,
+    folder::Folder,
+    state::{Record, State},
+};
+use crate::{
+    error::is_of_disk,
+    record::{Group, Node, Snapshot, Volume},
+};
 
-/// The records are in memory: redb needs little.
+/// Cache size of redb; small, since all records are in memory.
 const CACHE: usize = 128 << 10;
-/// After a burst of work and this much rest, memory is given back.
-const REST: Duration = Duration::from_secs(1);
-/// Updates that share a commit.
+/// Idle time after which the writer returns memory to the kernel.
+const IDLE_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of updates in a commit.
 const BATCH: usize = 256;
 
-/// An update; run against the draft it returns what tells its caller the outcome of the commit.
+/// An update. Run on the draft, it returns a function that reports the result of the commit to the
+/// caller.
 pub(super) type Job = Box<dyn FnOnce(&mut Draft<'_>) -> Answer + Send>;
 type Answer = Box<dyn FnOnce(Result<(), StoreError>)>;
 
 pub(super) struct Writer {
-    /// For people; files are opened in the folder.
+    /// Path for messages; files are opened relative to the folder.
     path: PathBuf,
     name: OsString,
     folder: Folder,
-    /// Absent while the file cannot be opened again after a failed write.
+    /// `None` while the file cannot be opened again after a failed write.
     database: Option<Database>,
     ballast: Ballast,
-    /// The newest state, where updates run. Its rows are shared with what readers see.
+    /// The latest state, on which updates run. Its rows are shared with the readers' state.
     state: State,
     failures: Arc<AtomicU64>,
 }
@@ -64,7 +73,7 @@ impl Writer {
             caught(|| {
                 let mut database = database(folder.open(&name))?;
                 if !database.check_integrity()? {
-                    tracing::warn!(file = %path.display(), "the state file was damaged: its last change was taken back");
+                    tracing::warn!(file = %path.display(), "state file was damaged, undid its last change");
                 }
                 let state = load(&database)?;
                 Ok((database, state))
@@ -84,13 +93,13 @@ impl Writer {
         self.state.clone()
     }
 
-    /// Serves until every sender is gone. `shared` is what readers see: what is on disk.
+    /// Runs updates until all senders are gone. `shared` is the readers' state, which is committed.
     pub(super) fn run(mut self, jobs: &Receiver<Job>, shared: &RwLock<State>) {
         while let Ok(mut first) = jobs.recv() {
             loop {
                 let batch = std::iter::once(first).chain(jobs.try_iter().take(BATCH - 1));
                 self.serve(batch, shared);
-                match jobs.recv_timeout(REST) {
+                match jobs.recv_timeout(IDLE_PAUSE) {
                     Ok(next) => first = next,
                     Err(RecvTimeoutError::Timeout) => break heap::trim_all(),
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -115,7 +124,7 @@ impl Writer {
         }
     }
 
-    /// Commits; on failure once more, with a fresh handle and without ballast.
+    /// Commits; if that fails, once more with a new handle and without ballast.
     fn commit(&mut self, draft: &Draft<'_>) -> Result<(), StoreError> {
         let first = match self.try_commit(draft) {
             Ok(()) => {
@@ -125,12 +134,12 @@ impl Writer {
             Err(error) => error,
         };
         self.failures.fetch_add(1, Ordering::Relaxed);
-        // redb refuses every write after a failed one until the file is opened again.
+        // After a failed write redb refuses all writes until the file is opened again.
         self.database = None;
         let released = self.ballast.release(&self.folder);
-        tracing::warn!(error = %first, ballast_released = released, "a commit failed and is tried once more");
+        tracing::warn!(error = %first, ballast_released = released, "failed to commit, retrying");
         self.try_commit(draft).map_err(|error| {
-            tracing::error!(%error, "a commit failed and was taken back");
+            tracing::error!(%error, "failed to commit, undid changes");
             self.database = None;
             StoreError::Commit { path: self.path.clone(), reason: error.to_string() }
         })
@@ -141,7 +150,7 @@ impl Writer {
         caught(|| {
             let database = match held {
                 Some(database) => database,
-                // A state file that is gone is not created again: it would have no records.
+                // Do not create a missing state file: it would have no records.
                 none => none.insert(database(folder.open(name))?),
             };
             commit(database, draft)
@@ -149,7 +158,7 @@ impl Writer {
     }
 }
 
-/// Makes a state file with these records, and gives it its name when it is on disk.
+/// Creates a state file with these records, and renames it once it is on disk.
 pub(super) fn create(
     path: &Path,
     ballast: &Path,
@@ -168,7 +177,7 @@ fn full(path: &Path, error: &redb::Error) -> StoreError {
     StoreError::Full { path: path.to_owned(), reason: error.to_string() }
 }
 
-/// Why a state file could not be made.
+/// The error of a state file that could not be created.
 fn not_made(path: &Path) -> impl FnOnce(redb::Error) -> StoreError {
     move |error| match is_full(&error) {
         true => full(path, &error),
@@ -192,7 +201,7 @@ fn create_in(
             commit(&database(folder.create(&fresh))?, &draft)?;
             Ok(folder.rename(&fresh, name).and_then(|()| folder.sync())?)
         });
-        // The beginning of a file takes space that others need.
+        // An incomplete file takes space that others need.
         made.inspect_err(|_| drop(folder.remove(&fresh)))
     };
     ballast.make_room(folder, make)
@@ -204,7 +213,8 @@ fn commit(database: &Database, draft: &Draft<'_>) -> Result<(), redb::Error> {
     Ok(transaction.commit()?)
 }
 
-/// redb panics on some kinds of damage. One damaged pool must not end the driver.
+/// Converts a panic of redb, which panics on some kinds of damage: one damaged pool must not end
+/// the driver.
 fn caught<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(redb::Error::Corrupted("the file is damaged: redb panicked, see the log".to_owned()))

@@ -1,29 +1,35 @@
-//! To detach, and to be sure of it.
+//! Detaches loop devices and waits for the result.
 
-use std::fs::File;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::{
+    fs::File,
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::io::Errno;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::inotify::{self, CreateFlags, WatchFlags},
+    io::Errno,
+};
 
-use super::{Loop, node, take_away_spoilt};
+use super::{Loop, node, remove_if_refusing_discards};
 use crate::{Error, Result, sys};
 
-/// Others open a device for moments only (udev to look what is on it); who holds it longer uses it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum wait for other users. Programs such as udev open a device only for moments; a longer
+/// hold is a real use.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// Detaches the device; nothing to do if its image is no longer attached to it.
+/// Detaches the device. A no-op if its image is no longer attached to it.
 ///
-/// The kernel detaches a device that is open elsewhere only when it is closed there. This waits until
-/// it has, for up to 5 seconds, and then answers [`Error::Busy`]; the device will still be detached
-/// as soon as that can be. One that refused discards still does then: [take it away](take_away_spoilt) later.
+/// The kernel detaches a device that another program has open only when that program closes it.
+/// This function waits up to 5 seconds for that, then fails with [`Error::Busy`]; the kernel still
+/// detaches the device later. A device that refused discards then needs to be
+/// [removed](remove_if_refusing_discards) later.
 pub fn detach(loopdev: &Loop) -> Result<()> {
     let path = &loopdev.path;
-    // Watched before the kernel is asked, so that no close is missed.
+    // Watch the device first, so that no close event is missed.
     let closes = watch(path);
     let device = match File::open(path) {
         Err(error) if node::is_gone(&error) => return Ok(()),
@@ -32,7 +38,7 @@ pub fn detach(loopdev: &Loop) -> Result<()> {
     match sys::loops::status(&device) {
         Ok(info) if (info.device, info.inode) == (loopdev.device, loopdev.inode) => {}
         Ok(_) | Err(Errno::NXIO) => return Ok(()),
-        // The image's disk does not answer. It is the same image as long as its path is.
+        // The image's disk does not respond. Identify the image by its path.
         Err(_) if node::backing(loopdev.number).as_ref() == Some(&loopdev.backing) => {}
         Err(errno) => return Err(Error::io("ask for the status of", path)(errno)),
     }
@@ -42,20 +48,20 @@ pub fn detach(loopdev: &Loop) -> Result<()> {
         Ok(()) | Err(Errno::NXIO) => {}
         Err(errno) => return Err(Error::io("detach", path)(errno)),
     }
-    // Kernels of late clear a device only on its last close, and this may be it.
+    // Recent kernels detach a device only on its last close, which may be this one.
     drop(device);
     wait(loopdev, backing.as_deref(), closes.as_ref())?;
     if refused_discards {
-        take_away_spoilt(loopdev.number);
+        remove_if_refusing_discards(loopdev.number);
     }
     tracing::debug!(device = ?path, "detached");
     Ok(())
 }
 
-/// Until the file in `/sys` is gone or names another image. The kernel announces a close just before
-/// it acts on it, hence the growing pauses besides the events.
+/// Waits until the file in `/sys` is gone or names another image. The kernel sends the close event
+/// just before it detaches, so growing pauses supplement the events.
 fn wait(loopdev: &Loop, backing: Option<&Path>, closes: Option<&OwnedFd>) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     let mut pause = Duration::from_millis(1);
     while backing.is_some() && node::backing(loopdev.number).as_deref() == backing {
         if Instant::now() >= deadline {
@@ -67,19 +73,19 @@ fn wait(loopdev: &Loop, backing: Option<&Path>, closes: Option<&OwnedFd>) -> Res
     Ok(())
 }
 
-/// Closes of the device, as readiness of a descriptor; without it there are still the pauses.
+/// Watches closes of the device. If that fails, the pauses of [`wait`] suffice.
 fn watch(path: &Path) -> Option<OwnedFd> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
     inotify::add_watch(&watch, path, WatchFlags::CLOSE_WRITE | WatchFlags::CLOSE_NOWRITE).ok()?;
     Some(watch)
 }
 
-/// The next close, or the end of `pause`.
+/// Waits for the next close, or until `pause` ends.
 fn next_close(closes: Option<&OwnedFd>, pause: Duration) {
     let mut events: Vec<_> =
         closes.into_iter().map(|watch| PollFd::new(watch, PollFlags::IN)).collect();
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
-    // An interrupted wait is a short one.
+    // An interrupted wait only shortens the pause.
     let _ = poll(&mut events, Some(&timeout));
     if let Some(watch) = closes {
         let mut buffer = [MaybeUninit::uninit(); 512];

@@ -1,4 +1,4 @@
-//! A loop device that is held open.
+//! A loop device that this process holds open.
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,16 +10,16 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{Loop, describe, node, unanswered};
+use super::{Loop, describe, node, unresponsive};
 use crate::{Error, Result, sys};
 
-/// Claims that end sooner are not a use of the device.
+/// Claims that end within this time are not a use of the device.
 const PASSING_CLAIM: Duration = Duration::from_secs(1);
 
 /// A loop device that this process holds open.
 ///
-/// Until it is dropped the kernel neither detaches the image nor gives the device's number to another one, so that whatever
-/// is mounted or bound by the device's path is this image.
+/// While it is held, the kernel neither detaches the image nor reuses the device's number, so a
+/// mount or bind by the device's path gets this image.
 #[derive(Debug)]
 pub struct HeldLoop {
     device: File,
@@ -31,9 +31,9 @@ impl HeldLoop {
         Self { device, loopdev }
     }
 
-    /// Holds the device with this number; `None` unless the file with this device number and inode is attached to it. Where
-    /// the file's disk does not answer, or did not when the device was listed (0 and 0), a file that was attached under this
-    /// path is taken for it.
+    /// Opens the device with this number. Returns `None` unless the file with this device number
+    /// and inode is attached to it. If the file's disk does not respond, now or when the device was
+    /// listed (numbers 0 and 0), the file is identified by its path `backing`.
     pub fn open(
         number: u32,
         (device, inode): (u64, u64),
@@ -55,15 +55,15 @@ impl HeldLoop {
             }
             Ok(_) | Err(Errno::NXIO) => Ok(None),
             Err(_) => {
-                let loopdev = unanswered(number, path, (device, inode));
+                let loopdev = unresponsive(number, path, (device, inode));
                 let same = backing.is_some_and(|backing| backing == loopdev.backing);
                 Ok(same.then(|| Self::new(file, loopdev)))
             }
         }
     }
 
-    /// Takes back a detach that waits for the device's other users.
-    pub fn keep(&mut self) -> Result<()> {
+    /// Cancels a detach that waits for other users of the device.
+    pub fn cancel_detach(&mut self) -> Result<()> {
         let path = &self.loopdev.path;
         let mut info =
             sys::loops::status(&self.device).map_err(Error::io("ask for the status of", path))?;
@@ -78,9 +78,10 @@ impl HeldLoop {
         Ok(())
     }
 
-    /// Whether a filesystem on it is mounted, in whatever mount namespace, or a program has it to itself.
+    /// Whether a filesystem on the device is mounted in any mount namespace, or a program has
+    /// opened it exclusively.
     ///
-    /// Programs that only have it open are not seen.
+    /// Does not detect programs that merely have the device open.
     pub fn is_claimed(&self) -> Result<bool> {
         let path = &self.loopdev.path;
         match OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path) {
@@ -90,10 +91,11 @@ impl HeldLoop {
         }
     }
 
-    /// Whether it is [claimed](Self::is_claimed), and still is a second later.
+    /// Whether the device is [claimed](Self::is_claimed) for a second.
     ///
-    /// Whoever starts a container has every mount of the node in the container's mount namespace for a moment. The kernel
-    /// announces no end of a claim, hence the growing pauses.
+    /// A container runtime that starts a container holds every mount of the node in the container's
+    /// mount namespace for a moment. The kernel sends no event at the end of a claim, so this
+    /// function polls with growing pauses.
     pub fn stays_claimed(&self) -> Result<bool> {
         let deadline = Instant::now() + PASSING_CLAIM;
         let mut pause = Duration::from_millis(1);
@@ -107,13 +109,13 @@ impl HeldLoop {
         Ok(false)
     }
 
-    /// Its number, as mounts of it have it and as its node's `st_rdev` is.
+    /// Device number of the loop device, which its mounts have as `st_dev`.
     pub fn device_number(&self) -> Result<u64> {
         let metadata = self.device.metadata().map_err(Error::io("look at", &self.loopdev.path))?;
         Ok(metadata.rdev())
     }
 
-    /// Has the kernel refuse discards on it, which would give blocks of the image back to its filesystem.
+    /// Makes the device refuse discards, which would free blocks of the image.
     pub fn refuse_discards(&self) -> Result<()> {
         match node::refuses_discards(self.loopdev.number) {
             true => Ok(()),
@@ -121,27 +123,27 @@ impl HeldLoop {
         }
     }
 
-    /// Its logical block size.
+    /// Logical block size of the device.
     pub fn block_size(&self) -> Result<u32> {
         node::block_size(self.loopdev.number)
     }
 
-    /// Its size in bytes.
+    /// Size of the device in bytes.
     pub fn size(&self) -> Result<u64> {
         crate::space::block_device_size(&self.device)
     }
 
-    /// Has the device take the size that its image has now.
+    /// Adjusts the device's size to the present size of its image.
     pub fn set_capacity(&self) -> Result<()> {
         sys::loops::set_capacity(&self.device).map_err(Error::io("resize", &self.loopdev.path))
     }
 
-    /// Brings to the image what was written to the device.
+    /// Flushes data written to the device to the image.
     pub fn flush(&self) -> Result<()> {
         self.device.sync_all().map_err(Error::io("flush", &self.loopdev.path))
     }
 
-    /// Ends the hold.
+    /// Closes the device and returns its description.
     pub fn into_loop(self) -> Loop {
         self.loopdev
     }

@@ -1,28 +1,32 @@
-//! Where loop devices are found: their nodes in `/dev` and their folders in `/sys`.
+//! Device nodes of loop devices in `/dev` and their folders in `/sys`.
 
-use std::ffi::OsString;
-use std::io;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
+};
 
-use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
-use rustix::io::Errno;
+use rustix::{
+    fs::{CWD, FileType, Mode, makedev, mknodat},
+    io::Errno,
+};
 
 use crate::{Error, Result};
 
-/// All loop devices have this major number.
+/// Major number of loop devices.
 const MAJOR: u32 = 7;
 
 const BLOCK: &str = "/sys/block";
 
-/// Block devices that have a size.
+/// Lists block devices that have a size.
 const PARTITIONS: &str = "/proc/partitions";
 
 pub(super) fn path(number: u32) -> PathBuf {
     format!("/dev/loop{number}").into()
 }
 
-/// Makes the node where `/dev` is not the kernel's own, as in many containers.
+/// Creates the node if `/dev` is not the kernel's own, as in many containers.
 pub(super) fn ensure(path: &Path, number: u32) -> Result<()> {
     if path.exists() {
         return Ok(());
@@ -34,7 +38,7 @@ pub(super) fn ensure(path: &Path, number: u32) -> Result<()> {
     }
 }
 
-/// The path of what is attached, if anything is; known without opening the device.
+/// Path of the attached image, read without opening the device; `None` if nothing is attached.
 pub(super) fn backing(number: u32) -> Option<PathBuf> {
     let file = Path::new(BLOCK).join(format!("loop{number}/loop/backing_file"));
     let mut path = std::fs::read(file).ok()?;
@@ -48,7 +52,7 @@ pub(super) fn is_read_only(number: u32) -> bool {
     std::fs::read_to_string(file).is_ok_and(|text| text.trim() == "1")
 }
 
-/// A device's logical block size.
+/// Logical block size of a device.
 pub(super) fn block_size(number: u32) -> Result<u32> {
     let file = queue(number).join("logical_block_size");
     let text = std::fs::read_to_string(&file).map_err(Error::io("read", &file))?;
@@ -56,13 +60,13 @@ pub(super) fn block_size(number: u32) -> Result<u32> {
     text.trim().parse().map_err(|_| Error::Malformed { path: file.clone(), detail: detail() })
 }
 
-/// Has the kernel refuse discards on a device, until the device is taken away.
+/// Makes a device refuse discards until it is removed.
 pub(super) fn refuse_discards(number: u32) -> Result<()> {
     let file = queue(number).join("discard_max_bytes");
     std::fs::write(&file, "0").map_err(Error::io("write", &file))
 }
 
-/// Whether a device whose images could be discarded refuses it.
+/// Whether a device refuses discards that its image's filesystem supports.
 pub(super) fn refuses_discards(number: u32) -> bool {
     let bytes = |name| -> Option<u64> {
         std::fs::read_to_string(queue(number).join(name)).ok()?.trim().parse().ok()
@@ -74,10 +78,10 @@ fn queue(number: u32) -> PathBuf {
     Path::new(BLOCK).join(format!("loop{number}/queue"))
 }
 
-/// The numbers of devices that something is attached to, in order; an empty file does not count.
+/// Returns the numbers of attached devices, sorted. A device with an empty image is not among them.
 ///
-/// The kernel lists devices that have a size in one file. To ask each device would take some microseconds for every one
-/// that the machine ever had, and they are never taken away.
+/// Reads one file that lists devices with a size. Asking each device takes microseconds for every
+/// device that the machine ever had, since the kernel does not remove unused ones.
 pub fn attached() -> Result<Vec<u32>> {
     let table = std::fs::read_to_string(PARTITIONS).map_err(Error::io("read", PARTITIONS))?;
     let names = table.lines().filter_map(|line| line.split_whitespace().nth(3));
@@ -87,7 +91,7 @@ pub fn attached() -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The numbers of all devices, whether anything is attached to them or not.
+/// Returns the numbers of all devices, attached or not.
 pub(super) fn all() -> Result<Vec<u32>> {
     let entries = std::fs::read_dir(BLOCK).map_err(Error::io("list", BLOCK))?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());

@@ -1,4 +1,4 @@
-//! Mount flags, told apart by who reads them.
+//! Mount flags, sorted by their consumer.
 
 use rustix::mount::{MountAttrFlags, MountFlags};
 
@@ -8,13 +8,13 @@ use crate::{Error, Result};
 /// The flags of one mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags {
-    /// Of this mount, for fsmount.
+    /// Attributes of the mount, for fsmount.
     pub(super) attributes: u32,
-    /// The same and `superblock`, for mount(2).
+    /// Attributes and `superblock` as bits, for mount(2).
     pub(super) bits: u32,
-    /// Of the filesystem, but with the same names for all of them.
+    /// Flags of the superblock that all filesystems share.
     pub(super) superblock: Vec<&'static str>,
-    /// Of this filesystem, with their values.
+    /// Parameters of this filesystem, with their values.
     pub(super) parameters: Vec<(String, Option<String>)>,
 }
 
@@ -41,7 +41,7 @@ impl Flags {
             self.parameters.push(parameter(flag));
             return Ok(());
         };
-        // The ways to treat access times exclude each other: the last one holds.
+        // The access-time flags exclude each other: the last one counts.
         if attribute.intersects(MountAttrFlags::MOUNT_ATTR__ATIME) || *name == "relatime" {
             self.attributes &= !MountAttrFlags::MOUNT_ATTR__ATIME.bits();
             self.bits &= !(MountFlags::NOATIME | MountFlags::STRICTATIME).bits();
@@ -54,15 +54,16 @@ impl Flags {
         Ok(())
     }
 
-    /// A text without the values of these flags, which may be secret: the kernel may quote them.
+    /// Replaces the values of these flags in a text: they may be secret, and the kernel may quote
+    /// them.
     pub(super) fn redact(&self, text: String) -> String {
         let values = self.parameters.iter().filter_map(|(_, value)| value.as_deref());
-        // Shorter values hold no secret and occur in many words.
+        // Shorter values are not secrets and occur in many words.
         let values = values.filter(|value| value.len() > 3);
         values.fold(text, |text, value| text.replace(value, "..."))
     }
 
-    /// The filesystem's parameters as one text, for mount(2).
+    /// The parameters as the data argument of mount(2).
     pub(super) fn data(&self) -> String {
         let parameters = self.parameters.iter().map(|(key, value)| match value {
             Some(value) if value.contains(',') => format!("{key}=\"{value}\""),
@@ -75,7 +76,7 @@ impl Flags {
 
 const NONE: MountAttrFlags = MountAttrFlags::empty();
 
-/// What every filesystem understands: as attribute of a mount, and as bit of mount(2).
+/// Flags of every filesystem, as mount attribute and as bit of mount(2).
 const GENERIC: &[(&str, MountAttrFlags, MountFlags)] = &[
     ("ro", MountAttrFlags::MOUNT_ATTR_RDONLY, MountFlags::RDONLY),
     ("nosuid", MountAttrFlags::MOUNT_ATTR_NOSUID, MountFlags::NOSUID),
@@ -89,7 +90,7 @@ const GENERIC: &[(&str, MountAttrFlags, MountFlags)] = &[
     ("sync", NONE, MountFlags::SYNCHRONOUS),
     ("dirsync", NONE, MountFlags::DIRSYNC),
     ("lazytime", NONE, MountFlags::LAZYTIME),
-    // What holds anyway.
+    // Defaults.
     ("defaults", NONE, MountFlags::empty()),
     ("rw", NONE, MountFlags::empty()),
     ("suid", NONE, MountFlags::empty()),
@@ -104,7 +105,7 @@ const GENERIC: &[(&str, MountAttrFlags, MountFlags)] = &[
     ("symfollow", NONE, MountFlags::empty()),
 ];
 
-/// Those of them that are set on the filesystem rather than on the mount.
+/// Generic flags that apply to the superblock instead of the mount.
 const SUPERBLOCK: &[&str] = &["ro", "sync", "dirsync", "lazytime"];
 
 fn refused(flag: &str) -> Option<&'static str> {
@@ -118,12 +119,12 @@ fn refused(flag: &str) -> Option<&'static str> {
     }
 }
 
-/// A flag without its value, which may be secret.
+/// Name of a flag, without its value, which may be secret.
 fn key(flag: &str) -> &str {
     flag.split('=').next().unwrap_or_default()
 }
 
-/// What fstab's readers understand and the kernel does not.
+/// Flags that only readers of fstab understand.
 fn is_for_programs(flag: &str) -> bool {
     const NAMES: &[&str] = &["_netdev", "auto", "noauto", "nofail", "nouser", "silent", "loud"];
     NAMES.contains(&flag) || ["x-", "X-", "comment="].iter().any(|prefix| flag.starts_with(prefix))
@@ -136,7 +137,7 @@ fn parameter(flag: &str) -> (String, Option<String>) {
     }
 }
 
-/// At commas, but not those between quotes: `context="a:s0:c1,c2"`.
+/// Splits at commas, except between quotes: `context="a:s0:c1,c2"`.
 fn split(flags: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     flags

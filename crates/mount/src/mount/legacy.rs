@@ -1,16 +1,14 @@
-//! mount(2), for kernels without better.
+//! mount(2), for kernels before 5.2.
 
-use std::ffi::CString;
-use std::fs::File;
-use std::path::Path;
+use std::{ffi::CString, fs::File, path::Path};
 
-use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount};
+use rustix::{
+    io::Errno,
+    mount::{MountFlags, UnmountFlags, mount_bind, mount_remount},
+};
 
-use super::by_handle;
-use super::flags::Flags;
-use crate::Filesystem;
-use crate::paths::open_handle;
+use super::{by_handle, flags::Flags};
+use crate::{Filesystem, paths::open_handle};
 
 pub(super) fn mount(
     device: &Path,
@@ -23,13 +21,15 @@ pub(super) fn mount(
     rustix::mount::mount(device, by_handle(point), fs.kernel_name(), bits, data.as_c_str())
 }
 
-/// Writable for a moment, also when it is to be read-only: mount(2) makes it so in a second step.
+/// Creates a bind mount. A read-only one is writable for a moment: mount(2) needs a second step to
+/// restrict it.
 pub(super) fn bind(from: &File, point: &File, target: &Path, read_only: bool) -> Result<(), Errno> {
     mount_bind(by_handle(from), by_handle(point))?;
     if !read_only {
         return Ok(());
     }
-    // The handle leads below the new mount: its root has to be opened anew.
+    // The handle refers to the folder below the new mount: open the target again to reach the
+    // mount's root.
     let restricted = open_handle(target).map_err(|_| Errno::NOENT).and_then(|root| {
         mount_remount(by_handle(&root), MountFlags::BIND | MountFlags::RDONLY, "")
     });
@@ -46,12 +46,14 @@ mod tests {
     use wharf_testkit::skip;
 
     use super::*;
-    use crate::format::{FormatOptions, format};
-    use crate::loopdev::{self, Loop, LoopOptions};
-    use crate::mount::MountOptions;
-    use crate::mountinfo;
+    use crate::{
+        format::{FormatOptions, format},
+        loopdev::{self, Loop, LoopOptions},
+        mount::MountOptions,
+        mountinfo,
+    };
 
-    /// A mount point, unmounted in the end, with what is mounted there.
+    /// A mount point that is unmounted on drop, with the loop device mounted there.
     struct Point(tempfile::TempDir, Option<Loop>);
 
     impl Drop for Point {

@@ -1,25 +1,29 @@
-//! The calls of Linux 5.2 and later.
+//! The mount calls of Linux 5.2 and later.
 
-use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::{
+    fs::File,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
 
-use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+use rustix::{
+    io::Errno,
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+        fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    },
 };
 
 use super::flags::Flags;
 use crate::{Filesystem, sys};
 
-/// What the kernel answered, and what it said besides.
-pub(super) struct Refusal {
+/// The kernel's error and message.
+pub(super) struct MountFailure {
     pub(super) errno: Errno,
     pub(super) reason: String,
 }
 
-impl From<Errno> for Refusal {
+impl From<Errno> for MountFailure {
     fn from(errno: Errno) -> Self {
         Self { errno, reason: String::new() }
     }
@@ -30,10 +34,10 @@ pub(super) fn mount(
     point: &File,
     fs: Filesystem,
     flags: &Flags,
-) -> Result<(), Refusal> {
+) -> Result<(), MountFailure> {
     let context = fsopen(fs.kernel_name(), FsOpenFlags::FSOPEN_CLOEXEC)?;
     let mount = configure(&context, device, flags)
-        .map_err(|errno| Refusal { errno, reason: reason(&context) })?;
+        .map_err(|errno| MountFailure { errno, reason: reason(&context) })?;
     place(&mount, point)?;
     Ok(())
 }
@@ -70,7 +74,7 @@ fn place(mount: &impl AsFd, point: &File) -> Result<(), Errno> {
     move_mount(mount, "", point, "", flags)
 }
 
-/// What the kernel has to say of a context: a read per message, each with `e`, `w` or `i` before it.
+/// Reads the kernel's messages from a context: one per read, each prefixed with `e`, `w` or `i`.
 fn reason(context: &OwnedFd) -> String {
     let mut messages = Vec::new();
     let mut buffer = [0; 512];

@@ -1,31 +1,31 @@
-//! Mounts on which a look at a path may wait for a program or another machine.
+//! Mounts on which access to a path may wait for a program or another machine.
 
 use std::path::Path;
 
 use super::{Mount, TABLE, parse};
 use crate::{Error, Result};
 
-/// Their kernel names, without what FUSE programs add after a dot.
+/// Kernel names of such filesystems, without the suffix that FUSE programs add after a dot.
 const REMOTE: [&str; 16] = [
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gfs2", "lustre", "nfs",
     "nfs4", "ocfs2", "orangefs", "smb3", "virtiofs",
 ];
 
-/// The network disks and FUSE filesystems that this process sees, and all that is mounted beside and below them.
+/// The mount table if it has network or FUSE filesystems, to find out which paths are on one.
 #[derive(Clone, Debug, Default)]
 pub struct RemoteMounts {
-    /// The whole table, empty where nothing remote is mounted.
+    /// The whole table; empty if nothing remote is mounted.
     mounts: Vec<Mount>,
 }
 
 impl RemoteMounts {
-    /// Looks at the table of mounts. Asks none of them.
-    pub fn look() -> Result<Self> {
+    /// Reads the mount table. Does not access any mount.
+    pub fn read() -> Result<Self> {
         let text = std::fs::read(TABLE).map_err(Error::io("read", TABLE))?;
         Self::of(&text)
     }
 
-    /// Parses the table only if it is needed: it may have thousands of lines.
+    /// Parses the table only if needed: it may have thousands of lines.
     fn of(text: &[u8]) -> Result<Self> {
         let mut lines = text.split(|byte| *byte == b'\n');
         match lines.any(|line| kind(line).is_some_and(is_remote)) {
@@ -34,16 +34,16 @@ impl RemoteMounts {
         }
     }
 
-    /// Whether this path is on one of them. Its symlinks are not followed.
-    pub fn hold(&self, path: &Path) -> bool {
+    /// Whether `path` is on a remote mount. Does not follow symlinks.
+    pub fn contains(&self, path: &Path) -> bool {
         let above = self.mounts.iter().filter(|mount| path.starts_with(&mount.point));
-        // The last one of several at a point covers the others.
+        // Of several mounts at one point, the last covers the others.
         let shown = above.max_by_key(|mount| mount.point.as_os_str().len());
         shown.is_some_and(|mount| is_remote(mount.filesystem.as_bytes()))
     }
 }
 
-/// The kernel name of the filesystem in a line of the table.
+/// Kernel name of the filesystem in a line of the table.
 fn kind(line: &[u8]) -> Option<&[u8]> {
     let separator = line.windows(3).position(|bytes| bytes == b" - ")?;
     line[separator + 3..].split(|byte| *byte == b' ').next()
@@ -78,9 +78,9 @@ mod tests {
             ("/mnt/twice/image", true),
             ("", false),
         ] {
-            assert_eq!(remote.hold(Path::new(path)), expected, "{path}");
+            assert_eq!(remote.contains(Path::new(path)), expected, "{path}");
         }
         let local = RemoteMounts::of(lines[0].as_bytes()).unwrap();
-        assert!(local.mounts.is_empty() && !local.hold(Path::new("/image")));
+        assert!(local.mounts.is_empty() && !local.contains(Path::new("/image")));
     }
 }

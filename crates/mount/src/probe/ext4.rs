@@ -1,34 +1,34 @@
-//! ext4's superblock.
+//! Parses ext4's superblock.
 
 use super::field;
 
-/// What ext4's superblock says of its filesystem.
+/// State of an ext4 filesystem, from its superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ext4State {
-    /// Its UUID.
+    /// UUID of the filesystem.
     pub uuid: [u8; 16],
-    /// It was unmounted in order.
+    /// Whether it was unmounted cleanly.
     pub clean: bool,
-    /// The kernel has met errors in it that no check has looked at since.
+    /// Whether the kernel found errors that no check has repaired since.
     pub errors: bool,
-    /// Its journal has to be replayed, as the next mount will.
+    /// Whether the journal must be replayed, which the next mount does.
     pub needs_recovery: bool,
-    /// Its size in blocks.
+    /// Size of the filesystem in blocks.
     pub block_count: u64,
-    /// The size of a block in bytes.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Bytes that have to be left for the filesystem to grow into.
+    /// Minimum number of bytes by which the filesystem can grow.
     leftover: u64,
 }
 
 impl Ext4State {
-    /// Its size in bytes.
+    /// Size of the filesystem in bytes.
     pub fn size(&self) -> u64 {
         self.block_count.saturating_mul(self.block_size.into())
     }
 
-    /// A device with fewer bytes than this beyond [`size`](Self::size) is filled: no block, or no group
-    /// of blocks that is worth its tables, can be added.
+    /// If the device has fewer bytes than this beyond [`size`](Self::size), the filesystem cannot
+    /// grow: there is no space for another block, or for a group worth its tables.
     pub(crate) fn largest_leftover(&self) -> u64 {
         self.leftover
     }
@@ -41,7 +41,7 @@ const STATE_ERRORS: u16 = 2;
 const INCOMPAT_RECOVER: u32 = 0x4;
 const INCOMPAT_JOURNAL_DEVICE: u32 = 0x8;
 const INCOMPAT_64BIT: u32 = 0x80;
-/// ext4's tools do not begin a group for fewer data blocks.
+/// ext4's tools add no group of fewer data blocks.
 const SMALLEST_GROUP: u64 = 50;
 
 pub(super) fn parse(head: &[u8]) -> Option<Ext4State> {
@@ -49,7 +49,7 @@ pub(super) fn parse(head: &[u8]) -> Option<Ext4State> {
     let short = |offset| u16::from_le_bytes(field(superblock, offset));
     let word = |offset| u32::from_le_bytes(field(superblock, offset));
     let (log_block_size, incompat, state) = (word(0x18), word(0x60), short(0x3a));
-    // Two bytes of magic are few: the rest has to make sense too.
+    // The magic number has only two bytes: validate the other fields, too.
     if short(0x38) != MAGIC || log_block_size > 6 || incompat & INCOMPAT_JOURNAL_DEVICE != 0 {
         return None;
     }

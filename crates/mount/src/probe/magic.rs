@@ -1,10 +1,10 @@
-//! Signatures, by their magic bytes.
+//! Recognizes signatures by their magic bytes.
 
 use super::{Disk, Signature, ext4, xfs};
 
-/// What the magic bytes say, if they say anything.
+/// Returns the signature found by magic bytes.
 ///
-/// Two filesystems at once are the traces of two owners: neither is then to be trusted.
+/// Two different signatures are traces of two owners: neither can be trusted.
 pub(super) fn find(disk: &Disk) -> Option<Signature> {
     let head = disk.head();
     let whole = MAGIC
@@ -14,7 +14,7 @@ pub(super) fn find(disk: &Disk) -> Option<Signature> {
     let parsed = [ext4::parse(head).map(Signature::Ext4), xfs::parse(head).map(Signature::Xfs)];
     let mut found: Vec<_> = parsed.into_iter().flatten().chain(whole).collect();
     found.extend(raid_at_end(disk));
-    // One thing may show in two places.
+    // One signature may occur in two places.
     found.dedup();
     match found.len() {
         0 => partition_table(disk),
@@ -23,7 +23,7 @@ pub(super) fn find(disk: &Disk) -> Option<Signature> {
     }
 }
 
-/// Where, what, and what it means. Sorted by meaning.
+/// Offsets, magic bytes and signature. Sorted by signature.
 const MAGIC: &[(&[usize], &[u8], Signature)] = &[
     (&[0x1_0040], b"_BHRfS_M", Signature::Btrfs),
     (&SWAP, b"SWAPSPACE2", Signature::Swap),
@@ -44,11 +44,11 @@ const MAGIC: &[(&[usize], &[u8], Signature)] = &[
     (&[82], b"FAT32   ", Signature::Other("vfat")),
 ];
 
-/// The end of the first page, whatever its size is.
+/// End of the first page, for all page sizes.
 const SWAP: [usize; 5] = [4086, 8182, 16374, 32758, 65526];
 
-/// RAID members with the superblock at their end: metadata 0.90, 64 KiB before a multiple of that, and
-/// 1.0, 8 KiB before the end.
+/// RAID superblocks at the end: metadata 0.90 is 64 KiB before a multiple of that, 1.0 is 8 KiB
+/// before the end.
 fn raid_at_end(disk: &Disk) -> Option<Signature> {
     const MAGIC: &[u8] = b"\xfc\x4e\x2b\xa9";
     let (start, tail) = disk.tail();
@@ -62,8 +62,8 @@ fn raid_at_end(disk: &Disk) -> Option<Signature> {
     member.then_some(Signature::Other("a RAID member"))
 }
 
-/// A GPT at the second sector or, as a copy, at the last; or an MBR. Asked last, since many a
-/// filesystem has a boot sector.
+/// A GPT at the second sector or its copy at the last, or an MBR. Checked last, since many
+/// filesystems have a boot sector.
 fn partition_table(disk: &Disk) -> Option<Signature> {
     const GPT: &[u8] = b"EFI PART";
     let (head, (_, tail)) = (disk.head(), disk.tail());

@@ -1,5 +1,4 @@
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::{fs::File, os::unix::fs::FileExt};
 
 use super::*;
 
@@ -39,7 +38,7 @@ fn each_signature_is_known() {
         (END - 1, b"x", Signature::Unknown { offset: END - 1 }),
         ((64 << 20) + 64, b"_BHRfS_M", Signature::Unknown { offset: (64 << 20) + 64 }),
         (SIZE - 1, b"x", Signature::Unknown { offset: SIZE - 1 }),
-        // A magic number and nothing that belongs to it.
+        // A magic number without the rest of its structure.
         (1024 + 0x38, b"\x53\xef", Signature::Unknown { offset: 1024 + 0x38 }),
         (0, b"XFSB", Signature::Unknown { offset: 0 }),
     ];

@@ -1,17 +1,17 @@
-//! XFS's superblock.
+//! Parses XFS's superblock.
 
 use super::field;
 
-/// What XFS's superblock says of its filesystem.
+/// State of an XFS filesystem, from its superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XfsState {
-    /// Its UUID.
+    /// UUID of the filesystem.
     pub uuid: [u8; 16],
-    /// Its size in bytes.
+    /// Size of the filesystem in bytes.
     pub size: u64,
-    /// The size of a block in bytes.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// mkfs.xfs did not get to its end.
+    /// Whether mkfs.xfs was interrupted.
     pub in_progress: bool,
 }
 

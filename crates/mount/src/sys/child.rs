@@ -1,20 +1,18 @@
-//! A child that does not outlive us.
+//! Child processes that end with their parent.
 
-use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::{io, os::unix::process::CommandExt, process::Command};
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
-/// Has the kernel kill the child when the thread that spawns it ends, however that comes about.
+/// Makes the kernel kill the child when the thread that spawns it ends, for any reason.
 ///
-/// A `mkfs` that went on after a crash would write below whatever the next start does to the device.
-/// The spawning thread has to wait for the child itself.
+/// A `mkfs` that survived a crash would write to a device that the restarted driver uses. The
+/// spawning thread must wait for the child itself.
 pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     let prepare = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the line above.
+        // The parent may have ended before the line above.
         if getppid() == Some(parent) {
             Ok(())
         } else {

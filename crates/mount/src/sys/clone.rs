@@ -1,9 +1,11 @@
-//! FICLONERANGE.
+//! The ioctl FICLONERANGE.
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use rustix::io;
-use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use rustix::{
+    io,
+    ioctl::{Opcode, Setter, ioctl, opcode},
+};
 
 const FICLONERANGE: Opcode = opcode::write::<CloneRange>(0x94, 13);
 
@@ -16,7 +18,8 @@ struct CloneRange {
     offset: u64,
 }
 
-/// Makes `dst` share the blocks of `src` in these bytes, which are whole blocks, at the same place.
+/// Makes `dst` share the blocks of `src` in this range, which must be whole blocks, at the same
+/// offset.
 pub(crate) fn clone_range(
     src: &impl AsFd,
     dst: &impl AsFd,
@@ -25,10 +28,10 @@ pub(crate) fn clone_range(
 ) -> io::Result<()> {
     let source = i64::from(src.as_fd().as_raw_fd());
     let range = CloneRange { source, source_offset: offset, length, offset };
-    // SAFETY: the structure has the layout and the size (32 bytes, part of the number) that FICLONERANGE reads, and `src`
-    // stays open for as long as the call takes.
+    // SAFETY: the structure has the layout and the size (32 bytes, part of the number) that
+    // FICLONERANGE reads, and `src` stays open during the call.
     let request = unsafe { Setter::<FICLONERANGE, CloneRange>::new(range) };
-    // SAFETY: as above; filesystems that cannot share blocks answer EOPNOTSUPP.
+    // SAFETY: as above; filesystems that cannot share blocks return EOPNOTSUPP.
     unsafe { ioctl(dst, request) }
 }
 

@@ -1,14 +1,15 @@
-//! The pages of the running program.
+//! Pages of this program's code.
 
 use std::ops::Range;
 
-/// Takes the pages of the program's code out of this process. Those that are run come back from the page cache.
+/// Unmaps the pages of the program's code from this process. Pages that run again are mapped from
+/// the page cache.
 pub(crate) fn release() {
-    // Without it everything still works, in a little more memory.
+    // On failure the process only uses more memory.
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
     for range in code(&maps) {
-        // SAFETY: the range is a mapping of this process whose pages are those of a file, to be read and run and never
-        // written to, so that none of them differs from the file and each is the same when it is mapped again. Nothing
+        // SAFETY: the range is a mapping of a file that this process can read and execute but not
+        // write, so its pages equal the file's and are the same when they are mapped again. Nothing
         // unmaps code while the program runs.
         unsafe {
             libc::madvise(range.start as *mut libc::c_void, range.len(), libc::MADV_DONTNEED);
@@ -16,7 +17,7 @@ pub(crate) fn release() {
     }
 }
 
-/// Mappings of files that can be run and not written to.
+/// Executable, read-only mappings of files.
 fn code(maps: &str) -> impl Iterator<Item = Range<usize>> {
     maps.lines().filter_map(|line| {
         // start-end permissions offset device inode path

@@ -1,11 +1,13 @@
-//! FS_IOC_FIEMAP.
+//! The ioctl FS_IOC_FIEMAP.
 
 use std::os::fd::AsFd;
 
-use rustix::io;
-use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+use rustix::{
+    io,
+    ioctl::{Opcode, Updater, ioctl, opcode},
+};
 
-/// Extents per call: 14 KiB of stack.
+/// Maximum number of extents per call: 14 KiB of stack.
 pub(crate) const BATCH: usize = 256;
 
 const FS_IOC_FIEMAP: Opcode = opcode::read_write::<Header>(b'f', 11);
@@ -45,10 +47,10 @@ struct Request {
 pub(crate) const LAST: u32 = 0x1;
 /// Allocated, but reads as zeros.
 pub(crate) const UNWRITTEN: u32 = 0x800;
-/// Also used by another file.
+/// Shared with another file.
 pub(crate) const SHARED: u32 = 0x2000;
 
-/// The first extents at or after the byte `start`.
+/// Returns the first extents at or after the byte `start`.
 pub(crate) fn extents(
     file: &impl AsFd,
     start: u64,
@@ -58,17 +60,17 @@ pub(crate) fn extents(
         header: Header { count: BATCH as u32, ..header(start, sync) },
         extents: [RawExtent::default(); BATCH],
     };
-    // SAFETY: the header says how many extents follow it, which is what `Request` has room for.
+    // SAFETY: the header gives the number of extents that follow it, which `Request` has space for.
     let update = unsafe { Updater::<FS_IOC_FIEMAP, Request>::new(&mut request) };
-    // SAFETY: as above; the kernel fills no more than `count` extents.
+    // SAFETY: as above; the kernel writes at most `count` extents.
     unsafe { ioctl(file, update)? };
     Ok(request.extents.into_iter().take(request.header.mapped as usize))
 }
 
-/// How many extents there are.
+/// Returns the number of extents.
 pub(crate) fn count(file: &impl AsFd, sync: bool) -> io::Result<u32> {
     let mut header = header(0, sync);
-    // SAFETY: a header with a count of zero has no extents behind it: only the header is written.
+    // SAFETY: for a count of zero the kernel writes only the header.
     let update = unsafe { Updater::<FS_IOC_FIEMAP, Header>::new(&mut header) };
     // SAFETY: as above.
     unsafe { ioctl(file, update)? };

@@ -1,10 +1,11 @@
-//! ioctls of filesystems: freeze and grow.
+//! ioctls of filesystems: freeze, thaw and grow.
 
-use std::ffi::c_int;
-use std::os::fd::AsFd;
+use std::{ffi::c_int, os::fd::AsFd};
 
-use rustix::io;
-use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
+use rustix::{
+    io,
+    ioctl::{Getter, Opcode, Setter, ioctl, opcode},
+};
 
 const FIFREEZE: Opcode = opcode::read_write::<c_int>(b'X', 119);
 const FITHAW: Opcode = opcode::read_write::<c_int>(b'X', 120);
@@ -12,7 +13,8 @@ const EXT4_IOC_RESIZE_FS: Opcode = opcode::write::<u64>(b'f', 16);
 const XFS_IOC_FSGEOMETRY_V4: Opcode = opcode::read::<XfsGeometry>(b'X', 124);
 const XFS_IOC_FSGROWFSDATA: Opcode = opcode::write::<XfsGrow>(b'X', 110);
 
-/// `struct xfs_fsop_geom_v4`, of which little is used: every kernel since 2.6 answers this version.
+/// `struct xfs_fsop_geom_v4`, which every kernel since 2.6 fills. Most of its fields are unused
+/// here.
 #[repr(C)]
 pub(crate) struct XfsGeometry {
     pub(crate) block_size: u32,
@@ -38,7 +40,7 @@ struct XfsGrow {
     padding: u32,
 }
 
-/// Flushes and stops all writes of the filesystem that `file` is on.
+/// Flushes the filesystem of `file` and blocks all writes to it.
 pub(crate) fn freeze(file: &impl AsFd) -> io::Result<()> {
     // SAFETY: FIFREEZE ignores its argument; a zero is passed for it.
     let request = unsafe { Setter::<FIFREEZE, c_int>::new(0) };
@@ -62,12 +64,12 @@ pub(crate) fn ext4_resize(root: &impl AsFd, blocks: u64) -> io::Result<()> {
     unsafe { ioctl(root, request) }
 }
 
-/// How a mounted XFS is laid out.
+/// Returns the geometry of a mounted XFS.
 pub(crate) fn xfs_geometry(root: &impl AsFd) -> io::Result<XfsGeometry> {
     // SAFETY: the structure has the layout and the size (112 bytes, part of the number) that
     // XFS_IOC_FSGEOMETRY_V4 fills, and any bytes are a valid value of it.
     let request = unsafe { Getter::<XFS_IOC_FSGEOMETRY_V4, XfsGeometry>::new() };
-    // SAFETY: as above; other filesystems answer ENOTTY.
+    // SAFETY: as above; other filesystems return ENOTTY.
     unsafe { ioctl(root, request) }
 }
 

@@ -1,11 +1,11 @@
-//! The allocator of the C library.
+//! The C library's allocator.
 
-/// Has all threads share one heap, from now on.
+/// Makes all threads share one heap from now on.
 pub(crate) fn share() -> bool {
     #[cfg(target_env = "gnu")]
     {
-        // SAFETY: it sets a number that is read when a thread allocates for the first time, under
-        // the allocator's own lock; heaps that are there already stay usable.
+        // SAFETY: the call sets a number that the allocator reads under its own lock when a thread
+        // allocates for the first time; existing heaps stay valid.
         unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) == 1 }
     }
     #[cfg(not(target_env = "gnu"))]
@@ -14,11 +14,12 @@ pub(crate) fn share() -> bool {
     }
 }
 
-/// Gives pages that nobody uses back to the kernel.
+/// Returns unused pages to the kernel.
 pub(crate) fn trim() {
     #[cfg(target_env = "gnu")]
     {
-        // SAFETY: it takes the allocator's locks like any other of its calls, and moves nothing.
+        // SAFETY: the call takes the allocator's locks, as all its functions do, and moves no
+        // allocation.
         unsafe { libc::malloc_trim(0) };
     }
 }

@@ -1,17 +1,18 @@
-//! File descriptors that came with the process.
+//! File descriptors inherited from the parent process.
 
-use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::{
+    io,
+    os::fd::{FromRawFd, OwnedFd, RawFd},
+};
 
 use rustix::io::FdFlags;
 
-/// Takes a descriptor that the process was started with. It cannot be taken twice.
+/// Takes over an inherited descriptor. Each can be taken once.
 ///
-/// What this process opened itself closes on exec, as the standard library and rustix have it, so a
-/// descriptor that does not is one that came over the last exec and that nobody owns. From here on
-/// it does.
+/// The standard library and rustix set close-on-exec on every descriptor that this process opens. A
+/// descriptor without it was inherited, and no value owns it. This function sets the flag.
 pub(crate) fn take(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: F_GETFD reads flags, and answers EBADF for a number without a file.
+    // SAFETY: F_GETFD only reads flags, and fails with EBADF if the descriptor is not open.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
     if flags < 0 {
         return Err(io::Error::last_os_error());
@@ -19,7 +20,7 @@ pub(crate) fn take(number: RawFd) -> io::Result<OwnedFd> {
     if flags & libc::FD_CLOEXEC != 0 {
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, "it was opened by this process"));
     }
-    // SAFETY: it is open, and came over the last exec: no value of this program owns it.
+    // SAFETY: the descriptor is open and was inherited: no value of this program owns it.
     let file = unsafe { OwnedFd::from_raw_fd(number) };
     rustix::io::fcntl_setfd(&file, FdFlags::CLOEXEC)?;
     Ok(file)

@@ -1,10 +1,14 @@
 //! ioctls of loop devices and of `/dev/loop-control`.
 
-use std::ffi::c_void;
-use std::os::fd::{AsFd, AsRawFd};
+use std::{
+    ffi::c_void,
+    os::fd::{AsFd, AsRawFd},
+};
 
-use rustix::io;
-use rustix::ioctl::{Getter, IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
+use rustix::{
+    io,
+    ioctl::{Getter, IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl},
+};
 
 const LOOP_CLR_FD: Opcode = 0x4c01;
 const LOOP_SET_STATUS64: Opcode = 0x4c04;
@@ -14,20 +18,20 @@ const LOOP_CONFIGURE: Opcode = 0x4c0a;
 const LOOP_CTL_REMOVE: Opcode = 0x4c81;
 const LOOP_CTL_GET_FREE: Opcode = 0x4c82;
 
-/// Writes are refused.
+/// The kernel refuses writes.
 pub(crate) const READ_ONLY: u32 = 1;
-/// The device is cleared when its last user closes it.
+/// The kernel detaches the device when its last user closes it.
 pub(crate) const AUTOCLEAR: u32 = 4;
-/// The backing file's page cache is not used.
+/// The device bypasses the page cache of the backing file.
 pub(crate) const DIRECT_IO: u32 = 16;
 
 /// `struct loop_info64`.
 #[derive(Clone)]
 #[repr(C)]
 pub(crate) struct Info {
-    /// The device that the backing file is on, in the form of `st_dev`.
+    /// Device number of the backing file's filesystem, as in `st_dev`.
     pub(crate) device: u64,
-    /// The backing file's inode.
+    /// Inode of the backing file.
     pub(crate) inode: u64,
     rdevice: u64,
     pub(crate) offset: u64,
@@ -51,13 +55,14 @@ struct Config {
     reserved: [u64; 8],
 }
 
-/// The number of a device that was free a moment ago, made if need be.
+/// Returns the number of a free device, which the kernel creates if needed. Another program may
+/// take it first.
 pub(crate) fn free(control: &impl AsFd) -> io::Result<u32> {
     // SAFETY: LOOP_CTL_GET_FREE takes no argument.
     unsafe { ioctl(control, GetFree) }
 }
 
-/// Takes a device away that nothing is attached to and nobody has open.
+/// Removes a device that has nothing attached and no users.
 pub(crate) fn remove(control: &impl AsFd, number: u32) -> io::Result<()> {
     // SAFETY: LOOP_CTL_REMOVE takes the number itself as its argument.
     let request = unsafe { IntegerSetter::<LOOP_CTL_REMOVE>::new_usize(number as usize) };
@@ -95,7 +100,7 @@ pub(crate) fn configure(
     unsafe { ioctl(device, request) }
 }
 
-/// What is attached; ENXIO if nothing is.
+/// Returns the device's status; ENXIO if nothing is attached.
 pub(crate) fn status(device: &impl AsFd) -> io::Result<Info> {
     // SAFETY: the structure has the layout that LOOP_GET_STATUS64 fills, and any bytes are a valid
     // value of it.
@@ -104,7 +109,8 @@ pub(crate) fn status(device: &impl AsFd) -> io::Result<Info> {
     unsafe { ioctl(device, request) }
 }
 
-/// Sets what of `info` can be set on a device in use. The kernel takes AUTOCLEAR away where `info` lacks it.
+/// Sets the fields of `info` that may change on a device in use. The kernel clears AUTOCLEAR if
+/// `info` lacks it.
 pub(crate) fn set_status(device: &impl AsFd, info: Info) -> io::Result<()> {
     // SAFETY: the structure has the layout that LOOP_SET_STATUS64 reads.
     let request = unsafe { Setter::<LOOP_SET_STATUS64, Info>::new(info) };
@@ -112,7 +118,7 @@ pub(crate) fn set_status(device: &impl AsFd, info: Info) -> io::Result<()> {
     unsafe { ioctl(device, request) }
 }
 
-/// Detaches, at once or when the last user closes the device.
+/// Detaches the image, now or when the last user closes the device.
 pub(crate) fn clear(device: &impl AsFd) -> io::Result<()> {
     // SAFETY: LOOP_CLR_FD takes no argument.
     let request = unsafe { NoArg::<LOOP_CLR_FD>::new() };
@@ -120,7 +126,7 @@ pub(crate) fn clear(device: &impl AsFd) -> io::Result<()> {
     unsafe { ioctl(device, request) }
 }
 
-/// Has the device take the size that its backing file has now.
+/// Adjusts the device's size to the present size of its backing file.
 pub(crate) fn set_capacity(device: &impl AsFd) -> io::Result<()> {
     // SAFETY: LOOP_SET_CAPACITY takes no argument.
     let request = unsafe { NoArg::<LOOP_SET_CAPACITY>::new() };
@@ -128,10 +134,10 @@ pub(crate) fn set_capacity(device: &impl AsFd) -> io::Result<()> {
     unsafe { ioctl(device, request) }
 }
 
-/// An ioctl whose answer is its return value.
+/// An ioctl that returns its result as the return value.
 struct GetFree;
 
-// SAFETY: no memory is passed; the output is the return value, which is a device's number if it is
+// SAFETY: no memory is passed; the output is the return value, which is a device number if it is
 // not an error.
 unsafe impl Ioctl for GetFree {
     type Output = u32;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io;
 
-/// Makes the mount behind `mount` read-only; it must not be attached anywhere yet.
+/// Makes the detached mount behind `mount` read-only.
 pub(crate) fn set_read_only(mount: &impl AsFd) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_RDONLY,

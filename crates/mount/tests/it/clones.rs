@@ -1,15 +1,13 @@
-use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::{fs::File, io::Write, os::unix::fs::FileExt};
 
 use wharf_mount::{Error, Filesystem, clone, extents, space, sync, unshare};
 
-use crate::bench::{MIB, bench};
+use crate::fixture::{MIB, fixture};
 
 #[test]
 fn files_on_xfs_share_their_blocks() {
-    let Some(bench) = bench(&["mkfs.xfs"]) else { return };
-    let (_, pool) = bench.mounted("pool", Filesystem::Xfs, 300 * MIB);
+    let Some(fixture) = fixture(&["mkfs.xfs"]) else { return };
+    let (_, pool) = fixture.mounted("pool", Filesystem::Xfs, 300 * MIB);
     assert!(clone::reflink_supported(&pool).unwrap());
     let mut file = tempfile::tempfile_in(&pool).unwrap();
     file.write_all(b"five!").unwrap();
@@ -40,8 +38,8 @@ fn files_on_xfs_share_their_blocks() {
 
 #[test]
 fn ext4_says_that_it_cannot() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let (_, pool) = bench.mounted("pool", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let (_, pool) = fixture.mounted("pool", Filesystem::Ext4, 32 * MIB);
     assert!(!clone::reflink_supported(&pool).unwrap());
     let src = tempfile::tempfile_in(&pool).unwrap();
     assert!(!clone::shares_blocks(&src).unwrap());
@@ -54,9 +52,9 @@ fn ext4_says_that_it_cannot() {
 
 #[test]
 fn a_copy_between_filesystems_keeps_its_holes() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let (_, pool) = bench.mounted("pool", Filesystem::Ext4, 32 * MIB);
-    let src = bench.image("sparse", 16 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let (_, pool) = fixture.mounted("pool", Filesystem::Ext4, 32 * MIB);
+    let src = fixture.image("sparse", 16 * MIB);
     src.write_all_at(&[3; 4096], 8 * MIB).unwrap();
     let dst = tempfile::tempfile_in(&pool).unwrap();
     clone::copy_sparse(&src, &dst, |_| true).unwrap();
@@ -69,8 +67,8 @@ fn a_copy_between_filesystems_keeps_its_holes() {
 
 #[test]
 fn more_extents_than_one_call_returns_are_all_mapped() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let (_, pool) = bench.mounted("pool", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let (_, pool) = fixture.mounted("pool", Filesystem::Ext4, 32 * MIB);
     let file = tempfile::tempfile_in(&pool).unwrap();
     let wanted: Vec<u64> = (0..600).map(|index| index * 8192).collect();
     for offset in &wanted {
@@ -83,8 +81,8 @@ fn more_extents_than_one_call_returns_are_all_mapped() {
 
 #[test]
 fn preallocated_blocks_are_unwritten_and_holes_are_not_listed() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let (_, pool) = bench.mounted("pool", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let (_, pool) = fixture.mounted("pool", Filesystem::Ext4, 32 * MIB);
     let file = tempfile::tempfile_in(&pool).unwrap();
     assert_eq!(extents::map(&file, true).unwrap(), []);
     space::allocate(&file, MIB, true).unwrap();
@@ -94,7 +92,7 @@ fn preallocated_blocks_are_unwritten_and_holes_are_not_listed() {
     assert_eq!(extents.iter().map(|extent| extent.length).sum::<u64>(), MIB);
 }
 
-/// Takes all that is left of a filesystem.
+/// Fills the filesystem completely.
 fn fill(pool: &std::path::Path) {
     let file = File::create(pool.join("filler")).unwrap();
     let mut size = 0;
@@ -108,8 +106,8 @@ fn fill(pool: &std::path::Path) {
 #[test]
 fn a_copy_gets_reserved_blocks_of_its_own_on_a_full_disk() {
     const SIZE: u64 = 32 * MIB;
-    let Some(bench) = bench(&["mkfs.xfs"]) else { return };
-    let (_, pool) = bench.mounted("pool", Filesystem::Xfs, 300 * MIB);
+    let Some(fixture) = fixture(&["mkfs.xfs"]) else { return };
+    let (_, pool) = fixture.mounted("pool", Filesystem::Xfs, 300 * MIB);
     let open = |name: &str| {
         let path = pool.join(name);
         File::options().read(true).write(true).create_new(true).open(path).unwrap()
@@ -121,7 +119,7 @@ fn a_copy_gets_reserved_blocks_of_its_own_on_a_full_disk() {
     space::allocate(&reserve, 2 * SIZE, true).unwrap();
     clone::reflink(&src, &dst).unwrap();
 
-    // What was allocated and never written is not shared.
+    // Allocated blocks that were never written are not shared.
     let shared = unshare::shared(&dst, 0..2 * SIZE).unwrap();
     assert_eq!(shared.first(), Some(&(0..SIZE)));
     assert_eq!(unshare::length(&shared), SIZE);

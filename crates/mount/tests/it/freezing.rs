@@ -1,12 +1,13 @@
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
-use wharf_mount::freeze::{freeze, thaw};
-use wharf_mount::{Error, Filesystem};
+use wharf_mount::{
+    Error, Filesystem,
+    freeze::{freeze, thaw},
+};
 
-use crate::bench::{MIB, bench};
+use crate::fixture::{MIB, fixture};
 
-/// A frozen filesystem would block this for ever: it is asked whether it is frozen first.
+/// Checks the state first: a write to a frozen filesystem would block forever.
 fn is_writable(path: &Path) {
     assert!(!thaw(path).unwrap(), "it was left frozen");
     fs::write(path.join("file"), "data").unwrap();
@@ -14,8 +15,8 @@ fn is_writable(path: &Path) {
 
 #[test]
 fn a_filesystem_is_thawed_when_asked_and_when_dropped() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let (_, path) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let (_, path) = fixture.mounted("image", Filesystem::Ext4, 32 * MIB);
     let frozen = freeze(&path).unwrap();
     assert_eq!(frozen.mount_point(), path);
     let error = freeze(&path).unwrap_err();
@@ -29,8 +30,8 @@ fn a_filesystem_is_thawed_when_asked_and_when_dropped() {
 
 #[test]
 fn a_panic_thaws() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let (_, path) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let (_, path) = fixture.mounted("image", Filesystem::Ext4, 32 * MIB);
     let panicked = std::panic::catch_unwind(|| {
         let _frozen = freeze(&path).unwrap();
         panic!("on purpose");
@@ -41,8 +42,8 @@ fn a_panic_thaws() {
 
 #[test]
 fn what_a_killed_process_froze_is_thawed() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let (_, path) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let (_, path) = fixture.mounted("image", Filesystem::Ext4, 32 * MIB);
     std::mem::forget(freeze(&path).unwrap());
     assert!(thaw(&path).unwrap());
     is_writable(&path);
@@ -50,8 +51,8 @@ fn what_a_killed_process_froze_is_thawed() {
 
 #[test]
 fn to_be_thawed_by_another_is_no_failure() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let (_, path) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let (_, path) = fixture.mounted("image", Filesystem::Ext4, 32 * MIB);
     let frozen = freeze(&path).unwrap();
     assert!(thaw(&path).unwrap());
     frozen.thaw().unwrap();

@@ -1,11 +1,13 @@
-use std::fs::File;
-use std::path::Path;
+use std::{fs::File, path::Path};
 
-use wharf_mount::grow::{fits, grow_mounted, grow_offline_ext4};
-use wharf_mount::loopdev::{HeldLoop, Loop};
-use wharf_mount::{Error, Filesystem, mount, space};
+use wharf_mount::{
+    Error, Filesystem,
+    grow::{fits, grow_mounted, grow_offline_ext4},
+    loopdev::{HeldLoop, Loop},
+    mount, space,
+};
 
-use crate::bench::{DEADLINE, MIB, bench};
+use crate::fixture::{DEADLINE, MIB, fixture};
 
 fn enlarge(image: &Path, attached: &Loop, size: u64) {
     let image = File::options().write(true).open(image).unwrap();
@@ -16,16 +18,16 @@ fn enlarge(image: &Path, attached: &Loop, size: u64) {
 
 #[test]
 fn xfs_grows_while_mounted() {
-    let Some(bench) = bench(&["mkfs.xfs"]) else { return };
-    let attached = bench.formatted("image", Filesystem::Xfs, 300 * MIB);
+    let Some(fixture) = fixture(&["mkfs.xfs"]) else { return };
+    let attached = fixture.formatted("image", Filesystem::Xfs, 300 * MIB);
     assert!(fits(Filesystem::Xfs, &attached.path).unwrap());
-    let target = bench.folder("target");
-    bench.mount(&attached.path, Filesystem::Xfs, &target, &[]);
+    let target = fixture.folder("target");
+    fixture.mount(&attached.path, Filesystem::Xfs, &target, &[]);
     let before = space::usage(&target).unwrap().total;
     grow_mounted(Filesystem::Xfs, &target).unwrap();
     assert_eq!(space::usage(&target).unwrap().total, before, "it filled its device");
 
-    enlarge(&bench.path("image"), &attached, 500 * MIB);
+    enlarge(&fixture.path("image"), &attached, 500 * MIB);
     grow_mounted(Filesystem::Xfs, &target).unwrap();
     assert!(space::usage(&target).unwrap().total > before + 190 * MIB);
     assert!(mount::unmount(&target).unwrap());
@@ -34,29 +36,29 @@ fn xfs_grows_while_mounted() {
 
 #[test]
 fn ext4_grows_offline() {
-    let Some(bench) = bench(&["mkfs.ext4", "e2fsck", "resize2fs"]) else { return };
-    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4", "e2fsck", "resize2fs"]) else { return };
+    let attached = fixture.formatted("image", Filesystem::Ext4, 32 * MIB);
     let fs = Filesystem::Ext4;
     assert!(fits(fs, &attached.path).unwrap());
-    // Sizes that end inside of a group, at its end, and just after it.
+    // Sizes that end inside a block group, at its end, and just after it.
     for size in [70 * MIB, 128 * MIB, 128 * MIB + 16384, 200 * MIB] {
-        enlarge(&bench.path("image"), &attached, size);
+        enlarge(&fixture.path("image"), &attached, size);
         grow_offline_ext4(&attached.path, None, DEADLINE).unwrap();
         assert!(fits(fs, &attached.path).unwrap(), "{size}");
     }
-    enlarge(&bench.path("image"), &attached, 240 * MIB);
+    enlarge(&fixture.path("image"), &attached, 240 * MIB);
     assert!(!fits(fs, &attached.path).unwrap());
-    let target = bench.folder("target");
-    bench.mount(&attached.path, fs, &target, &[]);
+    let target = fixture.folder("target");
+    fixture.mount(&attached.path, fs, &target, &[]);
     assert!(space::usage(&target).unwrap().total > 180 * MIB);
 }
 
 #[test]
 fn ext4_grows_while_mounted_or_says_which_capability_is_missing() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let (attached, target) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let (attached, target) = fixture.mounted("image", Filesystem::Ext4, 32 * MIB);
     let before = space::usage(&target).unwrap().total;
-    enlarge(&bench.path("image"), &attached, 64 * MIB);
+    enlarge(&fixture.path("image"), &attached, 64 * MIB);
     match grow_mounted(Filesystem::Ext4, &target) {
         Ok(()) => assert!(space::usage(&target).unwrap().total > before),
         Err(error) => {
@@ -68,17 +70,17 @@ fn ext4_grows_while_mounted_or_says_which_capability_is_missing() {
 
 #[test]
 fn another_filesystem_than_expected_is_named() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let attached = fixture.formatted("image", Filesystem::Ext4, 32 * MIB);
     let error = fits(Filesystem::Xfs, &attached.path).unwrap_err().to_string();
     assert!(error.contains("expected xfs, found ext4"), "{error}");
 }
 
-/// XFS asks for free space as large as the whole range, whatever is allocated in it already.
+/// XFS requires free space for the whole range of an allocation, even if most of it is allocated.
 #[test]
 fn a_file_grows_into_the_last_free_space_of_its_filesystem() {
-    let Some(bench) = bench(&["mkfs.xfs"]) else { return };
-    let (_, pool) = bench.mounted("pool", Filesystem::Xfs, 300 * MIB);
+    let Some(fixture) = fixture(&["mkfs.xfs"]) else { return };
+    let (_, pool) = fixture.mounted("pool", Filesystem::Xfs, 300 * MIB);
     let file = File::options().read(true).write(true).create_new(true).open(pool.join("file"));
     let file = file.unwrap();
     let available = space::usage(&pool).unwrap().available;
@@ -90,7 +92,7 @@ fn a_file_grows_into_the_last_free_space_of_its_filesystem() {
         assert_eq!(space::size(&file).unwrap(), grown);
         assert_eq!(space::allocated(&file).unwrap(), grown);
     }
-    // Only what is missing is asked for.
+    // Only missing blocks are allocated.
     space::discard(&file, MIB..9 * MIB).unwrap();
     space::allocate(&file, grown, true).unwrap();
     assert_eq!(space::allocated(&file).unwrap(), grown);

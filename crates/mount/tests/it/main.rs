@@ -1,11 +1,11 @@
-//! Real loop devices, filesystems and mounts, as root, in temporary folders.
+//! Tests with real loop devices, filesystems and mounts, as root, in temporary folders.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panicking")]
 
-mod bench;
 mod binds;
 mod clones;
 mod filesystems;
+mod fixture;
 mod freezing;
 mod growing;
 mod loops;

@@ -1,16 +1,23 @@
-use std::error::Error as _;
-use std::fs::File;
-use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    error::Error as _,
+    fs::File,
+    os::unix::fs::symlink,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
-use rustix::io::Errno;
-use rustix::mount::{MountPropagationFlags, mount_change};
-use wharf_mount::format::{FormatOptions, format};
-use wharf_mount::loopdev::{self, LoopOptions};
-use wharf_mount::mount::{self, MountOptions};
-use wharf_mount::{Error, Filesystem, mountinfo, space};
+use rustix::{
+    io::Errno,
+    mount::{MountPropagationFlags, mount_change},
+};
+use wharf_mount::{
+    Error, Filesystem,
+    format::{FormatOptions, format},
+    loopdev::{self, LoopOptions},
+    mount::{self, MountOptions},
+    mountinfo, space,
+};
 
-use crate::bench::{DEADLINE, MIB, bench, needs};
+use crate::fixture::{DEADLINE, MIB, fixture, needs};
 
 fn flags(flags: &[&str]) -> MountOptions {
     MountOptions { read_only: false, flags: flags.iter().map(|&flag| flag.to_owned()).collect() }
@@ -20,8 +27,8 @@ fn flags(flags: &[&str]) -> MountOptions {
 fn a_filesystem_is_mounted_and_unmounted() {
     for fs in Filesystem::ALL {
         let (mkfs, size) = needs(fs);
-        let Some(bench) = bench(&[mkfs]) else { continue };
-        let (attached, target) = bench.mounted("image", fs, size);
+        let Some(fixture) = fixture(&[mkfs]) else { continue };
+        let (attached, target) = fixture.mounted("image", fs, size);
         let found = mountinfo::at(&target).unwrap().unwrap();
         assert_eq!(found.filesystem, fs.kernel_name());
         assert_eq!(found.device, loopdev::device_number(&attached.path).unwrap());
@@ -32,18 +39,18 @@ fn a_filesystem_is_mounted_and_unmounted() {
 
         assert!(mount::unmount(&target).unwrap());
         assert!(!mount::unmount(&target).unwrap());
-        assert!(!mount::unmount(&bench.path("not there")).unwrap());
+        assert!(!mount::unmount(&fixture.path("not there")).unwrap());
         assert_eq!(mountinfo::at(&target).unwrap(), None);
     }
 }
 
 #[test]
 fn flags_of_mount_and_filesystem_are_set() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
-    let target = bench.folder("with blank");
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let attached = fixture.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let target = fixture.folder("with blank");
     let flags = ["noexec,nodev", "noatime", "errors=remount-ro", "sync", "_netdev"];
-    bench.mount(&attached.path, Filesystem::Ext4, &target, &flags);
+    fixture.mount(&attached.path, Filesystem::Ext4, &target, &flags);
     let found = mountinfo::at(&target).unwrap().unwrap();
     for option in ["noexec", "nodev", "noatime"] {
         assert!(found.options.iter().any(|found| found == option), "{option}: {found:?}");
@@ -55,10 +62,10 @@ fn flags_of_mount_and_filesystem_are_set() {
 
 #[test]
 fn a_read_only_mount_refuses_writes() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
-    let target = bench.folder("target");
-    bench.will_mount(&target);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let attached = fixture.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let target = fixture.folder("target");
+    fixture.will_mount(&target);
     let options = MountOptions { read_only: true, flags: vec![] };
     mount::mount(&attached.path, &target, Filesystem::Ext4, &options).unwrap();
     assert!(mountinfo::at(&target).unwrap().unwrap().read_only());
@@ -70,10 +77,10 @@ fn a_read_only_mount_refuses_writes() {
 fn the_kernels_reason_is_in_the_error() {
     for fs in Filesystem::ALL {
         let (mkfs, size) = needs(fs);
-        let Some(bench) = bench(&[mkfs]) else { continue };
-        let attached = bench.formatted("image", fs, size);
-        let target = bench.folder("target");
-        bench.will_mount(&target);
+        let Some(fixture) = fixture(&[mkfs]) else { continue };
+        let attached = fixture.formatted("image", fs, size);
+        let target = fixture.folder("target");
+        fixture.will_mount(&target);
         let error = mount::mount(&attached.path, &target, fs, &flags(&["bogus"])).unwrap_err();
         let Error::Mount { reason, .. } = &error else { panic!("{error}") };
         assert!(reason.contains(fs.kernel_name()) && reason.contains("bogus"), "{error}");
@@ -86,10 +93,10 @@ fn the_kernels_reason_is_in_the_error() {
 
 #[test]
 fn what_holds_no_filesystem_is_not_mounted() {
-    let Some(bench) = bench(&[]) else { return };
-    let attached = bench.attach(&bench.image("image", 32 * MIB), &LoopOptions::default());
-    let target = bench.folder("target");
-    bench.will_mount(&target);
+    let Some(fixture) = fixture(&[]) else { return };
+    let attached = fixture.attach(&fixture.image("image", 32 * MIB), &LoopOptions::default());
+    let target = fixture.folder("target");
+    fixture.will_mount(&target);
     let error = mount::mount(&attached.path, &target, Filesystem::Ext4, &flags(&[])).unwrap_err();
     let text = error.to_string();
     assert!(text.contains(attached.path.to_str().unwrap()), "{text}");
@@ -98,8 +105,8 @@ fn what_holds_no_filesystem_is_not_mounted() {
 
 #[test]
 fn a_mount_in_use_is_busy() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let (_, target) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let (_, target) = fixture.mounted("image", Filesystem::Ext4, 32 * MIB);
     let file = File::create(target.join("file")).unwrap();
     let error = mount::unmount(&target).unwrap_err();
     assert!(matches!(error, Error::Busy { operation: "unmount", .. }), "{error}");
@@ -109,16 +116,16 @@ fn a_mount_in_use_is_busy() {
 
 #[test]
 fn a_symlink_is_no_mount_point() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
-    let (target, link) = (bench.folder("target"), bench.path("link"));
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let attached = fixture.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let (target, link) = (fixture.folder("target"), fixture.path("link"));
     symlink(&target, &link).unwrap();
-    bench.will_mount(&target);
+    fixture.will_mount(&target);
     let error = mount::mount(&attached.path, &link, Filesystem::Ext4, &flags(&[])).unwrap_err();
     assert!(matches!(error, Error::Symlink { .. }), "{error}");
     assert_eq!(mountinfo::at(&target).unwrap(), None);
 
-    bench.mount(&attached.path, Filesystem::Ext4, &target, &[]);
+    fixture.mount(&attached.path, Filesystem::Ext4, &target, &[]);
     assert_eq!(mountinfo::at(&link).unwrap(), None, "the link itself is no mount point");
     assert!(!mount::unmount(&link).unwrap(), "and nothing is unmounted through it");
     assert!(mountinfo::at(&target).unwrap().is_some());
@@ -126,48 +133,48 @@ fn a_symlink_is_no_mount_point() {
 
 #[test]
 fn folders_above_a_mount_point_may_be_symlinks_when_looked_up() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
-    bench.folder("real");
-    let target = bench.folder("real/target");
-    symlink(bench.path("real"), bench.path("link")).unwrap();
-    bench.mount(&attached.path, Filesystem::Ext4, &target, &[]);
-    assert!(mountinfo::at(&bench.path("link/target")).unwrap().is_some());
-    assert_eq!(mountinfo::at(&bench.path("nowhere/target")).unwrap(), None);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let attached = fixture.formatted("image", Filesystem::Ext4, 32 * MIB);
+    fixture.folder("real");
+    let target = fixture.folder("real/target");
+    symlink(fixture.path("real"), fixture.path("link")).unwrap();
+    fixture.mount(&attached.path, Filesystem::Ext4, &target, &[]);
+    assert!(mountinfo::at(&fixture.path("link/target")).unwrap().is_some());
+    assert_eq!(mountinfo::at(&fixture.path("nowhere/target")).unwrap(), None);
 }
 
 #[test]
 fn a_clone_of_an_xfs_is_mounted_beside_it() {
-    let Some(bench) = bench(&["mkfs.xfs"]) else { return };
-    let (_, target) = bench.mounted("image", Filesystem::Xfs, 300 * MIB);
+    let Some(fixture) = fixture(&["mkfs.xfs"]) else { return };
+    let (_, target) = fixture.mounted("image", Filesystem::Xfs, 300 * MIB);
     rustix::fs::syncfs(File::open(&target).unwrap()).unwrap();
-    std::fs::copy(bench.path("image"), bench.path("copy")).unwrap();
-    let copy = File::options().read(true).write(true).open(bench.path("copy")).unwrap();
-    let attached = bench.attach(&copy, &LoopOptions::default());
-    let beside = bench.folder("beside");
-    bench.will_mount(&beside);
+    std::fs::copy(fixture.path("image"), fixture.path("copy")).unwrap();
+    let copy = File::options().read(true).write(true).open(fixture.path("copy")).unwrap();
+    let attached = fixture.attach(&copy, &LoopOptions::default());
+    let beside = fixture.folder("beside");
+    fixture.will_mount(&beside);
     mount::mount(&attached.path, &beside, Filesystem::Xfs, &flags(&[])).unwrap_err();
-    bench.mount(&attached.path, Filesystem::Xfs, &beside, &["nouuid"]);
+    fixture.mount(&attached.path, Filesystem::Xfs, &beside, &["nouuid"]);
 }
 
 #[test]
 fn mounts_propagate_to_peers_of_their_mount_point() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let attached = bench.formatted("image", Filesystem::Ext4, 32 * MIB);
-    let (here, there) = (bench.folder("here"), bench.folder("there"));
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let attached = fixture.formatted("image", Filesystem::Ext4, 32 * MIB);
+    let (here, there) = (fixture.folder("here"), fixture.folder("there"));
     for path in [&here, &there] {
-        bench.will_mount(path);
+        fixture.will_mount(path);
     }
     mount::bind(&here, &here, false).unwrap();
     mount_change(&here, MountPropagationFlags::SHARED).unwrap();
     mount::bind(&here, &there, false).unwrap();
 
-    let staged = bench.folder("here/staged");
-    bench.will_mount(&there.join("staged"));
-    bench.mount(&attached.path, Filesystem::Ext4, &staged, &[]);
+    let staged = fixture.folder("here/staged");
+    fixture.will_mount(&there.join("staged"));
+    fixture.mount(&attached.path, Filesystem::Ext4, &staged, &[]);
     assert!(mountinfo::at(&there.join("staged")).unwrap().is_some());
-    let published = bench.folder("here/published");
-    bench.will_mount(&published);
+    let published = fixture.folder("here/published");
+    fixture.will_mount(&published);
     mount::bind(&staged, &published, true).unwrap();
     let found = mountinfo::at(&there.join("published")).unwrap();
     assert!(found.is_some_and(|mount| mount.read_only()));
@@ -175,15 +182,15 @@ fn mounts_propagate_to_peers_of_their_mount_point() {
     assert_eq!(mountinfo::at(&there.join("published")).unwrap(), None);
 }
 
-/// A program that is being started holds, for a moment, all files that this process has open.
+/// Between fork and exec, a child holds all files that this process has open.
 #[test]
 fn programs_that_are_being_started_do_not_make_a_mount_busy() {
-    let Some(bench) = bench(&["mkfs.ext4"]) else { return };
-    let (attached, target) = bench.mounted("image", Filesystem::Ext4, 32 * MIB);
+    let Some(fixture) = fixture(&["mkfs.ext4"]) else { return };
+    let (attached, target) = fixture.mounted("image", Filesystem::Ext4, 32 * MIB);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for index in 0..3 {
-            let (done, image) = (&done, bench.path(&format!("image{index}")));
+            let (done, image) = (&done, fixture.path(&format!("image{index}")));
             File::create(&image).unwrap().set_len(MIB).unwrap();
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {

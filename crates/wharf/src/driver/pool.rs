@@ -230,7 +230,7 @@ impl Repair {
             None => {
                 let root = selector.folder_of(&row)?;
                 let (pool, _) = wharf_driver::pool::Pool::open(&root, PoolOptions::default())?;
-                pool.repair(&row.id, admin::REPAIR_PATIENCE)?
+                pool.repair(&row.id, admin::REPAIR_TIMEOUT)?
             }
         };
         say(&done.report)?;

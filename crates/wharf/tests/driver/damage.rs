@@ -41,7 +41,7 @@ async fn what_a_caller_was_told_of_outlives_the_loss_of_the_last_commit() {
         let made = driver.create(volume("a", SIZE, mounted(""))).await.unwrap();
         let driver = restart_without_last_commit(&bench, driver).await;
         assert_eq!(driver.list().await.unwrap(), [&*made.volume_id], "{kind:?}");
-        assert!(driver.log().contains("is kept as the image's mark says"), "{}", driver.log());
+        assert!(driver.log().contains("recorded complete image from its mark"), "{}", driver.log());
 
         let a = Usage::new(&bench, "a", &made.volume_id, mounted(""));
         let data = bytes(3, MIB);

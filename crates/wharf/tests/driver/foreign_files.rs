@@ -106,11 +106,11 @@ async fn a_pipe_in_place_of_a_pool_image_is_neither_opened_nor_waited_for() {
     configure(&file, &[("default", one.clone(), ""), ("two", two, "")]);
     let driver = bench.start().await;
     let log = driver.log();
-    let refusal = log.lines().find(|line| line.contains("pool is not served")).unwrap();
+    let refusal = log.lines().find(|line| line.contains("failed to serve pool")).unwrap();
     assert!(refusal.contains("expected a regular file"), "{refusal}");
     configure(&file, &[("default", one, "")]);
     wait_for(PATIENCE, "the pool to be closed", async || {
-        driver.log().contains("failed to unmount the image of a closed pool").then_some(())
+        driver.log().contains("failed to unmount pool image").then_some(())
     })
     .await
     .unwrap();

@@ -219,7 +219,7 @@ async fn a_copy_of_a_volume_that_somebody_thawed_meanwhile_is_refused() {
     let cut = driver.snapshot("torn", &id).await.map(drop);
     thaw.await.unwrap();
     let text = refused("a torn copy", cut, Code::Aborted);
-    assert!(text.contains("somebody thawed"), "{text}");
+    assert!(text.contains("another process thawed"), "{text}");
     assert_eq!(bench.rows().len(), 1, "a torn snapshot is left");
     driver.snapshot("whole", &id).await.unwrap();
     driver.take_down(&usage).await.unwrap();

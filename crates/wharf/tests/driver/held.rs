@@ -259,7 +259,7 @@ async fn an_unclean_volume_whose_device_is_open_elsewhere_is_staged_without_a_ch
     drop(holder);
     driver.take_down(&usage).await.unwrap();
     driver.bring_up(&usage).await.unwrap();
-    assert!(driver.log().contains("repaired the filesystem"), "{}", driver.tail());
+    assert!(driver.log().contains("repaired filesystem"), "{}", driver.tail());
     driver.take_down(&usage).await.unwrap();
     driver.delete(&usage.id).await.unwrap();
     driver.stop().await;

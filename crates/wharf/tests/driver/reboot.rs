@@ -221,7 +221,7 @@ async fn a_start_waits_for_the_lock_that_a_killed_driver_leaves_for_a_moment() {
     lock.lock().unwrap();
     let unlock = wharf_testkit::process::wait_for(PATIENCE, "the driver to wait", async || {
         let log = std::fs::read_to_string(bench.path("driver.log")).unwrap();
-        log.contains("waiting for the lock of the driver's folder").then(|| lock.unlock().unwrap())
+        log.contains("waiting for lock of driver's folder").then(|| lock.unlock().unwrap())
     });
     let (driver, unlocked) = tokio::join!(bench.start(), unlock);
     unlocked.unwrap();

@@ -4,7 +4,7 @@ use wharf_proto::cri::{ContainerConfig, KeyValue, LinuxContainerConfig, LinuxCon
 
 use super::*;
 
-/// Numbers of ContainerConfig that hooks change.
+/// Field numbers of ContainerConfig that hooks change.
 const ENVS: u32 = 6;
 const ANNOTATIONS: u32 = 10;
 const LINUX: u32 = 15;
@@ -36,7 +36,7 @@ fn config() -> impl Strategy<Value = ContainerConfig> {
     )
 }
 
-/// Fields that no version of the protocol has.
+/// Fields that no version of the protocol defines.
 fn unknown() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec((2000_u32..2010, prop::collection::vec(any::<u8>(), 0..6)), 0..4)
         .prop_map(|fields| {
@@ -147,14 +147,14 @@ fn a_field_of_another_type_is_named() {
     assert!(message.open(1).is_err());
 }
 
-/// Two bytes each, and far more in memory.
+/// A field takes two bytes on the wire and far more in memory.
 #[test]
 fn a_message_of_too_many_fields_is_refused() {
-    let most = Message::parse([0x08, 1].repeat(MOST_FIELDS).into()).expect("as many as may be");
+    let most = Message::parse([0x08, 1].repeat(MAX_FIELDS).into()).expect("as many as may be");
     assert_eq!(most.varint(1), Ok(Some(1)));
-    let more = Bytes::from([0x08, 1].repeat(MOST_FIELDS + 1));
+    let more = Bytes::from([0x08, 1].repeat(MAX_FIELDS + 1));
     let refused = Message::parse(more.clone()).map(drop);
-    assert_eq!(refused, Err(WireError::Fields { most: MOST_FIELDS }));
+    assert_eq!(refused, Err(WireError::Fields { most: MAX_FIELDS }));
     assert_eq!(last_bytes(&more, [2]), Ok([None]));
 }
 

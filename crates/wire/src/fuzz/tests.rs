@@ -1,11 +1,9 @@
-use proptest::collection::vec;
-use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
+use proptest::{collection::vec, prelude::*, test_runner::RngSeed};
 
 use super::*;
 use crate::varint;
 
-/// Pieces of messages, sound and not: lengths that lie, groups that do not end, numbers that are none.
+/// Valid and broken pieces of messages: wrong lengths, unclosed groups, illegal field numbers.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     let tag = (prop_oneof![1..20_u64, Just(0), Just(1 << 29), any::<u64>()], 0..8_u64);
     let tag = tag.prop_map(|(number, kind)| written(number << 3 | kind));
@@ -91,7 +89,7 @@ fn messages_cut_at_every_byte() {
     }
 }
 
-/// As many as may be. Or this would take minutes.
+/// As many pieces as allowed. A quadratic encoder would take minutes.
 #[test]
 fn a_message_in_very_many_pieces_is_written_in_one_go() {
     let (other, piece) = ([0x10, 1], [0x1a, 2, 0x08, 1]);

@@ -1,10 +1,12 @@
 use super::*;
-use crate::record::fixtures::{snapshot, volume};
-use crate::record::{Access, Stage, Usage};
+use crate::record::{
+    Access, Stage, Usage,
+    fixtures::{snapshot, volume},
+};
 
-fn ground(kinds: &str) -> Ground {
+fn policy(kinds: &str) -> SharingPolicy {
     let kinds = kinds.parse().expect(kinds);
-    Ground { kinds, own_filesystem: true, copy_on_write: false }
+    SharingPolicy { kinds, own_filesystem: true, copy_on_write: false }
 }
 
 fn state_of(volumes: &[Volume], snapshots: &[Snapshot]) -> State {
@@ -31,16 +33,16 @@ fn blocks_stay_shared_only_where_nobody_else_can_take_the_space() {
     let thick = state_of(&[volume("a", 8)], &[snapshot("s", &volume("a", 8))]);
     let with_thin = state_of(&[volume("a", 8), thin("b")], &[]);
     let with_thin_snapshot = state_of(&[volume("a", 8)], &[snapshot("s", &thin("gone"))]);
-    let shared_disk = Ground { own_filesystem: false, ..ground("thick") };
-    for (ground, state, may) in [
-        (ground("thick"), &thick, true),
-        (ground("thick,thin"), &thick, false),
-        (ground("thin"), &thick, false),
+    let shared_disk = SharingPolicy { own_filesystem: false, ..policy("thick") };
+    for (policy, state, may) in [
+        (policy("thick"), &thick, true),
+        (policy("thick,thin"), &thick, false),
+        (policy("thin"), &thick, false),
         (shared_disk, &thick, false),
-        (ground("thick"), &with_thin, false),
-        (ground("thick"), &with_thin_snapshot, false),
+        (policy("thick"), &with_thin, false),
+        (policy("thick"), &with_thin_snapshot, false),
     ] {
-        assert_eq!(ground.may_share(state), may, "{ground:?}");
+        assert_eq!(policy.may_share(state), may, "{policy:?}");
     }
 }
 
@@ -49,7 +51,7 @@ fn a_copy_gets_its_own_blocks_if_a_thick_volume_would_share_them() {
     let state = state_of(&[volume("a", 8), thin("b")], &[]);
     let of = |family, blocks| Origin { family, blocks };
     let unsharing = Blocks::Unsharing { bytes: 8 };
-    let both = ground("thick,thin");
+    let both = policy("thick,thin");
     for (origin, thick, must) in [
         (of("a", Blocks::Shared), false, true),
         (of("a", Blocks::Shared), true, true),
@@ -60,11 +62,11 @@ fn a_copy_gets_its_own_blocks_if_a_thick_volume_would_share_them() {
     ] {
         assert_eq!(both.must_unshare(&state, origin, thick), must, "{origin:?}, thick {thick}");
     }
-    let btrfs = Ground { copy_on_write: true, ..both };
+    let btrfs = SharingPolicy { copy_on_write: true, ..both };
     assert!(!btrfs.must_unshare(&state, of("a", Blocks::Shared), true));
     let thick = state_of(&[volume("a", 8)], &[]);
-    assert!(!ground("thick").must_unshare(&thick, of("a", Blocks::Shared), true));
-    assert!(ground("thick").must_unshare(&thick, of("a", unsharing), false));
+    assert!(!policy("thick").must_unshare(&thick, of("a", Blocks::Shared), true));
+    assert!(policy("thick").must_unshare(&thick, of("a", unsharing), false));
 }
 
 #[test]
@@ -76,22 +78,22 @@ fn what_was_shared_is_unshared_once_it_must_not_be() {
     let cut_of_copy = snapshot("copy", &copied);
     let alone = thin("thin");
     let cut_of_thin = snapshot("thin-cut", &alone);
-    // A clone of a copied volume that was asked to share blocks.
+    // A clone of a copied volume that was requested with shared blocks.
     let of_copied = clone_of(&copied, "d");
     let volumes = [a.clone(), clone.clone(), copied, of_copied, alone];
     let state = state_of(&volumes, &[cut.clone(), own, cut_of_copy, cut_of_thin]);
-    assert_eq!(ids(&ground("thick,thin").to_unshare(&state)), ["c", "s", "d"]);
+    assert_eq!(ids(&policy("thick,thin").to_unshare(&state)), ["c", "s", "d"]);
 
     let thick = state_of(&[a.clone(), clone.clone()], std::slice::from_ref(&cut));
-    assert_eq!(ground("thick").to_unshare(&thick), []);
+    assert_eq!(policy("thick").to_unshare(&thick), []);
     // A volume in use cannot be unshared: another one of its family is.
     let usage =
         Usage { mode: wharf_csi_sdk::types::AccessMode::SingleNodeWriter, access: Access::Block };
     let stage = Stage { path: "/stage".into(), usage, read_only: false, complete: true };
     let used = Volume { stage: Some(stage), ..clone };
     let in_use = state_of(&[a, used], &[]);
-    assert_eq!(ids(&ground("thick,thin").to_unshare(&in_use)), ["a"]);
-    // Snapshots whose volume is gone hold nobody up.
+    assert_eq!(ids(&policy("thick,thin").to_unshare(&in_use)), ["a"]);
+    // Snapshots of a deleted volume block nothing.
     let orphans = state_of(&[], &[cut.clone(), Snapshot { id: "t".into(), ..cut }]);
-    assert_eq!(ground("thick,thin").to_unshare(&orphans), []);
+    assert_eq!(policy("thick,thin").to_unshare(&orphans), []);
 }

@@ -1,12 +1,16 @@
 use super::*;
-use crate::backend::BackendKind;
-use crate::record::fixtures::{snapshot, volume};
-use crate::record::{Blocks, Phase, Snapshot, Volume};
-use crate::store::State;
+use crate::{
+    backend::BackendKind,
+    record::{
+        Blocks, Phase, Snapshot, Volume,
+        fixtures::{snapshot, volume},
+    },
+    store::State,
+};
 
 const GIB: u64 = 1 << 30;
 const DISK: Disk = Disk { total: 100 * GIB, available: 100 * GIB };
-/// Kept of a disk of 100 GiB even if no floor is wanted.
+/// Minimum floor of a disk of 100 GiB.
 const OWN: u64 = 64 << 20;
 
 fn with_floor(bytes: u64) -> PoolSettings {
@@ -56,8 +60,8 @@ fn a_snapshot_that_is_a_copy_is_owed_its_size_until_it_is_made() {
 }
 
 proptest::proptest! {
-    /// On a disk that holds what is written and nothing else, all but the floor and what overwriting would take can be
-    /// promised, and no byte is counted twice.
+    /// If the disk holds only what is written, everything can be promised but the floor and the
+    /// space for overwriting, and no byte is counted twice.
     #[test]
     fn capacity_is_what_is_left_when_every_promise_is_kept(
         volumes in proptest::collection::vec((1..5_u64, proptest::bool::ANY, proptest::bool::ANY, 0..3_usize), 0..6),
@@ -79,7 +83,8 @@ proptest::proptest! {
         let account = Account::of(&state(rows.clone(), cuts.clone()), disk, &with_floor(floor * GIB));
         let capacity = account.capacity();
         proptest::prop_assert_eq!(capacity, DISK.total - taken - owed - floor * GIB);
-        // The largest volume is made: then there is nothing more to promise, and all that is owed still fits.
+        // After creating the largest volume, nothing more can be promised, and everything promised
+        // still fits.
         rows.push(volume("largest", capacity));
         let disk = Disk { available: disk.available - capacity, ..disk };
         let account = Account::of(&state(rows, cuts), disk, &with_floor(floor * GIB));

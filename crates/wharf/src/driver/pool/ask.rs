@@ -165,8 +165,8 @@ pub(super) fn driver(
     question: Question,
 ) -> anyhow::Result<Option<Answer>> {
     let Ok(mut stream) = UnixStream::connect(socket) else { return Ok(None) };
-    stream.set_read_timeout(Some(question.patience()))?;
-    stream.set_write_timeout(Some(admin::PATIENCE))?;
+    stream.set_read_timeout(Some(question.timeout()))?;
+    stream.set_write_timeout(Some(admin::TIMEOUT))?;
     writeln!(stream, "{}", serde_json::to_string(&Request { pool, question })?)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).with_context(|| format!("{}", socket.display()))?;

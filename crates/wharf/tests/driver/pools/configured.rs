@@ -77,7 +77,7 @@ async fn pools_come_are_drained_and_go_without_a_restart() {
     becomes(&bench, &driver, "two", Code::InvalidArgument).await;
     driver.take_down(&b).await.unwrap();
     wait_for(PATIENCE, "the pool to be closed", async || {
-        driver.log().contains("pool closed").then_some(())
+        driver.log().contains("closing pool").then_some(())
     })
     .await
     .unwrap();

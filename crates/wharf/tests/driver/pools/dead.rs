@@ -319,7 +319,7 @@ async fn a_driver_whose_only_disk_takes_no_writes_starts_and_takes_pods_down() {
 
     let driver = bench.start().await;
     let said = refused("a write", driver.delete(&usage.id).await, Code::Unavailable);
-    assert!(said.contains("does not read or take writes"), "{said}");
+    assert!(said.contains("cannot be read or written"), "{said}");
     assert!(!said.contains("rebuild"), "{said}");
     driver.unpublish(&usage).await.unwrap();
     driver.unstage(&usage).await.unwrap();

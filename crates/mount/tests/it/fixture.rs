@@ -1,30 +1,36 @@
-//! A folder for images and mount points, in which nothing stays mounted or attached.
+//! A folder for images and mount points that unmounts and detaches everything on drop.
 
-use std::cell::RefCell;
-use std::fs::{File, OpenOptions};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    cell::RefCell,
+    fs::{File, OpenOptions},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tempfile::TempDir;
-use wharf_mount::format::{FormatOptions, format};
-use wharf_mount::loopdev::{self, Loop, LoopOptions};
-use wharf_mount::mount::{self, MountOptions};
-use wharf_mount::programs::Programs;
-use wharf_mount::{Filesystem, space};
+use wharf_mount::{
+    Filesystem,
+    format::{FormatOptions, format},
+    loopdev::{self, Loop, LoopOptions},
+    mount::{self, MountOptions},
+    programs::Programs,
+    space,
+};
 use wharf_testkit::skip;
 
 pub(crate) const MIB: u64 = 1 << 20;
-/// mkfs and fsck take milliseconds on these images; the machine may be busy.
+/// mkfs and fsck take milliseconds on these images, but the machine may be busy.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-pub(crate) struct Bench {
+pub(crate) struct Fixture {
     folder: TempDir,
     mounts: RefCell<Vec<PathBuf>>,
     loops: RefCell<Vec<Loop>>,
 }
 
-/// A bench, or `None` for a test that is skipped since it lacks root, or `programs`.
-pub(crate) fn bench(programs: &[&str]) -> Option<Bench> {
+/// Creates a fixture, or returns `None` to skip a test because root or one of `programs` is
+/// missing.
+pub(crate) fn fixture(programs: &[&str]) -> Option<Fixture> {
     if !rustix::process::geteuid().is_root() {
         skip::record(None, "needs root");
         return None;
@@ -35,10 +41,10 @@ pub(crate) fn bench(programs: &[&str]) -> Option<Bench> {
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
-    Some(Bench { folder, mounts: RefCell::default(), loops: RefCell::default() })
+    Some(Fixture { folder, mounts: RefCell::default(), loops: RefCell::default() })
 }
 
-/// The program that makes `fs`, and its smallest comfortable size.
+/// The program that creates `fs`, and a small size for it.
 pub(crate) fn needs(fs: Filesystem) -> (&'static str, u64) {
     match fs {
         Filesystem::Ext4 => ("mkfs.ext4", 32 * MIB),
@@ -46,12 +52,12 @@ pub(crate) fn needs(fs: Filesystem) -> (&'static str, u64) {
     }
 }
 
-impl Bench {
+impl Fixture {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// A new sparse image.
+    /// Creates a sparse image.
     pub(crate) fn image(&self, name: &str, size: u64) -> File {
         let path = self.path(name);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
@@ -71,12 +77,12 @@ impl Bench {
         attached
     }
 
-    /// Detaches it when the test ends.
+    /// Detaches the device when the test ends.
     pub(crate) fn adopt(&self, attached: &Loop) {
         self.loops.borrow_mut().push(attached.clone());
     }
 
-    /// Unmounts `path` when the test ends, if it is mounted then.
+    /// Unmounts `path` when the test ends, if it is mounted.
     pub(crate) fn will_mount(&self, path: &Path) {
         self.mounts.borrow_mut().push(path.to_owned());
     }
@@ -88,7 +94,7 @@ impl Bench {
         mount::mount(device, target, fs, &options).unwrap();
     }
 
-    /// A filesystem in a new image, attached, not mounted.
+    /// Creates an image with a filesystem and attaches it.
     pub(crate) fn formatted(&self, name: &str, fs: Filesystem, size: u64) -> Loop {
         let image = self.image(name, size);
         let attached = self.attach(&image, &LoopOptions::default());
@@ -97,7 +103,7 @@ impl Bench {
         attached
     }
 
-    /// The same, mounted at the folder `name.mnt`.
+    /// Like [`Self::formatted`], and mounts it at the folder `name.mnt`.
     pub(crate) fn mounted(&self, name: &str, fs: Filesystem, size: u64) -> (Loop, PathBuf) {
         let attached = self.formatted(name, fs, size);
         let target = self.folder(&format!("{name}.mnt"));
@@ -106,7 +112,7 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for Fixture {
     fn drop(&mut self) {
         for path in self.mounts.borrow().iter().rev() {
             while mount::lazy_unmount(path).unwrap_or(false) {}

@@ -1,7 +1,8 @@
-//! What a node does with volumes: stage, publish, measure, and undo all of it.
+//! The node side of volumes: stage, publish, measure, and undo.
 //!
-//! Every step asks the kernel first. A record says what was wanted; whether it is so is read from the mount table and the
-//! loop devices, so that a crash, a reboot or someone's umount is met by doing again only what is missing.
+//! Every step asks the kernel first. A record holds the desired state; the actual state is read
+//! from the mount table and the loop devices. So after a crash, a reboot or a manual umount, only
+//! the missing steps are repeated.
 
 mod attached;
 mod cgroup;
@@ -18,9 +19,11 @@ mod stage;
 mod stats;
 mod target;
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 pub use cgroup::Cgroups;
 pub use health::{Ailment, Severity};
@@ -35,21 +38,19 @@ pub(crate) use target::remove_target;
 use tokio::sync::Notify;
 use wharf_mount::paths;
 
-use crate::error::Error;
-use crate::pool::Pool;
-use crate::state_dir::AttachedImages;
+use crate::{error::Error, pool::Pool, state_dir::AttachedImages};
 
-/// How the node part is run.
+/// Options of the node side.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// How long mkfs, fsck and resize2fs may take, each.
+    /// Timeout of mkfs, fsck and resize2fs, each.
     pub program_limit: Duration,
-    /// The kubelet's folder, in whose own path symlinks are an administrator's choice; anywhere else in a path that an
-    /// orchestrator gives they are refused.
+    /// The kubelet's folder. Symlinks in its own path are the administrator's choice; elsewhere in
+    /// a path from the orchestrator they are refused.
     pub kubelet_root: PathBuf,
-    /// Where the cgroups of pods are; `None` where limits are only kept.
+    /// Root of the cgroups; `None` to record limits without applying them.
     pub cgroups: Option<PathBuf>,
-    /// How much pods may ask for inline.
+    /// Limits of inline volumes.
     pub inline: InlineLimits,
 }
 
@@ -59,7 +60,7 @@ pub struct NodeVolumes {
     pool: Arc<Pool>,
     options: NodeOptions,
     cgroups: Option<Cgroups>,
-    /// Told when limits were applied, for who keeps them on cgroups to come.
+    /// Notified when limits change, for the task that keeps them applied.
     limited: Notify,
     inline_calls: Arc<InlineCalls>,
     attached: Arc<AttachedImages>,
@@ -67,7 +68,7 @@ pub struct NodeVolumes {
 }
 
 impl NodeVolumes {
-    /// The node part of a pool. All pools of a node share `inline_calls` and `attached`.
+    /// Creates the node side of a pool. All pools of a node share `inline_calls` and `attached`.
     pub fn new(
         pool: Arc<Pool>,
         options: NodeOptions,

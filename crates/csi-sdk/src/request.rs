@@ -1,7 +1,8 @@
-//! Requests as a driver sees them: typed, and checked against the limits of the protocol.
+//! Typed requests, checked against the limits of the protocol.
 //!
-//! Each is named after its RPC and made from its wire form. A request that gets here has every required field, no text
-//! that is too long or holds control characters, and paths that lead where they say.
+//! Each type is named after its RPC and converted from the wire message. A request that a driver
+//! receives has every required field, no text that is too long or has control characters, and no
+//! path with `..`.
 
 mod check;
 mod controller;

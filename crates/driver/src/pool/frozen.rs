@@ -1,38 +1,36 @@
-//! A volume that stands still while its image is copied.
+//! Freezes or flushes a volume so that its image can be copied consistently.
 
 use std::time::Duration;
 
 use wharf_mount::{freeze::Frozen, loopdev::HeldLoop, mounted::Mounted, mountinfo};
 
 use super::Pool;
-use crate::backend::Backend;
-use crate::devices::CopyLock;
-use crate::error::Error;
-use crate::record::Volume;
+use crate::{backend::Backend, devices::CopyLock, error::Error, record::Volume};
 
-/// A volume that stands still until this is released or dropped.
+/// A volume whose filesystem stays frozen until this is released or dropped; not frozen if the copy
+/// is instant.
 #[derive(Debug)]
-#[must_use = "the volume goes on when this is dropped"]
-pub(super) struct Still {
+#[must_use = "dropping this thaws the volume"]
+pub(super) struct FrozenVolume {
     frozen: Option<Frozen>,
     limit: Option<Duration>,
 }
 
-impl Still {
+impl FrozenVolume {
     /// For a copy that is instant.
-    pub(super) fn not_held() -> Self {
+    pub(super) fn not_frozen() -> Self {
         Self { frozen: None, limit: None }
     }
 
-    /// For how long the copy may take.
+    /// Maximum duration of the copy.
     pub(super) fn limit(&self) -> Option<Duration> {
         self.limit
     }
 
-    /// Lets the volume go on.
+    /// Thaws the volume.
     ///
     /// # Errors
-    /// When somebody else let it go on before: a copy of it is torn.
+    /// If another process thawed it before: its copy is inconsistent.
     pub(super) fn release(self) -> Result<(), Error> {
         let Some(frozen) = self.frozen else { return Ok(()) };
         let point = frozen.mount_point().to_owned();
@@ -40,31 +38,31 @@ impl Still {
             return Ok(());
         }
         Err(Error::Pending(format!(
-            "somebody thawed {} while its volume was copied: call again",
+            "another process thawed {} while its volume was copied: call again",
             point.display()
         )))
     }
 }
 
 impl Pool {
-    /// Keeps a volume's image from being checked, repaired or grown while it is copied. A change of it that was cut short is
-    /// taken back first.
+    /// Locks a volume's image for copying, against checks, repairs and growth. Undoes an
+    /// interrupted change of the image first.
     ///
     /// # Errors
-    /// When such a change cannot be taken back, or another call changes the image for more than a minute.
+    /// If such a change cannot be undone, or another call changes the image for more than a minute.
     pub(super) fn lock_copy(&self, volume: &Volume) -> Result<CopyLock<'_>, Error> {
         loop {
             self.restore_image(volume)?;
             self.ensure_whole(volume)?;
             let lock = self.devices.lock_copy(&self.image(volume))?;
-            // While nobody changes the image, an undo file is of a change that was cut short.
+            // No call changes the image now, so an undo file is left from an interrupted change.
             if !self.is_half_changed(volume) {
                 return Ok(lock);
             }
         }
     }
 
-    /// The same for several volumes. No lock is held while an image is restored.
+    /// Like [`Self::lock_copy`] for several volumes. Holds no lock while an image is restored.
     pub(super) fn lock_copies(&self, volumes: &[&Volume]) -> Result<Vec<CopyLock<'_>>, Error> {
         loop {
             volumes.iter().try_for_each(|volume| self.restore_image(volume))?;
@@ -77,25 +75,26 @@ impl Pool {
         }
     }
 
-    /// Brings a volume to a state in which a copy of it alone can be taken.
+    /// Prepares a volume for a copy of it alone.
     ///
-    /// An instant copy falls between two writes. What is flushed before it is in it, and the filesystem in it is as a power
-    /// cut would leave it: whole, once its journal is replayed. A freeze would add nothing but the time that writers stand
-    /// still, three grace periods of the kernel (some 25 ms) at the least.
-    pub(super) fn ready_to_copy(
+    /// An instant copy falls between two writes. It has everything that was flushed before, and its
+    /// filesystem is in the state after a power cut: consistent once its journal is replayed. A
+    /// freeze would add nothing but a pause of its writers, at least three grace periods of the
+    /// kernel (some 25 ms).
+    pub(super) fn prepare_copy(
         &self,
         lock: &CopyLock<'_>,
         volume: &Volume,
         backend: &dyn Backend,
-    ) -> Result<Still, Error> {
+    ) -> Result<FrozenVolume, Error> {
         if !backend.instant() {
-            return self.hold_still(lock, volume, backend);
+            return self.freeze_for_copy(lock, volume, backend);
         }
         self.flush(volume)?;
-        Ok(Still::not_held())
+        Ok(FrozenVolume::not_frozen())
     }
 
-    /// Brings to the image what was written to a volume until now.
+    /// Flushes everything written to a volume so far to its image.
     pub(super) fn flush(&self, volume: &Volume) -> Result<(), Error> {
         let Some(device) = self.writable_device(volume)? else { return Ok(()) };
         match mounted(volume, &device)? {
@@ -104,20 +103,20 @@ impl Pool {
         }
     }
 
-    /// Brings a volume to a state that stays as it is until copies of it and of others are taken, asking the kernel how it is
-    /// used: a mounted filesystem is frozen; a device in use, which nothing can hold still, is refused.
-    pub(super) fn hold_still(
+    /// Freezes a volume until copies of it and other volumes are made. A mounted filesystem is
+    /// frozen; a block device in use cannot be, and is refused.
+    pub(super) fn freeze_for_copy(
         &self,
         _lock: &CopyLock<'_>,
         volume: &Volume,
         backend: &dyn Backend,
-    ) -> Result<Still, Error> {
+    ) -> Result<FrozenVolume, Error> {
         let Some(device) = self.writable_device(volume)? else {
-            return Ok(Still::not_held());
+            return Ok(FrozenVolume::not_frozen());
         };
         let limit = (!backend.instant()).then_some(self.options.freeze_limit);
         if let Some(filesystem) = mounted(volume, &device)? {
-            // Writers stand still only for what they write during this flush.
+            // Flush first, so that writers wait only for what they write during this flush.
             filesystem.flush()?;
             let frozen = filesystem.freeze().map_err(|error| match error {
                 wharf_mount::Error::Busy { .. } => Error::Pending(format!(
@@ -126,10 +125,10 @@ impl Pool {
                 )),
                 error => error.into(),
             })?;
-            return Ok(Still { frozen: Some(frozen), limit });
+            return Ok(FrozenVolume { frozen: Some(frozen), limit });
         }
         Err(Error::Precondition(format!(
-            "volume {} is in use as a block device, which cannot be held still: unpublish it first, or take a snapshot of \
+            "volume {} is in use as a block device, which cannot be frozen: unpublish it first, or take a snapshot of \
              it alone on a pool with reflinks, where that is instant",
             volume.id
         )))
@@ -139,20 +138,20 @@ impl Pool {
         self.devices.find_writable(&self.image(volume))
     }
 
-    /// Lets a volume go on that a crash may have left frozen.
+    /// Thaws a volume that a crash may have left frozen.
     pub(super) fn thaw(&self, volume: &Volume) -> Result<(), Error> {
         for device in self.devices.find(&self.image(volume))? {
             let Some(filesystem) = mounted(volume, &device)? else { continue };
             let point = filesystem.point().to_owned();
             if filesystem.thaw()? {
-                tracing::warn!(volume = volume.id, mount = %point.display(), "thawed after a crash");
+                tracing::warn!(volume = volume.id, mount = %point.display(), "thawed filesystem after a crash");
             }
         }
         Ok(())
     }
 }
 
-/// The filesystem on a volume's device, if it is mounted: where it is staged, or anywhere else.
+/// Returns the filesystem on a volume's device if it is mounted, at its staging path or elsewhere.
 fn mounted(volume: &Volume, device: &HeldLoop) -> Result<Option<Mounted>, Error> {
     let number = device.device_number()?;
     if let Some(stage) = &volume.stage
@@ -162,7 +161,7 @@ fn mounted(volume: &Volume, device: &HeldLoop) -> Result<Option<Mounted>, Error>
         return Ok(Some(filesystem));
     }
     for mount in mountinfo::of_device(number)? {
-        // What is covered by another mount cannot be opened by its path.
+        // A mount that is covered by another one cannot be opened by its path.
         if let Some(filesystem) = Mounted::of_device(&mount.point, number)? {
             return Ok(Some(filesystem));
         }
@@ -170,12 +169,12 @@ fn mounted(volume: &Volume, device: &HeldLoop) -> Result<Option<Mounted>, Error>
     Ok(None)
 }
 
-/// What a copy that took too long means to the one who asked for it.
+/// Converts the error of a copy that exceeded its limit.
 pub(super) fn too_slow(error: Error, volume: &str, limit: Option<Duration>) -> Error {
     match (error, limit) {
         (Error::Mount(wharf_mount::Error::Stopped { .. }), Some(limit)) => {
             Error::Precondition(format!(
-                "volume {volume} is mounted and its copy takes longer than the {limit:?} for which it may stand still: unpublish \
+                "volume {volume} is mounted and its copy takes longer than the {limit:?} for which it may be frozen: unpublish \
              it first, or keep it on a pool with reflinks, where a copy is instant"
             ))
         }

@@ -1,8 +1,8 @@
 //! The driver's durable state: redb on the pool, mirrored in memory.
 //!
-//! One writer thread owns the file. Updates are closures that it runs one after another against the memory and commits
-//! together: 32 creates at once cost a few fsyncs, not 32. An update that fails leaves no trace; a commit that fails takes
-//! back every update in it. Readers see what is on disk, never what is about to be.
+//! One writer thread owns the file. Updates are closures that it runs one after another on the
+//! memory and commits together: 32 concurrent creates cost a few fsyncs, not 32. A failed update is
+//! undone; a failed commit undoes all updates in it. Readers see only committed state.
 
 mod ballast;
 mod draft;
@@ -11,24 +11,28 @@ mod state;
 mod totals;
 mod writer;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, RecvTimeoutError, SyncSender},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
 
 pub use draft::Draft;
 pub use state::{Record, State, Table};
 pub use totals::Owed;
 use writer::{Job, Writer};
 
-/// Updates that may wait for the writer; more callers than the blocking pool has threads cannot come.
+/// Maximum number of updates that wait for the writer, above the number of blocking threads.
 const QUEUE: usize = 1024;
-/// A disk that does not take a commit for so long is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of a commit, after which the disk counts as broken.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The state could not be read or made durable.
+/// An error of the store.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process holds the file.
@@ -40,14 +44,14 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The file cannot be opened or read.
-    #[error("{path}: {reason}; `wharf driver pool rebuild` makes it anew from the images' marks")]
+    #[error("{path}: {reason}; `wharf driver pool rebuild` rebuilds it from the images' marks")]
     Unreadable {
         /// The state file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// The file cannot be opened or made for want of space.
+    /// There is no space to open or create the file.
     #[error(
         "{path}: the disk is full: {reason}; delete files there that are not the driver's, or make the filesystem larger: the pool \
          is served once there is room"
@@ -55,32 +59,32 @@ pub enum StoreError {
     Full {
         /// The state file.
         path: PathBuf,
-        /// The disk's word.
+        /// The disk's error.
         reason: String,
     },
-    /// The disk fails, or takes no writes.
+    /// The disk fails, or is read-only.
     #[error(
-        "{path}: the disk does not read or take writes: {reason}; see the kernel's log, and mend or mount it: the pool is served \
+        "{path}: the disk cannot be read or written: {reason}; see the kernel's log, and mend or mount it: the pool is served \
          once it takes writes"
     )]
     Disk {
         /// The state file.
         path: PathBuf,
-        /// The disk's word.
+        /// The disk's error.
         reason: String,
     },
-    /// A commit failed and was taken back.
+    /// A commit failed and was undone.
     #[error("{path}: the state cannot be written: {reason}")]
     Commit {
         /// The state file.
         path: PathBuf,
-        /// The disk's word.
+        /// The disk's error.
         reason: String,
     },
-    /// A commit takes too long; whether it will be kept is open.
-    #[error("the pool's disk did not take a commit within {} s", PATIENCE.as_secs())]
+    /// A commit takes too long; its outcome is unknown.
+    #[error("the pool's disk did not take a commit within {} s", COMMIT_TIMEOUT.as_secs())]
     Stuck,
-    /// An update panicked and was taken back.
+    /// An update panicked and was undone.
     #[error("an update of the state panicked, which is a bug in the driver; see the log")]
     Panicked,
     /// The store is closed.
@@ -98,11 +102,12 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes a state file with these records, in place of one that is there. It has its name once it is whole and on disk: a
-    /// crash leaves what was there before. On a full disk the ballast makes room for it.
+    /// Creates a state file with the records that `fill` puts, replacing an existing one. It is
+    /// renamed to its final name once it is complete and on disk, so a crash leaves the old file.
+    /// On a full disk the ballast is released.
     ///
     /// # Errors
-    /// When the folder is held by another process, or the disk fails.
+    /// If another process holds the folder, or the disk fails.
     pub fn create(
         file: &Path,
         ballast: &Path,
@@ -111,7 +116,7 @@ impl Store {
         writer::create(file, ballast, fill)
     }
 
-    /// Whether there is no state file, or an empty one, as an interrupted copy or a full disk leaves it.
+    /// Whether the state file is missing or empty, as an interrupted copy or a full disk leaves it.
     pub fn is_lost(file: &Path) -> bool {
         match std::fs::symlink_metadata(file) {
             Ok(there) => there.is_file() && there.len() == 0,
@@ -119,10 +124,11 @@ impl Store {
         }
     }
 
-    /// Opens the state file and reads it whole; one that [is lost](Self::is_lost) is made first, without records.
+    /// Opens and reads the state file. A file that [is lost](Self::is_lost) is first created
+    /// without records.
     ///
     /// # Errors
-    /// When the file is held by another process or cannot be read.
+    /// If another process holds the file, or it cannot be read.
     pub fn open(file: &Path, ballast: &Path) -> Result<Self, StoreError> {
         let writer = Writer::open(file, ballast)?;
         let failures = writer.failures();
@@ -139,25 +145,26 @@ impl Store {
         Ok(Self { state, queue: Some(queue), writer: Some(writer), failures })
     }
 
-    /// How many commits the disk refused since the start.
+    /// Number of commits that the disk refused since the start.
     pub fn commit_failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Looks at the state.
+    /// Reads the state.
     pub fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
         look(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The state as it is now, for work that waits for a disk: nobody may hold the lock meanwhile.
+    /// Returns a copy of the state, for work that waits for a disk: the lock must not be held
+    /// meanwhile.
     pub fn snapshot(&self) -> State {
         self.read(State::clone)
     }
 
-    /// Runs `change` against the newest state and returns when its outcome is on disk. Blocks.
+    /// Runs `change` on the latest state, and returns when its result is on disk. Blocks.
     ///
     /// # Errors
-    /// What `change` returns, or the failure of the commit; then nothing of it is kept.
+    /// The error of `change` or of the commit; then nothing is kept.
     pub fn update<T, E>(
         &self,
         change: impl FnOnce(&mut Draft<'_>) -> Result<T, E> + Send + 'static,
@@ -170,14 +177,14 @@ impl Store {
         let job: Job = Box::new(move |draft| {
             let result = draft.all_or_nothing(change);
             Box::new(move |commit| {
-                // A caller that lost patience has gone; the outcome stands all the same.
+                // The caller may have timed out; the result stands.
                 let _ =
                     answer.send(result.and_then(|value| commit.map(|()| value).map_err(E::from)));
             })
         });
         let queue = self.queue.as_ref().ok_or(StoreError::Closed)?;
         queue.send(job).map_err(|_| StoreError::Closed)?;
-        outcome.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+        outcome.recv_timeout(COMMIT_TIMEOUT).unwrap_or_else(|error| {
             Err(E::from(match error {
                 RecvTimeoutError::Timeout => StoreError::Stuck,
                 RecvTimeoutError::Disconnected => StoreError::Closed,
@@ -187,7 +194,7 @@ impl Store {
 }
 
 impl Drop for Store {
-    /// Waits for the commits under way.
+    /// Waits for running commits.
     fn drop(&mut self) {
         self.queue = None;
         if let Some(writer) = self.writer.take() {

@@ -1,4 +1,4 @@
-//! What requests ask for and drivers tell of.
+//! Arguments and results of a driver's methods.
 
 mod capability;
 mod capacity;

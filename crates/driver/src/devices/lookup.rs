@@ -1,4 +1,4 @@
-//! Which loop devices are an image's.
+//! Finds the loop devices of images.
 
 use std::{
     collections::HashSet,
@@ -20,18 +20,18 @@ use wharf_mount::{
 use super::{Devices, replaced};
 use crate::error::Error;
 
-/// How late a device that somebody else attached may be noticed: the kubelet asks for the health of every volume, and a look
-/// at all devices takes a millisecond with a thousand of them.
-const LATE: Duration = Duration::from_secs(5);
+/// Maximum age of the list of foreign devices: the kubelet asks for the health of every volume, and
+/// listing a thousand devices takes a millisecond.
+const FOREIGN_LIST_AGE: Duration = Duration::from_secs(5);
 
-/// How a disk answers that is dead, or that lost what it knew of a file.
-const DEAD: [Errno; 6] =
+/// Errors of a disk that is dead, or that lost the file.
+const DEAD_DISK: [Errno; 6] =
     [Errno::IO, Errno::UCLEAN, Errno::BADMSG, Errno::STALE, Errno::NOTCONN, Errno::SHUTDOWN];
 
-/// A file's device number and inode.
+/// Device number and inode of a file.
 pub(crate) type Identity = (u64, u64);
 
-/// A device, and the file that was attached to it.
+/// A device and the file that was attached to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hint {
     number: u32,
@@ -40,7 +40,7 @@ pub(super) struct Hint {
 }
 
 impl Hint {
-    /// Whether a device still has the file that was attached to it.
+    /// Whether the device still has the file that was attached to it.
     fn is_of(&self, device: &Loop) -> bool {
         let same_file = match device.identity() {
             (0, 0) => self.backing == device.backing,
@@ -57,14 +57,15 @@ impl Hint {
 /// An image, and the paths where its volume is staged and published.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// The image.
+    /// Path of the image.
     pub(crate) image: PathBuf,
-    /// Where it is mounted, by its record.
+    /// Mount points in the volume's record.
     pub(crate) mounts: Vec<PathBuf>,
 }
 
 impl Devices {
-    /// Looks at all loop devices once, for those of these images, and takes away free ones that an earlier start spoilt.
+    /// Lists all loop devices once to find those of these images. Also removes free devices that an
+    /// earlier run left refusing discards.
     pub(crate) fn scan(&self, places: &[Place]) -> Result<(), Error> {
         let names: HashSet<_> = places.iter().filter_map(|place| place.image.file_name()).collect();
         let all = loopdev::list_asking(|backing| names.contains(file_name(backing)))?;
@@ -83,14 +84,14 @@ impl Devices {
             }
             self.note(&place.image, &found);
         }
-        for number in loopdev::spoilt()? {
-            loopdev::take_away_spoilt(number);
+        for number in loopdev::refusing_discards()? {
+            loopdev::remove_if_refusing_discards(number);
         }
         Ok(())
     }
 
-    /// The devices of an image, the writable one first. Whoever only looks needs no lock: a device that is held stays the
-    /// image's. Where somebody replaced the image, the devices of the old file are among them.
+    /// Returns the devices of an image, writable ones first; includes devices of an old file that
+    /// was replaced. Readers need no lock: a held device keeps its image.
     pub(crate) fn find(&self, image: &Path) -> Result<Vec<HeldLoop>, Error> {
         let Some(hints) = self.registry().hints.get(image).cloned() else { return Ok(Vec::new()) };
         let now = identity(image)?;
@@ -100,10 +101,11 @@ impl Devices {
                 return Ok(held);
             }
         }
-        self.look(image)
+        self.rescan(image)
     }
 
-    /// Remembers a device that shows an image's file of before: its disk came back under another device number.
+    /// Adds a device that shows a previous file of an image: its disk came back under another
+    /// device number.
     pub(crate) fn add_old(&self, image: &Path, device: &Loop) {
         let hint = Hint::of(device);
         let mut registry = self.registry();
@@ -113,12 +115,13 @@ impl Devices {
         }
     }
 
-    /// Whether a device shows a file that was attached to it as one of these images.
+    /// Whether a device shows a file that was attached as one of these images.
     pub(crate) fn knows(&self, device: &Loop) -> bool {
         self.registry().hints.values().flatten().any(|hint| hint.is_of(device))
     }
 
-    /// The device number and inode of an image; `None` if it is gone, or its disk is dead.
+    /// Returns device number and inode of an image; `None` if it does not exist, or its disk is
+    /// dead.
     pub(crate) fn identity_of(&self, image: &Path) -> Result<Option<Identity>, Error> {
         identity(image)
     }
@@ -128,10 +131,10 @@ impl Devices {
         identity(image).is_ok_and(|now| now == Some(device.identity()))
     }
 
-    /// The device through which an image is written, if there is one.
+    /// Returns the device through which an image is written, if any.
     ///
     /// # Errors
-    /// When the device shows a file that is no longer the image.
+    /// If the device shows a file that is no longer the image.
     pub(crate) fn find_writable(&self, image: &Path) -> Result<Option<HeldLoop>, Error> {
         let device = self.find(image)?.into_iter().find(|device| !device.read_only);
         match device {
@@ -140,14 +143,16 @@ impl Devices {
         }
     }
 
-    /// Whether a device of an image shows a file that somebody has replaced since.
+    /// Whether a device of an image shows a file that has been replaced since.
     pub(crate) fn shows_old_file(&self, image: &Path, device: &Loop) -> Result<bool, Error> {
         Ok(is_replaced(device, identity(image)?))
     }
 
-    /// A writable device of the image that somebody else attached besides the driver's own.
+    /// Returns a writable device of the image that another program attached in addition to the
+    /// driver's own.
     ///
-    /// Only devices that are no image's by the hints are asked, so that this is cheap on a node with many volumes.
+    /// Checks only devices that no hint assigns to an image, so this is cheap on a node with many
+    /// volumes.
     pub(crate) fn second_writer(&self, image: &Path) -> Result<Option<Loop>, Error> {
         let Some(now) = identity(image)? else { return Ok(None) };
         let own = self.find(image)?;
@@ -161,11 +166,11 @@ impl Devices {
         Ok(own.into_iter().filter(|device| !device.read_only).nth(1).map(HeldLoop::into_loop))
     }
 
-    /// The numbers of attached devices that are no image's by the hints, as they were some seconds ago at the most.
+    /// Numbers of attached devices that no hint assigns to an image, at most some seconds old.
     fn foreign(&self) -> Result<Vec<u32>, Error> {
         let mut seen = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((when, numbers)) = &*seen
-            && when.elapsed() < LATE
+            && when.elapsed() < FOREIGN_LIST_AGE
         {
             return Ok(numbers.clone());
         }
@@ -179,8 +184,8 @@ impl Devices {
         Ok(numbers)
     }
 
-    /// Looks at all loop devices for those of one image.
-    pub(super) fn look(&self, image: &Path) -> Result<Vec<HeldLoop>, Error> {
+    /// Lists all loop devices to find those of one image, and updates its hints.
+    pub(super) fn rescan(&self, image: &Path) -> Result<Vec<HeldLoop>, Error> {
         let known = self.registry().hints.get(image).cloned().unwrap_or_default();
         let is_own = |backing: &Path| {
             let was_own = || known.iter().any(|hint| hint.backing == backing);
@@ -200,7 +205,7 @@ impl Devices {
     }
 }
 
-/// The name of an attached file, as it is or was.
+/// File name of an attached file, present or past.
 fn file_name(backing: &Path) -> &OsStr {
     let name = backing.file_name().unwrap_or_default();
     let removed = name.to_str().and_then(|name| name.strip_suffix(" (deleted)"));
@@ -216,22 +221,22 @@ fn hold(hints: &[Hint]) -> Result<Vec<HeldLoop>, Error> {
     Ok(held)
 }
 
-/// The devices of an image: by its inode, by what was attached there before, or by its path if somebody removed or replaced
-/// the file.
+/// Finds the devices of an image: by its inode, by its hints, or by its path if the file was
+/// removed or replaced.
 fn of_image(image: &Path, now: Option<Identity>, known: &[Hint], all: &[LoopStatus]) -> Vec<Loop> {
     let removed = PathBuf::from(format!("{} (deleted)", image.display()));
     let own = |device: &Loop| {
         let before = known.iter().find(|hint| hint.is_of(device));
         let own = now == Some(device.identity()) || before.is_some() || device.backing == removed;
-        // A disk that does not answer does not say which file it was.
+        // For a disk that does not respond, take the identity from the hint.
         let identity = before.map_or(device.identity(), |hint| hint.image);
         own.then(|| Loop { device: identity.0, inode: identity.1, ..device.clone() })
     };
     all.iter().filter_map(|status| own(&status.loopdev)).collect()
 }
 
-/// The devices of no image that are mounted where a record says that the volume is, and whose file lay beside the image:
-/// somebody may have renamed it before putting another one in its place.
+/// Finds foreign devices that are mounted where the record says that the volume is, and whose file
+/// is in the image's folder: someone may have renamed the image before creating another one.
 fn mounted_at(place: &Place, strays: &[&LoopStatus]) -> Result<Vec<Loop>, Error> {
     let mut found = Vec::new();
     let folder = place.image.parent().unwrap_or(Path::new("/"));
@@ -246,7 +251,7 @@ fn mounted_at(place: &Place, strays: &[&LoopStatus]) -> Result<Vec<Loop>, Error>
     Ok(found)
 }
 
-/// Whether a device shows another file than the image is now. An image that is gone is not replaced.
+/// Whether a device shows another file than the present image. A missing image is not replaced.
 pub(super) fn is_replaced(device: &Loop, now: Option<Identity>) -> bool {
     now.is_some_and(|now| now != device.identity())
 }
@@ -259,14 +264,16 @@ pub(crate) fn shown_here(device: &HeldLoop) -> Result<bool, Error> {
     Ok(mounts.iter().any(|mount| mount.device == number || mount.root == node))
 }
 
-/// An image's identity; `None` if it is gone, or its disk is dead. A symlink in its place leads to the file of somebody else,
-/// and is not followed.
+/// Returns an image's identity; `None` if it does not exist, or its disk is dead. Does not follow a
+/// symlink in its place, which may lead to a foreign file.
 pub(crate) fn identity(image: &Path) -> Result<Option<Identity>, Error> {
     match fs::symlink_metadata(image) {
         Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        // A dead disk has no images, and what is mounted of them is unmounted all the same.
-        Err(error) if DEAD.iter().any(|dead| error.raw_os_error() == Some(dead.raw_os_error())) => {
+        // Treat images on a dead disk as missing: their mounts must be unmounted all the same.
+        Err(error)
+            if DEAD_DISK.iter().any(|dead| error.raw_os_error() == Some(dead.raw_os_error())) =>
+        {
             Ok(None)
         }
         Err(error) => Err(Error::file("look at image", image)(error)),

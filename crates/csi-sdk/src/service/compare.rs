@@ -1,14 +1,16 @@
-//! Whether a repeated request asks for what there is.
+//! Compares a repeated create request with the existing object.
 
 use tonic::Status;
 
-use crate::driver::Existing;
-use crate::fingerprint::Part;
-use crate::request::{CreateSnapshot, CreateVolume, CreateVolumeGroupSnapshot};
-use crate::types::{GroupSnapshot, Snapshot, Volume};
+use crate::{
+    driver::Existing,
+    fingerprint::Part,
+    request::{CreateSnapshot, CreateVolume, CreateVolumeGroupSnapshot},
+    types::{GroupSnapshot, Snapshot, Volume},
+};
 
-/// The volume, if the request could have made it. Its size may be any that the request allows, and its place any that
-/// the request admits: both are chosen by the driver, and orchestrators change their mind about them.
+/// Returns the volume if the request matches it. Any size and place within the request's limits
+/// match: the driver chose them, and orchestrators change the limits between calls.
 pub(super) fn volume(existing: Existing<Volume>, request: &CreateVolume) -> Result<Volume, Status> {
     let Existing { fingerprint, object: volume } = existing;
     let difference = fingerprint.difference_but_for(&request.fingerprint, |part| match part {
@@ -20,7 +22,7 @@ pub(super) fn volume(existing: Existing<Volume>, request: &CreateVolume) -> Resu
     Ok(volume)
 }
 
-/// The snapshot, if the request could have cut it.
+/// Returns the snapshot if the request matches it.
 pub(super) fn snapshot(
     existing: Existing<Snapshot>,
     request: &CreateSnapshot,
@@ -34,7 +36,7 @@ pub(super) fn snapshot(
     Ok(snapshot)
 }
 
-/// The group, if the request could have cut it.
+/// Returns the group if the request matches it.
 pub(super) fn group(
     existing: Existing<GroupSnapshot>,
     request: &CreateVolumeGroupSnapshot,
@@ -47,6 +49,6 @@ pub(super) fn group(
 fn refuse(difference: Option<&str>, what: &str, id: &str) -> Result<(), Status> {
     let Some(part) = difference else { return Ok(()) };
     Err(Status::already_exists(format!(
-        "name: {what} {id} has it and was made for another request, which differs in {part}"
+        "name: {what} {id} has this name and was created by a request that differs in {part}"
     )))
 }

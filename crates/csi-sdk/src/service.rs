@@ -1,20 +1,19 @@
-//! The services of the protocol, over the parts of a plugin.
+//! The gRPC services, implemented with the parts of a plugin.
 //!
-//! Each RPC goes the same way: is it offered, is the request sound, does it fit what the driver declared; then, for
-//! those that change something, under its locks in a task of its own, the driver.
+//! Each RPC checks that the plugin offers it, that the request is valid, and that the request uses
+//! only declared features. A call that changes something then runs the driver under its locks, in
+//! its own task.
 
+mod compare;
 mod controller;
 mod group;
 mod health;
 mod identity;
 mod node;
-mod same;
 mod snapshot;
 mod volume;
 
-use std::fmt::Debug;
-use std::future::Future;
-use std::time::Instant;
+use std::{fmt::Debug, future::Future, time::Instant};
 
 use prost::Message;
 use tonic::{Code, Response, Status};
@@ -25,15 +24,17 @@ pub(crate) use group::GroupControllerService;
 pub(crate) use identity::IdentityService;
 pub(crate) use node::NodeService;
 
-use crate::error::Failure;
-use crate::locked::Locked;
-use crate::metrics::DriverMetrics;
-use crate::operations::{Identity, Operations};
-use crate::parts::Parts;
-use crate::readiness::Readiness;
-use crate::types::{Capability, Parameters};
+use crate::{
+    error::Failure,
+    locked::Locked,
+    metrics::DriverMetrics,
+    operations::{Identity, Operations},
+    parts::Parts,
+    readiness::Readiness,
+    types::{Capability, Parameters},
+};
 
-/// A plugin behind all its sockets.
+/// State shared by all sockets of a plugin.
 pub(crate) struct Core {
     pub(crate) name: String,
     pub(crate) vendor_version: String,
@@ -45,7 +46,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Logs and counts a call. Its content is not logged here: see [`accept`].
+    /// Logs and counts a call. Its content is logged by [`accept`].
     async fn answer<R>(
         &self,
         method: &'static str,
@@ -81,7 +82,7 @@ impl Core {
         self.operations.run(identity, claims, work(request)).await
     }
 
-    /// Refuses modes that the driver does not tell apart.
+    /// Refuses access modes that count workloads, unless the driver supports them.
     fn check_mode(&self, field: &str, capability: &Capability) -> Result<(), Status> {
         if capability.mode.counts_workloads() && !self.parts.single_node_multi_writer {
             let expected = "a mode other than SINGLE_NODE_SINGLE_WRITER and \
@@ -92,38 +93,39 @@ impl Core {
     }
 }
 
-/// A sound request, and what makes it the same as another.
+/// A valid request, with the identity that a repeated request shares.
 struct Accepted<Q> {
     identity: Identity,
     request: Q,
 }
 
-/// Checks a request. Only what is sound is logged, and in its typed form, which prints no secrets.
+/// Checks a request. Logs valid requests only, in their typed form, which hides secrets.
 fn accept<W: Message, Q: TryFrom<W, Error = Status> + Debug>(
     rpc: &'static str,
     wire: W,
 ) -> Result<Accepted<Q>, Status> {
     let identity = Identity::of(rpc, &wire);
     let request = Q::try_from(wire)?;
-    tracing::debug!(rpc, ?request, "called");
+    tracing::debug!(method = rpc, ?request, "called");
     Ok(Accepted { identity, request })
 }
 
-/// What a driver says of itself has to be sound, too.
-fn sound_id(what: &str, id: &str, max: usize) -> Result<(), Status> {
+/// Checks an ID that the driver returned.
+fn check_id(what: &str, id: &str, max: usize) -> Result<(), Status> {
     if (1..=max).contains(&id.len()) {
         return Ok(());
     }
     let length = id.len();
     Err(Status::internal(format!(
-        "the driver gave a {what} of {length} bytes, expected 1 to {max}"
+        "the driver returned a {what} of {length} bytes, expected 1 to {max}"
     )))
 }
 
-/// The methods of a generated service trait, each the method of [`Core`] that has its name.
+/// Implements the methods of a generated service trait with the methods of [`Core`] of the same
+/// name.
 macro_rules! rpcs {
     ($service:literal: $($method:ident: $request:ident -> $response:ident,)*) => {$(
-        // What the async_trait attribute would write: it does not look into macros.
+        // The expansion of async_trait, written out: the attribute does not process macros.
         fn $method<'a, 'f>(
             &'a self,
             request: tonic::Request<wharf_proto::csi::$request>,

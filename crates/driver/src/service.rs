@@ -1,4 +1,4 @@
-//! The driver as CSI sees it: each trait of the SDK in terms of [`Pools`], [`Pool`] and [`NodeVolumes`].
+//! Implements the SDK's traits with [`Pools`], [`Pool`] and [`NodeVolumes`].
 
 mod class;
 mod controller;
@@ -8,74 +8,74 @@ mod plugin;
 mod show;
 mod snapshots;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, time::timeout};
 use wharf_csi_sdk::types::{Capability, Topology};
 
-use crate::error::Error;
-use crate::node::{Ailment, NodeVolumes, Severity};
-use crate::pool::Pool;
-use crate::pools::{Permits, Pools, ServedPool};
-use crate::record::{Access, Usage};
+use crate::{
+    error::Error,
+    node::{Ailment, NodeVolumes, Severity},
+    pool::Pool,
+    pools::{Permits, Pools, ServedPool},
+    record::{Access, Usage},
+};
 
-/// How long a disk may take to say whether its pool can be used.
-const HEALTH: Duration = Duration::from_secs(5);
-/// Images are whole blocks.
+/// Maximum wait for a disk in a health query.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Granularity of sizes: images are whole blocks.
 const GRANULARITY: u64 = 4096;
-/// What a volume gets when nothing is asked for.
+/// Size of a volume whose request has none.
 const DEFAULT_SIZE: u64 = 1 << 30;
-/// What is too small to hold anything.
-const SMALLEST: u64 = 1 << 20;
+/// Minimum size of a volume.
+const MIN_SIZE: u64 = 1 << 20;
 
-/// Who the driver is.
+/// Identity of the driver and its node.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The driver's name, `local.csi.wharf` unless said otherwise.
+    /// Name of the driver, by default `local.csi.wharf`.
     pub name: String,
-    /// The node's id.
+    /// ID of the node.
     pub node: String,
-    /// How many volumes the node takes.
+    /// Maximum number of volumes on the node.
     pub attach_limit: u64,
 }
 
 impl Identity {
-    /// The key of the node's topology.
+    /// Key of the node's topology.
     pub fn topology_key(&self) -> String {
         format!("topology.{}/node", self.name)
     }
 
-    /// Where the pool's volumes can be used: here.
+    /// Topology of the pools' volumes: this node.
     pub fn topology(&self) -> Topology {
         Topology::new(self.topology_key(), &self.node)
     }
 }
 
-/// What is said of a pool whose disk does not answer.
+/// Message about a pool whose disk does not respond.
 fn hangs() -> String {
-    format!("its disk gave no answer in {HEALTH:?}")
+    format!("its disk gave no answer in {HEALTH_TIMEOUT:?}")
 }
 
-/// The driver, to be handed to the SDK.
+/// The driver, which implements the SDK's traits.
 #[derive(Debug)]
 pub struct Driver {
     identity: Identity,
     pools: Arc<Pools>,
-    /// For calls about volumes that no served pool knows.
+    /// Limits concurrent calls about volumes that no served pool knows.
     orphans: Arc<Semaphore>,
 }
 
 impl Driver {
-    /// A driver over its pools.
+    /// Creates a driver over its pools.
     pub fn new(identity: Identity, pools: Arc<Pools>) -> Self {
         let orphans = Arc::new(Semaphore::new(Permits::PARALLEL));
         Self { identity, pools, orphans }
     }
 
-    /// Why pools cannot be used now, a line for each that cannot.
+    /// Returns why pools cannot be used, one line per pool; `None` if all can.
     pub async fn pool_ailment(&self) -> Option<String> {
         let mut lines = self.pools.absences();
         for (pool, ailment) in self.pool_ailments().await {
@@ -86,14 +86,16 @@ impl Driver {
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
-    /// What is wrong with each served pool. All are asked at once: one whose disk hangs keeps nobody waiting.
+    /// Returns the problems of the served pools. Queries them in parallel: one whose disk hangs
+    /// delays no other.
     async fn pool_ailments(&self) -> Vec<(String, Ailment)> {
         let ask = |served: Arc<ServedPool>| async move {
             let look = |pool: &Pool, node: &NodeVolumes| {
                 pool.ensure_present()?;
                 Ok(node.pool_health())
             };
-            let asked = timeout(HEALTH, self.with(&served.permits.health, &served, look)).await;
+            let asked =
+                timeout(HEALTH_TIMEOUT, self.run(&served.permits.health, &served, look)).await;
             let unreachable = |reason, message| {
                 Some(Ailment { severity: Severity::Inaccessible, reason, message })
             };
@@ -107,8 +109,8 @@ impl Driver {
         join_all(self.pools.served().into_iter().map(ask)).await.into_iter().flatten().collect()
     }
 
-    /// Runs a call that changes something, away from the event loop and not too many of them at once.
-    async fn blocking<T: Send + 'static>(
+    /// Runs a call that changes something on a blocking thread, with a limit of concurrent calls.
+    async fn run_change<T: Send + 'static>(
         &self,
         served: &Arc<ServedPool>,
         work: impl FnOnce(&Pool, &NodeVolumes) -> Result<T, Error> + Send + 'static,
@@ -117,20 +119,21 @@ impl Driver {
             pool.ensure_present()?;
             work(pool, node)
         };
-        self.with(&served.permits.changes, served, work).await
+        self.run(&served.permits.changes, served, work).await
     }
 
-    /// Runs a call that undoes something, which is possible also where the pool's disk is gone.
-    async fn undoing(
+    /// Runs a call that undoes something, which is possible even if the pool's disk is missing.
+    async fn run_undo(
         &self,
         served: &Arc<ServedPool>,
         work: impl FnOnce(&Pool, &NodeVolumes) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
-        self.with(&served.permits.changes, served, work).await
+        self.run(&served.permits.changes, served, work).await
     }
 
-    /// Runs a call that only looks: at a filesystem that hangs it may never end, and must not hold up those that unmount.
-    async fn looking<T: Send + 'static>(
+    /// Runs a call that only reads. On a filesystem that hangs it may never end, so it must not
+    /// block calls that unmount.
+    async fn run_read<T: Send + 'static>(
         &self,
         served: &Arc<ServedPool>,
         work: impl FnOnce(&Pool, &NodeVolumes) -> Result<T, Error> + Send + 'static,
@@ -139,10 +142,10 @@ impl Driver {
             pool.ensure_present()?;
             work(pool, node)
         };
-        self.with(&served.permits.looks, served, work).await
+        self.run(&served.permits.reads, served, work).await
     }
 
-    async fn with<T: Send + 'static>(
+    async fn run<T: Send + 'static>(
         &self,
         permits: &Arc<Semaphore>,
         served: &Arc<ServedPool>,
@@ -152,15 +155,15 @@ impl Driver {
         let served = served.clone();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            served.node.record_undone_before();
+            served.node.record_pending_undos();
             work(&served.pool, &served.node)
         });
-        // A panic goes on in the caller's task, where the SDK makes an answer of it.
+        // Propagate a panic to the caller's task, where the SDK answers it.
         done.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 }
 
-/// The part of a capability that is kept and compared.
+/// Returns the part of a capability that is recorded and compared.
 fn usage(capability: Capability) -> Usage {
     use wharf_csi_sdk::types::Access as Asked;
     let access = match capability.access {

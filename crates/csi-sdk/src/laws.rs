@@ -1,7 +1,7 @@
-//! Laws that csi-sanity does not check, as functions for any driver's tests.
+//! Laws that csi-sanity does not check, as functions for the tests of any driver.
 //!
-//! A [`Subject`] is a driver behind its socket. Each law calls it as an orchestrator would, and tells how it was
-//! broken. They make volumes of their own and delete them.
+//! A [`Subject`] is a running driver. Each law calls it as an orchestrator would, on volumes that
+//! the law creates and deletes, and returns a [`Breach`] if the driver breaks the law.
 
 mod concurrency;
 mod fields;
@@ -13,8 +13,7 @@ mod sizes;
 use std::fmt;
 
 use tonic::{Code, Status};
-use wharf_proto::csi;
-use wharf_proto::csi::controller_client::ControllerClient;
+use wharf_proto::{csi, csi::controller_client::ControllerClient};
 use wharf_uds::Channel;
 
 pub use secrets::PLANTED_SECRET;
@@ -24,20 +23,20 @@ use crate::types::Parameters;
 /// A driver under test.
 #[derive(Clone)]
 pub struct Subject {
-    /// The socket with the controller.
+    /// Channel to the socket of the Controller service.
     pub controller: Channel,
-    /// The socket with the node; the same, if there is one.
+    /// Channel to the socket of the Node service; may be the same.
     pub node: Channel,
-    /// How its volumes are used.
+    /// Capability of the test volumes.
     pub capability: csi::VolumeCapability,
-    /// The size of its volumes, in bytes; twice as much has to be possible, too.
+    /// Size of the test volumes in bytes. The driver must allow twice this size, too.
     pub size: i64,
-    /// Of its volumes.
+    /// Parameters of the test volumes.
     pub parameters: Parameters,
 }
 
 impl Subject {
-    /// A driver with one socket whose volumes are mounted.
+    /// A driver with one socket, tested with mounted volumes.
     pub fn new(channel: Channel, size: i64) -> Self {
         use csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
         let capability = csi::VolumeCapability {
@@ -48,7 +47,8 @@ impl Subject {
         Self { controller: channel.clone(), node: channel, capability, size, parameters }
     }
 
-    /// All laws but the scan of a log, for which see [`plant_secrets`](Subject::plant_secrets).
+    /// Checks all laws but that of secrets, which needs the driver's log: see
+    /// [`plant_secrets`](Subject::plant_secrets).
     pub async fn keeps_all_laws(&self) -> Result<(), Breach> {
         self.requires_required_fields().await?;
         self.joins_the_same_create().await?;
@@ -83,7 +83,7 @@ impl Subject {
     }
 }
 
-/// How a law was broken.
+/// The violation of a law.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{law}: {what}")]
 pub struct Breach {
@@ -101,7 +101,7 @@ fn describe(status: &Status) -> String {
     format!("{:?}: {}", status.code(), status.message())
 }
 
-/// Whether a driver does not offer what was called.
+/// Whether the driver does not implement the RPC.
 fn is_missing(status: &Status) -> bool {
     status.code() == Code::Unimplemented
 }

@@ -1,12 +1,12 @@
-//! A pool: images in a folder, and what is promised to them.
+//! A pool: images in a folder, and the space promised to them.
 //!
-//! Every change is the same dance: promise (commit), act under a temporary name, flush, rename, flush the folder, commit.
-//! Whatever instruction a crash falls on, what is found at the next start is either the promise, which a retry keeps under
-//! the same id, or the whole thing. Calls block, and callers see to it that no two of them work on one object.
+//! Every change takes the same steps: promise (commit), create under a temporary name, flush,
+//! rename, flush the folder, commit. After a crash, startup finds either the promise, which a retry
+//! fulfills under the same ID, or the complete object. Calls block; run one at a time per object.
 
 mod attach;
-mod cut;
 mod expand;
+mod frozen;
 mod groups;
 pub mod identity;
 mod layout;
@@ -27,13 +27,13 @@ mod space;
 mod unshare;
 mod volumes;
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, RwLock, atomic::AtomicBool},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use wharf_csi_sdk::fault::FaultPlan;
 use wharf_mount::{clone, sync};
@@ -53,31 +53,32 @@ pub use space::{Account, Disk};
 pub use unshare::UnshareStep;
 pub use volumes::NewVolume;
 
-use crate::backend::{Backend, BackendKind, Images};
 pub use crate::devices::ImageLocks;
-use crate::devices::{Devices, ImageLock, Place};
-use crate::error::Error;
-use crate::files;
-use crate::points::Point;
-use crate::private;
-use crate::random;
-use crate::record::{Snapshot, Volume};
-use crate::store::{State, Store};
+use crate::{
+    backend::{Backend, BackendKind, Images},
+    devices::{Devices, ImageLock, Place},
+    error::Error,
+    files,
+    points::Point,
+    private, random,
+    record::{Snapshot, Volume},
+    store::{State, Store},
+};
 
-/// How a pool is run.
+/// Options of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// What an operator may change later.
+    /// Settings that may change later.
     pub settings: PoolSettings,
-    /// For how long a filesystem may stand still while it is copied.
+    /// Maximum time for which a filesystem may be frozen for a copy.
     pub freeze_limit: Duration,
-    /// Where a crash is asked for; in production nowhere.
+    /// Fault plan of tests; none in production.
     pub faults: FaultPlan,
-    /// The locks of images, which all pools of a driver share.
+    /// Locks of images, shared by all pools of a driver.
     pub image_locks: ImageLocks,
 }
 
-/// The usual settings, ten seconds to stand still, no crashes.
+/// Default settings, a freeze limit of ten seconds, no faults.
 impl Default for PoolOptions {
     fn default() -> Self {
         let freeze_limit = Duration::from_secs(10);
@@ -86,19 +87,19 @@ impl Default for PoolOptions {
     }
 }
 
-/// A pool that this process owns.
+/// A pool that this process has opened.
 #[derive(Debug)]
 pub struct Pool {
     layout: Layout,
     id: PoolId,
-    /// The device number and inode of its folder.
+    /// Device number and inode of the pool's folder.
     folder: (u64, u64),
     store: Store,
     devices: Devices,
     reflink: bool,
-    /// Its filesystem overwrites nothing in place unless it is told to.
+    /// Whether the filesystem writes all overwritten blocks to new places (btrfs).
     copy_on_write: bool,
-    /// Nobody else keeps files on the pool's filesystem.
+    /// Whether no other files are on the pool's filesystem.
     own_filesystem: AtomicBool,
     options: PoolOptions,
     settings: RwLock<PoolSettings>,
@@ -108,10 +109,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Opens the pool in `root`, or makes one there, and brings it to a state from which every call can go on.
+    /// Opens the pool in `root`, or creates it, and recovers it so that every call can continue.
     ///
     /// # Errors
-    /// When the folder cannot be used or another process owns it.
+    /// If the folder cannot be used, or another process serves the pool.
     pub fn open(root: &Path, options: PoolOptions) -> Result<(Self, Recovery), Error> {
         let layout = Layout::new(root);
         for folder in layout.folders() {
@@ -146,37 +147,37 @@ impl Pool {
         Ok((pool, recovery))
     }
 
-    /// Where its files lie.
+    /// Paths of the pool's files.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Its identity.
+    /// UUID of the pool.
     pub fn id(&self) -> PoolId {
         self.id
     }
 
-    /// The device number and inode of its folder when it was opened.
+    /// Device number and inode of the folder when the pool was opened.
     pub(crate) fn folder_identity(&self) -> (u64, u64) {
         self.folder
     }
 
-    /// The device number of its filesystem when it was opened.
+    /// Device number of the filesystem when the pool was opened.
     pub(crate) fn disk(&self) -> u64 {
         self.folder.0
     }
 
-    /// Refuses to go on when the pool's folder is another one than when the pool was opened.
+    /// Fails if the pool's folder is not the one that was opened.
     ///
     /// # Errors
-    /// When its disk was unmounted, another one was mounted over it, or the folder was replaced.
+    /// If the disk was unmounted, another one was mounted over it, or the folder was replaced.
     pub fn ensure_present(&self) -> Result<(), Error> {
         let (root, id) = (self.layout.root().display(), self.id);
         match identity_of(self.layout.root()) {
             Ok(folder) if folder == self.folder => Ok(()),
             Err(Error::File { source, .. }) if source.kind() != io::ErrorKind::NotFound => {
                 Err(Error::Unavailable(format!(
-                    "the disk of the pool ({id}) at {root} fails: {source}; look at the kernel's log, mount it anew and restart \
+                    "the disk of the pool ({id}) at {root} fails: {source}; look at the kernel's log, mount it again and restart \
                      the driver"
                 )))
             }
@@ -186,39 +187,38 @@ impl Pool {
         }
     }
 
-    /// A new id for an object of this pool, which names the pool.
+    /// Creates an ID for an object of this pool, with the pool's part.
     fn new_id(&self, kind: &str) -> Result<String, Error> {
         fresh_id(&format!("{kind}-{}-", self.id.short()))
     }
 
-    /// Its settings as they are now.
+    /// Present settings.
     pub fn settings(&self) -> PoolSettings {
         *self.settings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes its settings. Calls under way finish with the old ones.
+    /// Changes the settings. Running calls finish with the old ones.
     pub fn change_settings(&self, change: impl FnOnce(&mut PoolSettings)) {
         change(&mut self.settings.write().unwrap_or_else(PoisonError::into_inner));
-        // Blocks that were shared may have to be unshared now.
         self.unsharing.wake.notify_one();
     }
 
-    /// Its durable state.
+    /// The recorded state.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The backend of new volumes that ask for none.
+    /// Backend of new volumes whose request names none.
     pub fn default_backend(&self) -> BackendKind {
         if self.reflink { BackendKind::ImageReflink } else { BackendKind::ImageCopy }
     }
 
-    /// Whether the pool's filesystem can serve this backend.
+    /// Whether the pool's filesystem supports this backend.
     pub fn supports(&self, backend: BackendKind) -> bool {
         self.reflink || backend == BackendKind::ImageCopy
     }
 
-    /// The backend of this kind.
+    /// Returns the backend of this kind.
     pub fn backend(&self, kind: BackendKind) -> &'static dyn Backend {
         match kind {
             BackendKind::ImageReflink => &Images::REFLINK,
@@ -226,58 +226,58 @@ impl Pool {
         }
     }
 
-    /// A volume, whatever its phase.
+    /// Returns a volume in any phase.
     ///
     /// # Errors
-    /// When there is none.
+    /// If the volume does not exist.
     pub fn volume(&self, id: &str) -> Result<Arc<Volume>, Error> {
         self.store.read(|state| state.volumes.get(id).cloned()).ok_or_else(|| Error::no_volume(id))
     }
 
-    /// A volume that is whole.
+    /// Returns a complete volume.
     ///
     /// # Errors
-    /// When there is none: one that is on its way in or out does not exist for anybody else.
+    /// If the volume does not exist; one being created or deleted counts as missing.
     pub fn whole_volume(&self, id: &str) -> Result<Arc<Volume>, Error> {
         self.volume(id).and_then(|volume| {
             if volume.is_whole() { Ok(volume) } else { Err(Error::no_volume(id)) }
         })
     }
 
-    /// A snapshot, whatever its phase.
+    /// Returns a snapshot in any phase.
     ///
     /// # Errors
-    /// When there is none.
+    /// If the snapshot does not exist.
     pub fn snapshot(&self, id: &str) -> Result<Arc<Snapshot>, Error> {
         self.store
             .read(|state| state.snapshots.get(id).cloned())
             .ok_or_else(|| Error::no_snapshot(id))
     }
 
-    /// The loop devices of its images.
+    /// The loop devices of the pool's images.
     pub(crate) fn devices(&self) -> &Devices {
         &self.devices
     }
 
-    /// Locks a volume's image against all others that attach, mount, bind, detach or delete it.
+    /// Locks a volume's image for attaching, mounting, binding, detaching and deleting it.
     pub(crate) fn lock_image(&self, volume: &Volume) -> Result<ImageLock<'_>, Error> {
         self.devices.lock(&self.image(volume), !volume.thin)
     }
 
-    /// Refuses to use a volume whose image lost its end: what is filled up with zeroes hides the loss.
+    /// Refuses to use a volume whose image was truncated: extending it would hide the loss.
     ///
     /// # Errors
-    /// When the image is shorter than recorded.
+    /// If the image is shorter than recorded.
     pub(crate) fn ensure_whole(&self, volume: &Volume) -> Result<(), Error> {
         ensure_length(&self.image(volume), volume.capacity, &format!("volume {}", volume.id))
     }
 
-    /// How many detaches were left to others that hold the device.
+    /// Number of detaches that the kernel completes when other processes close the device.
     pub fn detaches_left_to_others(&self) -> u64 {
         self.devices.left_to_others()
     }
 
-    /// The images of all volumes, and where the records say that they are mounted.
+    /// The images of all volumes, with the mount points in their records.
     fn places(&self) -> Vec<Place> {
         let place = |volume: &Arc<Volume>| {
             let staged = volume.stage.iter().map(|stage| &stage.path);
@@ -287,21 +287,21 @@ impl Pool {
         self.store.read(|state| state.volumes.iter().map(place).collect())
     }
 
-    /// The image of a volume.
+    /// Path of a volume's image.
     pub fn image(&self, volume: &Volume) -> PathBuf {
         self.layout.volume(&volume.image)
     }
 
-    /// What can still be promised, and why.
+    /// Returns the space account of the pool.
     ///
     /// # Errors
-    /// When the disk does not say.
+    /// If the disk cannot be queried.
     pub fn account(&self) -> Result<Account, Error> {
         let (disk, settings) = (disk(self.layout.root())?, self.settings());
         Ok(self.store.read(|state| Account::of(state, disk, &settings)))
     }
 
-    /// The pieces that the images in use lie in: of all of them, and of the one in the most.
+    /// Returns the extents of all images in use, and of the most fragmented one.
     pub fn extents(&self) -> (u64, u64) {
         let images: Vec<_> = self.store.read(|state| {
             let used = state.volumes.iter().filter(|volume| volume.in_use());
@@ -313,28 +313,28 @@ impl Pool {
             .fold((0, 0), |(sum, most), count| (sum + count, most.max(count)))
     }
 
-    /// How many images are in quarantine.
+    /// Number of images in quarantine.
     pub fn quarantined(&self) -> u64 {
         fs::read_dir(self.layout.quarantine()).map_or(0, |entries| entries.count() as u64)
     }
 
-    /// Says that a step is done: the place where tests ask for a crash or a failure.
+    /// Reports that a step is done. Tests inject crashes and failures here.
     pub(crate) fn reach(&self, point: Point) -> Result<(), Error> {
         Ok(self.options.faults.reach(point)?)
     }
 }
 
-/// Opens the state of a pool. A state file that is lost, or has never had a record, is made from the marks of the images.
+/// Opens the state of a pool. Rebuilds a state file that is lost or blank from the images' marks.
 fn open_store(layout: &Layout) -> Result<Store, Error> {
     let open = || Store::open(&layout.state(), &layout.ballast());
     if layout.has_images()? && (Store::is_lost(&layout.state()) || open()?.read(State::is_blank)) {
-        tracing::warn!(folder = %layout.root().display(), "state file is lost, rebuilding it from the marks of the images");
+        tracing::warn!(folder = %layout.root().display(), "state file is lost, rebuilding from images");
         rebuild(layout.root())?;
     }
     Ok(open()?)
 }
 
-/// Whether files of the pool can share blocks. A full disk takes no new file, and is asked with one that is there.
+/// Whether files of the pool can share blocks; on a full disk, tested with an existing file.
 fn can_share_blocks(layout: &Layout) -> Result<bool, Error> {
     match clone::reflink_supported(&layout.partial()) {
         Err(error) if error.is_full() => {
@@ -351,13 +351,13 @@ fn identity_of(folder: &Path) -> Result<(u64, u64), Error> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// The figures of the disk that `root` is on.
+/// Space of the disk that holds `root`.
 fn disk(root: &Path) -> Result<Disk, Error> {
     let usage = wharf_mount::space::usage(root)?;
     Ok(Disk { total: usage.total, available: usage.available })
 }
 
-/// A new id: 128 random bits in hexadecimal.
+/// Creates an ID of 128 random bits in hexadecimal.
 fn fresh_id(prefix: &str) -> Result<String, Error> {
     let bytes: [u8; 16] = random()?;
     Ok(bytes.iter().fold(prefix.to_owned(), |id, byte| format!("{id}{byte:02x}")))
@@ -369,7 +369,7 @@ fn now() -> i128 {
         .map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(i128::MAX))
 }
 
-/// Removes a file; one that is gone is as good.
+/// Removes a file. Succeeds if it does not exist.
 fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -385,12 +385,12 @@ fn ensure_length(image: &Path, recorded: u64, of: &str) -> Result<(), Error> {
         Ok(there) if there.is_file() && there.len() < recorded => {
             Err(Error::Precondition(truncated(image, there.len(), recorded, of)))
         }
-        // Whoever opens it says what is wrong with anything else.
+        // Opening it reports all other problems.
         _ => Ok(()),
     }
 }
 
-/// Says that an image lost its end.
+/// Message about a truncated image.
 pub(crate) fn truncated(image: &Path, length: u64, recorded: u64, of: &str) -> String {
     format!(
         "image {} of {of} has {length} bytes, and {recorded} are recorded: its end is lost. Put the image back from a \
