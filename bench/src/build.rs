@@ -1,24 +1,26 @@
-//! The first build: the processor time of the README's first command on a machine with nothing built.
+//! The first build: the processor time of the README's first command with an empty target folder.
 //!
-//! Every crate is compiled into an empty folder; the registry's files are fetched before. cargo starts this program in place
-//! of rustc (`RUSTC_WRAPPER`), so that each crate's processor time is known, too.
+//! The crates are fetched before. cargo starts this program in place of rustc (`RUSTC_WRAPPER`),
+//! which measures the processor time of each crate.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::{self, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, bail};
 
 use crate::{Arguments, report::Report, usage};
 
-/// Where the wrapper writes the processor time of each crate.
+/// The variable with the file for the processor time of each crate.
 const TIMES: &str = "WHARF_BENCH_BUILD_TIMES";
 
-/// How many of the crates that take longest are shown.
+/// How many of the slowest crates are shown.
 const SHOWN: usize = 12;
 
 /// Measures `cargo build --release`.
@@ -56,7 +58,7 @@ pub(crate) fn wrapped() -> Option<Vec<OsString>> {
     Some(std::env::args_os().skip(1).collect())
 }
 
-/// Runs the rustc that `command` names, and notes how long it took and for which crate.
+/// Runs the rustc in `command`, and records its processor time and the crate.
 pub(crate) fn rustc(command: &[OsString]) -> ExitCode {
     match measured(command) {
         Ok(code) => code,
@@ -73,7 +75,7 @@ fn measured(command: &[OsString]) -> Result<ExitCode> {
     let name = arguments.windows(2).find(|pair| pair[0] == "--crate-name");
     if let (Some(file), Some([_, name])) = (std::env::var_os(TIMES), name) {
         let line = format!("{} {}\n", name.to_string_lossy(), usage::children()?.as_millis());
-        // One write to the end of the file: lines of several processes do not mix.
+        // A single write at the end of the file, so that lines of several processes do not mix.
         OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())?;
     }
     let code = status.code().and_then(|code| u8::try_from(code).ok());
@@ -85,7 +87,7 @@ fn per_crate(lines: &str) -> Vec<(String, Duration)> {
     let mut times = BTreeMap::<_, Duration>::new();
     for line in lines.lines() {
         let Some((name, time)) = line.split_once(' ') else { continue };
-        // cargo asks the compiler about itself with an empty crate of this name.
+        // cargo queries the compiler with an empty crate of this name.
         if name != "___" {
             *times.entry(name.to_owned()).or_default() +=
                 Duration::from_millis(time.parse().unwrap_or_default());

@@ -133,12 +133,12 @@ pub(crate) enum Part {
         #[arg(long)]
         to: PathBuf,
     },
-    /// A client that attacks. Prints `closed` if the server closed its connection
+    /// An attacking client. Prints `closed` if the server closed its connection
     Attacker {
         /// The socket to attack
         #[arg(long)]
         socket: PathBuf,
-        /// In which way
+        /// The attack
         #[arg(long)]
         attack: hostile::Attack,
     },
@@ -151,7 +151,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// Serves until it is killed, or attacks to the end.
+    /// Serves until it is killed, or attacks until the end.
     pub(crate) fn run(&self) -> ExitCode {
         let served = tokio().and_then(|tokio| match self {
             Self::Runtime { socket, update_milliseconds } => {

@@ -95,10 +95,10 @@ impl Usage {
     }
 }
 
-/// The processor time, user and system, of the processes that this one started and has waited for, and of theirs.
+/// Processor time, user and system, of collected child processes and their descendants.
 pub(crate) fn children() -> Result<Duration> {
     let stat = read(Path::new("/proc/self/stat"))?;
-    // The second field is the program's name in parentheses, and may hold spaces.
+    // The second field is the program's name in parentheses, which may contain spaces.
     let fields = stat.rsplit_once(')').context("stat has no name")?.1;
     // `cutime` and `cstime` are the 16th and 17th field of the line.
     let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<u64>);

@@ -2,8 +2,8 @@
 //! afterwards.
 //!
 //! The same attack on containerd shows the runtime's own behaviour. Both share the processors with
-//! the attacker. Each attacker is a process of its own, because the proxy counts the calls that a
-//! process gives up.
+//! the attacker. Each attacker is a process of its own, since the proxy counts cancelled calls per
+//! process.
 
 use std::{path::Path, time::Duration};
 
@@ -28,35 +28,36 @@ const RESETS: u32 = 200_000;
 const BATCH: u32 = 500;
 const BOMBS: u32 = 200;
 const FIELDS: usize = 2000;
-/// Processes that close connections with calls under way, these calls, and how long each goes on.
+/// Processes that close connections with running calls, the number of these calls, and the duration
+/// of such an attack.
 const LEAVERS: usize = 3;
 const LEFT: u32 = 900;
 const LEAVING: Duration = Duration::from_secs(5);
 /// Time between two calls of the other client, before, during and after an attack.
 const EVERY: Duration = Duration::from_millis(2);
 const AROUND: Duration = Duration::from_millis(300);
-/// The longest that an attack may take.
+/// Limit for the duration of an attack.
 const END: Duration = Duration::from_secs(60);
 /// Target for the longest wait of the other client's calls, in milliseconds.
 const WAIT: f64 = 100.0;
 /// Target for the memory that the proxy gains during an attack, in MB.
 const MEMORY: f64 = 64.0;
 
-/// A way to attack.
+/// A kind of attack.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Attack {
     /// Resets, one by one
     Resets,
     /// Resets of many calls at a time
     Batches,
-    /// Small header blocks that stand for large header lists
+    /// Small header blocks that decode to large header lists
     Bombs,
-    /// Connections that are closed with calls under way, one after the other
+    /// Connections that are closed with running calls, one after the other
     Leave,
 }
 
 impl Attack {
-    /// Attacks, and prints how it ended.
+    /// Attacks, and prints the result.
     pub(super) async fn run(self, socket: &Path) {
         let frames = match self {
             Self::Resets => resets(calls::VERSION, RESETS, 1),
@@ -91,7 +92,7 @@ impl Attack {
     }
 }
 
-/// The line of an attacker whose connection was closed.
+/// Printed by an attacker whose connection was closed.
 const CLOSED: &str = "closed";
 
 /// Measures each attack, on the runtime and on the proxy alternately.
@@ -129,9 +130,9 @@ struct Figures {
     /// The longest wait of the other client, in milliseconds.
     wait: f64,
     failed: f64,
-    /// Memory that the process has gained at most, in MB.
+    /// Memory that the process gains at most, in MB.
     memory: f64,
-    /// Memory that the runtime has gained at most, in MB.
+    /// Memory that the runtime gains at most, in MB.
     behind: f64,
     /// Number of the attacker's connections that the process closed.
     closed: f64,

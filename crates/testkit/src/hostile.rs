@@ -65,7 +65,8 @@ pub async fn attack(socket: &Path, frames: &[u8]) -> Outcome {
     tokio::join!(writing, acknowledged(&mut source)).1
 }
 
-/// Reads until the server has acknowledged a PING, and with it has read all that was sent before, or has hung up.
+/// Reads until the server has acknowledged a PING, and so has read everything before it, or has
+/// closed the connection.
 async fn acknowledged(source: &mut (impl AsyncRead + Unpin)) -> Outcome {
     let mut code = None;
     loop {
@@ -88,11 +89,11 @@ async fn acknowledged(source: &mut (impl AsyncRead + Unpin)) -> Outcome {
     }
 }
 
-/// Connects to `socket` and sends `frames`. The calls go on until the connection is dropped.
+/// Connects to `socket` and sends `frames`. The calls run until the connection is dropped.
 ///
 /// # Panics
 ///
-/// When nobody listens, or the server hangs up.
+/// If nothing listens, or the server closes the connection.
 pub async fn begin(socket: &Path, frames: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(socket).await.expect("a server to attack");
     let settings = frame(SETTINGS, 0, 0, &[]);
@@ -100,17 +101,18 @@ pub async fn begin(socket: &Path, frames: &[u8]) -> UnixStream {
     stream
 }
 
-/// The variable that makes the process of [`attacker`] attack, with the socket.
+/// The variable with the socket, set in the process of [`attacker`].
 const ATTACKED: &str = "WHARF_TEST_ATTACKED";
-/// The one that names the attack.
+/// The variable with the name of the attack.
 const ATTACK: &str = "WHARF_TEST_ATTACK";
 
-/// A command that runs the test `name` of this program in a process of its own, to attack `socket` in the way `attack`: what a
-/// server counts for each process must not meet the client that watches. The test asks [`attacked`] what to do.
+/// A command that runs the test `name` of this program in another process, to run `attack` on
+/// `socket`: limits of a server for each process must not affect the observing client. The test
+/// calls [`attacked`] for its arguments.
 ///
 /// # Panics
 ///
-/// When the program's path is not known.
+/// If the program's path is unknown.
 #[must_use]
 pub fn attacker(name: &str, socket: &Path, attack: &str) -> Command {
     let mut command = Command::new("env");
@@ -120,17 +122,17 @@ pub fn attacker(name: &str, socket: &Path, attack: &str) -> Command {
     command
 }
 
-/// The socket to attack and the way to do it, in a process of [`attacker`].
+/// The socket and the attack, in a process of [`attacker`]; `None` in others.
 #[must_use]
 pub fn attacked() -> Option<(PathBuf, String)> {
     Some((std::env::var_os(ATTACKED)?.into(), std::env::var(ATTACK).ok()?))
 }
 
-/// How long a server may take to read the calls that are left.
+/// How long a server may take to read the calls of a closed connection.
 const READ: Duration = Duration::from_millis(500);
 
-/// Connects to `socket`, sends `frames` and closes the connection once the server has read them, again and again, for `time`.
-/// Returns how often the server did.
+/// For `time`, repeatedly connects to `socket`, sends `frames` and closes the connection once the
+/// server has read them. Returns how often the server has read them.
 pub async fn leave(socket: &Path, frames: &[u8], time: Duration) -> usize {
     let (settings, ping) = (frame(SETTINGS, 0, 0, &[]), frame(PING, 0, 0, &[7; 8]));
     let bytes = [PREFACE, settings.as_slice(), frames, &ping].concat();
@@ -144,14 +146,14 @@ pub async fn leave(socket: &Path, frames: &[u8], time: Duration) -> usize {
         };
         match timeout_at(ends.min(Instant::now() + READ), read).await {
             Ok(Ok(Outcome::Served)) => left += 1,
-            // The server does not read it, or has closed it, or its backlog is full.
+            // The server does not read, has closed the connection, or its backlog is full.
             _ => yield_now().await,
         }
     }
     left
 }
 
-/// Calls of `method` that wait for their answers. Each has this message.
+/// Calls of `method` with this message, which wait for their answers.
 #[must_use]
 pub fn calls(method: &str, count: u32, message: &[u8]) -> Vec<u8> {
     let block =
