@@ -95,10 +95,11 @@ impl Programs {
         programs.find(|name| !self.go().contains(name))
     }
 
-    /// Starts all of our controllers in one process.
+    /// Starts all of our controllers in one process. `*` leaves the snapshot-controller out.
     pub(super) fn start_ours(&self, around: &Surroundings, flags: &[&str]) -> Result<Process> {
         let mut command = Command::new(&self.wharf);
-        command.arg("sidecars").args(around.flags(true)).args(flags);
+        command.args(["sidecars", "--controllers=*,snapshot-controller"]);
+        command.args(around.flags(true)).args(flags);
         Process::start("wharf-sidecars", &command, &around.folder)
     }
 
