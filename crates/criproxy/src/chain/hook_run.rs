@@ -1,121 +1,128 @@
-//! One call's way through the servers, and the policy for each.
+//! Runs one hook point of a call: asks the servers in order, under the policy of each.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::time::Instant;
-use tonic::Status;
-use tonic::metadata::MetadataMap;
+use tonic::{Status, metadata::MetadataMap};
 use wharf_uds::code_name;
 
-use super::about::About;
-use super::budget::Budget;
-use super::connection::{Question, Slice};
-use super::failure::Failure;
-use super::ledger::{Conflict, Dispute};
-use super::line::Line;
-use crate::config::{FailurePolicy, Server};
-use crate::hook_metrics::HookMetrics;
-use crate::subject::Subject;
-use crate::{HookPoint, audit};
+use super::{
+    budget::Budget,
+    connection::{Question, Slice},
+    context::CallContext,
+    failure::Failure,
+    ledger::{Conflict, Dispute},
+    server_conn::ServerConn,
+};
+use crate::{
+    HookPoint, audit,
+    config::{FailurePolicy, Server},
+    hook_metrics::HookMetrics,
+    subject::Subject,
+};
 
-/// A server that has this time and does not answer hangs. With less it may be the caller who is in a
-/// hurry.
+/// A server that does not answer within this time hangs. With less time the caller's deadline may
+/// be the cause.
 pub(super) const FAIR: Duration = Duration::from_millis(100);
 
-/// One call's way through the servers that were in force when it began.
-pub(super) struct Round<'a> {
-    pub(super) lines: Arc<[Line]>,
+/// One hook point of a call, with the servers that were in force when it began.
+pub(super) struct HookRun<'a> {
+    pub(super) conns: Arc<[ServerConn]>,
     pub(super) metrics: &'a HookMetrics,
     pub(super) point: HookPoint,
-    pub(super) about: &'a About,
+    pub(super) context: &'a CallContext,
     pub(super) budget: Budget,
-    /// The budget of a call in all.
+    /// The whole budget of a call.
     pub(super) most: Duration,
-    /// Servers that need not be told again.
+    /// Servers that were notified before.
     pub(super) know: &'a BTreeSet<String>,
 }
 
-impl Round<'_> {
-    /// Whether a server is asked whose answers are compared only.
+impl HookRun<'_> {
+    /// Whether a server in a dry run is asked.
     pub(super) fn has_dry_runs(&self) -> bool {
         let is_asked = |server: &Server| server.dry_run && server.hooks.contains_key(&self.point);
-        self.lines.iter().any(|line| is_asked(&line.server))
+        self.conns.iter().any(|conn| is_asked(&conn.server))
     }
 
-    pub(super) fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
-        let policy = |line: &Line| {
-            let policy = line.server.hooks.get(&self.point).copied();
-            policy.filter(|_| !self.know.contains(&line.server.name) && !line.server.dry_run)
+    pub(super) fn calls(&self) -> impl Iterator<Item = ServerCall<'_>> {
+        let policy = |conn: &ServerConn| {
+            let policy = conn.server.hooks.get(&self.point).copied();
+            policy.filter(|_| !self.know.contains(&conn.server.name) && !conn.server.dry_run)
         };
-        let here = self.lines.iter().filter(|line| policy(line).is_some()).count();
-        let wants =
-            |line: &Line, point| !line.server.dry_run && line.server.hooks.contains_key(point);
-        let later = |point| self.lines.iter().filter(move |line| wants(line, point));
-        let mut to_come = here + self.about.later.iter().flat_map(later).count();
-        self.lines.iter().filter_map(move |line| {
-            let (policy, timing) = (policy(line)?, OnceLock::new());
-            let turn = Turn { round: self, line, policy, to_come, timing };
+        let here = self.conns.iter().filter(|conn| policy(conn).is_some()).count();
+        let wants = |conn: &ServerConn, point| {
+            !conn.server.dry_run && conn.server.hooks.contains_key(point)
+        };
+        let later = |point| self.conns.iter().filter(move |conn| wants(conn, point));
+        let mut to_come = here + self.context.later.iter().flat_map(later).count();
+        self.conns.iter().filter_map(move |conn| {
+            let (policy, timing) = (policy(conn)?, OnceLock::new());
+            let call = ServerCall { run: self, conn, policy, to_come, timing };
             to_come -= 1;
-            Some(turn)
+            Some(call)
         })
     }
 }
 
-/// The time of a question.
+/// The time that a question was given, and took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timing {
     pub(super) given: Duration,
     pub(super) took: Duration,
 }
 
-/// One server of a round.
-pub(super) struct Turn<'a> {
-    round: &'a Round<'a>,
-    pub(super) line: &'a Line,
+/// The question to one server in a hook run.
+pub(super) struct ServerCall<'a> {
+    run: &'a HookRun<'a>,
+    pub(super) conn: &'a ServerConn,
     pub(super) policy: FailurePolicy,
     /// The time of the question, once it was asked.
     pub(super) timing: OnceLock<Timing>,
-    /// The servers that still share the budget, this one included, each once for each point of the call.
+    /// The servers that still share the budget, this one included, each once for each point of the
+    /// call.
     to_come: usize,
 }
 
-impl Turn<'_> {
+impl ServerCall<'_> {
     pub(super) async fn call<S: Subject>(
         &self,
         message: &S::Request,
         metadata: &MetadataMap,
     ) -> Result<S::Response, Failure> {
-        let Turn { round, line, .. } = self;
-        let timeout = line.server.timeout;
-        let time = round.budget.slice(timeout, self.to_come);
+        let ServerCall { run, conn, .. } = self;
+        let timeout = conn.server.timeout;
+        let time = run.budget.slice(timeout, self.to_come);
         let shares = u32::try_from(self.to_come).unwrap_or(u32::MAX).max(1);
-        // What others took of the time by then is not for this one to answer for.
-        let fair = timeout.unwrap_or(round.most / shares).min(FAIR) * 9 / 10;
-        let about = round.about;
-        let details = if line.server.details { &*about.details } else { &[] };
-        let question = Question::new(round.point, &about.half, message, details, metadata);
+        // Time that earlier servers used must not count against this one.
+        let fair = timeout.unwrap_or(run.most / shares).min(FAIR) * 9 / 10;
+        let context = run.context;
+        let details = if conn.server.details { &*context.details } else { &[] };
+        let question = Question::new(run.point, &context.encoded_pod, message, details, metadata);
         let started = Instant::now();
-        let answer = line.call::<S>(question, Slice { time, fair }).await;
-        let answer = answer.map_err(|it| it.without_secrets(about, &S::fields(message)));
+        let answer = conn.call::<S>(question, Slice { time, fair }).await;
+        let answer = answer.map_err(|it| it.without_secrets(context, &S::fields(message)));
         if !matches!(answer, Err(Failure::LeftOut(_))) {
             let took = started.elapsed();
-            // A turn asks once.
+            // Set once, because a server is asked once.
             let _ = self.timing.set(Timing { given: time, took });
-            round.metrics.took(&line.server.name, round.point, took);
+            run.metrics.took(&conn.server.name, run.point, took);
         }
         answer
     }
 
-    /// Counts what came of it, and applies the policy to a failure: an error, or nothing.
+    /// Counts the result, and applies the policy to a failure: an error, or `None`.
     pub(super) fn conclude<T>(&self, result: Result<T, Failure>) -> Result<Option<T>, Status> {
-        let Turn { round: Round { metrics, point, .. }, line, policy, .. } = self;
-        let server = &line.server;
+        let ServerCall { run: HookRun { metrics, point, .. }, conn, policy, .. } = self;
+        let server = &conn.server;
         let failure = match result {
             Ok(answer) => {
                 metrics.ended(&server.name, *point, "ok");
-                if line.recovers() {
+                if conn.recovers() {
                     tracing::info!(server = server.name, "hook server answers again");
                 }
                 return Ok(Some(answer));
@@ -131,20 +138,20 @@ impl Turn<'_> {
         }
     }
 
-    /// A server that is down fails every call: told once in full, and counted each time.
+    /// A server that is down fails every call: warn once, and count each time.
     fn log(&self, failure: &Failure) {
-        let Turn { round: Round { point, about, .. }, line, policy, .. } = self;
-        let (server, hook, error) = (&line.server.name, point.name(), failure);
-        if !line.begins_to_fail(failure) {
-            tracing::debug!(server, hook, pod = about.pod, %error, "hook server still fails");
+        let ServerCall { run: HookRun { point, context, .. }, conn, policy, .. } = self;
+        let (server, hook, error) = (&conn.server.name, point.name(), failure);
+        if !conn.begins_to_fail(failure) {
+            tracing::debug!(server, hook, pod = context.pod, %error, "hook server still fails");
             return;
         }
         tracing::warn!(
             server,
-            endpoint = %line.server.endpoint.display(),
+            endpoint = %conn.server.endpoint.display(),
             hook,
-            pod = about.pod,
-            container = about.container,
+            pod = context.pod,
+            container = context.container,
             code = code_name(error.code()),
             %error,
             policy = policy.name(),
@@ -152,13 +159,13 @@ impl Turn<'_> {
         );
     }
 
-    /// Writes down what others have changed before.
+    /// Counts and audits fields that other servers have changed before.
     pub(super) fn contest(&self, disputes: &[Dispute], conflict: Conflict) {
-        let Turn { round: Round { metrics, point, about, .. }, line, .. } = self;
-        let server = &line.server.name;
+        let ServerCall { run: HookRun { metrics, point, context, .. }, conn, .. } = self;
+        let server = &conn.server.name;
         for dispute in disputes {
             metrics.contested(server, &dispute.owner.name, conflict.name());
         }
-        audit::contested(server, *point, about, conflict.name(), disputes);
+        audit::contested(server, *point, context, conflict.name(), disputes);
     }
 }
