@@ -199,7 +199,7 @@ async fn handle(
     let mut tapped = interceptor.taps.begin(call.method());
     interceptor.busy_poll.extend();
     let carried = match Method::of(call.method()) {
-        // Boxed, what the few take is no burden to the many: a task is copied when it is started.
+        // Boxed to keep the common task small: a task is copied when it is started.
         Some(method) => {
             Box::pin(interceptor.handle(call, method, tapped.as_deref_mut())).await.into()
         }

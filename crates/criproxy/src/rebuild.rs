@@ -7,7 +7,7 @@
 //!
 //! What the runtime cannot tell is whether a hook was called. What is no longer running is taken
 //! for told, so that a restart never repeats a post-stop hook; it may lose one. Where there was a
-//! record and the runtime no longer has what it is about, the end is told of now.
+//! record and the runtime no longer has what it is about, servers are notified of the end now.
 
 use std::sync::Arc;
 

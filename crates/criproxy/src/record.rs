@@ -73,7 +73,7 @@ impl Pod {
         Self::of(finally, Carried::Known(edits.into()), false)
     }
 
-    /// A sandbox that the runtime tells of.
+    /// A sandbox rebuilt from the runtime.
     pub(crate) fn rebuilt(question: &PodSandboxHookRequest, stopped: bool) -> Self {
         Self::of(question, Carried::Forgotten(Guess::default()), stopped)
     }
@@ -140,7 +140,7 @@ impl Pod {
         &self.carried
     }
 
-    /// What hooks are told of it.
+    /// The question about it.
     pub(crate) fn question(&self) -> PodSandboxHookRequest {
         let encoded_pod = container_question(&self.encoded_pod);
         let rest = PodSandboxHookRequest::decode(&*self.rest).expect(OURS);
@@ -153,7 +153,7 @@ impl Pod {
         }
     }
 
-    /// What hooks are told of it when they are asked about a container, encoded.
+    /// The encoded fields about the pod in a question about a container.
     pub(crate) fn encoded_pod(&self) -> &Arc<[u8]> {
         &self.encoded_pod
     }
@@ -209,7 +209,7 @@ impl Container {
         &self.pod
     }
 
-    /// What hooks are told of it, beside the half that is its pod's.
+    /// The question about it, without the fields about the pod.
     pub(crate) fn question(&self) -> ContainerResourceHookRequest {
         let mut own = container_question(&self.question);
         own.container_meta.get_or_insert_default().id = self.id.as_ref().to_owned();

@@ -114,7 +114,8 @@ impl Calls {
         Running { call, calls: self.clone(), ended: false }
     }
 
-    /// Lets no new call begin. The successor is told of those under way, and later of their ends.
+    /// Stops new calls from beginning. The successor is notified of calls under way, and later of
+    /// their ends.
     pub(super) fn freeze(&self, messages: mpsc::UnboundedSender<FromOld>) {
         let mut state = self.state();
         self.phase.send_replace(Phase::Waiting);

@@ -91,7 +91,7 @@ impl Interceptor {
             let nobody = BTreeSet::new();
             let notified =
                 self.chain.notify::<Container>(after, &context, request, &outcome, &nobody).await;
-            // That the runtime failed comes before that somebody could not be told of it.
+            // The runtime's failure takes precedence over a failed notification.
             if outcome.code == Code::Ok {
                 notified.all?;
             }
@@ -150,7 +150,7 @@ impl Interceptor {
         Ok(answer)
     }
 
-    /// One that ended by itself was never stopped; that it did is told of now.
+    /// A container that ended by itself was never stopped, so its end is reported now.
     pub(super) async fn remove_container(
         &self,
         call: &mut InterceptedCall,
@@ -164,7 +164,7 @@ impl Interceptor {
         }
         match end {
             Some((id, outcome)) => {
-                // Nobody would call again for a container that is gone, whatever a server says now.
+                // A removed container gets no further call, so failures of servers are ignored.
                 let _ = self
                     .notify_stop(&id, &outcome, |pod, asked| call.container_context(pod, asked))
                     .await;
@@ -224,7 +224,8 @@ impl Interceptor {
         Ok(())
     }
 
-    /// Of an end that not all know, those who do are not told again. That a stop failed is no end.
+    /// Records which servers were notified, so that a retry skips them. A failed stop is not
+    /// recorded.
     pub(super) fn record_notified(
         &self,
         id: &str,

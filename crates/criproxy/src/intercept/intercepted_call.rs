@@ -1,4 +1,4 @@
-//! A call that is looked into, from its message to its answer.
+//! An intercepted call, from its message to its answer.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     explain, record,
 };
 
-/// The largest message that is looked into. CRI's own limit is 16 MiB.
+/// The largest message that is read. CRI's own limit is 16 MiB.
 const LARGEST: usize = 32 << 20;
 /// The most bytes that the messages of all calls under way may take together.
 pub(super) const ROOM: usize = 64 << 20;
@@ -84,7 +84,7 @@ impl InterceptedCall {
         Ok(call.message_within(LARGEST, reserve).await?)
     }
 
-    /// What hook servers are told beside a question about a pod, whose sandbox may have an id.
+    /// The context of a question about a pod, whose sandbox may have an id.
     pub(super) fn pod_context(
         &self,
         question: &PodSandboxHookRequest,
@@ -93,7 +93,7 @@ impl InterceptedCall {
         CallContext { id: id.map(str::to_owned), ..self.context(record::full_name(question)) }
     }
 
-    /// What hook servers are told beside a question about a container of `pod`.
+    /// The context of a question about a container of `pod`.
     pub(super) fn container_context(
         &self,
         pod: &record::Pod,
@@ -165,7 +165,7 @@ impl InterceptedCall {
         answer.ok_or(End::Abandoned)
     }
 
-    /// Ends the call, and tells how.
+    /// Ends the call, and returns its code.
     pub(super) fn end(self, end: Result<RawAnswer, End>) -> Code {
         match end {
             Ok(answer) => {

@@ -1,8 +1,8 @@
-//! The calls that are looked into.
+//! The calls that are intercepted.
 
 use crate::HookPoint;
 
-/// A call that hook servers are asked about, or that ends what they were told of.
+/// A call that hook servers are asked about, or that ends a pod or container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     RunPodSandbox,

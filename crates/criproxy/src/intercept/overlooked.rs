@@ -36,7 +36,7 @@ impl Overlooked {
         std::mem::take(&mut self.ids())
     }
 
-    /// Waits until there is another one.
+    /// Waits for a further id.
     pub(crate) async fn noted(&self) {
         self.some.notified().await;
     }

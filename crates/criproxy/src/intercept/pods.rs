@@ -79,7 +79,7 @@ impl Interceptor {
         Ok(answer)
     }
 
-    /// Asks the runtime, having looked for the pod: once it is gone the runtime cannot tell of it.
+    /// Looks for the pod, and then asks the runtime, which does not know a removed pod any more.
     async fn end_pod(
         &self,
         call: &mut InterceptedCall,
@@ -95,7 +95,8 @@ impl Interceptor {
         Ok((answer, Some((id, outcome))))
     }
 
-    /// Tells of a pod's end, and before that of those of its containers that was not told of.
+    /// Notifies servers of the ends of a pod's containers, if not done before, and then of the
+    /// pod's end.
     async fn notify_pod_stopped(
         &self,
         call: &InterceptedCall,
@@ -112,7 +113,7 @@ impl Interceptor {
                     ..call.container_context(pod, asked)
                 })
             });
-            // One that fails is no reason to leave the others untold.
+            // One failure does not keep the others from being sent.
             join_all(notified).await.into_iter().collect::<Result<(), Status>>()?;
         }
         let _once = self.locks.lock(&format!("stop {id}")).await;

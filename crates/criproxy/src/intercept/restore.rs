@@ -73,7 +73,7 @@ impl Interceptor {
         Ok(answer)
     }
 
-    /// A container's config with what hooks changed, and the container as they were told of it.
+    /// A container's config with the changes of hooks, and the container as in their question.
     async fn restored(
         &self,
         call: &mut InterceptedCall,

@@ -14,7 +14,7 @@ use crate::{
     record::Vanished,
 };
 
-/// How many ends are told of at a time.
+/// Ends that servers are notified of concurrently.
 const CONCURRENCY: usize = 16;
 
 impl Interceptor {

@@ -30,13 +30,13 @@ pub(super) struct State {
     rebuilds: usize,
     /// What was removed while a rebuild is at work.
     removed: HashSet<Box<str>>,
-    /// What ended unseen, until somebody tells of it.
+    /// Pods and containers that ended unseen, until servers are notified.
     vanished: Vec<Vanished>,
     /// What calls have changed, while a successor wants to know.
     pub(super) changed: Option<BTreeSet<Box<str>>>,
 }
 
-/// A pod or container that the runtime no longer has and whose end was not told of.
+/// A pod or container that the runtime no longer has and whose end was not reported to servers.
 pub(crate) struct Vanished {
     pub(crate) id: Arc<str>,
     pub(crate) pod: Arc<Pod>,
@@ -126,12 +126,12 @@ impl Records {
         }
     }
 
-    /// The servers that were told of the end of a pod or container, while others were not.
+    /// The servers that were notified of the end of a pod or container, while others were not.
     pub(crate) fn notified(&self, id: &str) -> BTreeSet<String> {
         self.state().notified_of(id)
     }
 
-    /// Remembers who was told of an end of which others have yet to be told.
+    /// Records which servers were notified of an end, while others were not.
     pub(crate) fn set_notified(&self, id: &str, servers: BTreeSet<String>) {
         let mut state = self.state();
         let known = state.pods.contains_key(id) || state.containers.contains_key(id);

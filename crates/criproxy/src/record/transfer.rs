@@ -21,7 +21,7 @@ pub(crate) enum Entry {
         carried: Option<Vec<Edit>>,
         changed_by: String,
         stopped: bool,
-        /// Servers that were told of its end while others were not.
+        /// Servers that were notified of its end while others were not.
         #[serde(rename = "told")]
         notified: BTreeSet<String>,
     },
