@@ -39,7 +39,6 @@ const TO_BE_CLEANED: &[&str] = &[
     "crates/mount/",
     "crates/proto/",
     "crates/sidecars/",
-    "crates/uds/",
     "crates/wharf/",
     "crates/wire/",
     "docs/benchmarks.md",

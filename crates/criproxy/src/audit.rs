@@ -1,17 +1,19 @@
-//! Who changed what: one event for each server that changed something about a call, and for each
-//! that wanted to change what another one had changed.
+//! The audit log: one event for each hook server that changed a call, and for each that wanted to
+//! change a field that another server had changed.
 //!
 //! The events have a target of their own, `wharf::audit`, so that they can be kept apart from other
-//! logs. They are bounded, whatever a server answers, and values of environment variables and annotations, which may be
-//! secrets, are not in them.
+//! logs. Their size is bounded, whatever a server answers, and they leave out values of environment
+//! variables and annotations, which may be secrets.
 
 use std::fmt;
 
 use wharf_facts::text::{cut, plain};
 
-use crate::HookPoint;
-use crate::chain::{About, Compared, Dispute};
-use crate::edit::{Edit, Field, Value};
+use crate::{
+    HookPoint,
+    chain::{CallContext, Compared, Dispute},
+    edit::{Edit, Field, Value},
+};
 
 /// The most changes that one event lists.
 const LISTED: usize = 64;
@@ -19,57 +21,57 @@ const LONGEST_FIELD: usize = 128;
 const LONGEST_VALUE: usize = 64;
 
 /// `server` changed these fields.
-pub(crate) fn changed(server: &str, point: HookPoint, about: &About, edits: &[Edit]) {
+pub(crate) fn changed(server: &str, point: HookPoint, context: &CallContext, edits: &[Edit]) {
     tracing::info!(
         target: "wharf::audit",
         server,
         hook = point.name(),
-        pod = about.pod,
-        container = about.container,
-        id = about.id,
+        pod = context.pod,
+        container = context.container,
+        id = context.id,
         changes = %Listed(edits, change),
         "changed by a hook server"
     );
 }
 
-/// What servers changed of a pod before it was run is written into a container of it. Nobody knows any more who did, if
-/// that was before the proxy's start.
-pub(crate) fn carried(servers: Option<&str>, about: &About, edits: &[Edit]) {
+/// Logs that changes of a pod are carried into one of its containers. The servers are unknown if
+/// they made the changes before the proxy started.
+pub(crate) fn carried(servers: Option<&str>, context: &CallContext, edits: &[Edit]) {
     tracing::info!(
         target: "wharf::audit",
         server = servers.unwrap_or("unknown, from before the start"),
         hook = HookPoint::PreRunPodSandbox.name(),
-        pod = about.pod,
-        container = about.container,
+        pod = context.pod,
+        container = context.container,
         changes = %Listed(edits, change),
         "carried from the pod into its container"
     );
 }
 
-/// `server` would have changed these fields, had it not been a dry run.
+/// `server` would have changed these fields, but it is in a dry run.
 pub(crate) fn rehearsed(
     server: &str,
     point: HookPoint,
-    about: &About,
+    context: &CallContext,
     edits: &[(&Edit, Compared)],
 ) {
     tracing::info!(
         target: "wharf::audit",
         server,
         hook = point.name(),
-        pod = about.pod,
-        container = about.container,
-        id = about.id,
+        pod = context.pod,
+        container = context.container,
+        id = context.id,
         changes = %Listed(edits, compared),
         "would be changed by a hook server, dry run"
     );
 }
 
-/// `server` wanted to change fields that others had changed before.
+/// `server` wanted to change fields that other servers had changed before.
 pub(crate) fn contested(
     server: &str,
     point: HookPoint,
-    about: &About,
+    context: &CallContext,
     resolution: &str,
     disputes: &[Dispute],
 ) {
@@ -77,9 +79,9 @@ pub(crate) fn contested(
         target: "wharf::audit",
         server,
         hook = point.name(),
-        pod = about.pod,
-        container = about.container,
-        id = about.id,
+        pod = context.pod,
+        container = context.container,
+        id = context.id,
         resolution,
         fields = %Listed(disputes, dispute),
         "hook servers are in conflict"
@@ -122,7 +124,7 @@ fn dispute(f: &mut fmt::Formatter<'_>, dispute: &Dispute) -> fmt::Result {
     write!(f, "{} of {}", field(&dispute.field), dispute.owner.name)
 }
 
-/// Keys are what somebody wrote: without line breaks, and not at any length.
+/// Keys come from other programs: escape line breaks and cut long keys.
 fn field(field: &Field) -> String {
     plain(&field.to_string(), LONGEST_FIELD)
 }

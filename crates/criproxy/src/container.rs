@@ -1,4 +1,4 @@
-//! A container, as hooks see it and as they change it.
+//! Containers: questions to hooks, and edits of CRI messages from their answers.
 
 use std::sync::Arc;
 
@@ -9,12 +9,16 @@ use wharf_proto::hooks::{
 };
 use wharf_wire::{Message, WireError};
 
-use crate::HookPoint;
-use crate::edit::{Edit, Field, Value};
-use crate::partial::{self, Inexpressible};
-use crate::record::{self, Carried};
-use crate::subject::{Reading, Subject};
-use crate::{env, map, pod, resources};
+use crate::{
+    HookPoint,
+    edit::{Edit, Field, Value},
+    env, map,
+    partial::{self, Inexpressible},
+    pod,
+    record::{self, Carried},
+    resources,
+    subject::{Reading, Subject},
+};
 
 /// CreateContainerRequest.
 const CONFIG: u32 = 2;
@@ -52,9 +56,9 @@ impl Subject for Container {
     type Response = ContainerResourceHookResponse;
 
     /// Annotations and cgroup v2 files are merged key by key, the environment is replaced as a
-    /// whole, and numbers are taken if they say something. At PreStartContainer nothing of it can
-    /// reach the runtime, and of PreUpdateContainerResources only annotations and resources; the
-    /// rest is remembered, and seen by the hooks that follow.
+    /// whole, and numbers are applied if they are set. At PreStartContainer no change can reach the
+    /// runtime, at PreUpdateContainerResources only annotations and resources; other changes go
+    /// into the record, where later hooks see them.
     fn edits(
         point: HookPoint,
         sent: &ContainerResourceHookRequest,
@@ -67,11 +71,11 @@ impl Subject for Container {
             | HookPoint::PreUpdateContainerResources => {}
             _ => return Vec::new(),
         }
-        let (told, answered) = (&sent.container_annotations, &answer.container_annotations);
-        let mut edits: Vec<_> = map::merged(told, answered, Field::Annotation).collect();
+        let (before, answered) = (&sent.container_annotations, &answer.container_annotations);
+        let mut edits: Vec<_> = map::merged(before, answered, Field::Annotation).collect();
         if let Some(answered) = &answer.container_resources {
-            let told = sent.container_resources.clone().unwrap_or_default();
-            edits.extend(resources::answered(&told, answered, reading));
+            let before = sent.container_resources.clone().unwrap_or_default();
+            edits.extend(resources::answered(&before, answered, reading));
         }
         edits.extend(pod::moved(&sent.pod_cgroup_parent, &answer.pod_cgroup_parent));
         edits.extend(env::replaced(&sent.container_envs, &answer.container_envs));
@@ -99,8 +103,8 @@ impl Subject for Container {
     ) -> Vec<Edit> {
         match (point.is_before(), &answer.container_resources) {
             (true, Some(answered)) => {
-                let told = sent.container_resources.clone().unwrap_or_default();
-                resources::out_of_range(&told, answered, reading)
+                let before = sent.container_resources.clone().unwrap_or_default();
+                resources::out_of_range(&before, answered, reading)
             }
             _ => Vec::new(),
         }
@@ -136,17 +140,18 @@ impl Subject for Container {
     }
 }
 
-/// What a CreateContainer comes to.
+/// A CreateContainer, read for hooks.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Creation {
-    /// What hooks are told before it, beside what they are told of the pod.
+    /// The question about it, without the fields about the pod.
     pub(crate) question: ContainerResourceHookRequest,
-    /// What hooks changed of the pod sandbox and it has to repeat: a runtime places the container by
-    /// this request, not by the sandbox that there is.
+    /// Changes of the pod sandbox by hooks that the request has to repeat: a runtime places the
+    /// container by this request, not by the existing sandbox.
     pub(crate) carried: Arc<[Edit]>,
 }
 
-/// Reads a CreateContainer for a pod. What hooks changed of a pod and nobody remembers is guessed if `guessing`.
+/// Reads a CreateContainer for a pod. With `guessing`, changes of a pod that are not recorded are
+/// guessed.
 pub(crate) fn creation(
     create: &Bytes,
     pod: &record::Pod,
@@ -183,13 +188,13 @@ pub(crate) fn creation(
     Ok(Creation { question, carried })
 }
 
-/// The name of the container that a CreateContainer is to make.
+/// The name of the container in a CreateContainer.
 pub(crate) fn name(create: &Bytes) -> Result<String, WireError> {
     let mut create = Message::parse(create.clone())?;
     map::text(create.open(CONFIG)?.open(METADATA)?, NAME)
 }
 
-/// What else a CreateContainer asks for, encoded so that it can follow a question.
+/// The details of a CreateContainer, encoded so that they can follow a question.
 pub(crate) fn details(create: &Bytes) -> Result<Vec<u8>, WireError> {
     let mut create = Message::parse(create.clone())?;
     let config = create.open(CONFIG)?;
@@ -219,7 +224,7 @@ pub(crate) fn details(create: &Bytes) -> Result<Vec<u8>, WireError> {
     Ok(prost::Message::encode_to_vec(&question))
 }
 
-/// A CreateContainer with what hooks changed of its pod and then of itself.
+/// A CreateContainer with the changes of hooks to its pod, and then to itself.
 pub(crate) fn edited(create: Bytes, carried: &[Edit], edits: &[Edit]) -> Result<Bytes, WireError> {
     if carried.is_empty() && edits.is_empty() {
         return Ok(create);
@@ -235,8 +240,7 @@ pub(crate) fn edited(create: Bytes, carried: &[Edit], edits: &[Edit]) -> Result<
     Ok(create.encode())
 }
 
-/// What hooks are told before an UpdateContainerResources: what is remembered, and what the request
-/// changes of it.
+/// The question before an UpdateContainerResources: the record, with the changes of the request.
 pub(crate) fn update_asked(
     update: &Bytes,
     record: &record::Container,
@@ -246,27 +250,27 @@ pub(crate) fn update_asked(
     let mut asked = record.question();
     asked.container_resources = Some(match asked.container_resources.take() {
         Some(known) => resources::overlaid(known, &update),
-        // A runtime that told nothing of its containers: the request is all that is known.
+        // The runtime gave no details of its containers: only the request is known.
         None => update,
     });
     Ok(asked)
 }
 
-/// An UpdateContainerResources as hooks left it. If one said something, all that is remembered takes the
-/// place of what the request names, as servers of koord-runtime-proxy expect; what hooks have no
-/// say in stays as it came. Answers without a word leave all of it as it came, and of servers with
-/// partial answers only `edits` are written.
+/// An UpdateContainerResources with the changes of hooks. If a koordinator answer had content, the
+/// whole record replaces the fields of the request, as servers of koord-runtime-proxy expect;
+/// fields that hooks cannot change stay. Empty answers leave the request unchanged, and partial
+/// answers write only `edits`.
 pub(crate) fn updated(
     update: Bytes,
     finally: &ContainerResourceHookRequest,
-    said: bool,
+    has_content: bool,
     edits: &[Edit],
 ) -> Result<Bytes, WireError> {
-    if !said && edits.is_empty() {
+    if !has_content && edits.is_empty() {
         return Ok(update);
     }
     let mut update = Message::parse(update)?;
-    if !said {
+    if !has_content {
         let annotations = map::changes(edits, pod::annotation);
         map::write(&mut update, UPDATE_ANNOTATIONS, &annotations)?;
         resources::write(update.open(UPDATE_LINUX)?, edits)?;

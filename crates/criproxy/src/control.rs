@@ -1,4 +1,5 @@
-//! Questions to a running proxy: `wharf proxy status`, `explain`, `tap`, `forget`, `upgrade` and `--take-over`.
+//! Control questions to a running proxy: `wharf proxy status`, `explain`, `tap`, `forget`,
+//! `upgrade` and `--take-over`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,10 +18,10 @@ use crate::{
     tap::{Ending, TapFilter},
 };
 
-/// The answer of a proxy that has a successor, or is about to end.
+/// The answer of a proxy that has a successor, or is stopping.
 const REPLACED: &str = "this proxy is being replaced or stopped: ask again";
 
-/// How long questions in flight may take once the proxy is told to stop.
+/// The time for questions in flight once the proxy is stopped.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// A question to a running proxy: one line of JSON.
@@ -29,24 +30,25 @@ const DRAIN: Duration = Duration::from_secs(1);
 pub enum ControlQuestion {
     /// The state of each hook server.
     Status,
-    /// What came of hook calls about a pod or container, by a name or an id.
+    /// The records of hook calls about a pod or container, by a name or an id.
     Explain(String),
-    /// The calls that match, as they go. Lines of the tap follow the answer on this connection.
+    /// Matching calls, live. Lines of the tap follow the answer on this connection.
     Tap(TapFilter),
-    /// Stop waiting for the file of this server.
+    /// Stop requiring the file of this server.
     Forget(String),
     /// Start a successor, and hand over to it.
     Upgrade,
-    /// Hand over to the process that asks. The sockets, and then lines of the hand-over, follow on this connection.
+    /// Hand over to the asking process. The sockets, and then lines of the hand-over, follow on
+    /// this connection.
     TakeOver,
 }
 
-/// A wish for a successor.
+/// A request for a successor.
 #[derive(Debug)]
 pub enum SuccessionRequest {
-    /// Start it. What came of that is to be sent.
+    /// Start it, and send the result.
     Upgrade(oneshot::Sender<Result<String, String>>),
-    /// It is this process.
+    /// The process at the other end of this connection.
     TakeOver(LineCall),
 }
 
@@ -56,7 +58,7 @@ pub enum SuccessionRequest {
 pub enum ControlAnswer {
     /// The state of each hook server.
     Status(ConfigStatus),
-    /// What came of hook calls.
+    /// The records of hook calls.
     Explanation(Explanation),
     /// Calls follow.
     Tapping,
@@ -66,7 +68,7 @@ pub enum ControlAnswer {
     Failed(String),
 }
 
-/// Answers questions about a proxy that runs.
+/// Answers questions about a running proxy.
 #[derive(Clone, Debug)]
 pub struct Control {
     pub(crate) config: ConfigHandle,
@@ -75,7 +77,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Problems that a person has to act on: refused files and missing required servers.
+    /// Problems that need the operator: refused files and missing required servers.
     pub fn problems(&self) -> Vec<String> {
         self.config.status().problems()
     }
@@ -110,7 +112,7 @@ impl Control {
                     let accepted = line(&ControlAnswer::Tapping);
                     let ending = Ending { calls: self.interceptor.calls.clone(), stop };
                     calls.serve(call.into_stream(), accepted, ending).await;
-                    self.interceptor.vigil.extend();
+                    self.interceptor.busy_poll.extend();
                     return;
                 }
                 Err(reason) => ControlAnswer::Failed(reason),
@@ -130,8 +132,8 @@ impl Control {
         };
         call.answer(line(&answer)).await;
         drop(answer);
-        // A long answer leaves memory behind that is to be given back.
-        self.interceptor.vigil.extend();
+        // A long answer leaves free memory, which is returned to the kernel at rest.
+        self.interceptor.busy_poll.extend();
     }
 
     async fn upgrade(&self) -> Result<String, String> {
@@ -141,7 +143,7 @@ impl Control {
         upgraded.await.unwrap_or_else(|_| Err(REPLACED.to_owned()))
     }
 
-    /// The state of each server; of one whose file is well, the last failure of the server itself.
+    /// The state of each server. If its file is valid, with the last failure of the server itself.
     fn status(&self) -> ConfigStatus {
         let mut status = ConfigStatus::clone(&self.config.status());
         status.container_events = *self.interceptor.events.borrow();

@@ -1,18 +1,18 @@
-//! What hook servers change: one field from one value to another.
+//! The edits of hook servers: each changes one field from one value to another.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A field that a hook server may change, of a pod sandbox or a container. Two servers that change
-/// the same one are in conflict.
+/// A field of a pod sandbox or container that a hook server may change. Two servers that change the
+/// same field are in conflict.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Field {
     /// A label of the pod sandbox.
     Label(String),
-    /// An annotation of the pod sandbox or container that is asked about.
+    /// An annotation of the pod sandbox or container.
     Annotation(String),
-    /// The cgroup that the pod's cgroups are made in.
+    /// The parent cgroup of the pod's cgroups.
     CgroupParent,
     /// A number among a container's resources.
     Amount(Amount),
@@ -42,8 +42,8 @@ pub(crate) enum Cpuset {
     Mems,
 }
 
-/// The value of a field. Absent texts are empty and absent numbers zero, but an environment variable
-/// or a key of a map can be there and empty.
+/// The value of a field. Absent texts are empty and absent numbers zero, but an environment
+/// variable or a key of a map may be present and empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Value {
     Absent,
@@ -78,13 +78,14 @@ impl Value {
 }
 
 impl From<Option<&String>> for Value {
-    fn from(text: Option<&String>) -> Value {
-        text.map_or(Value::Absent, |text| Value::Text(text.clone()))
+    fn from(text: Option<&String>) -> Self {
+        text.map_or(Self::Absent, |text| Self::Text(text.clone()))
     }
 }
 
 impl fmt::Debug for Edit {
-    /// Values of the environment and of annotations may be secrets: only whether there is one is told.
+    /// Values of the environment and of annotations may be secrets: shows only whether they are
+    /// present.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |value: &Value| match (&self.field, value) {
             (Field::Env(_) | Field::Annotation(_), Value::Text(_)) => Value::Text("***".to_owned()),
@@ -95,7 +96,7 @@ impl fmt::Debug for Edit {
 }
 
 impl fmt::Display for Field {
-    /// As CRI names them, so that an audit can be read beside a request.
+    /// The names of CRI, so that an audit can be compared with a request.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Field::Label(key) => write!(f, "labels[{key}]"),

@@ -1,11 +1,13 @@
-//! A container's environment: a list in the runtime's protocol, a map in that of hooks.
+//! A container's environment: a list in CRI, a map in the hook protocol.
 
 use wharf_wire::{Message, WireError};
 
-use crate::edit::{Edit, Field};
-use crate::map::{self, Map};
+use crate::{
+    edit::{Edit, Field},
+    map::{self, Map},
+};
 
-/// The list in ContainerConfig, whose entries look like those of a map.
+/// The list in ContainerConfig, whose entries are encoded like those of a map.
 const ENVS: u32 = 6;
 
 /// The variables of a container's config that are text.
@@ -13,7 +15,7 @@ pub(crate) fn read(config: &Message) -> Result<Map, WireError> {
     map::read(config, ENVS)
 }
 
-/// What an answer changes: one that names any variable names all that there shall be.
+/// The changes of an answer. An answer with any variable replaces the whole environment.
 pub(crate) fn replaced<'a>(sent: &'a Map, answer: &'a Map) -> impl Iterator<Item = Edit> {
     let gone = sent.keys().filter(|key| !answer.is_empty() && !answer.contains_key(*key));
     let changed = answer.iter().filter(|(key, value)| sent.get(*key) != Some(*value));

@@ -1,40 +1,39 @@
 //! Ends of containers, as the runtime reports them.
 //!
-//! Nobody calls for a container that ends by itself. So the proxy keeps a GetContainerEvents stream of its own, for as long as
-//! a hook server wants PostStopContainer. What ended while there was no stream is found in the runtime's list each time that
-//! one is opened. A runtime without events is asked again after it was restarted; until then the end of a container is found
-//! when it is removed or its pod is stopped.
+//! No call reports that a container ended by itself. So the proxy keeps a GetContainerEvents stream
+//! of its own while a hook server wants PostStopContainer. Each time that it opens a stream, it
+//! lists containers, to find those that ended without one. A runtime without events is tried again
+//! after its restart; until then the end of a container is noticed when it is removed or its pod is
+//! stopped.
 
-use std::collections::BTreeSet;
-use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, TryFutureExt};
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 use wharf_proto::cri::{ContainerEventType, ContainerState};
 use wharf_uds::LinkState;
 
-use crate::HookPoint;
-use crate::intercept::Interceptor;
+use crate::{HookPoint, intercept::Interceptor};
 
 const POINT: HookPoint = HookPoint::PostStopContainer;
-/// How many ends hook servers are told of at a time.
+/// Ends that hook servers are notified of concurrently.
 const CONCURRENCY: usize = 16;
-/// The most ends that wait for that. Others are found when the container is removed or its pod is stopped.
+/// The most waiting ends. Others are noticed when the container is removed or its pod is stopped.
 const MOST: usize = 10_000;
 /// Pauses between streams, doubled after each that was short.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
-/// How long hook servers may take for ends that are being told of when the proxy stops.
+/// The time for notifications under way when the proxy stops.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Whether the runtime tells when containers end.
+/// Whether the runtime reports ends of containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventsState {
@@ -50,7 +49,7 @@ pub enum EventsState {
 }
 
 impl EventsState {
-    /// What a person has to know of it.
+    /// The warning for the operator, if there is one.
     pub fn note(self) -> Option<&'static str> {
         (self == Self::Unsupported).then_some(
             "The runtime has no container events: PostStopContainer of a container that ends by itself \
@@ -73,7 +72,7 @@ impl FollowedEvents {
         Self { task, stop }
     }
 
-    /// Stops. Hook servers that are being told have a moment for it.
+    /// Stops. Notifications under way have a moment to finish.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
         let _ = timeout(DRAIN, self.task.join_next()).await;
@@ -104,7 +103,7 @@ async fn follow(interceptor: Arc<Interceptor>, stop: CancellationToken) {
     while notifying.join_next().await.is_some() {}
 }
 
-/// Tells hook servers of the ends that come in.
+/// Notifies hook servers of reported ends.
 async fn notify_all(
     interceptor: &Arc<Interceptor>,
     mut ends: mpsc::Receiver<String>,
@@ -136,7 +135,7 @@ async fn keep_stream(interceptor: &Interceptor, ended: &mpsc::Sender<String>) {
         if status.code() == Code::Unimplemented {
             interceptor.events.send_replace(EventsState::Unsupported);
             tracing::info!("the runtime has no container events");
-            // Another runtime may come.
+            // A restarted runtime may have events.
             let _ = link.changed().await;
             continue;
         }
@@ -147,13 +146,13 @@ async fn keep_stream(interceptor: &Interceptor, ended: &mpsc::Sender<String>) {
     }
 }
 
-/// Reads a stream to its end, and returns why it ended.
+/// Reads a stream to its end, and returns the reason for the end.
 async fn read_stream(interceptor: &Interceptor, ended: &mpsc::Sender<String>) -> Status {
     let mut events = pin!(interceptor.recovery.container_events().try_flatten_stream());
     let mut listed = pin!(exited(interceptor).fuse());
     loop {
         tokio::select! {
-            // The stream is asked for first: what ends from then on is an event.
+            // The stream is opened before the list: later ends arrive as events.
             biased;
             event = events.next() => match event {
                 Some(Ok(event)) => {
@@ -166,7 +165,8 @@ async fn read_stream(interceptor: &Interceptor, ended: &mpsc::Sender<String>) ->
                 None => return Status::unavailable("the runtime ended the stream"),
             },
             exited = &mut listed => match exited {
-                // A runtime sends nothing before the first event: that there is no error says that it has events.
+                // A runtime sends nothing before the first event: without an error it supports
+                // events.
                 Ok(exited) => {
                     interceptor.events.send_replace(EventsState::Followed);
                     exited.into_iter().for_each(|id| send(ended, id));
@@ -177,7 +177,7 @@ async fn read_stream(interceptor: &Interceptor, ended: &mpsc::Sender<String>) ->
     }
 }
 
-/// The containers that have ended, of those that have a record.
+/// The recorded containers that have ended.
 async fn exited(interceptor: &Interceptor) -> Result<BTreeSet<String>, Status> {
     let containers = interceptor.recovery.containers().await?;
     let exited = containers.filter(|own| own.state() == ContainerState::ContainerExited);
@@ -187,6 +187,6 @@ async fn exited(interceptor: &Interceptor) -> Result<BTreeSet<String>, Status> {
 
 fn send(ended: &mpsc::Sender<String>, id: String) {
     if ended.try_send(id).is_err() {
-        tracing::warn!("too many containers ended at once, hooks follow when they are removed");
+        tracing::warn!("too many containers ended, notifying hooks at removal");
     }
 }

@@ -1,17 +1,18 @@
-//! What became of hook calls, for `wharf proxy explain`.
+//! Records of hook calls, for `wharf proxy explain`.
 //!
-//! One record for each hook point of a call: the servers in their order, what each answered, what of that was
-//! applied, and why the rest was not. The records are in a ring in memory that is bounded by their number and
-//! by their bytes. Nothing is allocated for it before it is needed.
+//! One record for each hook point of a call: the servers in their order, the changes that each
+//! answered, which of them were applied, and why others were not. The records are in a ring in
+//! memory that is bounded by their number and by their bytes. Nothing is allocated for it before it
+//! is needed.
 //!
-//! Secrets never get into the ring. Of environment variables and annotations there are the key and the length of
-//! the value. Errors of hook servers are kept, with such values of the question struck out. Messages of the
-//! runtime are not kept, only codes. Resources, cgroup parents and labels are kept as they are.
+//! Secrets never get into the ring. It keeps the key and the length of environment variables and
+//! annotations. It keeps errors of hook servers, with such values of the question struck out. Of
+//! the runtime it keeps codes, not messages. It keeps resources, cgroup parents and labels in full.
 //!
-//! - `decision`: a record, as it is kept and answered.
-//! - `shown`: what may be shown of a value or an error; no I/O.
+//! - `decision`: a record, in the form in which it is kept and answered.
+//! - `shown`: values and errors without secrets; no I/O.
 //! - `ring`: the records, within their bounds; no I/O.
-//! - `find`: which pod or container somebody means; no I/O.
+//! - `find`: finds the pod or container that a user names; no I/O.
 
 mod decision;
 mod find;
@@ -45,7 +46,7 @@ use self::{
     find::find,
     ring::{Kept, Ring},
 };
-use crate::{HookPoint, chain::About, edit::Edit, identity::Identity, intercept::Method};
+use crate::{HookPoint, chain::CallContext, edit::Edit, identity::Identity, intercept::Method};
 
 /// As many records are kept.
 const RECORDS: usize = 1000;
@@ -88,8 +89,8 @@ impl History {
     }
 
     /// Keeps that no server was asked, and why.
-    pub(crate) fn note(&self, point: HookPoint, about: &About, note: impl Into<String>) {
-        self.note_of(point, Identity::of(about), &about.records, note.into());
+    pub(crate) fn note(&self, point: HookPoint, context: &CallContext, note: impl Into<String>) {
+        self.note_of(point, Identity::of(context), &context.records, note.into());
     }
 
     /// The same, of what is known by nothing but its id.
@@ -105,7 +106,7 @@ impl History {
     }
 
     /// Keeps what servers changed of a pod and is repeated in a container of it.
-    pub(crate) fn carried(&self, servers: Option<&str>, about: &About, edits: &[Edit]) {
+    pub(crate) fn carried(&self, servers: Option<&str>, context: &CallContext, edits: &[Edit]) {
         let (changes, more) = changes_of(edits, ChangeEffect::Applied);
         let server = ServerDecision {
             server: servers.unwrap_or("unknown, from before the start").to_owned(),
@@ -115,8 +116,8 @@ impl History {
         };
         let note = "changed at PreRunPodSandbox, and repeated in the container".to_owned();
         let body = Body { note: Some(note), servers: vec![server], ..Body::default() };
-        let record = Record::new(HookPoint::PreCreateContainer, Identity::of(about), &body);
-        self.keep(&about.records, record);
+        let record = Record::new(HookPoint::PreCreateContainer, Identity::of(context), &body);
+        self.keep(&context.records, record);
     }
 
     /// Adds what came of a dry run.

@@ -1,4 +1,5 @@
-//! What holds for any bytes. A breach panics: for tests with seeded input, and for the targets of the `fuzz` package.
+//! What holds for any bytes. A breach panics: for tests with seeded input, and for the targets of
+//! the `fuzz` package.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -8,20 +9,23 @@ use wharf_proto::hooks::{
 };
 use wharf_wire::{Message, fields};
 
-use crate::config::{FailurePolicy, FileWarning};
-use crate::container::{self, Container, Creation};
-use crate::map::Map;
-use crate::pod::{self, PodSandbox};
-use crate::subject::{Reading, Subject};
-use crate::{HookPoint, config, record};
+use crate::{
+    HookPoint, config,
+    config::{FailurePolicy, FileWarning},
+    container::{self, Container, Creation},
+    map::Map,
+    pod::{self, PodSandbox},
+    record,
+    subject::{Reading, Subject},
+};
 
 /// No message of the runtime's protocol has fields from here on.
 const UNKNOWN: u32 = 100;
 /// The longest error that people read.
 const LONGEST_ERROR: usize = 512;
 
-/// Whatever is in a hook server's file, it is a server that can be asked, or a short error. Without its
-/// server the same calls fail whose hooks may not fail.
+/// Whatever is in a hook server's file, it is a server that can be asked, or a short error. Without
+/// its server the same calls fail whose hooks may not fail.
 pub fn hook_server_file(text: &[u8]) {
     let refusing = config::refusing_points(text);
     assert!(refusing.iter().all(|point| point.is_before()));
@@ -99,7 +103,8 @@ pub fn create_container(request: &[u8]) {
     }
 }
 
-/// An UpdateContainerResources keeps what hooks have no say in, and holds what they were told in the end.
+/// An UpdateContainerResources keeps what hooks have no say in, and holds what they were told in
+/// the end.
 pub fn update_container_resources(request: &[u8]) {
     let request = Bytes::copy_from_slice(request);
     let known = record::Container::new("pod", "id", Default::default());

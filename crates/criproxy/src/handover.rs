@@ -17,15 +17,17 @@
 //!   │  answers the call                           │
 //! ```
 //!
-//! Each call about a pod or container is intercepted by one of the two: those that began before the hand-over by the old
-//! one, all others by the new one. A call in the new process waits for one in the old process only if both are about the same
-//! container, or one of them about the whole pod of the other (`scope`). The old one answers a call only once the new one has
-//! its records, so that the call that follows finds them. Calls that waited reach the new one in the order in which they came,
-//! and before clients are asked to connect to it.
+//! Each call about a pod or container is intercepted by one of the two: those that began before the
+//! hand-over by the old one, all others by the new one. A call in the new process waits for one in
+//! the old process only if both are about the same container, or one of them about the whole pod of
+//! the other (`scope`). The old one answers a call only once the new one has its records, so that
+//! the call that follows finds them. Calls that waited reach the new one in the order in which they
+//! came, and before clients are asked to connect to it.
 //!
-//! Until it has heard `serving`, the old process goes on as if nothing had been, if the new one dies, fails or takes too long. It
-//! says so before it closes the channel, and kills a process that it cannot tell: the end of the channel means its death.
-//! The new process, should the old one die, serves at once, with what it was told and what the runtime tells.
+//! Until it has heard `serving`, the old process goes on as if nothing had been, if the new one
+//! dies, fails or takes too long. It says so before it closes the channel, and kills a process that
+//! it cannot tell: the end of the channel means its death. The new process, should the old one die,
+//! serves at once, with what it was told and what the runtime tells.
 
 mod calls;
 mod channel;
@@ -39,13 +41,16 @@ mod tests;
 
 use std::{io, time::Duration};
 
-pub(crate) use self::calls::{Admission, Calls};
+pub(crate) use self::{
+    calls::{Admission, Calls},
+    predecessor_calls::PredecessorCalls,
+    scope::Scope,
+};
 pub use self::{
     message::{Hello, PassedFile, PassedSocket},
     new::{Finishing, Predecessor},
     old::{Followed, HandOver},
 };
-pub(crate) use self::{predecessor_calls::PredecessorCalls, scope::Scope};
 
 /// Why one process did not take over from another.
 #[derive(Debug, thiserror::Error)]

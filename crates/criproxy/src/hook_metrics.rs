@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
 
-use crate::HookPoint;
-use crate::config::FailurePolicy;
-use crate::edit::Field;
+use crate::{HookPoint, config::FailurePolicy, edit::Field};
 
 const BUCKETS: [f64; 13] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
@@ -32,8 +29,8 @@ pub struct HookMetrics {
 }
 
 impl Default for HookMetrics {
-    fn default() -> HookMetrics {
-        HookMetrics {
+    fn default() -> Self {
+        Self {
             calls: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             policies: Family::default(),

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use wharf_facts::text::cut;
 
-use crate::{chain::About, explain::Made};
+use crate::{chain::CallContext, explain::Made};
 
-/// The longest name or id that is kept. Those of Kubernetes and of runtimes are shorter; what a caller
-/// sends instead may be of any length.
+/// The longest name or id that is kept. Those of Kubernetes and of runtimes are shorter; what a
+/// caller sends instead may be of any length.
 const LONGEST: usize = 256;
 
 /// The names and ids of a pod, or of a container and its pod, as far as they are known.
@@ -45,9 +45,9 @@ impl Identity {
     }
 
     /// That of what hook servers are asked about.
-    pub(crate) fn of(about: &About) -> Self {
-        let (pod, id, pod_id) = (&about.pod, about.id.as_deref(), about.pod_id.as_deref());
-        match &about.container {
+    pub(crate) fn of(context: &CallContext) -> Self {
+        let (pod, id, pod_id) = (&context.pod, context.id.as_deref(), context.pod_id.as_deref());
+        match &context.container {
             Some(name) => Self::of_container(pod, pod_id, name, id),
             None => Self::of_pod(pod, id),
         }

@@ -16,6 +16,7 @@
 //! message is read.
 
 mod audit;
+mod busy_poll;
 mod chain;
 mod config;
 mod container;
@@ -41,7 +42,6 @@ mod record;
 mod resources;
 mod subject;
 mod tap;
-mod vigil;
 
 pub use chain::Conflict;
 pub use config::{

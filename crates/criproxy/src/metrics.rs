@@ -1,17 +1,23 @@
 //! What a proxy counts.
 
-use std::collections::HashSet;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::{ConstGauge, Gauge},
+        histogram::Histogram,
+    },
+    registry::Registry,
+};
 use tokio::sync::watch;
 use tonic::Code;
 use wharf_uds::{Clients, LinkState, code_name};
@@ -35,8 +41,8 @@ pub(crate) struct CallMetrics {
 }
 
 impl Default for CallMetrics {
-    fn default() -> CallMetrics {
-        CallMetrics {
+    fn default() -> Self {
+        Self {
             methods: Arc::default(),
             calls: Family::default(),
             in_flight: Gauge::default(),

@@ -9,10 +9,12 @@ use wharf_proto::hooks::{
     LinuxContainerResources as Resources, PodSandboxHookRequest, PodSandboxHookResponse, Removals,
 };
 
-use crate::HookPoint;
-use crate::edit::{Amount, Cpuset, Edit, Field, Value};
-use crate::map::{self, Map};
-use crate::pod;
+use crate::{
+    HookPoint,
+    edit::{Amount, Cpuset, Edit, Field, Value},
+    map::{self, Map},
+    pod,
+};
 
 /// A wish that no request can carry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,15 +60,15 @@ pub(crate) fn of_container(
         "labels of a container cannot be changed",
         !removals.labels.is_empty(),
     )?;
-    let (told, answered) = (&sent.container_annotations, &answer.container_annotations);
-    let mut edits = keys(told, answered, &removals.annotations, Field::Annotation)?;
-    let (told, answered) = (&sent.container_envs, &answer.container_envs);
-    edits.extend(keys(told, answered, &removals.envs, Field::Env)?);
+    let (before, answered) = (&sent.container_annotations, &answer.container_annotations);
+    let mut edits = keys(before, answered, &removals.annotations, Field::Annotation)?;
+    let (before, answered) = (&sent.container_envs, &answer.container_envs);
+    edits.extend(keys(before, answered, &removals.envs, Field::Env)?);
     edits.extend(pod::moved(&sent.pod_cgroup_parent, &answer.pod_cgroup_parent));
     let none = Resources::default();
-    let told = sent.container_resources.as_ref().unwrap_or(&none);
+    let before = sent.container_resources.as_ref().unwrap_or(&none);
     let answered = answer.container_resources.as_ref().unwrap_or(&none);
-    edits.extend(resources(told, answered, removals)?);
+    edits.extend(resources(before, answered, removals)?);
     match edits.iter().find_map(|edit| Some((edit, unreachable(point, edit)?))) {
         Some((edit, reason)) => Err(Inexpressible { field: edit.field.to_string(), reason }),
         None => Ok(edits),

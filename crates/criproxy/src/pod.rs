@@ -4,11 +4,13 @@ use bytes::Bytes;
 use wharf_proto::hooks::{PodSandboxHookRequest, PodSandboxHookResponse, PodSandboxMetadata};
 use wharf_wire::{Message, WireError};
 
-use crate::HookPoint;
-use crate::edit::{Edit, Field, Value};
-use crate::map;
-use crate::partial::{self, Inexpressible};
-use crate::subject::{Reading, Subject};
+use crate::{
+    HookPoint,
+    edit::{Edit, Field, Value},
+    map,
+    partial::{self, Inexpressible},
+    subject::{Reading, Subject},
+};
 
 /// RunPodSandboxRequest.
 const CONFIG: u32 = 1;
@@ -166,7 +168,8 @@ pub(crate) fn annotation(field: &Field) -> Option<&str> {
 }
 
 /// What a sandbox has that a config of it lacks: keys, and another cgroup parent. So the changes of
-/// hooks that nobody remembers are found, as far as they can be told from what kubelet changed since.
+/// hooks that nobody remembers are found, as far as they can be told from what kubelet changed
+/// since.
 pub(crate) fn lacking(
     config: &mut Message,
     sandbox: &PodSandboxHookRequest,

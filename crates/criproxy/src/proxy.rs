@@ -1,28 +1,34 @@
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use prometheus_client::registry::Registry;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use wharf_cri::{Client, ClientOptions};
 use wharf_uds::{Clients, LinkState, Listener, RawCall, Relay, RelayOptions, ServeError};
 
-use crate::chain::{Chain, ChainOptions, Conflict};
-use crate::config::{Config, ConfigError, ConfigOptions};
-use crate::control::{Control, SuccessionRequest};
-use crate::events::FollowedEvents;
-use crate::handover::{Calls, HandOver, PredecessorCalls};
-use crate::hook_metrics::HookMetrics;
-use crate::intercept::{self, Interceptor, Method, Skip};
-use crate::metrics::{CallMetrics, GivenUp, RuntimeConnected};
-use crate::rebuild;
-use crate::record::{RecordCounts, Records};
-use crate::subject::Reading;
-use crate::vigil::Vigil;
+use crate::{
+    busy_poll::BusyPoll,
+    chain::{Chain, ChainOptions, Conflict},
+    config::{Config, ConfigError, ConfigOptions},
+    control::{Control, SuccessionRequest},
+    events::FollowedEvents,
+    handover::{Calls, HandOver, PredecessorCalls},
+    hook_metrics::HookMetrics,
+    intercept::{self, Interceptor, Method, Skip},
+    metrics::{CallMetrics, GivenUp, RuntimeConnected},
+    rebuild,
+    record::{RecordCounts, Records},
+    subject::Reading,
+};
 
 /// The pause before the runtime is asked again what it runs, after it could not tell.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -47,8 +53,8 @@ pub struct ProxyOptions {
     pub reading: Reading,
     /// Which pods are passed on without hooks; none are without it.
     pub skip: Option<Skip>,
-    /// How long the thread stays awake for the next step of a call: not at all unless set. It sleeps at once with a
-    /// single processor, which the other side of the call needs.
+    /// How long the thread stays awake for the next step of a call: not at all unless set. It
+    /// sleeps at once with a single processor, which the other side of the call needs.
     pub busy_poll: Duration,
     /// Called when calls have ceased for a second: a time to give memory back.
     pub at_rest: fn(),
@@ -59,9 +65,9 @@ pub struct ProxyOptions {
 
 impl ProxyOptions {
     /// Those that most will want.
-    pub fn new(runtime: impl Into<PathBuf>, hooks: impl Into<PathBuf>) -> ProxyOptions {
+    pub fn new(runtime: impl Into<PathBuf>, hooks: impl Into<PathBuf>) -> Self {
         let ChainOptions { budget, conflict, reading } = ChainOptions::default();
-        ProxyOptions {
+        Self {
             runtime: runtime.into(),
             hooks: hooks.into(),
             state_dir: None,
@@ -92,7 +98,7 @@ impl Proxy {
     ///
     /// # Errors
     /// When the folder of hook servers cannot be followed: calls would pass without hooks.
-    pub async fn start(options: ProxyOptions) -> Result<Proxy, ConfigError> {
+    pub async fn start(options: ProxyOptions) -> Result<Self, ConfigError> {
         let ProxyOptions { runtime, hooks, state_dir, required, skip, busy_poll, at_rest, .. } =
             options;
         let ProxyOptions { budget, conflict, reading, state_is_kept_elsewhere, .. } = options;
@@ -110,15 +116,15 @@ impl Proxy {
             predecessor: PredecessorCalls::default(),
             records,
             skip,
-            turns: Default::default(),
+            locks: Default::default(),
             taps: Default::default(),
             overlooked: Default::default(),
             room: intercept::room(),
             events: watch::Sender::default(),
-            vigil: Vigil::new(if is_alone() { Duration::ZERO } else { busy_poll }, at_rest),
+            busy_poll: BusyPoll::new(if is_alone() { Duration::ZERO } else { busy_poll }, at_rest),
         };
         let (metrics, clients) = (CallMetrics::default(), Clients::default());
-        Ok(Proxy { metrics, clients, hook_metrics, config, interceptor: Arc::new(interceptor) })
+        Ok(Self { metrics, clients, hook_metrics, config, interceptor: Arc::new(interceptor) })
     }
 
     /// Exports what is counted.
@@ -136,7 +142,8 @@ impl Proxy {
         self.interceptor.runtime.link()
     }
 
-    /// Answers questions about the proxy, also while it serves. Wishes for a successor are left to others.
+    /// Answers questions about the proxy, also while it serves. Wishes for a successor are left to
+    /// others.
     pub fn control(&self, succession: mpsc::Sender<SuccessionRequest>) -> Control {
         let (config, interceptor) = (self.config.handle(), self.interceptor.clone());
         Control { config, interceptor, succession }
@@ -161,13 +168,13 @@ impl Proxy {
         listener.count_clients(clients);
         let mut beside = JoinSet::new();
         let runtime = interceptor.runtime.path().to_owned();
-        beside.spawn(tell(runtime, interceptor.runtime.link()));
+        beside.spawn(notify(runtime, interceptor.runtime.link()));
         beside.spawn(remember(interceptor.clone()));
-        beside.spawn(interceptor.vigil.clone().keep());
+        beside.spawn(interceptor.busy_poll.clone().keep());
         let events = FollowedEvents::start(interceptor.clone());
         let stopping = stop.clone();
         let handler =
-            move |call| attend(metrics.clone(), interceptor.clone(), call, stopping.clone());
+            move |call| handle(metrics.clone(), interceptor.clone(), call, stopping.clone());
         let served = listener.serve_raw(handler, drain, stop).await;
         events.stop().await;
         beside.shutdown().await;
@@ -182,7 +189,7 @@ fn is_alone() -> bool {
 }
 
 /// Decides what is done with a call, by its method.
-async fn attend(
+async fn handle(
     metrics: CallMetrics,
     interceptor: Arc<Interceptor>,
     call: RawCall,
@@ -190,11 +197,11 @@ async fn attend(
 ) {
     let counted = metrics.start(call.method());
     let mut tapped = interceptor.taps.begin(call.method());
-    interceptor.vigil.extend();
+    interceptor.busy_poll.extend();
     let carried = match Method::of(call.method()) {
-        // Boxed, what the few take is no burden to the many: a task is copied when it is started.
+        // Boxed to keep the common task small: a task is copied when it is started.
         Some(method) => {
-            Box::pin(interceptor.attend(call, method, tapped.as_deref_mut())).await.into()
+            Box::pin(interceptor.handle(call, method, tapped.as_deref_mut())).await.into()
         }
         None if is_endless(call.method()) => stopping
             .run_until_cancelled(Box::pin(interceptor.runtime.carry(call)))
@@ -202,7 +209,7 @@ async fn attend(
             .unwrap_or(Code::Cancelled.into()),
         None => interceptor.runtime.carry(call).await,
     };
-    interceptor.vigil.extend();
+    interceptor.busy_poll.extend();
     counted.finish(carried.code);
     if let Some(tapped) = tapped {
         tapped.finish(carried);
@@ -275,7 +282,7 @@ async fn look_after(
 }
 
 /// Logs when the runtime is reached and when it is lost, and no attempt in between.
-async fn tell(runtime: impl AsRef<Path>, mut link: watch::Receiver<LinkState>) {
+async fn notify(runtime: impl AsRef<Path>, mut link: watch::Receiver<LinkState>) {
     let path = runtime.as_ref().display();
     let mut known = None;
     loop {

@@ -1,13 +1,13 @@
 //! Records of what was there before the proxy, from what the runtime tells.
 //!
 //! After it hooks see what they saw before a restart: sandboxes and containers as they were made,
-//! the changes of hooks in them. Of a runtime that tells no more than the protocol asks for there are
-//! names, labels and annotations alone. One that does not answer for a pod or container is asked again
-//! when a call is about it: half of the truth is not recorded.
+//! the changes of hooks in them. Of a runtime that tells no more than the protocol asks for there
+//! are names, labels and annotations alone. One that does not answer for a pod or container is
+//! asked again when a call is about it: half of the truth is not recorded.
 //!
-//! What the runtime cannot tell is whether a hook was called. What is no longer running is taken for
-//! told, so that a restart never repeats a post-stop hook; it may lose one. Where there was a record
-//! and the runtime no longer has what it is about, the end is told of now.
+//! What the runtime cannot tell is whether a hook was called. What is no longer running is taken
+//! for told, so that a restart never repeats a post-stop hook; it may lose one. Where there was a
+//! record and the runtime no longer has what it is about, servers are notified of the end now.
 
 use std::sync::Arc;
 
@@ -15,15 +15,19 @@ use futures_util::stream::{self, StreamExt};
 use prost::Message;
 use tonic::Status;
 use wharf_cri::{Client, ContainerDetails};
-use wharf_proto::cri;
-use wharf_proto::hooks::{
-    ContainerMetadata, ContainerResourceHookRequest, LinuxContainerResources as Resources,
-    PodSandboxHookRequest, PodSandboxMetadata,
+use wharf_proto::{
+    cri,
+    hooks::{
+        ContainerMetadata, ContainerResourceHookRequest, LinuxContainerResources as Resources,
+        PodSandboxHookRequest, PodSandboxMetadata,
+    },
 };
 
-use crate::map;
-use crate::record::{Container, Pod, Rebuild, Records};
-use crate::resources::overlaid;
+use crate::{
+    map,
+    record::{Container, Pod, Rebuild, Records},
+    resources::overlaid,
+};
 
 /// How many questions the runtime is asked at a time.
 const CONCURRENCY: usize = 16;
@@ -41,8 +45,8 @@ pub(crate) struct Rebuilt {
     pub(crate) bare: usize,
 }
 
-/// Rebuilds all records, and forgets what the runtime no longer has, but for what is to be told of its end. Calls that go on meanwhile know
-/// better than the runtime did when it was asked.
+/// Rebuilds all records, and forgets what the runtime no longer has, but for what is to be told of
+/// its end. Calls that go on meanwhile know better than the runtime did when it was asked.
 pub(crate) async fn all(cri: &Client, records: &Records) -> Result<Rebuilt, Status> {
     let rebuild = records.rebuild();
     let mut gone = records.ids();

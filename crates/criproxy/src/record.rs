@@ -9,15 +9,16 @@
 mod records;
 mod transfer;
 
-use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use prost::Message;
 use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest};
 
-use crate::edit::Edit;
-use crate::intercept::Skip;
+use crate::{edit::Edit, intercept::Skip};
 
 pub(crate) use records::{Rebuild, RecordCounts, Records, Vanished};
 pub(crate) use transfer::Entry;
@@ -26,7 +27,7 @@ pub(crate) use transfer::Entry;
 pub(crate) struct Pod {
     name: Box<str>,
     /// The half of its containers' questions that is about the pod.
-    half: Arc<[u8]>,
+    encoded_pod: Arc<[u8]>,
     /// What its own question holds beside that.
     rest: Box<[u8]>,
     carried: Carried,
@@ -68,27 +69,27 @@ impl Guess {
 
 impl Pod {
     /// A sandbox that was made as `finally` says, with these changes of hooks.
-    pub(crate) fn new(finally: &PodSandboxHookRequest, edits: Vec<Edit>) -> Pod {
-        Pod::of(finally, Carried::Known(edits.into()), false)
+    pub(crate) fn new(finally: &PodSandboxHookRequest, edits: Vec<Edit>) -> Self {
+        Self::of(finally, Carried::Known(edits.into()), false)
     }
 
-    /// A sandbox that the runtime tells of.
-    pub(crate) fn rebuilt(question: &PodSandboxHookRequest, stopped: bool) -> Pod {
-        Pod::of(question, Carried::Forgotten(Guess::default()), stopped)
+    /// A sandbox rebuilt from the runtime.
+    pub(crate) fn rebuilt(question: &PodSandboxHookRequest, stopped: bool) -> Self {
+        Self::of(question, Carried::Forgotten(Guess::default()), stopped)
     }
 
-    fn of(question: &PodSandboxHookRequest, carried: Carried, stopped: bool) -> Pod {
+    fn of(question: &PodSandboxHookRequest, carried: Carried, stopped: bool) -> Self {
         let mut rest = question.clone();
-        let half = ContainerResourceHookRequest {
+        let encoded_pod = ContainerResourceHookRequest {
             pod_meta: rest.pod_meta.take(),
             pod_labels: std::mem::take(&mut rest.labels),
             pod_annotations: std::mem::take(&mut rest.annotations),
             pod_resources: rest.resources.take(),
             ..Default::default()
         };
-        Pod {
+        Self {
             name: full_name(question).into(),
-            half: half.encode_to_vec().into(),
+            encoded_pod: encoded_pod.encode_to_vec().into(),
             rest: rest.encode_to_vec().into(),
             carried,
             changed_by: Box::default(),
@@ -113,9 +114,10 @@ impl Pod {
             Carried::Known(edits) => Carried::Known(edits.clone()),
             Carried::Forgotten(_) => Carried::Forgotten(Guess::default()),
         };
-        let (name, half, rest) = (self.name.clone(), self.half.clone(), self.rest.clone());
+        let (name, encoded_pod, rest) =
+            (self.name.clone(), self.encoded_pod.clone(), self.rest.clone());
         let (changed_by, skipped) = (self.changed_by.clone(), self.skipped.clone());
-        Pod { name, half, rest, carried, changed_by, stopped: true, skipped }
+        Pod { name, encoded_pod, rest, carried, changed_by, stopped: true, skipped }
     }
 
     /// Whether its post-stop hook is done.
@@ -138,22 +140,22 @@ impl Pod {
         &self.carried
     }
 
-    /// What hooks are told of it.
+    /// The question about it.
     pub(crate) fn question(&self) -> PodSandboxHookRequest {
-        let half = container_question(&self.half);
+        let encoded_pod = container_question(&self.encoded_pod);
         let rest = PodSandboxHookRequest::decode(&*self.rest).expect(OURS);
         PodSandboxHookRequest {
-            pod_meta: half.pod_meta,
-            labels: half.pod_labels,
-            annotations: half.pod_annotations,
-            resources: half.pod_resources,
+            pod_meta: encoded_pod.pod_meta,
+            labels: encoded_pod.pod_labels,
+            annotations: encoded_pod.pod_annotations,
+            resources: encoded_pod.pod_resources,
             ..rest
         }
     }
 
-    /// What hooks are told of it when they are asked about a container, encoded.
-    pub(crate) fn half(&self) -> &Arc<[u8]> {
-        &self.half
+    /// The encoded fields about the pod in a question about a container.
+    pub(crate) fn encoded_pod(&self) -> &Arc<[u8]> {
+        &self.encoded_pod
     }
 }
 
@@ -178,10 +180,11 @@ pub(crate) struct Container {
 }
 
 impl Container {
-    /// A container of `pod` that was made as `finally` says, under this id. What it says of the pod is the pod's.
-    pub(crate) fn new(pod: &str, id: &str, finally: ContainerResourceHookRequest) -> Container {
+    /// A container of `pod` that was made as `finally` says, under this id. What it says of the pod
+    /// is the pod's.
+    pub(crate) fn new(pod: &str, id: &str, finally: ContainerResourceHookRequest) -> Self {
         let question = at_rest(finally);
-        Container { id: id.into(), pod: pod.into(), question, stopped: false }
+        Self { id: id.into(), pod: pod.into(), question, stopped: false }
     }
 
     /// The same, as it is after another call.
@@ -206,7 +209,7 @@ impl Container {
         &self.pod
     }
 
-    /// What hooks are told of it, beside the half that is its pod's.
+    /// The question about it, without the fields about the pod.
     pub(crate) fn question(&self) -> ContainerResourceHookRequest {
         let mut own = container_question(&self.question);
         own.container_meta.get_or_insert_default().id = self.id.as_ref().to_owned();

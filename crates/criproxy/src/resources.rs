@@ -4,9 +4,11 @@
 use wharf_proto::hooks::{HugepageLimit, LinuxContainerResources as Resources};
 use wharf_wire::{Message, WireError};
 
-use crate::edit::{Amount, Cpuset, Edit, Field, Value};
-use crate::map;
-use crate::subject::Reading;
+use crate::{
+    edit::{Amount, Cpuset, Edit, Field, Value},
+    map,
+    subject::Reading,
+};
 
 const HUGEPAGE_LIMITS: u32 = 8;
 const PAGE_SIZE: u32 = 1;

@@ -1,8 +1,10 @@
 //! What hook servers are asked about: a pod sandbox or a container.
 
-use crate::HookPoint;
-use crate::edit::{Edit, Field, Value};
-use crate::partial::Inexpressible;
+use crate::{
+    HookPoint,
+    edit::{Edit, Field, Value},
+    partial::Inexpressible,
+};
 
 /// How numbers of an answer are read where its protocol cannot tell unset from zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +21,8 @@ pub(crate) trait Subject: 'static {
     /// What it answers.
     type Response: prost::Message + Default + PartialEq + 'static;
 
-    /// The changes that `answer` asks for at `point`, against what was sent. What stays as it was is no change.
+    /// The changes that `answer` asks for at `point`, against what was sent. What stays as it was
+    /// is no change.
     fn edits(
         point: HookPoint,
         sent: &Self::Request,

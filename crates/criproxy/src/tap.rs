@@ -1,7 +1,8 @@
 //! Live calls, for `wharf proxy tap`.
 //!
-//! A call that nobody watches costs one look at an atomic number. Each reader has a queue with a fixed number of
-//! places: for a reader that is too slow calls are dropped and counted, and no call ever waits for a reader.
+//! A call that nobody watches costs one look at an atomic number. Each reader has a queue with a
+//! fixed number of places: for a reader that is too slow calls are dropped and counted, and no call
+//! ever waits for a reader.
 
 mod call;
 mod filter;
@@ -52,10 +53,10 @@ pub enum TapEnd {
 
 /// The readers of one proxy. Clones are one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Taps(Arc<Shared>);
+pub(crate) struct Taps(Arc<TapsShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct TapsShared {
     /// How many readers there are.
     open: AtomicUsize,
     readers: Mutex<Vec<Reader>>,

@@ -1,24 +1,21 @@
-//! From a bound socket to connections, and their end.
+//! Accepts connections on a bound socket, and drains them at the end.
 
-use std::future::Future;
-use std::io;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{future::Future, io, path::PathBuf, time::Duration};
 
-use tokio::net::UnixStream;
-use tokio::task::{JoinError, JoinSet};
+use tokio::{
+    net::UnixStream,
+    task::{JoinError, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::Listener;
-use crate::backoff::Backoff;
-use crate::guard::Guarded;
-use crate::tasks::Tasks;
+use crate::{Listener, backoff::Backoff, guard::Guarded, tasks::Tasks};
 
-/// Why a server ended before it was told to.
+/// Why a server ended before it was stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The socket itself is broken; a lack of memory or descriptors is waited out instead.
+    /// The socket is broken. A lack of memory or descriptors is not an error: accepting waits until
+    /// it has passed.
     #[error("cannot accept connections on {}", path.display())]
     Accept {
         /// The socket.
@@ -29,15 +26,15 @@ pub enum ServeError {
 }
 
 impl Listener {
-    /// Has `attend` serve each connection, until `stop`. It gets the owner of the streams' tasks,
-    /// and the token that asks a connection to finish its streams and take no new ones; what is
-    /// left of them after `drain` is dropped. Of a listener that is released, the connections have
-    /// until `stop` to finish, and then `drain`.
+    /// Serves each connection with `serve`, until `stop`. `serve` gets the owner of the streams'
+    /// tasks, and the token that asks a connection to finish its streams and accept no new ones.
+    /// Streams that are left after `drain` are dropped. Connections of a released listener have
+    /// until `stop`, and then `drain`, to finish.
     pub(crate) async fn accept<F>(
         self,
         drain: Duration,
         stop: CancellationToken,
-        attend: impl Fn(Guarded<UnixStream>, Tasks, CancellationToken) -> F,
+        serve: impl Fn(Guarded<UnixStream>, Tasks, CancellationToken) -> F,
     ) -> Result<(), ServeError>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -49,7 +46,7 @@ impl Listener {
         let start = |stream: UnixStream| {
             let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
             let stream = Guarded::new(stream, pid, self.options.repair_authority);
-            attend(stream, streams.clone(), closing.clone())
+            serve(stream, streams.clone(), closing.clone())
         };
         let accepted = accept(&self, start, &mut connections, &stop).await;
 
@@ -62,7 +59,7 @@ impl Listener {
             stop.run_until_cancelled(dismissed.cancelled()).await;
         }
         closing.cancel();
-        // Whoever has the socket now takes new calls: nobody waits for the end of these.
+        // Another process serves new calls now: nothing waits for the end of these.
         let in_own_time = async {
             let finished = finish(&mut connections, &streams);
             released.is_cancelled() && stop.run_until_cancelled(finished).await.is_some()
@@ -75,7 +72,7 @@ impl Listener {
         if drained.is_err() {
             let (open, calls) = (connections.len(), streams.len());
             let path = path.display();
-            tracing::warn!(%path, ?drain, open, calls, "closing connections in use");
+            tracing::warn!(socket = %path, ?drain, open, calls, "closing connections in use");
             connections.shutdown().await;
         }
         streams.end().await;
@@ -83,10 +80,10 @@ impl Listener {
     }
 }
 
-/// Starts a task for each connection, until `stop` or an error that will not pass.
+/// Starts a task for each connection, until `stop` or a permanent error.
 async fn accept<F>(
     listener: &Listener,
-    attend: impl Fn(UnixStream) -> F,
+    serve: impl Fn(UnixStream) -> F,
     connections: &mut JoinSet<()>,
     stop: &CancellationToken,
 ) -> io::Result<()>
@@ -108,11 +105,12 @@ where
         match accepted {
             Ok((stream, _)) => {
                 backoff = Backoff::new();
-                connections.spawn(attend(stream));
+                connections.spawn(serve(stream));
             }
             Err(error) if is_lasting(&error) => return Err(error),
             Err(error) => {
-                tracing::warn!(path = %listener.path().display(), %error, "cannot accept");
+                let socket = listener.path().display();
+                tracing::warn!(%socket, %error, "failed to accept a connection, retrying");
                 if stop.run_until_cancelled(backoff.pause()).await.is_none() {
                     return Ok(());
                 }
@@ -126,14 +124,15 @@ async fn finish(connections: &mut JoinSet<()>, streams: &Tasks) {
     while let Some(ended) = connections.join_next().await {
         report(ended);
     }
-    // A call may have more to do than to answer, and its caller may have left.
+    // A handler may work on after its answer, or after its caller has left.
     streams.finished().await;
 }
 
-/// A connection does not panic, whatever its handlers do. Should it, the others go on.
+/// Handlers cannot make the task of a connection panic. If one panics nevertheless, the others
+/// continue.
 fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "the task of a connection failed");
+        tracing::error!(%error, "task of a connection failed");
     }
 }
 

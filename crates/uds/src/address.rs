@@ -1,18 +1,22 @@
 //! Socket paths of any length.
 //!
-//! The kernel takes 107 bytes. Longer ones occur (`/var/lib/kubelet` under a long root); they are
-//! reached through `/proc/self/fd/N/name`, where N is the opened folder, so only the last part of
-//! the path counts.
+//! The kernel accepts 107 bytes. Longer paths occur (`/var/lib/kubelet` under a long root); they
+//! are reached through `/proc/self/fd/N/name`, where N is the opened folder, so only the last part
+//! of the path counts.
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsStr,
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
+};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::{
+    fs::{Mode, OFlags},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+};
 
-/// What the kernel leaves of `sun_path` once it is NUL-terminated.
+/// The longest path in `sun_path`, without the terminating NUL.
 const LONGEST: usize = 107;
 
 /// Connects without waiting. On a unix socket the outcome is known at once: connected, refused,
@@ -40,7 +44,7 @@ pub(crate) fn bind(
     folder: &OwnedFd,
     name: &OsStr,
 ) -> io::Result<()> {
-    // The kernel shows the address as it was given (`ss -x`): the plain path where it fits.
+    // `ss -x` shows the address as it was bound, so use the plain path where it fits.
     let plain = folder_path.join(name);
     let address = if fits(&plain) { SocketAddrUnix::new(&plain)? } else { within(folder, name)? };
     Ok(rustix::net::bind(socket, &address)?)

@@ -1,18 +1,19 @@
-//! What is checked of a call before a task is spent on it.
+//! Checks on a call before it gets a task.
 
-use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::{
+    sync::Arc,
+    task::{Context, Waker},
+};
 
 use bytes::Bytes;
-use h2::RecvStream;
-use h2::server::SendResponse;
+use h2::{RecvStream, server::SendResponse};
 use http::{HeaderMap, Request};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
 use crate::limits::{ALL_REQUEST_HEADERS, REQUEST_FIELDS};
 
-/// What HTTP/2 adds to the size of each header field for its overhead.
+/// The overhead that HTTP/2 adds to the size of each header field.
 const FIELD: usize = 32;
 
 /// # Errors
@@ -26,7 +27,7 @@ pub(crate) fn check_fields(headers: &HeaderMap) -> Result<(), Status> {
     }
 }
 
-/// Whether the client has reset the call, or is gone.
+/// Whether the client has reset the call or disconnected.
 pub(crate) fn is_reset(reply: &mut SendResponse<Bytes>) -> bool {
     reply.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready()
 }
@@ -40,16 +41,16 @@ impl HeaderRoom {
         Self(Arc::new(Semaphore::new(ALL_REQUEST_HEADERS)))
     }
 
-    /// Takes the room for a request, until the permit is dropped.
+    /// Reserves room for a request until the permit is dropped.
     ///
     /// # Errors
-    /// When the request has too many fields, or those of other calls leave no room.
+    /// When the request has too many fields, or other calls leave no room.
     pub(crate) fn take(
         &self,
         request: &Request<RecvStream>,
     ) -> Result<OwnedSemaphorePermit, Status> {
         check_fields(request.headers())?;
-        // h2 has refused what does not fit into 32 bits.
+        // h2 has refused sizes that do not fit into 32 bits.
         let size = u32::try_from(size(request)).unwrap_or(u32::MAX);
         self.0.clone().try_acquire_many_owned(size).map_err(|_| full())
     }

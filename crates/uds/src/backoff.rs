@@ -13,13 +13,13 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) fn new() -> Backoff {
-        Backoff { next: FIRST }
+    pub(crate) fn new() -> Self {
+        Self { next: FIRST }
     }
 
-    /// The same after a first pause of nothing.
-    pub(crate) fn at_once() -> Backoff {
-        Backoff { next: Duration::ZERO }
+    /// The same, with a first pause of zero.
+    pub(crate) fn at_once() -> Self {
+        Self { next: Duration::ZERO }
     }
 
     pub(crate) async fn pause(&mut self) {

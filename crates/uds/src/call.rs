@@ -1,13 +1,17 @@
-//! The record of one call: its method, its end, and nothing of what it carried.
+//! The record of one call: its method and its end, without its content.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use h2::Reason;
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, Response, Uri};
+use http::{
+    HeaderMap, Response, Uri,
+    uri::{Authority, PathAndQuery, Scheme},
+};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -17,17 +21,16 @@ use crate::metrics::{RpcMetrics, code_name};
 /// The header or trailer with a call's code.
 pub(crate) const GRPC_STATUS: &str = "grpc-status";
 
-/// How often a request that never left is offered to another connection.
+/// How often an unsent request is tried on another connection.
 pub(crate) const RESENDS: usize = 2;
 
-/// What a client of this crate calls itself.
+/// The user agent of clients of this crate.
 pub(crate) const AGENT: &str = concat!("wharf/", env!("CARGO_PKG_VERSION"));
 
-/// Timers tick in milliseconds: a call given up this shortly before its deadline met it.
+/// Timers tick in milliseconds: a call given up this shortly before its deadline exceeded it.
 const TICK: Duration = Duration::from_millis(5);
 
-/// Logs and measures a call when it ends. A record that is dropped before stands for a call that
-/// was given up.
+/// Logs and measures a call when it ends. A record that is dropped earlier logs a cancelled call.
 pub(crate) struct CallRecord {
     side: &'static str,
     method: String,
@@ -38,28 +41,28 @@ pub(crate) struct CallRecord {
 }
 
 impl CallRecord {
-    /// `timeout` is the one that the request carries.
+    /// `timeout` is that of the request's `grpc-timeout` header.
     pub(crate) fn start(
         side: &'static str,
         method: &str,
         timeout: Option<Duration>,
         metrics: Option<RpcMetrics>,
-    ) -> CallRecord {
+    ) -> Self {
         let (method, started) = (method.to_owned(), Instant::now());
-        CallRecord { side, method, started, timeout, metrics, ended: false }
+        Self { side, method, started, timeout, metrics, ended: false }
     }
 
-    /// The call failed before there was a response.
+    /// Ends the record of a call that failed without a response.
     pub(crate) fn fail(mut self, status: &Status) {
         self.end(status.code());
     }
 
-    /// The call ended with `code`.
+    /// Ends the record with `code`.
     pub(crate) fn finish(mut self, code: Code) {
         self.end(code);
     }
 
-    /// Follows a response to its end.
+    /// Ends the record when the response ends.
     pub(crate) fn follow<B>(mut self, response: Response<B>) -> Response<RecordedBody<B>> {
         // A response without a message has its status in the headers.
         if let Some(code) = grpc_status(response.headers()) {
@@ -151,7 +154,7 @@ pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<Code> {
     headers.get(GRPC_STATUS).map(|value| Code::from_bytes(value.as_bytes()))
 }
 
-/// Adds what HTTP/2 needs of a request and its caller may have left out.
+/// Adds the scheme, authority and path that HTTP/2 needs, where the caller left them out.
 pub(crate) fn complete(uri: &mut Uri) {
     let mut parts = std::mem::take(uri).into_parts();
     parts.scheme.get_or_insert(Scheme::HTTP);

@@ -1,7 +1,6 @@
 //! Errors on one line.
 
-use std::error::Error;
-use std::fmt;
+use std::{error::Error, fmt};
 
 /// An error with its causes on one line.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));

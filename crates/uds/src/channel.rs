@@ -1,58 +1,63 @@
 //! The client side: a channel to one socket.
 
-use std::future::Future;
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use http::header::{HeaderValue, USER_AGENT};
-use http::{Request, Response};
+use http::{
+    Request, Response,
+    header::{HeaderValue, USER_AGENT},
+};
 use http_body_util::BodyExt;
 use hyper::client::conn::http2::SendRequest;
-use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
-use tonic::body::Body;
-use tonic::{Code, Status};
+use tonic::{Code, Status, body::Body};
 
-use crate::backoff::Backoff;
-use crate::call::{AGENT, CallRecord, RESENDS, reset_status};
-use crate::chain::Chain;
-use crate::link::Link;
-use crate::silence::{Sent, Silence};
-use crate::{DialError, LinkState, RpcMetrics, call, deadline};
+use crate::{
+    DialError, LinkState, RpcMetrics,
+    backoff::Backoff,
+    call::{self, AGENT, CallRecord, RESENDS, reset_status},
+    chain::Chain,
+    deadline,
+    link::Link,
+    silence::{Sent, Silence},
+};
 
-/// How to dial.
+/// Options of a [`Channel`].
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelOptions {
-    /// How long one attempt may take, until the server has answered. 10 s unless set.
+    /// The limit of one attempt, until the server has answered. 10 s unless set.
     pub connect_timeout: Duration,
-    /// Connect at once and again after each loss, rather than when a call needs it.
+    /// Connects at once and again after each loss, not only when a call needs a connection.
     pub hold: bool,
 }
 
 impl Default for ChannelOptions {
-    fn default() -> ChannelOptions {
-        ChannelOptions { connect_timeout: Duration::from_secs(10), hold: false }
+    fn default() -> Self {
+        Self { connect_timeout: Duration::from_secs(10), hold: false }
     }
 }
 
-/// A client's way to one socket, to be given to generated clients. Clones share one connection,
-/// which closes when the last of them, and the last response that is still being read, goes.
+/// A client's channel to one socket, for generated clients. Clones share one connection, which
+/// closes once the last clone and the last response that is being read are dropped.
 ///
-/// A call without a connection makes one attempt to connect; if that fails, so does the call, with
+/// A call without a connection makes one attempt to connect. If that fails, the call fails with
 /// UNAVAILABLE and a text that names the socket and the cause.
 #[derive(Clone)]
 pub struct Channel {
-    shared: Arc<Shared>,
+    shared: Arc<ChannelShared>,
     metrics: Option<RpcMetrics>,
     limits: Limits,
     silence: Option<Silence>,
 }
 
-/// When a call may be sent.
+/// Conditions under which a call may be sent.
 #[derive(Clone, Default)]
 struct Limits {
     /// Only on the connection of this generation.
@@ -62,15 +67,15 @@ struct Limits {
 }
 
 impl Channel {
-    /// A channel to the socket at `path`, of any length. Nothing is dialled yet unless `hold` is
-    /// set, in which case it needs to be called inside a tokio runtime.
-    pub fn new(path: impl Into<PathBuf>, options: ChannelOptions) -> Channel {
+    /// A channel to the socket at `path`, of any length. Dials nothing yet unless `hold` is set;
+    /// `hold` needs a tokio runtime.
+    pub fn new(path: impl Into<PathBuf>, options: ChannelOptions) -> Self {
         let link = Arc::new(Link::new(path.into(), options.connect_timeout, None));
         let holder = options
             .hold
             .then(|| AbortOnDropHandle::new(TaskTracker::new().spawn(link.clone().hold())));
-        Channel {
-            shared: Arc::new(Shared { link, _holder: holder }),
+        Self {
+            shared: Arc::new(ChannelShared { link, _holder: holder }),
             metrics: None,
             limits: Limits::default(),
             silence: None,
@@ -83,21 +88,23 @@ impl Channel {
         Channel { metrics: Some(metrics), ..self }
     }
 
-    /// The same channel, which notes in `silence` which of its requests are answered.
+    /// The same channel, which records in `silence` which of its requests are answered.
     #[must_use]
     pub fn with_silence(self, silence: Silence) -> Channel {
         Channel { silence: Some(silence), ..self }
     }
 
-    /// The same channel, whose calls are sent on no other connection than the one of this generation: behind another one
-    /// may be another server. Calls wait, for as long as they may, until the connection that there is is known.
+    /// The same channel, whose calls are sent only on the connection of this generation: another
+    /// connection may lead to another server. Calls wait, up to their timeout, until `known` names
+    /// the current connection.
     #[must_use]
     pub fn only_on(self, known: watch::Receiver<u64>) -> Channel {
         Channel { limits: Limits { known: Some(known), ..self.limits }, ..self }
     }
 
-    /// The same channel, whose calls are sent before this moment only. Later ones wait, for as long as they may, until the
-    /// moment is moved; they fail with UNAVAILABLE once nobody can move it any more.
+    /// The same channel, whose calls are sent only before this moment. Later calls wait, up to
+    /// their timeout, until the moment is moved. They fail with UNAVAILABLE once the sender of
+    /// `until` is dropped.
     #[must_use]
     pub fn only_until(self, until: watch::Receiver<Instant>) -> Channel {
         Channel { limits: Limits { until: Some(until), ..self.limits }, ..self }
@@ -108,8 +115,8 @@ impl Channel {
         &self.shared.link.path
     }
 
-    /// Waits until there is a connection. Attempts follow each other after 10 ms, doubling to 1 s.
-    /// The error of the last one is returned when the time is up.
+    /// Waits until there is a connection. The pause between attempts is 10 ms, doubling to 1 s.
+    /// Returns the error of the last attempt when the time is up.
     pub async fn connected(&self, timeout: Duration) -> Result<(), DialError> {
         let mut last = None;
         let attempts = async {
@@ -125,8 +132,8 @@ impl Channel {
         }
     }
 
-    /// The state of the connection, now and as it changes. A receiver that is slow sees the last
-    /// state only; that a connection was lost in between shows in the generation.
+    /// The state of the connection, now and as it changes. A slow receiver sees only the last
+    /// state; the generation shows whether a connection was lost in between.
     pub fn link(&self) -> watch::Receiver<LinkState> {
         self.shared.link.state.subscribe()
     }
@@ -168,22 +175,22 @@ impl tower::Service<Request<Body>> for Channel {
     }
 }
 
-/// What clones of a channel, and responses that are being read, have in common.
-struct Shared {
+/// State that clones of a channel share with responses that are being read.
+struct ChannelShared {
     link: Arc<Link<SendRequest<Body>>>,
     _holder: Option<AbortOnDropHandle<()>>,
 }
 
-impl Drop for Shared {
+impl Drop for ChannelShared {
     fn drop(&mut self) {
-        // The link is also held by the task that watches its connection: this ends both.
+        // The task that watches the connection also holds the link: closing ends both.
         self.link.close();
     }
 }
 
-/// Sends a request on a connection that takes it, and waits for the head of the response.
+/// Sends a request on a connection that accepts it, and waits for the head of the response.
 async fn exchange(
-    shared: Arc<Shared>,
+    shared: Arc<ChannelShared>,
     mut limits: Limits,
     silence: Option<Silence>,
     mut request: Request<Body>,
@@ -205,7 +212,7 @@ async fn exchange(
             }
             continue;
         }
-        // Last, since all waits above take time.
+        // Checked last, because all waits above take time.
         if let Some(until) = &mut limits.until
             && *until.borrow_and_update() <= Instant::now()
         {
@@ -224,7 +231,7 @@ async fn exchange(
                 }));
             }
             Err(mut error) => match error.take_message() {
-                // The connection closed first. Another one is tried before the call is given up.
+                // The connection closed before the request was sent: try a new connection.
                 Some(unsent) if resends < RESENDS => {
                     request = unsent;
                     resends += 1;
@@ -235,7 +242,7 @@ async fn exchange(
     }
 }
 
-/// Adds what HTTP/2 needs and a generated client leaves out.
+/// Adds the parts of the URI and the headers that HTTP/2 needs and a generated client leaves out.
 fn complete(request: &mut Request<Body>) {
     call::complete(request.uri_mut());
     request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
@@ -258,8 +265,8 @@ fn too_late(path: &Path) -> Status {
     ))
 }
 
-/// The status of a call that ended without one. Everything that is not the server's word on this
-/// one call is a lost connection.
+/// The status of a call that ended without a gRPC status. Unless the server reset this call, the
+/// connection was lost: UNAVAILABLE.
 fn interrupted(path: &Path, error: &hyper::Error) -> Status {
     let reset = std::iter::successors(Some(error as &dyn std::error::Error), |e| e.source())
         .find_map(|error| error.downcast_ref::<h2::Error>())

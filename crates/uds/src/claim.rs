@@ -1,31 +1,34 @@
-//! Taking a socket path, and giving it back.
+//! Claims a socket path, and removes it at the end.
 //!
-//! Three things must never happen: a living server loses its path to one that did not ask for it, a file that is no socket is
-//! deleted, a client finds the path with wider rights than asked for or with nobody behind it.
+//! Three things must never happen: a live server loses its path unless takeover was requested, a
+//! file that is not a socket is deleted, a client finds the path with wider permissions than
+//! requested or before a server listens on it.
 //!
-//! So a socket is bound under a dot name beside its path (plugin managers skip those), gets its
-//! mode, listens, and is renamed onto the path, which replaces a dead socket in the same step.
-//! Looking at the old socket and renaming are two steps. Two programs that start at once could
-//! both find it dead, and the second would then take the path from the first. An exclusive
-//! `flock` on the folder makes them one step for all who claim this way; it leaves no file behind
-//! and ends with its holder. A server needs no lock to give its path back: while it listens, no
-//! claim succeeds.
+//! So a socket is bound under a hidden name in the same folder (plugin managers skip those), gets
+//! its mode, listens, and is renamed onto the path, which replaces a dead socket in the same step.
+//! Looking at the old socket and renaming are two steps. Two programs that start at once could both
+//! find it dead, and the second would then take the path from the first. An exclusive `flock` on
+//! the folder makes them one step for all programs that claim this way; it leaves no file behind
+//! and ends with its process. A server needs no lock to remove its path: while it listens, no claim
+//! succeeds.
 
-use std::ffi::OsString;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::{
+    ffi::OsString,
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 
 use crate::{ListenError, address};
 
-/// A claim takes some tens of microseconds; whoever holds a folder for longer is not one of us.
+/// A claim takes some tens of microseconds; a longer lock is held by another kind of program.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// A path that leads to our socket. Dropped, it removes the path if that still holds and it is
-/// ours to remove.
+/// A path that leads to our socket. Dropping it removes the path, if the path still leads to our
+/// socket and `removes` is set.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) path: PathBuf,
@@ -39,8 +42,8 @@ pub struct SocketFile {
     pub device: u64,
     /// Its inode number there.
     pub inode: u64,
-    /// Whether whoever serves the socket removes the file in the end. A service manager keeps the
-    /// files of its sockets.
+    /// Whether the server removes the file when it stops. A service manager keeps the files of its
+    /// sockets.
     pub remove: bool,
 }
 
@@ -50,7 +53,7 @@ impl Claim {
         path: &Path,
         mode: u32,
         take_over: bool,
-    ) -> Result<(OwnedFd, Claim), ListenError> {
+    ) -> Result<(OwnedFd, Self), ListenError> {
         let failed = |step| move |source| ListenError::Io { path: path.to_owned(), step, source };
         let (folder_path, name) = address::split(path).map_err(failed("bind"))?;
         let folder = rustix::fs::open(
@@ -66,7 +69,7 @@ impl Claim {
         lock(&folder, path)?;
         match refuse_if_taken(path, &folder) {
             Err(ListenError::Live { .. }) if take_over => {
-                tracing::info!(path = %path.display(), "taking over a socket that is served");
+                tracing::info!(socket = %path.display(), "taking over served socket");
             }
             refused => refused?,
         }
@@ -79,11 +82,11 @@ impl Claim {
         let listening = draft.listen(mode).and_then(|(socket, stat)| {
             rustix::fs::renameat(&folder, &draft.name, &folder, name)?;
             let file = SocketFile { device: stat.st_dev, inode: stat.st_ino, remove: true };
-            let claim = Claim { path: path.to_owned(), file };
+            let claim = Self { path: path.to_owned(), file };
             Ok((socket, claim))
         });
         if listening.is_err() {
-            // The first error is the one to tell; a draft that stays is removed by the next claim.
+            // Report the first error; the next claim removes a draft that stays.
             let _ = draft.discard();
         }
         listening.map_err(failed("bind"))
@@ -108,7 +111,7 @@ impl Drop for Claim {
             && self.holds()
             && let Err(error) = rustix::fs::unlink(&self.path)
         {
-            tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket");
+            tracing::warn!(socket = %self.path.display(), %error, "failed to remove socket");
         }
     }
 }
@@ -124,8 +127,8 @@ impl Draft<'_> {
     fn listen(&self, mode: u32) -> io::Result<(OwnedFd, Stat)> {
         let mode = Mode::from_raw_mode(mode & 0o777);
         let socket = address::stream_socket()?;
-        // Before bind, the mode of the descriptor is what the new file starts from: there is no
-        // moment at which it is wider. The umask can still narrow it, which chmod then undoes.
+        // The new file starts with the descriptor's mode as set before bind, so it never has a
+        // wider one. The umask may narrow it; chmod undoes that.
         rustix::fs::fchmod(&socket, mode)?;
         address::bind(&socket, self.folder_path, self.folder, &self.name)?;
         rustix::fs::chmodat(self.folder, &self.name, mode, AtFlags::empty())?;
@@ -134,7 +137,7 @@ impl Draft<'_> {
         Ok((socket, stat))
     }
 
-    /// Removes what a claim left that was cut short.
+    /// Removes the draft that an interrupted claim left.
     fn discard(&self) -> io::Result<()> {
         match rustix::fs::statat(self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if is_socket(&stat) => {
@@ -176,7 +179,7 @@ fn lock(folder: &OwnedFd, path: &Path) -> Result<(), ListenError> {
     }
 }
 
-/// An error unless the path is free or leads to a socket that nobody serves.
+/// Fails unless the path is free or leads to a socket that no process serves.
 fn refuse_if_taken(path: &Path, folder: &OwnedFd) -> Result<(), ListenError> {
     let inspect = |source| ListenError::Io { path: path.to_owned(), step: "inspect", source };
     let (_, name) = address::split(path).map_err(inspect)?;
@@ -188,11 +191,11 @@ fn refuse_if_taken(path: &Path, folder: &OwnedFd) -> Result<(), ListenError> {
     }
     match address::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            tracing::info!(path = %path.display(), "taking over a socket that nobody serves");
+            tracing::info!(socket = %path.display(), "replacing socket that no process serves");
             Ok(())
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // A full backlog is a server too.
+        // A full backlog means that a server listens.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             Err(ListenError::Live { path: path.to_owned() })
         }

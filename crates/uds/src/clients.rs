@@ -1,32 +1,40 @@
 //! The calls of each client process: how many are under way, and how many were given up.
 //!
-//! A server works on a call that was passed on to it, also when the client has left since. The [guard](crate::guard) bounds
-//! resets for each connection. A client that closes its connection with calls under way and connects again would begin
-//! anew, so calls that are given up are counted for each process, whether by RST_STREAM or by the end of the connection.
+//! A server goes on working on a call that was relayed to it after the client has left. The
+//! [guard](crate::guard) limits resets per connection. A client could evade that limit by closing
+//! its connection with calls under way and connecting again, so given-up calls are counted per
+//! process, whether they end by RST_STREAM or with the connection.
 //!
-//! A process has an allowance of calls that it may give up, which is restored with time. Without allowance it is
-//! *restrained*: its new calls are refused, and its new connections are not read until there is allowance again. Calls under
-//! way go on: to close their connections would have the process give up more. Other processes are not affected.
+//! A process has an allowance of calls that it may give up, which is restored with time. A process
+//! without allowance is *restrained*: its new calls are refused, and its new connections are not
+//! read until it has allowance again. Its calls under way continue, because closing their
+//! connections would give up more calls. Other processes are not affected.
 //!
-//! A process that the kernel cannot name, since it runs in another PID namespace, shares its account with all others of this kind.
-//! Only new connections wait for this account, so that clients that are connected do not pay for others.
+//! The kernel cannot name processes in other PID namespaces; they all share one account. Only new
+//! connections wait for that account, so that connected clients are not refused for what others
+//! did.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Status;
 
 use crate::limits::{CLIENT_CALLS, GIVEN_UP, GIVEN_UP_EVERY, LONGEST_RESTRAINT, WAITING};
 
-/// The accounts that are kept before those that can be dropped are looked for.
+/// Number of accounts from which droppable accounts are looked for.
 const FEW: usize = 64;
-/// The accounts that are kept of processes without connections.
+/// The most accounts that are kept of processes without connections.
 const MOST: usize = 1024;
 
-/// The accounts of the processes that call a [`Listener`](crate::Listener). Clones are one.
+/// The accounts of the processes that call a [`Listener`](crate::Listener). Clones share their
+/// state.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
     accounts: Arc<Mutex<Accounts>>,
@@ -42,14 +50,14 @@ struct Counters {
 #[derive(Debug, Default)]
 struct Accounts {
     by_process: HashMap<i32, Arc<Account>>,
-    /// How many accounts there are when the next look is taken for those that can be dropped.
+    /// Number of accounts at which droppable accounts are next looked for.
     sweep_at: usize,
 }
 
 /// The account of a process.
 #[derive(Debug)]
 struct Account {
-    /// None for those that the kernel cannot name.
+    /// `None` for processes that the kernel cannot name.
     pid: Option<i32>,
     state: Mutex<State>,
     counters: Arc<Counters>,
@@ -59,11 +67,11 @@ struct Account {
 struct State {
     /// Calls under way.
     calls: usize,
-    /// When the allowance is whole again.
+    /// When the allowance is fully restored.
     restored: Option<Instant>,
-    /// Whether the process was restrained since the allowance was whole.
+    /// Whether the process was restrained since the allowance was last fully restored.
     restrained: bool,
-    /// Connections that are not read.
+    /// Connections that wait to be read.
     waiting: usize,
 }
 
@@ -76,13 +84,14 @@ pub(crate) struct Client(Arc<Account>);
 pub(crate) struct ClientCall(Arc<Account>);
 
 impl Clients {
-    /// How many calls clients gave up that were passed on to a server and not answered in full.
+    /// Number of calls that clients gave up after they were relayed and before they were fully
+    /// answered.
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.counters.given_up.load(Ordering::Relaxed)
     }
 
-    /// How often a client was restrained for calls that it gave up.
+    /// Number of times a client was restrained because of calls that it gave up.
     #[must_use]
     pub fn restraints(&self) -> u64 {
         self.counters.restraints.load(Ordering::Relaxed)
@@ -106,7 +115,8 @@ impl Clients {
 }
 
 impl Accounts {
-    /// Drops accounts that mean nothing any more, and of the others without connections those that are restored first.
+    /// Drops accounts without connections: all that are fully restored, then those that will be
+    /// restored first.
     fn sweep(&mut self) {
         if self.by_process.len() < self.sweep_at.max(FEW) {
             return;
@@ -128,8 +138,8 @@ impl Accounts {
 }
 
 impl Client {
-    /// Waits while the process is restrained. False if the connection is to be closed instead, since too many others of the
-    /// process wait, or it waited for too long.
+    /// Waits while the process is restrained. False if the connection is to be closed, because too
+    /// many connections of the process wait or this one waited for too long.
     pub(crate) async fn admitted(&self) -> bool {
         let Some(_waiting) = self.0.wait() else { return false };
         let ends = Instant::now() + LONGEST_RESTRAINT;
@@ -157,7 +167,7 @@ impl Client {
     /// When the process is restrained, or has too many calls under way.
     pub(crate) fn begin(&self) -> Result<ClientCall, Status> {
         let mut state = self.0.state();
-        // Of all that cannot be named, one must not pay for another.
+        // Processes that cannot be named share an account: do not refuse calls of one for another.
         if self.0.pid.is_some() {
             if state.restrained_until().is_some() {
                 return Err(restrained());
@@ -173,7 +183,8 @@ impl Client {
 }
 
 impl ClientCall {
-    /// The client has given the call up, after it was passed on and before it had the whole answer.
+    /// Records that the client gave up the call after it was relayed and before it had the whole
+    /// answer.
     pub(crate) fn give_up(&self) {
         self.0.give_up();
     }
@@ -235,11 +246,11 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The time in which an allowance that was used up is restored.
+/// The time in which a used-up allowance is fully restored.
 const ALLOWANCE: Duration = GIVEN_UP_EVERY.saturating_mul(GIVEN_UP);
 
 impl State {
-    /// When there is allowance again, if there is none.
+    /// When a process without allowance has some again; `None` if it has allowance now.
     fn restrained_until(&self) -> Option<Instant> {
         let restored = self.restored?;
         restored.checked_sub(ALLOWANCE).filter(|until| *until > Instant::now())

@@ -1,35 +1,34 @@
 //! One HTTP/2 connection to a socket.
 
-use std::future::Future;
-use std::io;
-use std::os::unix::net::UnixStream as StdStream;
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::{
+    future::Future,
+    io,
+    os::unix::net::UnixStream as StdStream,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
-use hyper::client::conn::http2;
-use hyper::rt::Executor;
+use hyper::{client::conn::http2, rt::Executor};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
-use tokio::sync::oneshot;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::UnixStream,
+    sync::oneshot,
+};
 use tokio_util::sync::DropGuard;
 use tonic::body::Body;
 
-use crate::backoff::Backoff;
-use crate::chain::Chain;
-use crate::tasks::Tasks;
-use crate::{PeerCredentials, address, limits};
+use crate::{PeerCredentials, address, backoff::Backoff, chain::Chain, limits, tasks::Tasks};
 
 /// Decides whether the process that listens on a socket may be called. An error says why not.
 pub type PeerCheck = Arc<dyn Fn(PeerCredentials) -> Result<(), String> + Send + Sync>;
 
-/// What puts requests on a connection: hyper's handle for messages, h2's for streams that are
-/// passed on as they come.
+/// Sends requests on a connection: hyper's handle for messages, h2's for relayed streams.
 pub(crate) trait Sender: Clone + Send + Sync + 'static {
-    /// Starts to speak HTTP/2, or `None` where the peer does not.
+    /// Starts HTTP/2 on the stream; `None` where the peer does not speak it.
     fn handshake(
         stream: Greeted,
         tasks: &Tasks,
@@ -39,7 +38,7 @@ pub(crate) trait Sender: Clone + Send + Sync + 'static {
     fn is_closed(&self) -> bool;
 }
 
-/// Carries what was sent, until the connection ends.
+/// Drives the connection until it ends.
 pub(crate) type Dispatch = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Sender for http2::SendRequest<Body> {
@@ -63,7 +62,7 @@ impl Sender for http2::SendRequest<Body> {
     }
 }
 
-/// A connection whose end is in the debug log.
+/// Drives a connection, and logs its end at debug level.
 pub(crate) async fn logged<E: std::error::Error + 'static>(
     dispatch: impl Future<Output = Result<(), E>>,
 ) {
@@ -72,15 +71,15 @@ pub(crate) async fn logged<E: std::error::Error + 'static>(
     }
 }
 
-/// A connection that was established. It closes when the last reference to it goes.
+/// An established connection. It closes when the last reference to it is dropped.
 pub(crate) struct Connection<S> {
-    // First, so that the end of the sender is not taken for the peer's doing.
+    // First field, dropped first: otherwise the end of the sender looks like a close by the peer.
     _tasks: DropGuard,
     pub(crate) generation: u64,
     pub(crate) sender: S,
 }
 
-/// A connection that answers, but whose requests are not dispatched yet.
+/// A connection whose server has answered, and whose requests are not dispatched yet.
 pub(crate) struct Dialled<S> {
     sender: S,
     dispatch: Dispatch,
@@ -89,8 +88,8 @@ pub(crate) struct Dialled<S> {
 }
 
 impl<S: Sender> Dialled<S> {
-    /// Dials, and waits until the server has sent its first bytes, which HTTP/2 makes it do
-    /// unasked: a process that does not accept is not taken for a server.
+    /// Dials, and waits for the first bytes that every HTTP/2 server sends unasked, so that a
+    /// process that does not accept connections is not taken for a server.
     pub(crate) async fn dial(
         path: &Path,
         timeout: Duration,
@@ -102,8 +101,8 @@ impl<S: Sender> Dialled<S> {
         }
     }
 
-    /// Starts to dispatch requests, and calls `closed` once no more can be sent: the connection
-    /// was lost, or the server is about to close it. Not called if the connection is dropped.
+    /// Starts to dispatch requests. Calls `closed` once no more can be sent, because the connection
+    /// was lost or the server is about to close it; not if the connection is dropped.
     pub(crate) fn start(
         self,
         generation: u64,
@@ -133,12 +132,12 @@ pub struct DialError {
 }
 
 impl DialError {
-    pub(crate) fn silent(path: &Path, timeout: Duration) -> DialError {
-        DialError::new(path, DialCause::Silent { timeout })
+    pub(crate) fn silent(path: &Path, timeout: Duration) -> Self {
+        Self::new(path, DialCause::Silent { timeout })
     }
 
-    fn new(path: &Path, cause: DialCause) -> DialError {
-        DialError { path: path.to_owned(), cause: Arc::new(cause) }
+    fn new(path: &Path, cause: DialCause) -> Self {
+        Self { path: path.to_owned(), cause: Arc::new(cause) }
     }
 }
 
@@ -146,19 +145,19 @@ impl DialError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DialCause {
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{0}")]
     Connect(io::Error),
-    /// The other side is there and is not an HTTP/2 server, or is going away.
+    /// The peer is not an HTTP/2 server, or is stopping.
     #[error("the peer closed the connection before it spoke HTTP/2")]
     Closed,
     /// The process that listens must not be called.
     #[error("{0}")]
     Refused(String),
-    /// The connection was made, or waits to be accepted, and no byte came.
+    /// The connection was made or waits to be accepted, and the peer sent nothing.
     #[error("the peer did not answer in {timeout:?}")]
     Silent {
-        /// How long it was given.
+        /// The time limit.
         timeout: Duration,
     },
 }
@@ -174,7 +173,7 @@ async fn dial<S: Sender>(path: &Path, check: Option<&PeerCheck>) -> Result<Diall
     let tasks = Tasks::default();
     let guard = tasks.guard();
     let (sender, mut dispatch) = S::handshake(stream, &tasks).await.ok_or(DialCause::Closed)?;
-    // The dispatch may be what reads the greeting.
+    // Dispatch must run meanwhile, because it may be the reader of the greeting.
     tokio::select! {
         biased;
         greeted = greeting => greeted.map_err(|_| DialCause::Closed)?,
@@ -183,7 +182,8 @@ async fn dial<S: Sender>(path: &Path, check: Option<&PeerCheck>) -> Result<Diall
     Ok(Dialled { sender, dispatch, tasks, guard })
 }
 
-/// Connects; waits while the listener's backlog is full, for which there is no event.
+/// Connects. Polls while the listener's backlog is full, because the kernel reports no event for
+/// that.
 async fn connect(path: &Path) -> Result<UnixStream, DialCause> {
     let mut backoff = Backoff::new();
     loop {
@@ -200,7 +200,7 @@ async fn connect(path: &Path) -> Result<UnixStream, DialCause> {
     }
 }
 
-/// A stream that tells when its first bytes arrive.
+/// A stream that signals when its first bytes arrive.
 pub(crate) struct Greeted {
     stream: UnixStream,
     greeted: Option<oneshot::Sender<()>>,
@@ -218,7 +218,7 @@ impl AsyncRead for Greeted {
         if buffer.filled().len() > before
             && let Some(greeted) = this.greeted.take()
         {
-            // The dialler may have given up; then there is nobody to tell.
+            // The send fails if the dialler gave up.
             let _ = greeted.send(());
         }
         Poll::Ready(Ok(()))

@@ -1,7 +1,6 @@
-//! Bounded calls.
+//! Calls with a deadline.
 
-use std::future::Future;
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use http::{HeaderMap, HeaderValue};
 use tonic::{Request, Status};
@@ -10,8 +9,8 @@ const GRPC_TIMEOUT: &str = "grpc-timeout";
 /// The largest number that a `grpc-timeout` can have.
 const MOST_DIGITS: u128 = 99_999_999;
 
-/// Waits for `call` no longer than `timeout`; then drops it, which resets its stream, and fails
-/// with DEADLINE_EXCEEDED. `what` names the call to whoever reads the error.
+/// Waits for `call` up to `timeout`; then drops it, which resets its stream, and fails with
+/// DEADLINE_EXCEEDED. `what` names the call in the error.
 ///
 /// Logs and metrics show such a call as cancelled unless its request was made by [`timed`].
 pub async fn within<T>(
@@ -26,7 +25,7 @@ pub async fn within<T>(
 }
 
 /// A request that tells the server how long it may take, in the `grpc-timeout` header. A
-/// [`Channel`](crate::Channel) and a [`Listener`](crate::Listener) both hold to it until the
+/// [`Channel`](crate::Channel) and a [`Listener`](crate::Listener) both enforce it until the
 /// response starts.
 pub fn timed<T>(message: T, timeout: Duration) -> Request<T> {
     let mut request = Request::new(message);
@@ -34,7 +33,7 @@ pub fn timed<T>(message: T, timeout: Duration) -> Request<T> {
     request
 }
 
-/// Holds `call` to the `grpc-timeout` that its headers carry, if any.
+/// Enforces the `grpc-timeout` of the headers, if any, on `call`.
 pub(crate) async fn within_header<T>(
     timeout: Option<Duration>,
     method: &str,
@@ -46,8 +45,8 @@ pub(crate) async fn within_header<T>(
     }
 }
 
-/// Sets the `grpc-timeout` of a request, in the finest unit that takes at most eight digits. It is never
-/// more than `timeout`.
+/// Sets the `grpc-timeout` of a request, in the finest unit that takes at most eight digits. It is
+/// never more than `timeout`.
 pub(crate) fn set_header_timeout(headers: &mut HeaderMap, timeout: Duration) {
     const UNITS: [(u128, char); 6] = [
         (1, 'n'),
@@ -65,8 +64,7 @@ pub(crate) fn set_header_timeout(headers: &mut HeaderMap, timeout: Duration) {
     }
 }
 
-/// The `grpc-timeout` of a request: at most eight digits and a unit. An unreadable one counts as
-/// none.
+/// The `grpc-timeout` of a request: at most eight digits and a unit. `None` if it cannot be read.
 pub(crate) fn header_timeout(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
     let unit_at = value.len().checked_sub(1).filter(|at| (1..=8).contains(at))?;

@@ -1,23 +1,23 @@
 use std::path::{Path, PathBuf};
 
-/// An endpoint that is no path of a unix socket.
+/// An endpoint that is not the path of a unix socket.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum EndpointError {
-    /// Nothing was given.
+    /// The endpoint is empty.
     #[error("endpoint is empty: expected the path of a unix socket, or unix:// and a path")]
     Empty,
-    /// Another transport was asked for.
+    /// The endpoint names another transport.
     #[error("endpoint {0:?} is not a unix socket: expected a path, or unix:// and a path")]
     NotUnix(String),
-    /// The path depends on where the process was started.
+    /// The path is relative, and so depends on the working directory.
     #[error("endpoint {0:?} is relative: expected an absolute path")]
     Relative(String),
-    /// No file can have such a name.
+    /// The path contains a NUL byte, which no file name can.
     #[error("endpoint {0:?} has a NUL in it, which no path has")]
     Nul(String),
 }
 
-/// The socket path of an endpoint as people write it: a path, `unix:///path` or `unix:/path`.
+/// The socket path of an endpoint in any of its spellings: a path, `unix:///path` or `unix:/path`.
 pub fn socket_of(endpoint: &str) -> Result<PathBuf, EndpointError> {
     let path = match endpoint.split_once(':') {
         Some(("unix", rest)) => rest.strip_prefix("//").unwrap_or(rest),

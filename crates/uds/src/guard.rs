@@ -1,29 +1,31 @@
-//! What the bytes of a client pass before HTTP/2 looks at them.
+//! Checks on the bytes of a client before h2 reads them.
 //!
-//! Every accepted stream is [`Guarded`], so that no listener can be without these limits:
+//! Every accepted stream is [`Guarded`], so that these limits hold for every listener:
 //!
-//! - A client that resets too many calls is sent GOAWAY with ENHANCE_YOUR_CALM and loses its connection before h2 has
-//!   seen what it sent last. h2 counts only resets of calls that nobody has accepted yet, and each call that is accepted
-//!   costs a task here and a stream at the server behind a proxy.
-//! - A connection that this end closes is read until the client has closed it, too: a client that writes to a closed connection
-//!   may give up before it has read its last answers.
-//! - A client that sends many small frames gets its share of the thread: after some of them other tasks run.
+//! - A client that resets too many calls is sent GOAWAY with ENHANCE_YOUR_CALM and loses its
+//!   connection before h2 has seen what it sent last. h2 counts only resets of calls that nobody
+//!   has accepted yet, and each call that is accepted costs a task here and a stream at the server
+//!   behind a proxy.
+//! - A connection that this end closes is read until the client closes it: a client that writes to
+//!   a closed connection may fail before it has read its last answers.
+//! - A client that sends many small frames yields the thread to other tasks after some of them.
 //!
 //! The [authority](crate::authority) of requests is repaired here as well.
 
-use std::fmt;
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::{
+    fmt,
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::task::coop::{has_budget_remaining, poll_proceed};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    task::coop::{has_budget_remaining, poll_proceed},
+};
 
-use self::frames::Walker;
-use self::lingering::Lingering;
-use self::resets::Resets;
-use self::written::Written;
+use self::{frames::Walker, lingering::Lingering, resets::Resets, written::Written};
 use crate::limits;
 
 mod frames;
@@ -33,15 +35,15 @@ mod resets;
 mod tests;
 mod written;
 
-/// A server's stream whose reads pass the guard.
+/// A server's stream whose reads are checked.
 pub(crate) struct Guarded<S> {
     stream: S,
     walker: Walker,
-    /// A frame that was held and may go on.
+    /// A frame that was held and may be read now.
     released: Bytes,
     written: Written,
     resets: Resets,
-    /// Set once the client has to leave.
+    /// Set once the connection must be closed.
     expelled: bool,
     lingering: Lingering,
     /// The client's process, for the log.
@@ -103,7 +105,8 @@ impl<S: AsyncWrite + Unpin> Guarded<S> {
         }
     }
 
-    /// Sends GOAWAY if that is possible now. A client that does not read loses its connection without.
+    /// Sends GOAWAY if that is possible now. A client that does not read loses its connection
+    /// without.
     fn poll_expel(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.written.is_whole() {
             let frame = written::go_away(self.walker.last_stream());
@@ -124,7 +127,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // To return nothing is to say that the stream has ended: go on until there is something.
+        // Returning no bytes would mean end of stream: continue until there are some.
         loop {
             if this.expelled {
                 return Poll::Ready(Err(ready!(this.poll_expel(cx))));

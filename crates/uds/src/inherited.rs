@@ -1,9 +1,10 @@
-//! Sockets that came with the process.
+//! Sockets that the process inherited, as from systemd.
 
-use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
+    path::{Path, PathBuf},
+};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
@@ -34,7 +35,7 @@ pub(crate) fn check(socket: &impl AsFd, path: &Path) -> Result<SocketFile, Liste
     Ok(SocketFile { device: stat.st_dev, inode: stat.st_ino, remove: false })
 }
 
-/// Refuses what connections cannot be accepted from.
+/// Refuses a file that is not a listening stream socket.
 pub(crate) fn check_listening(socket: &impl AsFd, path: &Path) -> Result<(), ListenError> {
     let is_usable = || -> io::Result<bool> {
         let is_stream = sockopt::socket_domain(socket)? == AddressFamily::UNIX

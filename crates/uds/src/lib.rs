@@ -1,22 +1,21 @@
 //! gRPC over unix sockets, the way the programs of a Kubernetes node speak it.
 //!
-//! Everything of wharf that serves or calls gRPC goes through a [`Listener`] or a [`Channel`], or
-//! through a [`Relay`] where calls are passed on as they come; no other crate names an HTTP/2
-//! transport. They are built on hyper and h2 rather than on tonic's transport, because a node asks
-//! for things that the latter does not give:
+//! wharf serves gRPC with a [`Listener`], calls it with a [`Channel`], and relays calls unchanged
+//! with a [`Relay`]; no other crate names an HTTP/2 transport. They are built on hyper and h2,
+//! because tonic's transport lacks what a node needs:
 //!
-//! - a socket that appears under its name only when it is listening, with its final mode, and
-//!   that never takes the place of a living one ([`Listener::bind`]);
+//! - a socket that appears under its name only when it is listening, with its final mode, and that
+//!   never replaces a socket that is served ([`Listener::bind`]);
 //! - callers that put a percent-encoded path into `:authority`, which hyper refuses: the
 //!   [authority](Listener) is repaired on its way in;
-//! - limits of what a client may ask for that hold before a task is spent on its calls: streams, resets, header lists, and
-//!   for each process calls under way and calls given up;
+//! - limits that are checked before a call gets a task: streams, resets and header lists per
+//!   connection, calls under way and given up per process;
 //! - a stop that lets calls finish, bounded by a drain time, and leaves no task behind
 //!   ([`Listener::serve`]);
-//! - a connection whose loss is an event ([`Channel::link`]), that comes back by itself, and that
-//!   costs nothing while it is idle;
-//! - errors that name the socket, and every call in a debug log and a histogram
-//!   ([`RpcMetrics`]), by method and code and never by content.
+//! - a connection that reports its loss as an event ([`Channel::link`]), reconnects by itself, and
+//!   does no work while it is idle;
+//! - errors that name the socket, and every call in a debug log and a histogram ([`RpcMetrics`]),
+//!   by method and code and never by content.
 
 mod accept;
 mod address;

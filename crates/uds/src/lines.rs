@@ -1,4 +1,5 @@
-//! One question per connection, one line each way: how commands talk to a running process.
+//! Control protocol between commands and a running process: one question per connection, one line
+//! each way.
 
 use std::{
     future::Future,
@@ -24,7 +25,7 @@ const LONGEST_ANSWER: u64 = 16 << 20;
 /// How long a caller may take to ask, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A question that came in.
+/// A question from a client.
 #[derive(Debug)]
 pub struct LineCall {
     question: String,
@@ -38,7 +39,7 @@ impl LineCall {
         &self.question
     }
 
-    /// The process that asks.
+    /// The process that asked.
     pub fn peer(&self) -> PeerCredentials {
         self.peer
     }
@@ -46,19 +47,19 @@ impl LineCall {
     /// Answers with one line.
     pub async fn answer(mut self, mut answer: String) {
         answer.push('\n');
-        // A caller that left needs no answer.
+        // The send fails if the caller has left.
         let _ = timeout(PATIENCE, self.stream.write_all(answer.as_bytes())).await;
     }
 
-    /// The connection, where the question begins a longer conversation.
+    /// The connection, if the question begins a longer conversation.
     pub fn into_stream(self) -> UnixStream {
         self.stream
     }
 }
 
 impl Listener {
-    /// Gives the first line of each connection to `handler`, which answers it, until `stop`. Calls in
-    /// flight then get `drain` to finish.
+    /// Passes the first line of each connection to `handler`, which answers it, until `stop`. Calls
+    /// in flight then get `drain` to finish.
     ///
     /// # Errors
     /// When the listener is broken.
@@ -73,7 +74,7 @@ impl Listener {
         F: Future<Output = ()> + Send + 'static,
     {
         self.accept(drain, stop, |stream, _, _| {
-            // The limits of lines are their own.
+            // Lines have limits of their own, so the guard is not needed.
             let (handler, mut stream) = (handler.clone(), stream.into_inner());
             async move {
                 let Ok(peer) = stream.peer_cred().map(PeerCredentials::from) else { return };
@@ -98,10 +99,10 @@ async fn read_line(stream: &mut UnixStream) -> io::Result<String> {
     String::from_utf8(line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Asks the process that serves `socket`, and waits for its answer for `patience`. Blocks.
+/// Asks the process that serves `socket`, and waits up to `patience` for its answer. Blocks.
 ///
 /// # Errors
-/// When nobody serves the socket, or the answer does not come.
+/// When no process serves the socket, or no answer arrives in time.
 pub fn ask_line(socket: &Path, question: &str, patience: Duration) -> io::Result<String> {
     let stream = begin_ask(socket, question, patience)?;
     let mut line = String::new();
@@ -112,11 +113,11 @@ pub fn ask_line(socket: &Path, question: &str, patience: Duration) -> io::Result
     Ok(line)
 }
 
-/// Sends a question, and leaves the answer to be read from the connection. Reads and writes take at most
-/// `patience` each.
+/// Sends a question and returns the connection, from which the caller reads the answer. Each read
+/// and write takes at most `patience`.
 ///
 /// # Errors
-/// When nobody serves the socket.
+/// When no process serves the socket.
 pub fn begin_ask(socket: &Path, question: &str, patience: Duration) -> io::Result<StdStream> {
     let mut stream = StdStream::from(address::connect(socket)?);
     stream.set_nonblocking(false)?;

@@ -1,18 +1,23 @@
-//! The one connection of a channel: made when needed, watched, made again.
+//! The one connection of a channel: made when needed, watched, and made again after a loss.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
-use crate::DialError;
-use crate::backoff::{self, Backoff};
-use crate::connection::{Connection, Dialled, PeerCheck, Sender};
+use crate::{
+    DialError,
+    backoff::{self, Backoff},
+    connection::{Connection, Dialled, PeerCheck, Sender},
+};
 
-/// What is known of a channel's connection.
+/// The state of a channel's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// Nothing was tried yet.
@@ -21,10 +26,10 @@ pub enum LinkState {
     Connecting,
     /// There is a connection to a server that answers.
     Connected {
-        /// Which one: 1 for the first of the channel, one more for each that follows.
+        /// 1 for the first connection of the channel, one more for each that follows.
         generation: u64,
     },
-    /// There was a connection, or an attempt at one, and no longer is.
+    /// The connection was lost, or the last attempt failed.
     Down {
         /// Why.
         error: String,
@@ -40,7 +45,7 @@ pub(crate) struct Link<S> {
     current: Mutex<Option<Arc<Connection<S>>>>,
     /// Attempts begun so far.
     begun: AtomicU64,
-    /// Held by whoever dials; remembers the failure of the last attempt and its number.
+    /// Locked by the caller that dials. Holds the number and the error of the last failed attempt.
     dialling: tokio::sync::Mutex<Option<(u64, DialError)>>,
     generations: AtomicU64,
 }
@@ -63,8 +68,8 @@ impl<S: Sender> Link<S> {
         }
     }
 
-    /// The connection, made now if there is none. Callers that come while one dials share its
-    /// attempt, and its failure, so that none waits for longer than two attempts.
+    /// The connection, made now if there is none. Callers that arrive while another dials share its
+    /// attempt and its failure, so that none waits for longer than two attempts.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection<S>>, DialError> {
         if let Some(connection) = self.usable() {
             return Ok(connection);
@@ -95,8 +100,8 @@ impl<S: Sender> Link<S> {
         }
     }
 
-    /// Keeps a connection up for as long as it is polled: makes the first at once, and the next as
-    /// soon as one is lost. Sleeps for as long as the connection stands.
+    /// Keeps a connection up while it is polled: makes the first at once, and the next as soon as
+    /// one is lost. Sleeps while the connection is up.
     pub(crate) async fn hold(self: Arc<Self>) {
         let mut state = self.state.subscribe();
         let mut backoff = Backoff::at_once();
@@ -128,7 +133,7 @@ impl<S: Sender> Link<S> {
 
     fn adopt(self: &Arc<Self>, dialled: Dialled<S>) -> Arc<Connection<S>> {
         let generation = self.generations.fetch_add(1, Ordering::AcqRel) + 1;
-        // Told before the connection is watched, so that its loss cannot come first.
+        // Published before the connection is watched, so that its loss cannot be published first.
         self.state.send_replace(LinkState::Connected { generation });
         let link = self.clone();
         let connection = Arc::new(dialled.start(generation, move || link.lost(generation)));
@@ -152,7 +157,7 @@ impl<S: Sender> Link<S> {
     }
 }
 
-/// An attempt under way. Dropped before its outcome is known, it was given up by its caller.
+/// An attempt under way. Dropping it before its outcome means that its caller gave up.
 struct Connecting<'a>(&'a watch::Sender<LinkState>);
 
 impl Drop for Connecting<'_> {

@@ -1,47 +1,50 @@
 //! A bound unix socket.
 
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener as StdListener;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::{
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixListener as StdListener,
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, Weak},
+};
 
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::claim::Claim;
-use crate::{Clients, SocketFile, inherited};
+use crate::{Clients, SocketFile, claim::Claim, inherited};
 
-/// How to listen.
+/// Options of a [`Listener`].
 #[derive(Clone, Copy, Debug)]
 pub struct ListenOptions {
-    /// Permission bits of the socket, whatever the umask. 0600 unless set: kubelet and sidecars
-    /// run as root, and who can connect can make the driver act.
+    /// Permission bits of the socket, independent of the umask. 0600 unless set: kubelet and
+    /// sidecars run as root, and a process that can connect can make the driver act.
     pub mode: u32,
-    /// Accept clients that send a percent-encoded path as `:authority`, as kubelet does. On unless
-    /// set: only a listener that no stranger dials can do without.
+    /// Accepts clients that send a percent-encoded path as `:authority`, as kubelet does. On unless
+    /// set; switch it off only for listeners that other programs never dial.
     pub repair_authority: bool,
-    /// Take the path also from a process that serves it: that one keeps the connections that it has,
-    /// and new ones come to us. Off unless set.
+    /// Takes over the path from a process that serves it. That process keeps its connections; new
+    /// connections reach this listener. Off unless set.
     pub take_over: bool,
 }
 
 impl Default for ListenOptions {
-    fn default() -> ListenOptions {
-        ListenOptions { mode: 0o600, repair_authority: true, take_over: false }
+    fn default() -> Self {
+        Self { mode: 0o600, repair_authority: true, take_over: false }
     }
 }
 
-/// A socket that is bound and listening, and that removes its path when it goes, unless another
-/// file has taken that place.
+/// A bound and listening socket. Dropping it removes its path, unless another file has replaced the
+/// socket.
 #[derive(Debug)]
 pub struct Listener {
-    // Dropped in this order: the path goes while the socket still listens (see `claim`).
+    // Dropped in this order: the path is removed while the socket still listens (see `claim`).
     pub(crate) claim: Claim,
     pub(crate) socket: Arc<UnixListener>,
     pub(crate) options: ListenOptions,
     pub(crate) released: CancellationToken,
-    /// Cancelled once connections are to finish, too.
+    /// Cancelled when connections are to finish their calls.
     pub(crate) dismissed: CancellationToken,
     pub(crate) clients: Clients,
 }
@@ -56,17 +59,17 @@ pub struct ListenerHandle {
 }
 
 impl Listener {
-    /// Binds `path`, whatever its length. A socket there that nobody serves is replaced; a served
-    /// one, unless it is to be taken over, and any other file are left alone and are an error.
+    /// Binds `path`, whatever its length. Replaces a socket that no process serves. A socket that
+    /// is served, unless `take_over` is set, and any other file stay and are an error.
     ///
     /// Needs to be called inside a tokio runtime.
-    pub fn bind(path: &Path, options: &ListenOptions) -> Result<Listener, ListenError> {
+    pub fn bind(path: &Path, options: &ListenOptions) -> Result<Self, ListenError> {
         let (socket, claim) = Claim::take(path, options.mode, options.take_over)?;
-        Listener::new(socket, claim, options)
+        Self::new(socket, claim, options)
     }
 
-    /// Serves a socket that the service manager bound to `path`. The file stays when this listener
-    /// goes.
+    /// Serves a socket that the service manager bound to `path`. Dropping this listener leaves the
+    /// file in place.
     ///
     /// Needs to be called inside a tokio runtime.
     ///
@@ -76,12 +79,13 @@ impl Listener {
         socket: OwnedFd,
         path: &Path,
         options: &ListenOptions,
-    ) -> Result<Listener, ListenError> {
+    ) -> Result<Self, ListenError> {
         let file = inherited::check(&socket, path)?;
-        Listener::new(socket, Claim { path: path.to_owned(), file }, options)
+        Self::new(socket, Claim { path: path.to_owned(), file }, options)
     }
 
-    /// Serves a socket that another process of this program bound to `path` as `file`, and passed on.
+    /// Serves a socket that another process of this program bound to `path` as `file`, and passed
+    /// on.
     ///
     /// Needs to be called inside a tokio runtime.
     ///
@@ -92,30 +96,27 @@ impl Listener {
         path: &Path,
         file: SocketFile,
         options: &ListenOptions,
-    ) -> Result<Listener, ListenError> {
+    ) -> Result<Self, ListenError> {
         inherited::check_listening(&socket, path)?;
-        Listener::new(socket, Claim { path: path.to_owned(), file }, options)
+        Self::new(socket, Claim { path: path.to_owned(), file }, options)
     }
 
-    fn new(
-        socket: OwnedFd,
-        claim: Claim,
-        options: &ListenOptions,
-    ) -> Result<Listener, ListenError> {
+    fn new(socket: OwnedFd, claim: Claim, options: &ListenOptions) -> Result<Self, ListenError> {
         let socket = UnixListener::from_std(StdListener::from(socket)).map_err(|source| {
             ListenError::Io { path: claim.path.clone(), step: "watch", source }
         })?;
         let socket = Arc::new(socket);
         let (released, dismissed, clients) = Default::default();
-        Ok(Listener { claim, socket, options: *options, released, dismissed, clients })
+        Ok(Self { claim, socket, options: *options, released, dismissed, clients })
     }
 
-    /// Removes the socket's file in the end, or leaves it to whoever else serves it.
+    /// Sets whether dropping the listener removes the socket's file, or leaves it to another
+    /// process that serves it.
     pub fn remove_file(&mut self, remove: bool) {
         self.claim.file.remove = remove;
     }
 
-    /// Counts the calls of [`serve_raw`](Listener::serve_raw) there.
+    /// Counts the calls of [`serve_raw`](Listener::serve_raw) in `clients`.
     pub fn count_clients(&mut self, clients: Clients) {
         self.clients = clients;
     }
@@ -158,15 +159,14 @@ impl ListenerHandle {
         self.file
     }
 
-    /// Accepts no more connections: the socket and its file are another process's. Connections that there are go on until
-    /// [`release`](ListenerHandle::release).
+    /// Accepts no more connections, because another process owns the socket and its file now.
+    /// Existing connections continue until [`release`](ListenerHandle::release).
     pub fn stop_accepting(&self) {
         self.released.cancel();
     }
 
-    /// Leaves the socket and its file to another process. Connections are asked to finish their
-    /// calls and to make no new ones, and have all the time that these take, until the listener is
-    /// told to stop.
+    /// Leaves the socket and its file to another process. Asks connections to finish their calls
+    /// and to make no new ones; they have until the listener is stopped.
     pub fn release(&self) {
         self.released.cancel();
         self.dismissed.cancel();
@@ -183,7 +183,7 @@ pub enum ListenError {
         /// The socket.
         path: PathBuf,
     },
-    /// Something else has the name.
+    /// A file that is not a socket has the name.
     #[error("{} exists and is not a socket: remove it, or choose another path", path.display())]
     NotASocket {
         /// The file.
@@ -199,12 +199,12 @@ pub enum ListenError {
         /// Why.
         source: io::Error,
     },
-    /// A socket that came with the process is not the one to serve.
+    /// An inherited socket is not the one to serve.
     #[error("cannot serve {} on the socket that was passed to this process: {reason}", path.display())]
     Inherited {
         /// The path to serve.
         path: PathBuf,
-        /// What is wrong with the socket, and what to do.
+        /// The fault of the socket, and its remedy.
         reason: String,
     },
     /// A system call failed.
@@ -212,7 +212,7 @@ pub enum ListenError {
     Io {
         /// The socket.
         path: PathBuf,
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
         /// Why.
         source: io::Error,

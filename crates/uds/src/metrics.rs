@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{family::Family, histogram::Histogram},
+    registry::Registry,
+};
 use tonic::Code;
 
 const BUCKETS: [f64; 13] =
     [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
-/// The label of calls made before the driver has told its name.
+/// The label of calls made before the driver's name is known.
 const UNKNOWN_DRIVER: &str = "unknown-driver";
 
 /// `csi_sidecar_operations_seconds`, by driver, method and code.
@@ -24,14 +25,14 @@ pub struct RpcMetrics {
 impl RpcMetrics {
     /// Registers the histogram. Once per registry; [`for_driver`](RpcMetrics::for_driver) gives
     /// the same histogram under the name of a driver.
-    pub fn register(registry: &mut Registry) -> RpcMetrics {
+    pub fn register(registry: &mut Registry) -> Self {
         let seconds = Family::new_with_constructor(histogram as fn() -> Histogram);
         registry.register(
             "csi_sidecar_operations_seconds",
             "Container Storage Interface operation duration with gRPC error code status total",
             seconds.clone(),
         );
-        RpcMetrics { driver: UNKNOWN_DRIVER.to_owned(), seconds }
+        Self { driver: UNKNOWN_DRIVER.to_owned(), seconds }
     }
 
     /// The same histogram for calls to the driver of this name.

@@ -11,15 +11,15 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// The byte that files come with.
+/// The data byte that carries the files.
 const MARK: u8 = b'F';
-/// The most files at once.
+/// The most files in one message.
 const MOST: usize = 8;
 
-/// Sends at most eight files, with one byte of data. The files stay open here, too.
+/// Sends at most eight files, with one byte of data. The files stay open in this process.
 ///
 /// # Errors
-/// When the other end is gone.
+/// When the other end is closed.
 pub fn send_files(socket: &impl AsFd, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -30,8 +30,8 @@ pub fn send_files(socket: &impl AsFd, files: &[BorrowedFd<'_>]) -> io::Result<()
     Ok(())
 }
 
-/// Takes the files that [`send_files`] sent, and their byte; nothing where something else came,
-/// the first byte of which is returned. Blocks as the socket does.
+/// Receives the files that [`send_files`] sent. Other data gives no files; its first byte is
+/// returned. Blocks if the socket is blocking.
 ///
 /// # Errors
 /// When the other end is gone.

@@ -1,17 +1,17 @@
-//! Calls that are passed on as they come.
+//! Calls that are relayed unchanged.
 //!
-//! A proxy knows few of the messages that it carries, and must lose nothing of the others. So what
-//! is passed on here is the HTTP/2 stream and not the call: a header list, data in whatever pieces
-//! it comes, trailers, or a reset with its code. This is built on h2, one layer below the rest of
-//! this crate, because hyper takes the code off a reset and adds headers of its own.
+//! A proxy knows few of the messages that it carries, and must lose nothing of the others. So it
+//! relays the HTTP/2 stream, not the call: a header list, data in the pieces in which it arrives,
+//! trailers, or a reset with its code. This is built on h2, one layer below the rest of this crate,
+//! because hyper drops the code of a reset and adds headers of its own.
 //!
-//! Nothing is collected. A piece of data is taken when the other side has room for it, and the
-//! sender gets its window back when it has left, so a slow reader slows its writer, and a message
+//! Nothing is buffered. A piece of data is read when the other side has room for it, and the sender
+//! gets its window back when the piece was sent, so a slow reader slows its writer, and a message
 //! of any size takes little memory.
 //!
-//! A proxy that has to know what a call says takes its one message out ([`RawCall::message`]), asks
-//! the server with that or another one ([`Relay::ask`]), and answers with what came back
-//! ([`RawCall::answer`]). Metadata, trailers and the code of a reset still pass as they came.
+//! A proxy that has to read a unary call takes its message ([`RawCall::message`]), asks the server
+//! with the same or another message ([`Relay::ask`]), and answers with the result
+//! ([`RawCall::answer`]). Metadata, trailers and the code of a reset still pass unchanged.
 
 mod ask;
 mod bulk;
@@ -23,7 +23,9 @@ mod pump;
 mod relay;
 mod serve;
 
-pub use self::ask::RawAnswer;
-pub use self::call::RawCall;
-pub use self::carry::Carried;
-pub use self::relay::{Relay, RelayOptions, probe};
+pub use self::{
+    ask::RawAnswer,
+    call::RawCall,
+    carry::Carried,
+    relay::{Relay, RelayOptions, probe},
+};

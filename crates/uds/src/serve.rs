@@ -1,52 +1,48 @@
 //! Serving gRPC on a listener.
 
-use std::any::Any;
-use std::convert::Infallible;
-use std::panic::AssertUnwindSafe;
-use std::time::Duration;
+use std::{any::Any, convert::Infallible, panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::FutureExt;
 use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
+use hyper::{body::Incoming, server::conn::http2};
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
-use tokio::net::unix::UCred;
+use tokio::net::{UnixStream, unix::UCred};
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
-use tonic::body::Body;
-use tonic::service::Routes;
+use tonic::{Status, body::Body, service::Routes};
 use tower::ServiceExt;
 
-use crate::admission;
-use crate::call::{CallRecord, RecordedBody};
-use crate::chain::Chain;
-use crate::guard::Guarded;
-use crate::tasks::Tasks;
-use crate::{Listener, ServeError, deadline, limits};
+use crate::{
+    Listener, ServeError, admission,
+    call::{CallRecord, RecordedBody},
+    chain::Chain,
+    deadline,
+    guard::Guarded,
+    limits,
+    tasks::Tasks,
+};
 
-/// Who is at the other end of a connection, as the kernel says. In the extensions of every
-/// request that a [`Listener`] serves.
+/// The process at the other end of a connection, as the kernel reports it. In the extensions of
+/// every request that a [`Listener`] serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCredentials {
-    /// The process, where the kernel can name it in our namespace.
+    /// The process id, if the process is visible in our PID namespace.
     pub pid: Option<i32>,
-    /// Its user.
+    /// Its user id.
     pub uid: u32,
-    /// Its group.
+    /// Its group id.
     pub gid: u32,
 }
 
 impl From<UCred> for PeerCredentials {
-    fn from(credentials: UCred) -> PeerCredentials {
+    fn from(credentials: UCred) -> Self {
         let (pid, uid, gid) = (credentials.pid(), credentials.uid(), credentials.gid());
-        PeerCredentials { pid: pid.filter(|pid| *pid != 0), uid, gid }
+        Self { pid: pid.filter(|pid| *pid != 0), uid, gid }
     }
 }
 
 impl Listener {
-    /// Serves `routes` until `stop`. Then the path is removed, no connection is accepted any more,
-    /// and calls in flight get `drain` to finish before they are cut.
+    /// Serves `routes` until `stop`. Then removes the path, accepts no more connections, and gives
+    /// calls in flight `drain` to finish before it drops them.
     ///
     /// A handler that panics fails its own call with INTERNAL. Dropping the future ends everything
     /// at once.
@@ -59,7 +55,7 @@ impl Listener {
         let routes = routes.prepare();
         self.accept(drain, stop, |stream, streams, closing| {
             let routes = routes.clone();
-            Server { routes, streams, closing }.attend(stream)
+            Server { routes, streams, closing }.dispatch(stream)
         })
         .await
     }
@@ -73,11 +69,11 @@ struct Server {
 }
 
 impl Server {
-    async fn attend(self, stream: Guarded<UnixStream>) {
+    async fn dispatch(self, stream: Guarded<UnixStream>) {
         let peer = match stream.get_ref().peer_cred() {
             Ok(credentials) => PeerCredentials::from(credentials),
             Err(error) => {
-                tracing::debug!(%error, "the peer left before it could be named");
+                tracing::debug!(%error, "peer closed before it was identified");
                 return;
             }
         };
@@ -134,12 +130,12 @@ async fn answer(
     record.follow(response)
 }
 
-/// The text of a panic may hold anything, so it goes to the log of this process only.
+/// A panic message may contain secrets, so only the log of this process shows it.
 fn panicked(method: &str, panic: &(dyn Any + Send)) -> Status {
     let text = panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(method, text, "the handler of a call panicked");
+    tracing::error!(method, text, "handler panicked");
     Status::internal(format!("the handler of {method} panicked"))
 }

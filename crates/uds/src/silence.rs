@@ -1,15 +1,17 @@
-//! Whether a server answers: a process may hang while its connection stands.
+//! Detects servers that hang: a process may stop answering while its connection stays open.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 
-/// The time for which a server has answered nothing although requests were sent to it. Clones share it.
+/// The time for which a server has answered none of the requests sent to it. Clones share it.
 ///
-/// It begins with the first request that has no answer, and lasts until the next answer, whichever request that is for. The
-/// end of a connection ends it, too: a server that is gone is not silent. A request that its caller gives up does not end it.
+/// It begins with the first unanswered request and ends with the next answer to any request, or
+/// with the connection: a server that is gone is not silent. A request that its caller gives up
+/// does not end it.
 #[derive(Clone, Debug, Default)]
 pub struct Silence(Arc<watch::Sender<State>>);
 
@@ -21,17 +23,18 @@ struct State {
 }
 
 impl Silence {
-    /// Since when the server is silent; `None` if it has answered, or was not asked.
+    /// When the silence began; `None` if the server has answered or was not asked.
     #[must_use]
     pub fn since(&self) -> Option<Instant> {
         self.0.borrow().since
     }
 
-    /// Waits until the server has been silent for so long, and gives the begin. Sleeps without a timer while nothing is asked.
+    /// Waits until the server has been silent for `patience`, and returns when the silence began.
+    /// Sets no timer while no request is unanswered.
     pub async fn lasts(&self, time: Duration) -> Instant {
         let mut states = self.0.subscribe();
         loop {
-            // The sender is in `self`.
+            // The sender is a field of `self`, so the channel stays open.
             let Ok(state) = states.wait_for(|state| state.since.is_some()).await.map(|it| *it)
             else {
                 return std::future::pending().await;
@@ -44,7 +47,7 @@ impl Silence {
         }
     }
 
-    /// A request is sent now.
+    /// Records that a request is sent now.
     pub(crate) fn sent(&self) -> Sent {
         self.0.send_modify(|state| {
             state.waiting += 1;
@@ -54,11 +57,11 @@ impl Silence {
     }
 }
 
-/// A request that was sent. Dropped without an answer, its caller has given it up.
+/// A request that was sent. Dropping it without an answer means that its caller gave up.
 pub(crate) struct Sent(Silence);
 
 impl Sent {
-    /// The server has answered, or has closed the connection.
+    /// Records that the server answered or closed the connection.
     pub(crate) fn ended(self) {
         self.0.0.send_modify(|state| state.since = (state.waiting > 1).then(Instant::now));
     }

@@ -1,11 +1,13 @@
-//! Owner of the tasks that hyper asks for.
+//! Owner of the tasks that hyper spawns.
 
 use std::future::Future;
 
-use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::TaskTracker;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
-/// Spawns on behalf of one connection or one server, and can end what it spawned.
+/// Spawns tasks for one connection or one server, and can abort them.
 #[derive(Clone, Default)]
 pub(crate) struct Tasks {
     tracker: TaskTracker,
@@ -13,7 +15,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Drops every task when the guard goes.
+    /// Drops every task when the guard is dropped.
     pub(crate) fn guard(&self) -> DropGuard {
         self.cancelled.clone().drop_guard()
     }
@@ -23,12 +25,12 @@ impl Tasks {
         self.cancelled.is_cancelled()
     }
 
-    /// How many tasks there are.
+    /// The number of tasks.
     pub(crate) fn len(&self) -> usize {
         self.tracker.len()
     }
 
-    /// Waits until every task has ended by itself. There must be none to come.
+    /// Waits until every task has ended by itself. No task may be spawned meanwhile.
     pub(crate) async fn finished(&self) {
         self.tracker.close();
         self.tracker.wait().await;
@@ -48,7 +50,7 @@ where
 {
     fn execute(&self, task: F) {
         let cancelled = self.cancelled.clone();
-        // What is around a task holds it three times over, and is copied on its way to the runtime.
+        // Boxed, because the wrappers around a task store it three times and move it.
         let task = Box::pin(task);
         self.tracker.spawn(async move {
             cancelled.run_until_cancelled(task).await;

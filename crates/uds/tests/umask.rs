@@ -1,4 +1,5 @@
-//! The mode of a socket under any umask. Alone in its binary: the umask is the whole process's.
+//! The mode of a socket under any umask. In a binary of its own, because the umask is that of the
+//! whole process.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,16 +1,18 @@
-//! Servers that hang are left out until they answer again.
+//! Leaves out servers that hang until they answer again.
 //!
-//! A server that hangs would cost every call its time, once for each point, for as long as it hangs.
-//! So it is left out from the first time on: its policy is applied at once. Nothing is polled: a
-//! question of a later call, at most one each second, goes on in the background as a probe, and its
-//! call waits for a moment only. A server that was started again is asked at once.
+//! A server that hangs would delay every call at each of its points. So after the first timeout it
+//! is left out: its failure policy is applied at once. Nothing is polled: a question of a later
+//! call, at most one each second, becomes a probe in the background, and its call waits only for a
+//! moment. A server that was restarted is asked at once.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
-/// Between two probes.
+/// The time between two probes.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Decides whether a server is asked.
@@ -29,24 +31,24 @@ struct Open {
     is_probing: bool,
 }
 
-/// What is done with a question.
+/// The decision about a question.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It is asked.
+    /// It is sent.
     Ask,
-    /// It is asked, and its call does not wait for longer than a moment.
+    /// It is sent as a probe, and its call waits only for a moment.
     Probe,
-    /// It is not asked, for this reason.
+    /// It is not sent, for this reason.
     LeaveOut(String),
 }
 
 impl Breaker {
-    /// Decides about a question that would go over this connection.
+    /// Decides about a question on this connection.
     pub(super) fn admit(&self, connection: Option<u64>) -> Admission {
         let mut state = self.lock();
         let Some(open) = &mut *state else { return Admission::Ask };
         if connection.is_some() && connection != open.connection {
-            // The server was started again since.
+            // The server was restarted.
             *state = None;
             return Admission::Ask;
         }
@@ -58,7 +60,7 @@ impl Breaker {
         Admission::Probe
     }
 
-    /// Leaves the server out from now on. True if it was not left out before.
+    /// Leaves the server out from now on. Returns true if it was not left out before.
     pub(super) fn open(&self, failure: &str, connection: Option<u64>) -> bool {
         let mut state = self.lock();
         if state.is_some() {

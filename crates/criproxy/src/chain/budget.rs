@@ -1,22 +1,24 @@
-//! How long servers may take.
+//! The time limits of servers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
 /// The share of a call's time that its hooks may take: the runtime needs the rest.
 const SHARE: u32 = 5;
 
-/// The time that the hooks of one call have taken so far, at all points of it. Clones count together.
+/// The time that the hooks of one call have taken so far, at all its points. Clones share the sum.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HookTime(Arc<Mutex<Spent>>);
 
 #[derive(Debug, Default)]
 struct Spent {
     before: Duration,
-    /// Measurements that are under way, and the start of the first: what goes on at the same time
-    /// counts once.
+    /// The number of measurements under way, and the start of the first: concurrent work counts
+    /// once.
     running: usize,
     since: Option<Instant>,
 }
@@ -65,14 +67,15 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// What is left of `most`, of a call whose caller waits until it `ends`.
-    pub(super) fn start(most: Duration, ends: Option<Instant>, time: &HookTime) -> Budget {
+    /// The rest of `most`, for a call whose caller waits until it `ends`.
+    pub(super) fn start(most: Duration, ends: Option<Instant>, time: &HookTime) -> Self {
         let ends = Instant::now() + total(most, ends, time);
-        Budget { ends, _measured: time.measure() }
+        Self { ends, _measured: time.measure() }
     }
 
-    /// The time of the next server, of which there are still `servers`. What one of them does not
-    /// use is there for those after it, and none can take what is theirs, unless its file says so.
+    /// The time of the next of `servers` servers: an equal share of the rest. Later servers share
+    /// time that earlier ones leave. Only a `timeout` in its file gives a server more than its
+    /// share.
     pub(super) fn slice(&self, timeout: Option<Duration>, servers: usize) -> Duration {
         let left = self.ends.saturating_duration_since(Instant::now());
         let servers = u32::try_from(servers).unwrap_or(u32::MAX).max(1);
@@ -80,7 +83,8 @@ impl Budget {
     }
 }
 
-/// The time that is left for hooks: at most `most` in all, of a call whose caller waits until it `ends`.
+/// The time that is left for hooks, at most `most` in all, for a call whose caller waits until it
+/// `ends`.
 pub(super) fn total(most: Duration, ends: Option<Instant>, time: &HookTime) -> Duration {
     let left = most.saturating_sub(time.spent());
     let share = |ends: Instant| ends.saturating_duration_since(Instant::now()) / SHARE;

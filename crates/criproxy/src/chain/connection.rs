@@ -1,30 +1,30 @@
 //! The connection to one socket, shared by all servers that have the same socket and user.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use prost::Message;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
-use tonic::metadata::MetadataMap;
-use tonic::{Code, Extensions, Request, Status};
+use tonic::{Code, Extensions, Request, Status, metadata::MetadataMap};
 use wharf_uds::{LinkState, Relay, RelayOptions, within};
 
-use super::breaker::Breaker;
-use super::failure::Failure;
-use super::peer::PeerGuard;
-use crate::HookPoint;
-use crate::config::Server;
+use super::{breaker::Breaker, failure::Failure, peer::PeerGuard};
+use crate::{HookPoint, config::Server};
 
-/// The biggest answer that is taken, which is what gRPC takes unless told otherwise. A container's
-/// environment is at most some 2 MB, or its program cannot be started.
+/// The largest answer that is accepted: gRPC's default. A container's environment is at most about
+/// 2 MB, or its program cannot be started.
 const ANSWER_LIMIT: usize = 4 << 20;
-/// How long an attempt to connect may take. Calls do not wait for longer than their slice.
+/// The limit of an attempt to connect. Calls wait for at most their slice.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long a call waits for a server that is left out and probed.
+/// The time for which a call waits for a probe.
 const PROBE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Connection {
     probe: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-/// What a server is asked.
+/// A question to a server.
 #[derive(Debug)]
 pub(super) struct Question {
     method: PathAndQuery,
@@ -44,28 +44,29 @@ pub(super) struct Question {
     metadata: MetadataMap,
 }
 
-/// The time of one question.
+/// The time limits of one question.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slice {
-    /// How long its call waits.
+    /// The time for which its call waits.
     pub(super) time: Duration,
-    /// A server hangs that does not answer in this time.
+    /// A server that does not answer within this time hangs.
     pub(super) fair: Duration,
 }
 
 impl Question {
-    /// A question in three parts, of which many calls share the first, and some servers get the last.
+    /// A question in three parts. Many calls share the first; only some servers get the last.
     pub(super) fn new(
         point: HookPoint,
-        half: &[u8],
+        encoded_pod: &[u8],
         message: &impl Message,
         details: &[u8],
         metadata: &MetadataMap,
     ) -> Self {
         let path = format!("/runtime.v1alpha1.RuntimeHookService/{}Hook", point.name());
         let method = PathAndQuery::try_from(path).expect("names of hooks are letters");
-        let mut bytes = Vec::with_capacity(half.len() + message.encoded_len() + details.len());
-        bytes.extend_from_slice(half);
+        let mut bytes =
+            Vec::with_capacity(encoded_pod.len() + message.encoded_len() + details.len());
+        bytes.extend_from_slice(encoded_pod);
         message.encode(&mut bytes).expect("there is room");
         bytes.extend_from_slice(details);
         Self { method, message: bytes.into(), metadata: metadata.clone() }
@@ -85,12 +86,12 @@ impl Connection {
         Self { relay, peer, breaker: Arc::default(), probe: Mutex::default() }
     }
 
-    /// Which connection of the socket there is, if there is one.
+    /// The generation of the connection, if there is a connection.
     pub(super) fn generation(&self) -> Option<u64> {
         generation(&self.relay)
     }
 
-    /// Asks, and leaves the server out from now on if it hangs.
+    /// Asks, and leaves the server out from then on if it hangs.
     pub(super) async fn ask(
         &self,
         server: &str,
@@ -109,7 +110,8 @@ impl Connection {
         answer.map_err(|status| self.failure(status))
     }
 
-    /// Asks a server that is left out, for as long as it would get otherwise, and waits for a moment.
+    /// Probes a server that is left out, with the time of a normal question, and waits only for a
+    /// moment.
     pub(super) async fn probe(
         &self,
         server: &str,
@@ -128,7 +130,7 @@ impl Connection {
             if !is_hung {
                 tracing::info!(server, "hook server answers again, asking it");
             }
-            // The call may have gone on without the answer.
+            // The receiver is gone if the call went on without the answer.
             let _ = answer.send(result);
         };
         let task = AbortOnDropHandle::new(TaskTracker::new().spawn(ask));
@@ -167,7 +169,7 @@ fn generation(relay: &Relay) -> Option<u64> {
     }
 }
 
-/// Whether a server took all of its time. Its own timer may end a call just before ours.
+/// Whether a server used all of its time. Its own timer may end a call just before ours.
 fn is_hung(status: &Status, begun: Instant, time: Duration) -> bool {
     status.code() == Code::DeadlineExceeded && begun.elapsed() >= time * 9 / 10
 }

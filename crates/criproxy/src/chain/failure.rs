@@ -1,4 +1,4 @@
-//! What went wrong with one server.
+//! The failure of one server.
 
 use std::fmt;
 
@@ -6,39 +6,40 @@ use tonic::{Code, Status};
 use wharf_facts::text::plain;
 use wharf_uds::code_name;
 
-use super::about::About;
-use super::ledger::Dispute;
-use crate::HookPoint;
-use crate::config::Server;
-use crate::edit::{Field, Value};
-use crate::explain::strike;
-use crate::partial::Inexpressible;
+use super::{context::CallContext, ledger::Dispute};
+use crate::{
+    HookPoint,
+    config::Server,
+    edit::{Field, Value},
+    explain::strike,
+    partial::Inexpressible,
+};
 
-/// The longest message of a server that is passed on.
+/// The longest message of a server in an error.
 const LONGEST: usize = 1024;
-/// As many fields of a conflict as are named.
+/// The most fields of a conflict that an error names.
 const NAMED: usize = 4;
 
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The process behind its socket is not to be trusted with questions.
+    /// The process behind its socket is not trusted.
     Untrusted(Status),
     /// It hung, and is not asked until it answers a probe.
     LeftOut(Status),
-    /// It could not be asked, did not answer, or with an error.
+    /// It could not be reached, did not answer, or answered with an error.
     Call(Status),
-    /// Its answer names what cannot be changed.
+    /// Its answer changes a field that cannot be changed.
     Inexpressible(Inexpressible),
-    /// It changes what others have changed.
+    /// It changes fields that other servers have changed.
     Conflict(Vec<Dispute>),
 }
 
 impl Failure {
-    /// The failure without values that the server was asked with: it may quote them, and its text gets to the log, to status,
-    /// to records and to the kubelet.
-    pub(super) fn without_secrets(self, about: &About, fields: &[(Field, Value)]) -> Self {
+    /// The failure without values of the question: a server may quote them, and its text reaches
+    /// logs, status, records and the kubelet.
+    pub(super) fn without_secrets(self, context: &CallContext, fields: &[(Field, Value)]) -> Self {
         let Failure::Call(status) = self else { return self };
-        let others = about.secrets();
+        let others = context.secrets();
         let own = fields.iter().filter_map(|(field, value)| match field {
             Field::Env(_) | Field::Annotation(_) => value.text(),
             _ => None,
@@ -47,7 +48,7 @@ impl Failure {
         Failure::Call(Status::new(status.code(), strike(status.message(), secrets)))
     }
 
-    /// The code that the kubelet is given. A server's own code does not reach it, since kubelets take some
+    /// The code for the kubelet. It never gets a server's own code, because kubelets take some
     /// codes of a runtime for success: NOT_FOUND of a stop means that the container is gone.
     fn code_for_caller(&self) -> Code {
         match self {
@@ -68,7 +69,7 @@ impl Failure {
         }
     }
 
-    /// In metrics.
+    /// The name in metrics.
     pub(super) fn outcome(&self) -> &'static str {
         match self {
             Failure::Conflict(_) => "conflict",
@@ -80,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// The failure for a record: in full, and without what was asked for another call.
+    /// The failure for a record: in full, but without text from the question of another call.
     pub(super) fn text(&self) -> String {
         match self {
             Failure::LeftOut(_) => {
@@ -91,7 +92,7 @@ impl Failure {
         }
     }
 
-    /// What the kubelet is told where the policy is to fail. Begins as koord-runtime-proxy's does.
+    /// The error for the kubelet under the policy Fail. Begins like that of koord-runtime-proxy.
     pub(super) fn status(&self, server: &Server, point: HookPoint) -> Status {
         let (name, endpoint, hook) = (&server.name, server.endpoint.display(), point.name());
         let code = match self {

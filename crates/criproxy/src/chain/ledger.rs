@@ -1,13 +1,13 @@
-//! Who changed which field of a call. No I/O.
+//! Records which server changed which field of a call. No I/O.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use crate::config::Server;
-use crate::edit::{Edit, Field, Value};
+use crate::{
+    config::Server,
+    edit::{Edit, Field, Value},
+};
 
-/// What is done about a server that changes a field which another one has changed before, for the
-/// same call.
+/// The rule for a server that changes a field which another server has changed for the same call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Conflict {
     /// Its answer counts as failed, under its policy.
@@ -50,7 +50,7 @@ pub(crate) struct Dispute {
 }
 
 impl Ledger {
-    /// Which of `edits` are about fields that others have changed.
+    /// The `edits` of fields that other servers have changed.
     pub(super) fn disputes(&self, edits: &[Edit]) -> Vec<Dispute> {
         let of = |edit: &Edit| {
             let owner = self.entries.get(&edit.field)?.owner.clone();
@@ -59,12 +59,12 @@ impl Ledger {
         edits.iter().filter_map(of).collect()
     }
 
-    /// Leaves out what others have changed.
+    /// Removes edits of fields that other servers have changed.
     pub(super) fn without_disputed(&self, edits: Vec<Edit>) -> Vec<Edit> {
         edits.into_iter().filter(|edit| !self.entries.contains_key(&edit.field)).collect()
     }
 
-    /// Takes changes in; of a field that was changed before, the owner is from now on `server`.
+    /// Adds changes. `server` becomes the owner of each field.
     pub(super) fn enter(&mut self, server: &Arc<Server>, edits: &[Edit]) {
         for Edit { field, from, to } in edits {
             let known = self.entries.remove(field);
@@ -74,7 +74,7 @@ impl Ledger {
         }
     }
 
-    /// What all changes come to: for each field from what it was first to what it is in the end.
+    /// The net changes: for each field from its first value to its last.
     pub(super) fn net(self) -> Vec<Edit> {
         let changed = self.entries.into_iter().filter(|(_, entry)| entry.from != entry.to);
         changed.map(|(field, Entry { from, to, .. })| Edit { field, from, to }).collect()

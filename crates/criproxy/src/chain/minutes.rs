@@ -1,14 +1,14 @@
-//! What is kept of a round for `wharf proxy explain`.
+//! The record of a hook run for `wharf proxy explain`.
 
 use std::time::Instant;
 
 use jiff::Timestamp;
 
 use super::{
-    about::About,
+    context::CallContext,
     failure::Failure,
+    hook_run::{FAIR, HookRun, ServerCall},
     ledger::{Conflict, Ledger},
-    round::{FAIR, Round, Turn},
 };
 use crate::{
     HookPoint,
@@ -21,11 +21,11 @@ use crate::{
     identity::Identity,
 };
 
-/// The record of a round that goes on. Dropped, its caller has left.
+/// The record of a hook run under way. Dropping it means that the caller has left.
 pub(super) struct Minutes<'a> {
     history: &'a History,
     point: HookPoint,
-    about: &'a About,
+    context: &'a CallContext,
     at: Timestamp,
     began: Instant,
     body: Body,
@@ -34,7 +34,7 @@ pub(super) struct Minutes<'a> {
     is_done: bool,
 }
 
-/// One server's part in a round.
+/// One server's part of the record.
 pub(super) struct Heard<'m, 'a> {
     minutes: &'m mut Minutes<'a>,
     server: &'m Server,
@@ -43,35 +43,35 @@ pub(super) struct Heard<'m, 'a> {
 }
 
 impl<'a> Minutes<'a> {
-    /// Begins the record of a round that asks with these fields.
+    /// Begins the record of a hook run with these fields in its question.
     pub(super) fn open(
         history: &'a History,
-        round: &Round<'a>,
+        run: &HookRun<'a>,
         fields: Vec<(Field, Value)>,
     ) -> Self {
-        let (point, about) = (round.point, round.about);
+        let (point, context) = (run.point, run.context);
         let mut body = Body::default();
         body.asked(fields);
         let (at, began) = (Timestamp::now(), Instant::now());
-        Self { history, point, about, at, began, body, asking: None, is_done: false }
+        Self { history, point, context, at, began, body, asking: None, is_done: false }
     }
 
-    /// Notes that a server is being asked.
-    pub(super) fn ask(&mut self, turn: &Turn<'_>) {
-        self.asking = Some(turn.line.server.name.clone());
+    /// Records that a server is being asked.
+    pub(super) fn ask(&mut self, call: &ServerCall<'_>) {
+        self.asking = Some(call.conn.server.name.clone());
     }
 
     /// Begins the part of the server that was asked.
-    pub(super) fn hear<'m>(&'m mut self, turn: &'m Turn<'_>) -> Heard<'m, 'a> {
-        let server = &*turn.line.server;
-        let timing = turn.timing.get();
+    pub(super) fn hear<'m>(&'m mut self, call: &'m ServerCall<'_>) -> Heard<'m, 'a> {
+        let server = &*call.conn.server;
+        let timing = call.timing.get();
         let decision = ServerDecision {
             server: self.asking.take().unwrap_or_else(|| server.name.clone()),
             took_us: timing.map(|timing| micros(timing.took)),
             given_us: timing.map(|timing| micros(timing.given)),
             ..ServerDecision::default()
         };
-        Heard { minutes: self, server, policy: turn.policy, decision }
+        Heard { minutes: self, server, policy: call.policy, decision }
     }
 
     /// The call is refused for the last server's failure. The `others` are not asked.
@@ -91,12 +91,12 @@ impl<'a> Minutes<'a> {
         self.keep();
     }
 
-    /// The call fails, and the round goes on.
+    /// Records that the call fails while the hook run continues.
     pub(super) fn fail(&mut self) {
         self.body.verdict = Verdict::Refused;
     }
 
-    /// The round is over. Gives the number of its record, for its dry runs.
+    /// Ends the record. Returns its number, for dry runs.
     pub(super) fn finish(mut self, has_dry_runs: bool) -> Option<u64> {
         self.is_done = self.body.servers.is_empty() && !has_dry_runs;
         (!self.is_done).then(|| self.keep())
@@ -105,9 +105,9 @@ impl<'a> Minutes<'a> {
     fn keep(&mut self) -> u64 {
         self.is_done = true;
         let body = Body { took_us: micros(self.began.elapsed()), ..std::mem::take(&mut self.body) };
-        let identity = Identity::of(self.about);
+        let identity = Identity::of(self.context);
         let record = Record::begun(self.at, self.point, identity, &body);
-        self.history.keep(&self.about.records, record)
+        self.history.keep(&self.context.records, record)
     }
 }
 
@@ -127,7 +127,7 @@ impl Drop for Minutes<'_> {
 }
 
 impl Heard<'_, '_> {
-    /// Notes what an answer changes, and what becomes of it.
+    /// Records the changes of an answer, and whether they are applied.
     pub(super) fn answered(&mut self, edits: &[Edit], ledger: &Ledger, conflict: Conflict) {
         let disputes = ledger.disputes(edits);
         let (mut changes, more) = changes_of(edits, ChangeEffect::Applied);
@@ -159,7 +159,7 @@ impl Heard<'_, '_> {
         self.decision.more_changes = more;
     }
 
-    /// Notes values that count as unset.
+    /// Records values that count as unset.
     pub(super) fn ignored(&mut self, edits: &[Edit]) {
         let (mut changes, more) = changes_of(edits, ChangeEffect::Ignored);
         for change in &mut changes {
@@ -169,7 +169,7 @@ impl Heard<'_, '_> {
         self.decision.more_changes += more;
     }
 
-    /// Notes what came of it.
+    /// Records the result.
     pub(super) fn conclude<T>(mut self, result: &Result<T, Failure>) {
         match result {
             Ok(_) => self.decision.outcome = "ok".to_owned(),
@@ -191,7 +191,7 @@ impl Heard<'_, '_> {
 }
 
 impl ServerDecision {
-    /// Notes a failure.
+    /// Records a failure.
     pub(super) fn fail(&mut self, failure: &Failure) {
         self.outcome = failure.outcome().to_owned();
         self.error = Some(shown_error(&failure.text()));
@@ -199,7 +199,7 @@ impl ServerDecision {
 }
 
 impl Minutes<'_> {
-    /// Notes that a later server has changed a field.
+    /// Records that a later server has changed a field.
     fn overrule(&mut self, field: &str, server: &str) {
         for change in self.body.servers.iter_mut().flat_map(|server| &mut server.changes) {
             let counts = matches!(change.effect, ChangeEffect::Applied | ChangeEffect::Remembered);
@@ -211,7 +211,7 @@ impl Minutes<'_> {
     }
 }
 
-/// Why a change is not in the request of this point, if it is not.
+/// The reason why a change does not reach the request of this point, if it does not.
 fn remembered(point: HookPoint, field: &Field) -> Option<&'static str> {
     match (point, field) {
         (HookPoint::PreStartContainer, Field::Env(_) | Field::CgroupParent)
@@ -225,11 +225,11 @@ fn remembered(point: HookPoint, field: &Field) -> Option<&'static str> {
     }
 }
 
-/// Keeps that a call is refused since a server is missing.
+/// Records that a call is refused because a required server is missing.
 pub(super) fn of_missing(
     history: &History,
     point: HookPoint,
-    about: &About,
+    context: &CallContext,
     barred: Option<Barred>,
 ) {
     let Some(Barred { name, why, .. }) = barred else { return };
@@ -240,5 +240,5 @@ pub(super) fn of_missing(
         ..ServerDecision::new("missing")
     };
     let body = Body { verdict: Verdict::Refused, servers: vec![server], ..Body::default() };
-    history.keep(&about.records, Record::new(point, Identity::of(about), &body));
+    history.keep(&context.records, Record::new(point, Identity::of(context), &body));
 }

@@ -1,17 +1,19 @@
-//! Whether the process behind a hook server's socket may be asked.
+//! Checks whether the process behind a hook server's socket may be asked.
 //!
 //! A question holds the environment of a container, and an answer changes it: a server is trusted
-//! as much as a file of the folder. Looked at for each new connection, since another process may
+//! as much as a file of the folder. Each new connection is checked, because another process may
 //! listen by then.
 
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::{
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+};
 
 use wharf_uds::PeerCredentials;
 
 use crate::config::{Server, trust_socket};
 
-/// Checks each new connection to a socket, and remembers what came of the last one.
+/// Checks each new connection to a socket, and keeps the result of the last check.
 #[derive(Debug)]
 pub(super) struct PeerGuard {
     name: String,
@@ -33,7 +35,7 @@ impl PeerGuard {
     /// Checks the process at the other end of a new connection.
     ///
     /// # Errors
-    /// Why it is not trusted, and what to do about it.
+    /// The reason why it is not trusted, and the remedy.
     pub(super) fn check(&self, peer: PeerCredentials) -> Result<(), String> {
         let checked = trust_socket(&self.endpoint, peer.uid, self.uid);
         let refusal = checked.as_ref().err().cloned();
@@ -44,7 +46,7 @@ impl PeerGuard {
         };
         match &refusal {
             Some(error) if known != refusal => {
-                tracing::warn!(server, %endpoint, error, "hook server is not trusted, not asking it");
+                tracing::warn!(server, %endpoint, error, "refusing connection to untrusted hook server");
             }
             None if known.is_some() => tracing::info!(server, %endpoint, "hook server is trusted"),
             _ => {}
@@ -52,7 +54,7 @@ impl PeerGuard {
         checked
     }
 
-    /// Why the last connection was refused, if it was.
+    /// The reason why the last connection was refused, if it was.
     pub(super) fn refusal(&self) -> Option<String> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,62 +1,67 @@
-//! Servers with `dry-run`: asked like others, their answers compared and never applied.
+//! Servers with `dry-run`: they are asked, and their answers are compared but never applied.
 //!
-//! Their questions are those that they would get at their place in the order. They are asked once the
-//! others have answered, beside the call and not before it: a dry run costs a call nothing.
+//! They get the questions of their place in the order, after the other servers have answered and
+//! while the call goes on. So a dry run never delays a call.
 
-use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::{
+    marker::PhantomData,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 use tonic::metadata::MetadataMap;
 
-use super::about::About;
-use super::connection::{Question, Slice};
-use super::line::Line;
-use super::round::{FAIR, Round};
-use crate::edit::Edit;
-use crate::explain::{Body, ChangeEffect, History, Record, ServerDecision, changes_of, micros};
-use crate::hook_metrics::HookMetrics;
-use crate::identity::Identity;
-use crate::subject::{Reading, Subject};
-use crate::{HookPoint, audit};
+use super::{
+    connection::{Question, Slice},
+    context::CallContext,
+    hook_run::{FAIR, HookRun},
+    server_conn::ServerConn,
+};
+use crate::{
+    HookPoint, audit,
+    edit::Edit,
+    explain::{Body, ChangeEffect, History, Record, ServerDecision, changes_of, micros},
+    hook_metrics::HookMetrics,
+    identity::Identity,
+    subject::{Reading, Subject},
+};
 
-/// The most questions under way. Others are left out, and counted.
+/// The most questions under way. Further ones are dropped and counted.
 const MOST: usize = 256;
 
 /// The questions that are under way, ended with their owner.
 #[derive(Debug, Default)]
 pub(super) struct Rehearsals(Mutex<JoinSet<()>>);
 
-/// Those of one round.
-pub(super) struct OfRound<'a, S: Subject> {
+/// The dry runs of one hook run.
+pub(super) struct OfRun<'a, S: Subject> {
     tasks: &'a Rehearsals,
-    round: &'a Round<'a>,
+    run: &'a HookRun<'a>,
     /// Servers by their index, with the requests that they would be asked with.
     asked: Vec<(usize, S::Request)>,
     subject: PhantomData<S>,
 }
 
 impl Rehearsals {
-    pub(super) fn of<'a, S: Subject>(&'a self, round: &'a Round<'a>) -> OfRound<'a, S> {
-        OfRound { tasks: self, round, asked: Vec::new(), subject: PhantomData }
+    pub(super) fn of<'a, S: Subject>(&'a self, run: &'a HookRun<'a>) -> OfRun<'a, S> {
+        OfRun { tasks: self, run, asked: Vec::new(), subject: PhantomData }
     }
 }
 
-impl<S: Subject> OfRound<'_, S> {
-    /// Notes the request for servers that come before `next`.
-    pub(super) fn reach(&mut self, next: &Line, request: &S::Request) {
-        let is_next = |line: &Line| std::ptr::eq(line, next);
-        let end = self.round.lines.iter().position(is_next).unwrap_or_default();
+impl<S: Subject> OfRun<'_, S> {
+    /// Records the request for servers before `next`.
+    pub(super) fn reach(&mut self, next: &ServerConn, request: &S::Request) {
+        let is_next = |conn: &ServerConn| std::ptr::eq(conn, next);
+        let end = self.run.conns.iter().position(is_next).unwrap_or_default();
         self.note(end, request);
     }
 
     fn note(&mut self, end: usize, request: &S::Request) {
         let begin = self.asked.last().map_or(0, |(index, _)| index + 1);
         for index in begin..end {
-            let server = &self.round.lines[index].server;
-            if server.dry_run && server.hooks.contains_key(&self.round.point) {
+            let server = &self.run.conns[index].server;
+            if server.dry_run && server.hooks.contains_key(&self.run.point) {
                 self.asked.push((index, request.clone()));
             }
         }
@@ -71,7 +76,7 @@ impl<S: Subject> OfRound<'_, S> {
         reading: Reading,
         (history, record): (&History, Option<u64>),
     ) {
-        self.note(self.round.lines.len(), request);
+        self.note(self.run.conns.len(), request);
         if self.asked.is_empty() {
             return;
         }
@@ -79,21 +84,21 @@ impl<S: Subject> OfRound<'_, S> {
         let mut tasks = self.tasks.0.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         for (index, request) in self.asked {
-            let Round { lines, metrics, point, about, most, .. } = self.round;
+            let HookRun { conns, metrics, point, context, most, .. } = self.run;
             if tasks.len() >= MOST {
-                let server = lines[index].server.name.clone();
+                let server = conns[index].server.name.clone();
                 metrics.ended(&server, *point, "skipped");
                 let error = Some(format!("{MOST} dry runs are under way"));
                 let decision = ServerDecision { server, error, ..of_dry_run("skipped") };
-                keep(history, record, *point, about, decision);
+                keep(history, record, *point, context, decision);
                 continue;
             }
             let rehearsal = Rehearsal::<S> {
-                lines: lines.clone(),
+                conns: conns.clone(),
                 index,
                 metrics: (*metrics).clone(),
                 point: *point,
-                about: (*about).clone(),
+                context: (*context).clone(),
                 request,
                 applied: applied.clone(),
                 history: history.clone(),
@@ -108,16 +113,16 @@ impl<S: Subject> OfRound<'_, S> {
 
 /// One question to one server.
 struct Rehearsal<S: Subject> {
-    lines: Arc<[Line]>,
+    conns: Arc<[ServerConn]>,
     index: usize,
     metrics: HookMetrics,
     point: HookPoint,
-    about: About,
+    context: CallContext,
     request: S::Request,
-    /// What the call changed in the end.
+    /// The net changes of the call.
     applied: Arc<[Edit]>,
     history: History,
-    /// The record of its round, if there is one.
+    /// The record of its hook run, if there is one.
     record: Option<u64>,
     most: Duration,
     reading: Reading,
@@ -125,16 +130,16 @@ struct Rehearsal<S: Subject> {
 
 impl<S: Subject> Rehearsal<S> {
     async fn run(self, metadata: MetadataMap) {
-        let line = &self.lines[self.index];
-        let server = &line.server;
+        let conn = &self.conns[self.index];
+        let server = &conn.server;
         let time = server.timeout.unwrap_or(self.most).min(self.most);
-        let details = if server.details { &*self.about.details } else { &[] };
+        let details = if server.details { &*self.context.details } else { &[] };
         let question =
-            Question::new(self.point, &self.about.half, &self.request, details, &metadata);
+            Question::new(self.point, &self.context.encoded_pod, &self.request, details, &metadata);
         let started = Instant::now();
-        let answer = line.call::<S>(question, Slice { time, fair: time.min(FAIR) }).await;
+        let answer = conn.call::<S>(question, Slice { time, fair: time.min(FAIR) }).await;
         let fields = || S::fields(&self.request);
-        let answer = answer.map_err(|it| it.without_secrets(&self.about, &fields()));
+        let answer = answer.map_err(|it| it.without_secrets(&self.context, &fields()));
         let took = started.elapsed();
         self.metrics.took(&server.name, self.point, took);
         let mut decision = ServerDecision {
@@ -144,11 +149,11 @@ impl<S: Subject> Rehearsal<S> {
             ..of_dry_run("ok")
         };
         match answer
-            .and_then(|answer| line.edits::<S>(self.point, &self.request, &answer, self.reading))
+            .and_then(|answer| conn.edits::<S>(self.point, &self.request, &answer, self.reading))
         {
             Ok(edits) => {
                 self.metrics.ended(&server.name, self.point, "ok");
-                if line.recovers() {
+                if conn.recovers() {
                     tracing::info!(server = server.name, "hook server answers again");
                 }
                 self.compare(&server.name, &edits, &mut decision);
@@ -158,14 +163,14 @@ impl<S: Subject> Rehearsal<S> {
                 self.metrics.rehearsal_failed(&server.name, self.point);
                 decision.fail(&failure);
                 let (server, hook, error) = (&server.name, self.point.name(), &failure);
-                if line.begins_to_fail(error) {
-                    tracing::warn!(server, hook, %error, "hook server fails in its dry run");
+                if conn.begins_to_fail(error) {
+                    tracing::warn!(server, hook, %error, "hook server failed in its dry run");
                 } else {
                     tracing::debug!(server, hook, %error, "hook server still fails in its dry run");
                 }
             }
         }
-        keep(&self.history, self.record, self.point, &self.about, decision);
+        keep(&self.history, self.record, self.point, &self.context, decision);
     }
 
     fn compare(&self, server: &str, edits: &[Edit], decision: &mut ServerDecision) {
@@ -187,7 +192,7 @@ impl<S: Subject> Rehearsal<S> {
             change.why = Some(verdict.reason().to_owned());
         }
         if !compared.is_empty() {
-            audit::rehearsed(server, self.point, &self.about, &compared);
+            audit::rehearsed(server, self.point, &self.context, &compared);
         }
     }
 }
@@ -196,31 +201,31 @@ fn of_dry_run(outcome: &str) -> ServerDecision {
     ServerDecision { dry_run: true, ..ServerDecision::new(outcome) }
 }
 
-/// Adds a dry run to the record of its round, or keeps a record of its own.
+/// Adds a dry run to the record of its hook run, or makes a record of its own.
 fn keep(
     history: &History,
     record: Option<u64>,
     point: HookPoint,
-    about: &About,
+    context: &CallContext,
     decision: ServerDecision,
 ) {
     match record {
         Some(number) => history.rehearsed(number, &decision),
         None => {
             let body = Body { servers: vec![decision], ..Body::default() };
-            history.keep(&about.records, Record::new(point, Identity::of(about), &body));
+            history.keep(&context.records, Record::new(point, Identity::of(context), &body));
         }
     }
 }
 
-/// A change of a dry run beside what was applied to the call.
+/// A change of a dry run, compared with the changes that were applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compared {
-    /// Nobody changed this field.
+    /// No server changed this field.
     New,
-    /// Somebody changed it to the same.
+    /// A server changed it to the same value.
     Same,
-    /// Somebody changed it to something else.
+    /// A server changed it to another value.
     Different,
 }
 

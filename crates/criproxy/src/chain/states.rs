@@ -1,22 +1,23 @@
 //! The state of each server in force, for metrics.
 
-use std::fmt;
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::gauge::ConstGauge,
+};
 
-use super::line::{Line, Lines};
+use super::server_conn::{ServerConn, ServerConns};
 
-/// Reads the states at the time of asking, so that servers that are gone leave none behind.
+/// Reads the states at each scrape, so that removed servers leave no samples behind.
 #[derive(Debug)]
-pub(crate) struct ServerStates(pub(super) Arc<Lines>);
+pub(crate) struct ServerStates(pub(super) Arc<ServerConns>);
 
 /// The name of a server's state in metrics.
 const STATES: [&str; 3] = ["asked", "left-out", "untrusted"];
 
-impl Line {
+impl ServerConn {
     fn state(&self) -> &'static str {
         let [asked, left_out, untrusted] = STATES;
         match (self.refusal(), self.left_out()) {
@@ -35,10 +36,10 @@ impl Collector for ServerStates {
             None,
             ConstGauge::new(0i64).metric_type(),
         )?;
-        for line in &*self.0.known() {
+        for conn in &*self.0.known() {
             for state in STATES {
-                let labels = [("server", line.server.name.as_str()), ("state", state)];
-                let gauge = ConstGauge::new(i64::from(line.state() == state));
+                let labels = [("server", conn.server.name.as_str()), ("state", state)];
+                let gauge = ConstGauge::new(i64::from(conn.state() == state));
                 gauge.encode(family.encode_family(&labels)?)?;
             }
         }

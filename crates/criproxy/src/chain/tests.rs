@@ -1,11 +1,11 @@
 //! Chains of real servers, on sockets in a temporary folder.
 
 mod answers;
-mod bench;
 mod breaker;
 mod conflicts;
 mod explained;
 mod faults;
+mod fixture;
 mod log;
 mod order;
 mod outcomes;

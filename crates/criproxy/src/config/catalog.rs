@@ -1,4 +1,4 @@
-//! The servers in force, from what is and was in the folder. No I/O.
+//! The servers in force, from the present and past files of the folder. No I/O.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     entries: BTreeMap<String, Entry>,
-    /// Names of servers that must have a file, whatever the file says.
+    /// Names of servers that must have a file, even if the file does not say `required`.
     required: BTreeSet<String>,
     /// Names of `required` that were forgotten, until their files are back.
     forgotten: BTreeSet<String>,
@@ -62,13 +62,13 @@ pub(super) fn server_name(file: &str) -> &str {
 }
 
 impl Catalog {
-    /// A catalog with versions that were kept from before a restart, in which `required` servers
+    /// A catalog with the last good versions from before a restart, in which `required` servers
     /// must have a file.
     pub(super) fn new(required: BTreeSet<String>, kept: BTreeMap<String, Vec<u8>>) -> Self {
         let required = required.into_iter().map(|name| server_name(&name).to_owned()).collect();
         let mut entries = BTreeMap::new();
         for (name, text) in kept {
-            // A version that another release kept may make no sense to this one.
+            // This release may not understand a version that another release kept.
             if let Ok((server, _)) = parse(&name, &text) {
                 let good = GoodVersion { server: Arc::new(server), text: text.into() };
                 entries.insert(name, Entry::kept(good));
@@ -77,7 +77,7 @@ impl Catalog {
         Self { entries, required, ..Self::default() }
     }
 
-    /// Takes in the files that are there `now`, and says what is different.
+    /// Updates the catalog with the files that exist `now`, and returns the changes.
     pub(super) fn update(&mut self, files: BTreeMap<String, Reading>, now: Instant) -> Vec<News> {
         self.folder_is_gone = false;
         let mut news = self.miss(&files, now);
@@ -99,7 +99,7 @@ impl Catalog {
         news
     }
 
-    /// Lets the servers of deleted files go, or not, once their time is over.
+    /// Removes servers whose files were deleted long enough ago; required ones become missing.
     fn miss(&mut self, files: &BTreeMap<String, Reading>, now: Instant) -> Vec<News> {
         let mut news = Vec::new();
         let Self { entries, required, .. } = self;
@@ -109,7 +109,7 @@ impl Catalog {
             }
             let is_required = entry.says_required() || required.contains(server_name(name));
             let is_over = match entry.presence {
-                // It may have been missing for long when this process began.
+                // It may have been missing long before this process started.
                 Presence::There if is_required && entry.reading.is_none() => true,
                 Presence::There => {
                     entry.presence = Presence::Leaving(now);
@@ -133,7 +133,7 @@ impl Catalog {
         news
     }
 
-    /// Notes that the folder is gone. Servers stay in force.
+    /// Records that the folder was removed. Servers stay in force.
     pub(super) fn lose_folder(&mut self) {
         self.folder_is_gone = true;
         for entry in self.entries.values_mut() {
@@ -143,7 +143,7 @@ impl Catalog {
         }
     }
 
-    /// When the next deleted file has had its time.
+    /// When the server of the next deleted file is removed.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let leaving = self.entries.values().filter_map(|entry| match entry.presence {
             Presence::Leaving(since) => Some(since + GRACE),
@@ -152,15 +152,15 @@ impl Catalog {
         leaving.min()
     }
 
-    /// Whether something else is in the place of a file.
+    /// Whether an entry that is not a file has the name of a file.
     pub(super) fn is_blocked(&self) -> bool {
         self.entries.values().any(Entry::is_blocked)
     }
 
-    /// Stops waiting for the file of a server, by its name or that of its file.
+    /// Stops requiring the file of a server, named by the server or by the file.
     ///
     /// # Errors
-    /// When its file is there, or no such server is required.
+    /// When its file exists, or no such server is required.
     pub(super) fn forget(&mut self, server: &str) -> Result<String, String> {
         let server = server_name(server);
         let entry = self.entries.iter().find(|(file, _)| server_name(file) == server);
@@ -187,7 +187,7 @@ impl Catalog {
         ))
     }
 
-    /// The servers in force, and those whose absence refuses calls.
+    /// The servers in force, and missing required servers, for which calls are refused.
     pub(super) fn servers(&self) -> Servers {
         let mut servers = Vec::new();
         let mut barred = Vec::new();
@@ -212,7 +212,7 @@ impl Catalog {
         Servers::new(servers).barring(barred)
     }
 
-    /// Each server for people.
+    /// The state of each server, for people.
     pub(super) fn status(&self) -> Vec<ServerStatus> {
         let known = self.entries.iter();
         let mut rows: Vec<_> =
@@ -247,7 +247,7 @@ impl Catalog {
         self.entries.iter().filter_map(good).collect()
     }
 
-    /// How many files there are of each kind.
+    /// The number of files in each state.
     pub(super) fn counts(&self) -> [(&'static str, usize); 3] {
         let count = |state| self.entries.values().filter(|entry| entry.state == state).count();
         [
@@ -257,7 +257,7 @@ impl Catalog {
         ]
     }
 
-    /// Required servers that no file was ever seen of, and that nobody forgot.
+    /// Required servers whose file was never seen, and that were not forgotten.
     fn unknown(&self) -> impl Iterator<Item = &String> {
         let is_known = |server: &str| self.entries.keys().any(|file| server_name(file) == server);
         self.required
@@ -265,7 +265,7 @@ impl Catalog {
             .filter(move |server| !self.forgotten.contains(*server) && !is_known(server))
     }
 
-    /// Whether a server must have a file, whatever the file says.
+    /// Whether a server must have a file, even if the file does not say `required`.
     fn is_flagged(&self, file: &str) -> bool {
         self.required.contains(server_name(file))
     }

@@ -1,10 +1,10 @@
-//! ConfigMap volumes, whose folders have mode 0777 although nobody but root can write to them.
+//! ConfigMap volumes, whose folders have mode 0777 although only root can write to them.
 //!
 //! The kubelet gives every volume that it fills itself mode 0777, and keeps it below a folder that
-//! only root may enter. Into containers it mounts a ConfigMap read-only. So a folder of that mode is
-//! as good as one of mode 0755 where both can be seen: it is a mount of its own, read-only, of a
-//! folder `pods/UID/volumes/kubernetes.io~configmap/NAME`. A read-only mount alone says nothing:
-//! others may write to the same folder by another way.
+//! only root may enter. Into containers it mounts a ConfigMap read-only. So a folder of that mode
+//! is as safe as one of mode 0755 if both facts are visible: it is a mount of its own, read-only,
+//! of a folder `pods/UID/volumes/kubernetes.io~configmap/NAME`. A read-only mount alone is not
+//! enough: others may write to the same folder through another mount.
 
 use std::{
     ffi::OsStr,
@@ -21,7 +21,7 @@ const PLUGIN: &str = "kubernetes.io~configmap";
 pub(super) fn is_config_map(folder: &Path) -> bool {
     let Ok(folder) = fs::canonicalize(folder) else { return false };
     let Ok(Some(mount)) = mountinfo::at(&folder) else { return false };
-    // The filesystem's own options do not count: the same folder may be mounted a second time.
+    // The options of the filesystem do not count: the same folder may be mounted a second time.
     mount.options.iter().any(|option| option == "ro") && is_volume(&mount.root)
 }
 

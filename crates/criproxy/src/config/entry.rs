@@ -15,9 +15,9 @@ use crate::HookPoint;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) presence: Presence,
-    /// The last reading; none of a version that was kept from before a restart.
+    /// The last reading; `None` for a version kept from before a restart.
     pub(super) reading: Option<Reading>,
-    /// The state of that reading.
+    /// The state of the last reading.
     pub(super) state: FileState,
     error: Option<FileError>,
     pub(super) good: Option<GoodVersion>,
@@ -28,7 +28,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) enum Presence {
     There,
-    /// Deleted at that time. Its server is still in force.
+    /// Deleted at this time. Its server is still in force.
     Leaving(Instant),
     /// Deleted, and required.
     Gone,
@@ -41,7 +41,7 @@ pub(super) struct GoodVersion {
 }
 
 impl Entry {
-    /// A version that was kept from before a restart. The folder is still to be read.
+    /// A version kept from before a restart, before the folder is read.
     pub(super) fn kept(good: GoodVersion) -> Self {
         Self {
             presence: Presence::There,
@@ -53,7 +53,7 @@ impl Entry {
         }
     }
 
-    /// A file as it was read, with its last good version until now.
+    /// A file as it was read, with its last good version.
     pub(super) fn read(
         name: &str,
         reading: Reading,
@@ -106,7 +106,7 @@ impl Entry {
         }
     }
 
-    /// Whether something else is in its place.
+    /// Whether an entry that is not a file has its name.
     pub(super) fn is_blocked(&self) -> bool {
         matches!((&self.presence, &self.error), (Presence::There, Some(FileError::NoFile(_))))
     }
@@ -127,7 +127,7 @@ impl Entry {
         }
     }
 
-    /// The hooks whose calls are refused, while calls are.
+    /// The hooks whose calls are refused, if calls are refused.
     pub(super) fn refused_points(&self, flagged: bool) -> BTreeSet<HookPoint> {
         match &self.good {
             Some(good) => good.server.hooks.keys().copied().filter(|it| it.is_before()).collect(),

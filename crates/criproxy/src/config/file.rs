@@ -1,25 +1,31 @@
-//! A file's text as a server. No I/O.
+//! Parses a file's text as a server. No I/O.
 //!
 //! Read as Go's encoding/json would read it for koord-runtime-proxy: keys in any case, the last of
 //! several counts, null is absent.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::PathBuf,
+    time::Duration,
+};
 
-use serde::Deserializer;
-use serde::de::{Deserialize, Error, IgnoredAny, MapAccess, Visitor};
+use serde::{
+    Deserializer,
+    de::{Deserialize, Error, IgnoredAny, MapAccess, Visitor},
+};
 use serde_json::Value;
 use wharf_cli::go::parse_duration;
 use wharf_facts::text::plain;
 use wharf_uds::socket_of;
 
-use super::problem::{FileError, FileWarning, HookNames};
-use super::{Answers, FailurePolicy, Server};
+use super::{
+    Answers, FailurePolicy, Server,
+    problem::{FileError, FileWarning, HookNames},
+};
 use crate::HookPoint;
 
-/// The longest name or message of a file that is repeated to people.
+/// The longest name or message from a file in an error.
 const LONGEST: usize = 256;
 
 /// Reads a file's text.
@@ -29,14 +35,15 @@ pub(crate) fn parse(name: &str, text: &[u8]) -> Result<(Server, Vec<FileWarning>
     let mut warnings = keys.warnings;
     let dry_run = keys.dry_run.unwrap_or_default();
     let policy = keys.policy.unwrap_or_default();
-    // After a call the runtime has done its part: a pod must not be unstoppable by default.
+    // At a hook after the call the runtime has done its work: by default a pod must not become
+    // unstoppable.
     let default =
         |point: &HookPoint| if point.is_before() { policy } else { FailurePolicy::Ignore };
     let hooks: BTreeMap<_, _> = keys
         .hooks
         .iter()
         .map(|point| (*point, keys.policies.get(point).copied().unwrap_or_else(|| default(point))))
-        // A rehearsal fails no call.
+        // A dry run fails no call.
         .map(|(point, policy)| (point, if dry_run { FailurePolicy::Ignore } else { policy }))
         .collect();
     let idle = keys.policies.keys().filter(|point| !keys.hooks.contains(point));
@@ -64,15 +71,14 @@ pub(crate) fn parse(name: &str, text: &[u8]) -> Result<(Server, Vec<FileWarning>
     Ok((server, warnings))
 }
 
-/// The hooks whose calls a file wants to fail rather than to go on without its server, as far as
-/// that can be told of a file that is refused.
+/// The hooks with the policy Fail in a refused file, as far as its text can be understood.
 pub(crate) fn refusing_points(text: &[u8]) -> BTreeSet<HookPoint> {
     let Ok(Value::Object(written)) = serde_json::from_slice(text) else { return BTreeSet::new() };
     let value = |key: &str| {
         let found = written.iter().rfind(|(name, _)| name.eq_ignore_ascii_case(key));
         found.map(|(_, value)| value)
     };
-    // A policy in the wrong case is a typing error, and no wish to go on without the server.
+    // A policy in the wrong case is a typing error: assume Fail.
     let fails = |policy: &Value| policy.as_str().is_some_and(|it| it.eq_ignore_ascii_case(FAIL));
     if value(DRY_RUN).and_then(Value::as_bool).unwrap_or_default() {
         return BTreeSet::new();
@@ -86,14 +92,14 @@ pub(crate) fn refusing_points(text: &[u8]) -> BTreeSet<HookPoint> {
     let is_wanted = |point: &HookPoint| match value(HOOKS) {
         Some(Value::Array(names)) => names.iter().any(|name| name == point.name()),
         None | Some(Value::Null) => false,
-        // Not a list of hooks: it may have been meant to hold any of them.
+        // Not a list of hooks: assume all hooks.
         Some(_) => true,
     };
     let before = HookPoint::ALL.into_iter().filter(|point| point.is_before());
     before.filter(|point| is_wanted(point) && fails_at(point)).collect()
 }
 
-/// What the keys of a file say.
+/// The keys of a file.
 #[derive(Default)]
 struct Keys {
     endpoint: Option<PathBuf>,
@@ -121,13 +127,13 @@ const UID: &str = "uid";
 const ANSWERS: &str = "answers";
 const DETAILS: &str = "details";
 const DRY_RUN: &str = "dry-run";
-/// The keys that have a meaning.
+/// The names of known keys.
 const KEYS: [&str; 11] =
     [ENDPOINT, POLICY, HOOKS, ORDER, TIMEOUT, POLICIES, REQUIRED, UID, ANSWERS, DETAILS, DRY_RUN];
 const FAIL: &str = "Fail";
 
 impl<'de> Deserialize<'de> for Keys {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Keys, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(KeysVisitor)
     }
 }
@@ -159,7 +165,7 @@ impl<'de> Visitor<'de> for KeysVisitor {
     }
 }
 
-/// An error with the key that it is about. serde_json finds the line again at the end of the text.
+/// An error with the key that it is about. serde_json finds the line number at the end of the text.
 struct Keyed<E>(&'static str, E);
 
 impl<E: fmt::Display> fmt::Display for Keyed<E> {
@@ -194,7 +200,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Names of other versions are no reason to do without a server: koordlet writes those of its own.
+    /// Unknown names do not make a file invalid: koordlet writes names of its own version.
     fn name_hooks(&mut self, names: Vec<String>) {
         self.hooks.clear();
         for name in names {
@@ -219,7 +225,7 @@ fn endpoint<E: Error>(text: &str) -> Result<PathBuf, E> {
     socket_of(text).map_err(|error| E::custom(plain(&error.to_string(), LONGEST)))
 }
 
-/// An empty text is how koordinator says that there is none.
+/// koordinator writes an empty text for an absent policy.
 fn policy<E: Error>(text: &str) -> Result<Option<FailurePolicy>, E> {
     match FailurePolicy::named(text) {
         None if !text.is_empty() => Err(E::custom(format_args!(
@@ -237,7 +243,7 @@ fn answers<E: Error>(text: &str) -> Result<Answers, E> {
     })
 }
 
-/// A policy that is meant for a hook must not miss it: unlike in `runtime-hooks`, other names are
+/// A misspelt hook would silently lose its policy: unlike in `runtime-hooks`, unknown names are
 /// errors.
 fn policies<E: Error>(
     written: BTreeMap<String, String>,

@@ -1,34 +1,39 @@
-//! What is in the folder, and whether it can be trusted.
+//! Reads the folder, and checks whether it can be trusted.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::fs::{self, File, FileType, Metadata};
-use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs::{self, File, FileType, Metadata},
+    io::{self, Read},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileTypeExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
 
-use super::FileError;
-use super::config_map::is_config_map;
+use super::{FileError, config_map::is_config_map};
 
-/// The biggest file that is read.
+/// The largest file that is read.
 const LIMIT: u64 = 64 << 10;
-/// How often a link that leads nowhere is followed before it counts as one that does.
+/// How often a dangling link is tried before it counts as dangling.
 const TRIES: usize = 3;
 
-/// Why nothing of a folder can be read.
+/// Why a folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// Others could put files there.
+    /// Other users could put files into it.
     #[error("hook server folder {}: {why}", folder.display())]
     Untrusted {
         /// The folder.
         folder: PathBuf,
-        /// Who could, and what to do about it.
+        /// The user who could, and the remedy.
         why: String,
     },
     /// It could not be read.
@@ -42,7 +47,7 @@ pub enum FolderError {
 }
 
 impl FolderError {
-    /// Without the folder's name.
+    /// The text without the folder's name.
     pub(super) fn reason(&self) -> String {
         match self {
             FolderError::Untrusted { why, .. } => why.clone(),
@@ -54,13 +59,13 @@ impl FolderError {
 /// A file as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
-    /// Its text, as far as it could be read; it may be untrusted.
+    /// Its text, as far as it could be read. It may be untrusted.
     pub(super) text: Vec<u8>,
-    /// Why the text does not count.
+    /// The reason why the text does not count.
     pub(super) fault: Option<FileError>,
 }
 
-/// What is in a folder.
+/// The contents of a folder.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     /// Files of hook servers, by name.
@@ -69,7 +74,7 @@ pub(super) struct Contents {
     pub(super) others: Vec<String>,
 }
 
-/// Reads a folder, or says that there is none. Blocks.
+/// Reads a folder; `None` if it does not exist. Blocks.
 pub(super) fn read(folder: &Path) -> Result<Option<Contents>, FolderError> {
     let unreadable = |source| FolderError::Unreadable { folder: folder.to_owned(), source };
     match fs::metadata(folder) {
@@ -100,12 +105,12 @@ pub(super) fn read(folder: &Path) -> Result<Option<Contents>, FolderError> {
     Ok(Some(contents))
 }
 
-/// As koord-runtime-proxy has it: `json` at the end, with or without a dot.
+/// The rule of koord-runtime-proxy: `json` at the end, with or without a dot.
 fn is_of_a_server(name: &OsStr) -> bool {
     name.as_bytes().ends_with(b"json")
 }
 
-/// Reads a file; nothing, if there is none (any more).
+/// Reads a file; `None` if it does not exist (any more).
 fn read_file(path: &Path) -> Option<Reading> {
     let mut text = Vec::new();
     match read_text(path, &mut text) {
@@ -115,10 +120,10 @@ fn read_file(path: &Path) -> Option<Reading> {
     }
 }
 
-/// Reads a file into `text`, also one that is not to be trusted. False if there is none.
+/// Reads a file into `text`, also if it is not trusted. Returns false if it does not exist.
 fn read_text(path: &Path, text: &mut Vec<u8>) -> Result<bool, FileError> {
     let unreadable = |error: io::Error| FileError::Unreadable(error.to_string());
-    // Never waits for the other side of a pipe.
+    // NONBLOCK, so that opening never waits for the other end of a pipe.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut tries = 1..=TRIES;
     let file = loop {
@@ -131,7 +136,7 @@ fn read_text(path: &Path, text: &mut Vec<u8>) -> Result<bool, FileError> {
                 Ok(_) if last => {
                     return Err(FileError::NoFile("a link to a file that is not there"));
                 }
-                // What it leads to may be replaced just now.
+                // The target may be in the middle of a replacement.
                 Ok(_) => {}
             },
             // A socket cannot be opened.
@@ -152,7 +157,7 @@ fn read_text(path: &Path, text: &mut Vec<u8>) -> Result<bool, FileError> {
     Ok(true)
 }
 
-/// What is in the place of a file, for people.
+/// The kind of an entry that is not a file, for people.
 fn kind(found: FileType) -> &'static str {
     if found.is_dir() {
         "a folder"
@@ -163,34 +168,33 @@ fn kind(found: FileType) -> &'static str {
     }
 }
 
-/// Whether nobody but root and ourselves can put files into a folder, or another folder in its
-/// place. Blocks.
+/// Checks that only root and our user can put files into a folder, or replace the folder. Blocks.
 ///
 /// # Errors
-/// Who could, and what to do about it.
+/// The user who could, and the remedy.
 pub(super) fn trust_folder(folder: &Path) -> Result<(), String> {
     let metadata = fs::metadata(folder).map_err(|error| format!("cannot be read: {error}"))?;
     trust(&metadata)?;
     trust_folder_of(folder)
 }
 
-/// Whether nobody but root and ourselves can change what a file says that decides about every pod: by the file that it
-/// leads to, and by the folder of that, in which another could be put in its place. Blocks.
+/// Checks that only root and our user can change a file that decides about every pod: the file that
+/// a link leads to, and the folder of that file, in which it could be replaced. Blocks.
 ///
 /// # Errors
-/// Who could, and what to do about it.
+/// The user who could, and the remedy.
 pub fn trust_file(path: &Path) -> Result<(), String> {
     let metadata = fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
     trust(&metadata)?;
     trust_folder_of(path)
 }
 
-/// Whether the socket of a hook server can be trusted: the process that listens runs as a trusted
-/// user, and nobody else can put another socket in its place. Blocks for as long as the folder of
-/// the socket takes to be read.
+/// Checks that the socket of a hook server can be trusted: the process that listens runs as a
+/// trusted user, and no other user can replace the socket. Blocks while the folder of the socket is
+/// read.
 ///
 /// # Errors
-/// Who cannot be trusted, and what to do about it.
+/// The user who is not trusted, and the remedy.
 pub(crate) fn trust_socket(
     socket: &Path,
     peer_uid: u32,
@@ -216,7 +220,7 @@ pub(crate) fn trust_socket(
     trusted.map_err(|why| format!("its folder {}: {why}", folder.display()))
 }
 
-/// Of a link, the folder that it leads into counts like our own.
+/// The folder that a link leads into is checked like the folder of the link.
 fn trust_target(path: &Path) -> Result<(), String> {
     if fs::symlink_metadata(path).is_ok_and(|own| own.is_symlink()) {
         trust_folder_of(path)?;
@@ -235,18 +239,18 @@ fn trust_folder_of(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Whether only owners may replace their files, as in /tmp: there it is the file that counts.
+/// Whether only owners may replace their files, as in /tmp: then only the file is checked.
 fn is_sticky(folder: &Metadata) -> bool {
     folder.mode() & 0o1000 != 0 && folder.uid() == 0
 }
 
-/// Whether nobody but root and ourselves can write to it.
+/// Checks that only root and our user can write to it.
 fn trust(metadata: &Metadata) -> Result<(), String> {
     trust_owner(metadata)?;
     trust_mode(metadata)
 }
 
-/// Whether a user is root, ourselves, or the one that is allowed besides.
+/// Whether a user is root, our own, or the additionally allowed one.
 fn is_trusted(uid: u32, allowed: Option<u32>) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw() || Some(uid) == allowed
 }

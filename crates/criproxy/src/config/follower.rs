@@ -1,28 +1,34 @@
 //! The task that follows the folder.
 
-use std::path::PathBuf;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::{
+    path::PathBuf,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use tokio::sync::{mpsc, watch};
-use tokio::task::spawn_blocking;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
+use tokio::{
+    sync::{mpsc, watch},
+    task::spawn_blocking,
+    time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until},
+};
 use wharf_dirwatch::{Change, DirWatch};
 
-use super::catalog::{Catalog, News};
-use super::folder::Contents;
-use super::last_good::LastGood;
-use super::watch::{RESCAN, Request, read};
-use super::{ConfigStatus, Effect, FileWarning, ServerStatus, Servers};
+use super::{
+    ConfigStatus, Effect, FileWarning, ServerStatus, Servers,
+    catalog::{Catalog, News},
+    folder::Contents,
+    last_good::LastGood,
+    watch::{RESCAN, Request, read},
+};
 use crate::hook_metrics::HookMetrics;
 
-/// Changes that come together are read together.
+/// Changes within this time are read together.
 const DEBOUNCE: Duration = Duration::from_millis(25);
-/// How often the folder is read while something else is in the place of a file.
+/// How often the folder is read while an entry that is not a file has the name of a file.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Keeps the catalog up to date, and what follows from it.
+/// Keeps the catalog, the servers in force and the status up to date.
 pub(super) struct Follower {
     pub(super) folder: PathBuf,
     pub(super) catalog: Catalog,
@@ -32,9 +38,9 @@ pub(super) struct Follower {
     pub(super) servers: watch::Sender<Arc<Servers>>,
     pub(super) status: watch::Sender<Arc<ConfigStatus>>,
     pub(super) metrics: HookMetrics,
-    /// The fault of the folder that was logged last.
+    /// The last logged fault of the folder.
     pub(super) fault: Option<String>,
-    /// The fault of the state folder that was logged last.
+    /// The last logged fault of the state folder.
     pub(super) state_fault: Option<String>,
 }
 
@@ -74,15 +80,15 @@ impl Follower {
         }
     }
 
-    /// When the folder has to be read although nothing is heard of it.
+    /// When the folder has to be read even without an event.
     fn next_look(&self) -> Option<Instant> {
-        // The watch is one of files: it does not tell when something else goes.
+        // The watch reports files only: not when another kind of entry is removed.
         let look = self.catalog.is_blocked().then(|| Instant::now() + LOOK);
         self.catalog.next_deadline().into_iter().chain(look).min()
     }
 
     async fn serve(&mut self, request: Request) {
-        // Whoever asked may have left.
+        // The send fails if the caller has left.
         match request {
             Request::Forget { server, answer } => {
                 let _ = answer.send(self.forget(&server).await);
@@ -98,13 +104,13 @@ impl Follower {
     async fn forget(&mut self, server: &str) -> Result<String, String> {
         let forgotten = self.catalog.forget(server);
         if forgotten.is_ok() {
-            tracing::warn!(server, "hook server is forgotten: pods run without it");
+            tracing::warn!(server, "required hook server forgotten, pods run without it");
             self.publish().await;
         }
         forgotten
     }
 
-    /// Lets changes come together. False once there are no more.
+    /// Collects changes that arrive together. Returns false once the watch has ended.
     async fn settle(&self, changes: &mut DirWatch) -> bool {
         let mut settled = pin!(sleep(DEBOUNCE));
         loop {
@@ -118,21 +124,21 @@ impl Follower {
         }
     }
 
-    /// Files are read whatever is said of them; what is said of the watch itself is for people.
+    /// Files are read after any change; faults of the watch itself are logged.
     fn hear(&self, change: Change) {
         let folder = self.folder.display();
         match change {
             Change::Trouble { message } => tracing::warn!(
                 %folder,
                 error = message,
-                "the hook server folder cannot be watched: changes are seen within a minute"
+                "failed to watch hook server folder, reading every minute"
             ),
-            Change::Synced => tracing::info!(%folder, "the hook server folder is watched again"),
+            Change::Synced => tracing::info!(%folder, "watching hook server folder again"),
             Change::Appeared { .. } | Change::Replaced { .. } | Change::Vanished { .. } => {}
         }
     }
 
-    /// Puts in force what is in the folder. Without a folder nothing that is in force changes.
+    /// Puts the contents of the folder in force. Without a folder nothing changes.
     pub(super) async fn take(&mut self, contents: Option<Contents>) {
         self.is_at_fault(contents.is_none().then(|| "it is gone".to_owned()));
         match contents {
@@ -145,8 +151,8 @@ impl Follower {
         self.publish().await;
     }
 
-    /// Puts the servers of the catalog in force. Their files are kept before: what is in force now is
-    /// in force after a restart, too.
+    /// Puts the servers of the catalog in force. Keeps their files first, so that they are in force
+    /// after a restart, too.
     async fn publish(&mut self) {
         self.keep_last_good().await;
         for (state, files) in self.catalog.counts() {
@@ -172,7 +178,7 @@ impl Follower {
                 server = server.name,
                 other = first.name,
                 endpoint = %server.endpoint.display(),
-                "two hook servers with one endpoint: it is asked twice"
+                "two hook servers share an endpoint, asking it twice"
             );
         }
         self.servers.send_replace(Arc::new(servers));
@@ -194,12 +200,12 @@ impl Follower {
         }
         match &fault {
             Some(error) => tracing::warn!(error, "failed to keep last good versions, retrying"),
-            None => tracing::info!("last good versions of hook server files are kept again"),
+            None => tracing::info!("keeping last good versions again"),
         }
         self.state_fault = fault;
     }
 
-    /// Tells what is wrong with the folder when that changes.
+    /// Logs the fault of the folder when it changes.
     fn is_at_fault(&mut self, fault: Option<String>) {
         if self.fault == fault {
             return;
@@ -209,15 +215,15 @@ impl Follower {
             Some(error) => tracing::warn!(
                 %folder,
                 error,
-                "failed to read the hook server folder: what was in force stays"
+                "failed to read hook server folder, keeping last version"
             ),
-            None => tracing::info!(%folder, "the hook server folder can be read again"),
+            None => tracing::info!(%folder, "reading hook server folder again"),
         }
         self.fault = fault;
     }
 }
 
-/// One line for each change of a file.
+/// Logs one line for each change of a file.
 fn tell(news: News) {
     match news {
         News::Loaded { server, warnings } => {
@@ -247,7 +253,7 @@ fn tell(news: News) {
     }
 }
 
-/// Waits until a time, or for ever.
+/// Waits until a time; for ever without one.
 async fn expired(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,

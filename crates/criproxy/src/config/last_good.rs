@@ -1,6 +1,6 @@
-//! The last good version of each file, kept over restarts.
+//! Keeps the last good version of each file over restarts.
 //!
-//! A server that must be asked must be asked after a restart, too, although its file is bad by then.
+//! A required server must be asked after a restart, too, even if its file is bad by then.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use super::folder::{self, trust_folder};
 /// The folder of the versions inside the state folder.
 const VERSIONS: &str = "servers";
 const FOLDER_MODE: u32 = 0o700;
-/// The mode of folders above the state folder, in which others may have sockets.
+/// The mode of folders above the state folder, which may hold sockets of other programs.
 const PARENT_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o600;
 
@@ -28,10 +28,10 @@ pub(super) struct LastGood {
 }
 
 impl LastGood {
-    /// Reads the versions that are kept in a state folder, which is made if it is not there. Blocks.
+    /// Reads the versions in a state folder, which is created if it does not exist. Blocks.
     ///
     /// # Errors
-    /// When the folder cannot be used, or others than root and ourselves may write to it.
+    /// When the folder cannot be used, or users other than root and our own may write to it.
     pub(super) fn open(state_dir: &Path) -> Result<Self, String> {
         make_folder(state_dir)?;
         trust_folder(state_dir)?;
@@ -52,7 +52,7 @@ impl LastGood {
         Ok(Self { folder, kept })
     }
 
-    /// The versions that are kept.
+    /// The kept versions.
     pub(super) fn texts(&self) -> BTreeMap<String, Vec<u8>> {
         self.kept.iter().map(|(name, text)| (name.clone(), text.to_vec())).collect()
     }
@@ -60,7 +60,8 @@ impl LastGood {
     /// Keeps these versions and no others. Blocks.
     ///
     /// # Errors
-    /// When a file cannot be written or removed. The others are kept, and the next call tries again.
+    /// When a file cannot be written or removed. The other versions are kept, and the next call
+    /// tries again.
     pub(super) fn keep(&mut self, versions: &BTreeMap<String, Arc<[u8]>>) -> io::Result<()> {
         let mut done = Ok(());
         for (name, text) in versions {
@@ -82,7 +83,7 @@ impl LastGood {
         done
     }
 
-    /// Writes a version so that it appears whole or not at all.
+    /// Writes a version atomically.
     fn write(&self, name: &str, text: &[u8]) -> io::Result<()> {
         let draft = self.folder.join(".draft");
         let mut options = OpenOptions::new();
@@ -95,7 +96,7 @@ impl LastGood {
     }
 }
 
-/// Makes a folder that only we can read, and those above it that are missing.
+/// Creates a folder that only our user can read, and missing folders above it.
 fn make_folder(folder: &Path) -> Result<(), String> {
     let make = || {
         if let Some(parent) = folder.parent() {

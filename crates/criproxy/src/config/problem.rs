@@ -1,29 +1,29 @@
-//! What can be said of a file.
+//! Errors and warnings about a file.
 
 use std::fmt;
 
 use crate::HookPoint;
 
-/// Why a file is no server.
+/// Why a file is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It is no JSON, or a key has a value that it cannot have.
+    /// It is not JSON, or a key has an invalid value.
     #[error("{0}")]
     Invalid(String),
-    /// The one key that is needed is not there.
+    /// The required key is missing.
     #[error("remote-endpoint is missing: expected the path of the hook server's socket")]
     NoEndpoint,
-    /// It is too big to be read.
+    /// It is too large.
     #[error("more than {} KiB: expected a small JSON object", limit / 1024)]
     TooBig {
-        /// How many bytes are read.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// Others could change it.
+    /// Other users could change it.
     #[error("{0}")]
     Untrusted(String),
-    /// Something else is in its place. Only what is not there at all counts as deleted.
+    /// It is not a file. Only a missing entry counts as deleted.
     #[error("it is {0}: expected a file; remove it if the hook server is to go")]
     NoFile(&'static str),
     /// It could not be read.
@@ -31,24 +31,23 @@ pub enum FileError {
     Unreadable(String),
 }
 
-/// Something of a valid file that its author should know.
+/// A warning for the author of a valid file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileWarning {
-    /// A key that is not known here. It may be known to another version, so nothing is made of it
-    /// but by those who check.
+    /// An unknown key. Another version may know it, so only `check` reports it.
     UnknownKey(String),
-    /// A key that is there more than once.
+    /// A repeated key.
     RepeatedKey(&'static str),
-    /// A hook that is not known here: never asked for.
+    /// An unknown hook, which is never called.
     UnknownHook(String),
     /// A policy for a hook that the server is not asked at.
     IdlePolicy(HookPoint),
     /// The server is never asked.
     NoHooks,
-    /// The file must be there, and yet its server is only compared.
+    /// The file is required, but its server is in a dry run.
     RequiredDryRun,
-    /// The file must be there, and yet pods run without an answer of its server.
+    /// The file is required, but pods run without an answer of its server.
     RequiredAndIgnored,
 }
 

@@ -1,37 +1,40 @@
-//! What a folder's files say, for people.
+//! A report on the files of a folder, for people.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use tokio::time::Instant;
 
-use super::Servers;
-use super::catalog::{Catalog, News};
-use super::folder;
+use super::{
+    Servers,
+    catalog::{Catalog, News},
+    folder,
+};
 
-/// What a proxy would make of a folder.
+/// How a proxy would read a folder.
 #[derive(Debug)]
 pub struct Report {
     folder: PathBuf,
     /// The servers, in the order in which they would be asked.
     pub servers: Servers,
-    /// What would be refused.
+    /// Faults for which files would be refused.
     pub errors: Vec<Finding>,
-    /// What may not be as it was meant.
+    /// Probable mistakes.
     pub warnings: Vec<Finding>,
 }
 
-/// Something about a file, or about the folder itself.
+/// A finding about a file or the folder.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The file or folder.
     pub path: PathBuf,
-    /// What is to be said of it.
+    /// The finding.
     pub text: String,
 }
 
-/// Reads a folder as a proxy does at its start, and says everything there is to say. Blocks; makes
-/// nothing.
+/// Reads a folder like a starting proxy, and reports all findings. Blocks; creates nothing.
 pub fn check(folder: &Path) -> Report {
     let mut report = Report {
         folder: folder.to_owned(),
@@ -79,7 +82,7 @@ pub fn check(folder: &Path) -> Report {
 }
 
 impl Report {
-    /// Whether nothing would be refused.
+    /// Whether no file would be refused.
     pub fn is_ok(&self) -> bool {
         self.errors.is_empty()
     }

@@ -1,10 +1,12 @@
 //! A hook server, and all of them in their order.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use wharf_facts::hook::FailurePolicy;
 
@@ -13,33 +15,33 @@ use crate::HookPoint;
 /// A hook server, as its file describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// The name of its file, which is how logs, metrics and errors call it.
+    /// The name of its file, which logs, metrics and errors use.
     pub name: String,
     /// The socket that it listens on.
     pub endpoint: PathBuf,
-    /// Its place: the lowest is asked first, and names decide between equals.
+    /// Its place: the lowest is asked first, equal ones in the order of their names.
     pub order: i64,
-    /// How long it may take for an answer; without, its share of the budget of a call.
+    /// The time limit of an answer; without one, its share of the budget of a call.
     pub timeout: Option<Duration>,
-    /// A user besides root and the proxy's own that its process may run as.
+    /// A user that its process may run as, in addition to root and the proxy's.
     pub uid: Option<u32>,
-    /// How its answers are read.
+    /// The kind of its answers.
     pub answers: Answers,
-    /// Whether it is told the image, arguments, labels and mounts of containers.
+    /// Whether its questions contain the image, arguments, labels and mounts of containers.
     pub details: bool,
-    /// Whether its answers are compared only, and never applied.
+    /// Whether its answers are only compared, never applied.
     pub dry_run: bool,
     /// Whether calls are refused once its file is gone.
     pub required: bool,
-    /// Where it is asked, and what its failure means there.
+    /// Its hooks, with the failure policy of each.
     pub hooks: BTreeMap<HookPoint, FailurePolicy>,
 }
 
-/// How the answers of a server are read.
+/// The kind of answers of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answers {
-    /// As koord-runtime-proxy reads them: an answer with resources clears the cpusets that it leaves
-    /// out, and one with an environment replaces all of it.
+    /// As koord-runtime-proxy reads them: an answer with resources clears the cpusets that it
+    /// leaves out, and one with an environment replaces all of it.
     #[default]
     Koordinator,
     /// Only fields that an answer names change.
@@ -55,14 +57,14 @@ impl Answers {
         }
     }
 
-    /// The reading with this name.
+    /// The kind with this name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Koordinator, Self::Partial].into_iter().find(|it| it.name() == name)
     }
 }
 
 impl Server {
-    /// A server with the defaults of a file, which is asked nothing yet.
+    /// A server with the defaults of a file and without hooks.
     pub fn new(name: impl Into<String>, endpoint: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
@@ -112,14 +114,14 @@ impl fmt::Display for Server {
     }
 }
 
-/// A hook server that has to be asked and cannot be: its file is missing or refused.
+/// A required hook server whose file is missing or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Barred {
     /// The name of its file.
     pub(crate) name: String,
     /// The hooks whose calls are refused.
     pub(crate) points: BTreeSet<HookPoint>,
-    /// The reason, and what to do about it.
+    /// The reason, and the remedy.
     pub(crate) why: String,
 }
 
@@ -132,12 +134,12 @@ pub struct Servers {
 
 impl Servers {
     /// Puts servers into their order.
-    pub fn new(mut servers: Vec<Arc<Server>>) -> Servers {
+    pub fn new(mut servers: Vec<Arc<Server>>) -> Self {
         servers.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
-        Servers { in_force: servers, barred: Vec::new() }
+        Self { in_force: servers, barred: Vec::new() }
     }
 
-    /// The same, with servers that refuse calls by their absence.
+    /// The same, with missing required servers.
     pub(super) fn barring(self, barred: Vec<Barred>) -> Servers {
         Servers { barred, ..self }
     }
@@ -147,12 +149,12 @@ impl Servers {
         self.in_force.iter()
     }
 
-    /// The server whose absence refuses the calls of a hook, if there is one.
+    /// The missing server for which the calls of a hook are refused, if there is one.
     pub(crate) fn barred(&self, point: HookPoint) -> Option<&Barred> {
         self.barred.iter().find(|barred| barred.points.contains(&point))
     }
 
-    /// Servers with the endpoint of another one before them, and that one.
+    /// Servers with the endpoint of an earlier server, and that earlier server.
     pub(super) fn doubles(&self) -> impl Iterator<Item = (&Server, &Server)> {
         self.in_force.iter().enumerate().filter_map(|(at, server)| {
             let first =

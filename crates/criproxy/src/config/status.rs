@@ -12,9 +12,9 @@ use crate::events::EventsState;
 pub enum FileState {
     /// Valid, and in force.
     Loaded,
-    /// Invalid, or not to be trusted.
+    /// Invalid, or not trusted.
     Refused,
-    /// Empty: its content is waited for.
+    /// Empty: waiting for its content.
     Empty,
     /// Not in the folder.
     Missing,
@@ -59,26 +59,26 @@ pub struct ServerStatus {
 }
 
 impl ServerStatus {
-    /// Whether somebody has to act on the file.
+    /// Whether the operator has to act on the file.
     pub fn is_problem(&self) -> bool {
         self.state == FileState::Refused || self.effect == Effect::Refusing
     }
 }
 
-/// All hook servers, and what is wrong with the folders that they are known from.
+/// All hook servers, and the faults of their folders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigStatus {
     /// The servers, by file name.
     pub servers: Vec<ServerStatus>,
     /// Faults of the folders.
     pub faults: Vec<String>,
-    /// Whether the runtime tells when containers end.
+    /// Whether the runtime reports ends of containers.
     #[serde(default, rename = "containerEvents")]
     pub container_events: EventsState,
 }
 
 impl ConfigStatus {
-    /// Each problem that somebody has to act on, in a sentence.
+    /// Each problem that needs the operator, as a sentence.
     pub fn problems(&self) -> Vec<String> {
         let servers = self.servers.iter().filter(|server| server.is_problem());
         servers.map(ToString::to_string).chain(self.faults.iter().cloned()).collect()

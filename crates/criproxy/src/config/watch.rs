@@ -1,32 +1,38 @@
 //! [`Config`]: a folder that is followed, from its start to its end.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::timeout;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::{JoinSet, spawn_blocking},
+    time::timeout,
+};
 use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
 
-use super::catalog::Catalog;
-use super::folder::{self, Contents};
-use super::follower::Follower;
-use super::last_good::LastGood;
-use super::{ConfigStatus, FolderError, Servers};
+use super::{
+    ConfigStatus, FolderError, Servers,
+    catalog::Catalog,
+    folder::{self, Contents},
+    follower::Follower,
+    last_good::LastGood,
+};
 use crate::hook_metrics::HookMetrics;
 
-/// How often everything is read, should a change have gone unheard.
+/// How often all files are read, in case an event was lost.
 pub(super) const RESCAN: Duration = Duration::from_secs(60);
-/// How long the first look at the folder may take.
+/// The time limit of the first reading of the folder.
 const START: Duration = Duration::from_secs(10);
-/// The folder's mode, if it has to be made.
+/// The folder's mode, if it has to be created.
 const MODE: u32 = 0o755;
-/// Requests to forget a server that may wait for each other.
+/// The most requests that may wait.
 const REQUESTS: usize = 8;
 
-/// The folder to follow, and what must be in it.
+/// The folder to follow, and the required servers.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigOptions {
     /// The folder with a file for each hook server.
@@ -34,15 +40,15 @@ pub struct ConfigOptions {
     /// The folder that keeps the last good version of each file over restarts. Without one a file
     /// that is bad at the start has no last good version.
     pub state_dir: Option<PathBuf>,
-    /// Servers that must have a file, by the file's name without `.json`: calls that they would be
-    /// asked about are refused while there is none.
+    /// Servers that must have a file, by the file's name without `.json`: their calls are refused
+    /// while the file is missing.
     pub required: BTreeSet<String>,
-    /// Whether another process writes the state folder, until [`ConfigHandle::keep_state`] says that this
-    /// one does.
+    /// Whether another process writes the state folder, until [`ConfigHandle::keep_state`] gives
+    /// that task to this process.
     pub state_is_kept_elsewhere: bool,
 }
 
-/// The hook servers that a folder describes, as it changes. Dropping it leaves the last ones in
+/// The hook servers of a folder, updated as it changes. Dropping it leaves the last servers in
 /// force.
 #[derive(Debug)]
 pub struct Config {
@@ -51,7 +57,7 @@ pub struct Config {
     task: JoinSet<()>,
 }
 
-/// Asks the task of a [`Config`] for its state, and to change it.
+/// A handle to the task of a [`Config`]: reads and changes its state.
 #[derive(Clone, Debug)]
 pub struct ConfigHandle {
     status: watch::Receiver<Arc<ConfigStatus>>,
@@ -61,20 +67,20 @@ pub struct ConfigHandle {
 /// A request to the task that follows the folder.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// Stop waiting for the file of a server.
+    /// Stop requiring the file of a server.
     Forget { server: String, answer: oneshot::Sender<Result<String, String>> },
     /// Write the state folder from now on, or leave it to another process.
     KeepState { keep: bool, done: oneshot::Sender<()> },
 }
 
-/// Why no folder could be followed.
+/// Why the folder cannot be followed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// It could not be read.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// It is not there, could not be made, or could not be watched.
+    /// It could not be created or watched.
     #[error("hook server folder {}: {why}", folder.display())]
     Unwatched {
         /// The folder.
@@ -93,8 +99,9 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Starts to follow a folder, which is made if it is not there, unless versions of its files were
-    /// kept: then they stay in force. The servers of its valid files are in force at once.
+    /// Starts to follow a folder. Creates it if it does not exist, unless versions of its files
+    /// were kept: these stay in force then. The servers of its valid files are in force when this
+    /// returns.
     ///
     /// # Errors
     /// When the folder cannot be followed, or the state folder cannot be used.
@@ -114,7 +121,7 @@ impl Config {
         });
         let watched = timeout(START, watched(&mut changes)).await;
         let watched = watched.unwrap_or_else(|_| Err("no answer from the filesystem".to_owned()));
-        // Servers stay in force although their folder was moved away.
+        // Servers stay in force even if their folder was moved away.
         let may_be_gone = !kept.is_empty() && !folder.exists();
         if let Some(why) = watched.err().filter(|_| !may_be_gone) {
             return Err(ConfigError::Unwatched { folder, why });
@@ -164,10 +171,10 @@ impl ConfigHandle {
         self.status.borrow().clone()
     }
 
-    /// Stops waiting for the file of a server, and says so.
+    /// Stops requiring the file of a server. Returns a sentence for the operator.
     ///
     /// # Errors
-    /// When its file is there, or it is not required.
+    /// When its file exists, or it is not required.
     pub async fn forget(&self, server: String) -> Result<String, String> {
         let ended = "the hook server folder is not followed any more";
         let (answer, answered) = oneshot::channel();
@@ -178,18 +185,18 @@ impl ConfigHandle {
 }
 
 impl ConfigHandle {
-    /// Writes the state folder from now on, or leaves it to another process: two that write it at once would spoil it. What
-    /// is being written is written when this returns.
+    /// Writes the state folder from now on, or leaves it to another process: two writers would
+    /// corrupt it. A write under way is complete when this returns.
     pub async fn keep_state(&self, keep: bool) {
         let (done, kept) = oneshot::channel();
-        // A folder that is not followed any more is not written either.
+        // If the task has ended, it writes nothing.
         if self.requests.send(Request::KeepState { keep, done }).await.is_ok() {
             let _ = kept.await;
         }
     }
 }
 
-/// Reads the versions that are kept, elsewhere, since a disk may be slow.
+/// Reads the kept versions on a blocking thread, because a disk may be slow.
 async fn open_state(folder: PathBuf) -> Result<LastGood, ConfigError> {
     let path = folder.clone();
     let opened = spawn_blocking(move || LastGood::open(&path)).await;
@@ -197,7 +204,7 @@ async fn open_state(folder: PathBuf) -> Result<LastGood, ConfigError> {
     opened.map_err(|why| ConfigError::State { folder, why })
 }
 
-/// Waits until the folder is watched, or is known not to be.
+/// Waits until the folder is watched, or the watch has failed.
 async fn watched(changes: &mut DirWatch) -> Result<(), String> {
     loop {
         match changes.next().await {
@@ -210,7 +217,7 @@ async fn watched(changes: &mut DirWatch) -> Result<(), String> {
     changes.trouble().map_or(Ok(()), Err)
 }
 
-/// Reads the folder elsewhere, since a disk may be slow.
+/// Reads the folder on a blocking thread, because a disk may be slow.
 pub(super) async fn read(folder: &Path) -> Result<Option<Contents>, FolderError> {
     let path = folder.to_owned();
     spawn_blocking(move || folder::read(&path)).await.unwrap_or_else(|error| {

@@ -1,9 +1,9 @@
 mod properties;
 
 use prost::Message as _;
-use wharf_proto::cri;
-use wharf_proto::hooks::{
-    LinuxContainerResources as Resources, PodSandboxHookRequest, PodSandboxMetadata,
+use wharf_proto::{
+    cri,
+    hooks::{LinuxContainerResources as Resources, PodSandboxHookRequest, PodSandboxMetadata},
 };
 
 use super::*;

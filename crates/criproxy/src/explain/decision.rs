@@ -71,7 +71,8 @@ pub struct Body {
     /// Why servers were not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What the first server was asked with, by field. The others saw the changes of those before them.
+    /// What the first server was asked with, by field. The others saw the changes of those before
+    /// them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub request: BTreeMap<String, Shown>,
     /// Fields of the request that are not kept.
@@ -156,8 +157,8 @@ pub struct Change {
 pub enum ChangeEffect {
     /// It is in the request that the runtime got.
     Applied,
-    /// It is not in this request: hooks that follow see it, and the runtime gets it with the next full update if it can
-    /// be updated.
+    /// It is not in this request: hooks that follow see it, and the runtime gets it with the next
+    /// full update if it can be updated.
     Remembered,
     /// Another server changed the field later.
     Overridden,

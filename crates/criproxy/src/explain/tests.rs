@@ -8,19 +8,19 @@ use crate::{
     explain::decision::Change,
 };
 
-fn about(pod: &str, container: Option<&str>, id: Option<&str>) -> About {
-    About {
+fn context(pod: &str, container: Option<&str>, id: Option<&str>) -> CallContext {
+    CallContext {
         pod: pod.to_owned(),
         container: container.map(str::to_owned),
         id: id.map(str::to_owned),
         pod_id: container.map(|_| "sandbox-1".to_owned()),
-        ..About::default()
+        ..CallContext::default()
     }
 }
 
-fn keep(history: &History, about: &About) -> u64 {
-    let record = Record::new(POINT, Identity::of(about), &Body::default());
-    history.keep(&about.records, record)
+fn keep(history: &History, context: &CallContext) -> u64 {
+    let record = Record::new(POINT, Identity::of(context), &Body::default());
+    history.keep(&context.records, record)
 }
 
 const POINT: HookPoint = HookPoint::PreCreateContainer;
@@ -37,7 +37,7 @@ async fn count(history: &History, name: &str) -> usize {
 async fn the_last_records_are_kept_and_no_more() {
     let history = History::bounded(3, usize::MAX);
     for number in 0..5 {
-        keep(&history, &about(&format!("default/pod-{number}"), None, None));
+        keep(&history, &context(&format!("default/pod-{number}"), None, None));
     }
     assert_eq!(history.ring().len(), 3);
     assert_eq!(count(&history, "pod-2").await, 1);
@@ -70,12 +70,12 @@ async fn the_bytes_of_records_are_bounded_however_long_they_are() {
             let server = ServerDecision { changes, more_changes, ..ServerDecision::new("ok") };
             body.servers.push(server);
         }
-        let about = about(&long, Some(&long), Some(&long));
-        let record = Record::new(POINT, Identity::of(&about), &body);
-        let kept = history.keep(&about.records, record);
+        let context = context(&long, Some(&long), Some(&long));
+        let record = Record::new(POINT, Identity::of(&context), &body);
+        let kept = history.keep(&context.records, record);
         history.rehearsed(kept, &ServerDecision::new("ok"));
         let made = Made { pod: Some(long.clone()), containers: Vec::new() };
-        history.ended(&about.records, Method::CreateContainer, Code::Ok, Duration::ZERO, &made);
+        history.ended(&context.records, Method::CreateContainer, Code::Ok, Duration::ZERO, &made);
         most = most.max(history.ring().bytes());
     }
     assert!(most <= MOST && most > MOST / 2, "{most}");
@@ -86,12 +86,12 @@ async fn the_bytes_of_records_are_bounded_however_long_they_are() {
 async fn bytes_are_counted_exactly_over_changes() {
     let history = History::bounded(10, usize::MAX);
     for number in 0..50 {
-        let about = about("default/web", Some("nginx"), None);
-        let kept = keep(&history, &about);
+        let context = context("default/web", Some("nginx"), None);
+        let kept = keep(&history, &context);
         history.rehearsed(kept, &ServerDecision::new("ok"));
         let id = format!("id-{number}");
         let made = Made { pod: None, containers: vec![(None, id)] };
-        history.ended(&about.records, Method::CreateContainer, Code::Ok, Duration::ZERO, &made);
+        history.ended(&context.records, Method::CreateContainer, Code::Ok, Duration::ZERO, &made);
     }
     let ring = history.ring();
     assert_eq!((ring.len(), ring.bytes()), (10, ring.counted()));
@@ -105,13 +105,13 @@ async fn an_empty_ring_takes_no_memory() {
 #[tokio::test]
 async fn ids_and_the_end_come_after_the_hooks() {
     let history = History::default();
-    let about = about("default/web", Some("nginx"), None);
-    keep(&history, &about);
+    let context = context("default/web", Some("nginx"), None);
+    keep(&history, &context);
     let before = history.explain("nginx").await.unwrap().decisions.remove(0);
     assert_eq!((before.call, before.identity.container_id), (None, None));
     let made = Made { pod: None, containers: vec![(None, "0123456789".to_owned())] };
     let took = Duration::from_micros(1500);
-    history.ended(&about.records, Method::CreateContainer, Code::Ok, took, &made);
+    history.ended(&context.records, Method::CreateContainer, Code::Ok, took, &made);
     let explanation = history.explain("01234").await.unwrap();
     assert_eq!(explanation.subject, "container default/web/nginx, id 0123456789");
     let after = &explanation.decisions[0];
@@ -119,14 +119,15 @@ async fn ids_and_the_end_come_after_the_hooks() {
     assert_eq!(after.call, Some(end));
     // What is dropped by then is nobody's.
     let history = History::bounded(1, usize::MAX);
-    let (gone, kept) = (self::about("a/b", None, None), self::about("c/d", None, None));
+    let (gone, kept) = (self::context("a/b", None, None), self::context("c/d", None, None));
     keep(&history, &gone);
     keep(&history, &kept);
     history.ended(&gone.records, Method::RunPodSandbox, Code::Ok, took, &Made::default());
     assert_eq!(history.explain("c/d").await.unwrap().decisions[0].call, None);
 }
 
-/// Two pods with a container of the same name, one of them made twice, and a pod of the same name elsewhere.
+/// Two pods with a container of the same name, one of them made twice, and a pod of the same name
+/// elsewhere.
 fn several() -> History {
     let history = History::default();
     for (pod, sandbox, container, id) in [

@@ -1,13 +1,10 @@
-use proptest::collection::vec;
-use proptest::prelude::*;
-use proptest::sample::Index;
-use proptest::test_runner::RngSeed;
-use wharf_proto::cri;
-use wharf_proto::hooks::Removals;
+use proptest::{collection::vec, prelude::*, sample::Index, test_runner::RngSeed};
+use wharf_proto::{cri, hooks::Removals};
 
 use super::*;
 
-/// Requests with everything in them that hooks see or change, and fields that nobody knows at every level.
+/// Requests with everything in them that hooks see or change, and fields that nobody knows at every
+/// level.
 fn requests() -> [Vec<u8>; 3] {
     let resources = cri::LinuxContainerResources {
         cpu_quota: 50_000,

@@ -27,8 +27,8 @@ pub(crate) struct Calls {
     records: Records,
     /// Notified when a call has ended.
     ended: Arc<Notify>,
-    /// Locked by the call that is next to begin or to be passed on. The lock is fair, so calls that wait for the end of a
-    /// hand-over go on in the order in which they came.
+    /// Locked by the call that is next to begin or to be passed on. The lock is fair, so calls
+    /// that wait for the end of a hand-over go on in the order in which they came.
     order: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -60,7 +60,8 @@ enum Phase {
 pub(crate) enum Admission {
     /// It is intercepted here.
     Here(Running),
-    /// It is passed on to the successor as it came. The guard is dropped once it is on its way: the next call follows.
+    /// It is passed on to the successor as it came. The guard is dropped once it is on its way: the
+    /// next call follows.
     Elsewhere(Arc<Relay>, OwnedMutexGuard<()>),
 }
 
@@ -73,9 +74,9 @@ pub(crate) struct Running {
 }
 
 impl Calls {
-    pub(crate) fn new(records: Records) -> Calls {
+    pub(crate) fn new(records: Records) -> Self {
         let (shared, ended, order) = Default::default();
-        Calls { shared, phase: watch::Sender::new(Phase::Here), records, ended, order }
+        Self { shared, phase: watch::Sender::new(Phase::Here), records, ended, order }
     }
 
     /// Begins a call, once it is known who does.
@@ -113,7 +114,8 @@ impl Calls {
         Running { call, calls: self.clone(), ended: false }
     }
 
-    /// Lets no new call begin. The successor is told of those under way, and later of their ends.
+    /// Stops new calls from beginning. The successor is notified of calls under way, and later of
+    /// their ends.
     pub(super) fn freeze(&self, messages: mpsc::UnboundedSender<FromOld>) {
         let mut state = self.state();
         self.phase.send_replace(Phase::Waiting);
@@ -157,7 +159,8 @@ impl Calls {
         matches!(&*self.phase.borrow(), Phase::Elsewhere(_))
     }
 
-    /// Waits until those calls have ended that are under way now and that one about `scope` would have to wait for.
+    /// Waits until those calls have ended that are under way now and that one about `scope` would
+    /// have to wait for.
     pub(crate) async fn finished(&self, scope: &Scope) {
         let next = self.state().next;
         loop {
@@ -197,7 +200,8 @@ impl Calls {
                 let (sender, noted) = oneshot::channel();
                 successor.noted.insert(call, sender);
                 let records = self.records.changed();
-                // Nobody receives it once the successor is gone; then nobody will say that it is noted.
+                // Nobody receives it once the successor is gone; then nobody will say that it is
+                // noted.
                 let _ = successor.messages.send(FromOld::Ended { call, records });
                 noted
             })
@@ -220,7 +224,8 @@ impl Calls {
 }
 
 impl Running {
-    /// The call has its answer, which may be sent once this returns: the successor knows what it has changed.
+    /// The call has its answer, which may be sent once this returns: the successor knows what it
+    /// has changed.
     pub(crate) async fn end(mut self) {
         self.ended = true;
         let Some(noted) = self.calls.end(self.call) else { return };

@@ -39,12 +39,12 @@ impl Predecessor {
     ///
     /// # Errors
     /// When the old process does not say, or in a way that this version does not know.
-    pub async fn greet(channel: UnixStream) -> Result<Predecessor, HandOverError> {
+    pub async fn greet(channel: UnixStream) -> Result<Self, HandOverError> {
         let (mut reader, writer) = lines::<Hello, FromNew>(channel);
         let hello = timeout(STEP, reader.next()).await;
         let hello = hello.map_err(|_| HandOverError::Silent { step: "begin", limit: STEP })??;
         let hello = hello.ok_or(HandOverError::Ended)?;
-        let mut predecessor = Predecessor { reader: reader.then(), writer, hello };
+        let mut predecessor = Self { reader: reader.then(), writer, hello };
         let protocol = predecessor.hello.protocol;
         if protocol != PROTOCOL {
             predecessor.fail(&HandOverError::Protocol(protocol).to_string()).await;
@@ -108,7 +108,8 @@ impl Predecessor {
                 }
                 Ok(Ok(Some(_))) => {}
                 Ok(Ok(None)) => return Err(HandOverError::Ended),
-                // It lives, or whether it does cannot be told: two that serve are worse than one that does not.
+                // It lives, or whether it does cannot be told: two that serve are worse than one
+                // that does not.
                 Ok(Err(error)) => return Err(HandOverError::Channel(error)),
                 Err(_) => return Err(HandOverError::Silent { step: "end", limit: STEP }),
             }
@@ -151,8 +152,8 @@ impl Finishing {
         self.channel.is_none()
     }
 
-    /// Takes the records of calls that the old process finishes, until it is gone. It is asked to leave at once when
-    /// `leave` is cancelled.
+    /// Takes the records of calls that the old process finishes, until it is gone. It is asked to
+    /// leave at once when `leave` is cancelled.
     ///
     /// # Errors
     /// When the old process did not hear that this one serves, and serves on: this one has to stop.
@@ -190,7 +191,8 @@ impl Finishing {
     }
 }
 
-/// The records of a call that has ended are in force before others of its scope go on, and before it is answered.
+/// The records of a call that has ended are in force before others of its scope go on, and before
+/// it is answered.
 async fn note(
     interceptor: &Interceptor,
     writer: &mut Writer<FromNew>,
@@ -224,7 +226,8 @@ fn abandon(interceptor: &Interceptor) {
     });
 }
 
-/// Waits until the runtime is reached, or is known not to be: the first calls need not wait for that.
+/// Waits until the runtime is reached, or is known not to be: the first calls need not wait for
+/// that.
 async fn reach_runtime(interceptor: &Interceptor) {
     let mut link = interceptor.runtime.link();
     let is_known =

@@ -20,11 +20,13 @@ use crate::{
 const READY: Duration = Duration::from_secs(15);
 /// How long a successor may take to read the records, while calls go on.
 const COPY: Duration = Duration::from_secs(10);
-/// How long calls about pods and containers may wait until the successor serves. It knows the records by then.
+/// How long calls about pods and containers may wait until the successor serves. It knows the
+/// records by then.
 const TAKE: Duration = Duration::from_millis(500);
 /// How long the folder of hook servers may take.
 const FOLDER: Duration = Duration::from_secs(5);
-/// How long a successor may take to make room for the word that the hand-over is called off. Calls wait meanwhile.
+/// How long a successor may take to make room for the word that the hand-over is called off. Calls
+/// wait meanwhile.
 const LAST_WORD: Duration = Duration::from_millis(100);
 /// How long calls that waited may take to be on their way to the successor.
 const PASSED: Duration = Duration::from_secs(1);
@@ -46,15 +48,17 @@ pub struct Followed {
 }
 
 impl HandOver {
-    /// Hands over to a process that has the sockets, and [`Hello`](super::Hello) on this channel. `listen` is where the
-    /// successor serves; `release` leaves the sockets to it.
+    /// Hands over to a process that has the sockets, and [`Hello`](super::Hello) on this channel.
+    /// `listen` is where the successor serves; `release` leaves the sockets to it.
     ///
-    /// Until it serves, this process accepts connections and carries calls. Calls that are intercepted wait from the moment on
-    /// at which the successor is told what is under way: for some milliseconds, since it has read the records by then, and for
-    /// less than a second if it hangs.
+    /// Until it serves, this process accepts connections and carries calls. Calls that are
+    /// intercepted wait from the moment on at which the successor is told what is under way:
+    /// for some milliseconds, since it has read the records by then, and for less than a second
+    /// if it hangs.
     ///
-    /// If it comes to nothing, also because of `stop`, `end_successor` is called before calls go on here; with whether the successor may have begun
-    /// to serve, or cannot be told that it must not, so that it has to be killed.
+    /// If it comes to nothing, also because of `stop`, `end_successor` is called before calls go on
+    /// here; with whether the successor may have begun to serve, or cannot be told that it must
+    /// not, so that it has to be killed.
     ///
     /// # Errors
     /// When the successor is not ready in time, or fails. This process serves on as before.
@@ -84,8 +88,8 @@ impl HandOver {
         let taken = stop.run_until_cancelled(taken).await;
         if let Err(error) = taken.unwrap_or(Err(HandOverError::Stopped)) {
             let told = timeout(LAST_WORD, writer.send(&FromOld::Abort(error.to_string()))).await;
-            // One that stands still and cannot be told would later take the end of the channel for that of this process, and
-            // serve beside it.
+            // One that stands still and cannot be told would later take the end of the channel for
+            // that of this process, and serve beside it.
             let is_deaf = !matches!(told, Ok(Ok(())));
             // One that has closed its end, or says that it failed, does not serve.
             let is_over = matches!(error, HandOverError::Ended | HandOverError::Failed(_));
@@ -186,7 +190,8 @@ async fn ready(reader: &mut Reader<FromNew>) -> Result<(), HandOverError> {
 }
 
 impl Followed {
-    /// Tells the successor what calls change that end here, until it wants this process to leave or is gone.
+    /// Tells the successor what calls change that end here, until it wants this process to leave or
+    /// is gone.
     pub async fn follow(mut self) {
         loop {
             let sent = tokio::select! {

@@ -47,7 +47,8 @@ impl PredecessorCalls {
         self.busy.send_modify(|busy| drop(busy.remove(&call)));
     }
 
-    /// What the predecessor was busy with when it went. `forget` is called for each before others go on.
+    /// What the predecessor was busy with when it went. `forget` is called for each before others
+    /// go on.
     pub(super) fn abandon(&self, forget: impl Fn(&Scope)) {
         let busy = self.busy.borrow().clone();
         busy.values().for_each(forget);

@@ -3,11 +3,10 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::intercept::Method;
-use crate::record::Records;
-use crate::{id, intercept, pod, record};
+use crate::{id, intercept, intercept::Method, pod, record, record::Records};
 
-/// What an intercepted call is about. Ids may be the beginnings of ids, which is all that some callers give.
+/// What an intercepted call is about. Ids may be the beginnings of ids, which is all that some
+/// callers give.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Scope {
@@ -23,22 +22,22 @@ pub(crate) enum Scope {
 
 impl Scope {
     /// What the message of a call is about; `None` if it cannot be read.
-    pub(crate) fn of(method: Method, message: &Bytes, records: &Records) -> Option<Scope> {
+    pub(crate) fn of(method: Method, message: &Bytes, records: &Records) -> Option<Self> {
         let id = || id::of(message).ok();
         Some(match method {
-            Method::RunPodSandbox => Scope::NewPod(record::full_name(&pod::asked(message).ok()?)),
+            Method::RunPodSandbox => Self::NewPod(record::full_name(&pod::asked(message).ok()?)),
             Method::RestorePod => {
                 let run = intercept::run_of(message).ok()?;
-                Scope::NewPod(record::full_name(&pod::asked(&run).ok()?))
+                Self::NewPod(record::full_name(&pod::asked(&run).ok()?))
             }
-            Method::StopPodSandbox | Method::RemovePodSandbox => Scope::Pod(id()?),
-            Method::CreateContainer => Scope::NewContainer(id()?),
+            Method::StopPodSandbox | Method::RemovePodSandbox => Self::Pod(id()?),
+            Method::CreateContainer => Self::NewContainer(id()?),
             Method::StartContainer
             | Method::UpdateContainerResources
             | Method::StopContainer
             | Method::RemoveContainer => {
                 let id = id()?;
-                Scope::Container { pod: records.pod_of(&id), id }
+                Self::Container { pod: records.pod_of(&id), id }
             }
         })
     }

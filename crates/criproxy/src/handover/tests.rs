@@ -67,7 +67,7 @@ async fn a_successor_that_cannot_be_told_to_leave_is_killed() {
         carried: None,
         changed_by: String::new(),
         stopped: false,
-        told: Default::default(),
+        notified: Default::default(),
     };
     stalled.proxy.interceptor.records.take(entry).unwrap();
     let (error, killed, _reader) = stalled.hand_over().await;
@@ -124,7 +124,7 @@ async fn records_are_read_while_calls_go_on_and_their_changes_follow() {
         carried: None,
         changed_by: String::new(),
         stopped: false,
-        told: Default::default(),
+        notified: Default::default(),
     };
     // Each is more than a socket holds: once the successor has one, it has not got the other.
     for id in ["pod-1", "pod-2"] {

@@ -1,16 +1,19 @@
 //! What is known of the pod or container that a call is about.
 
-use std::future::Future;
-use std::sync::Arc;
+use std::{future::Future, sync::Arc};
 
 use tokio::time::timeout;
 use tonic::Status;
 use wharf_uds::code_name;
 
-use super::visit::{End, Visit};
-use super::{Interceptor, Method};
-use crate::rebuild::{self, Found};
-use crate::record::{Container, Pod};
+use super::{
+    Interceptor, Method,
+    intercepted_call::{End, InterceptedCall},
+};
+use crate::{
+    rebuild::{self, Found},
+    record::{Container, Pod},
+};
 
 /// A container and its pod, as they are known.
 pub(super) struct Known {
@@ -20,24 +23,24 @@ pub(super) struct Known {
 }
 
 impl Interceptor {
-    /// The pod of this id, of which callers may give the beginning only. One that we do not know the
-    /// runtime may, and is asked if a server wants to hear of the call.
+    /// The pod of this id, of which callers may give the beginning only. One that we do not know
+    /// the runtime may, and is asked if a server wants to hear of the call.
     pub(super) async fn pod(
         &self,
-        visit: &mut Visit,
+        call: &mut InterceptedCall,
         method: Method,
         id: &str,
     ) -> Result<Option<Found<Pod>>, End> {
         if let Some(record) = self.records.pod(id) {
             return Ok(Some(Found { id: id.to_owned(), record }));
         }
-        self.look(visit, method, id, rebuild::pod(&self.recovery, &self.records, id)).await
+        self.look(call, method, id, rebuild::pod(&self.recovery, &self.records, id)).await
     }
 
     /// The container of this id and its pod, likewise.
     pub(super) async fn container(
         &self,
-        visit: &mut Visit,
+        call: &mut InterceptedCall,
         method: Method,
         id: &str,
     ) -> Result<Option<Known>, End> {
@@ -52,14 +55,14 @@ impl Interceptor {
             let pod = rebuild::pod(&self.recovery, &self.records, container.pod()).await?;
             Ok(pod.map(|pod| Known { id, container, pod: pod.record }))
         };
-        self.look(visit, method, id, lookup).await
+        self.look(call, method, id, lookup).await
     }
 
-    /// Waits for what the runtime tells, for as long as hook servers might take. A call that nobody wants to hear of
-    /// does not wait.
+    /// Waits for what the runtime tells, for as long as hook servers might take. A call that nobody
+    /// wants to hear of does not wait.
     async fn look<T>(
         &self,
-        visit: &mut Visit,
+        call: &mut InterceptedCall,
         method: Method,
         id: &str,
         lookup: impl Future<Output = Result<Option<T>, Status>>,
@@ -67,21 +70,21 @@ impl Interceptor {
         if !method.reasons().iter().any(|point| self.chain.wants(*point)) {
             return Ok(None);
         }
-        let limit = self.chain.patience(visit.ends(), visit.time());
-        let _measured = visit.time().measure();
-        let found = visit.while_wanted(timeout(limit, lookup)).await?;
+        let limit = self.chain.patience(call.ends(), call.time());
+        let _measured = call.time().measure();
+        let found = call.while_wanted(timeout(limit, lookup)).await?;
         let late = |_| {
             let text = format!("the runtime did not tell of {id:?} within {limit:?}");
             Err(Status::deadline_exceeded(text))
         };
-        self.settle(visit, method, id, found.unwrap_or_else(late))
+        self.settle(call, method, id, found.unwrap_or_else(late))
     }
 
     /// A runtime that cannot tell is no reason to refuse a call, unless hooks that must be asked
     /// before it would be left out. What is to be stopped is stopped.
     fn settle<T>(
         &self,
-        visit: &Visit,
+        call: &InterceptedCall,
         method: Method,
         id: &str,
         found: Result<Option<T>, Status>,
@@ -89,7 +92,7 @@ impl Interceptor {
         let hooks = || method.points().iter().filter(|point| self.chain.wants(**point));
         let keep = |note: String| {
             if let Some(point) = hooks().next() {
-                self.keep_unknown(*point, method, id, visit.records(), note);
+                self.keep_unknown(*point, method, id, call.records(), note);
             }
         };
         match found {

@@ -1,8 +1,8 @@
-//! The calls that are looked into.
+//! The calls that are intercepted.
 
 use crate::HookPoint;
 
-/// A call that hook servers are asked about, or that ends what they were told of.
+/// A call that hook servers are asked about, or that ends a pod or container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     RunPodSandbox,
@@ -34,8 +34,8 @@ impl Method {
         }
     }
 
-    /// The hooks for which it has to be known what it is about: besides its own, the one whose changes of a pod are
-    /// carried into its containers.
+    /// The hooks for which it has to be known what it is about: besides its own, the one whose
+    /// changes of a pod are carried into its containers.
     pub(crate) fn reasons(self) -> &'static [HookPoint] {
         match self {
             Method::CreateContainer => {
@@ -45,21 +45,22 @@ impl Method {
         }
     }
 
-    /// By its path. The messages of both versions of CRI have the same numbers, so one way serves both.
-    pub(crate) fn of(path: &str) -> Option<Method> {
+    /// By its path. The messages of both versions of CRI have the same numbers, so one way serves
+    /// both.
+    pub(crate) fn of(path: &str) -> Option<Self> {
         let name = path
             .strip_prefix("/runtime.v1.RuntimeService/")
             .or_else(|| path.strip_prefix("/runtime.v1alpha2.RuntimeService/"))?;
         Some(match name {
-            "RunPodSandbox" => Method::RunPodSandbox,
-            "RestorePod" => Method::RestorePod,
-            "StopPodSandbox" => Method::StopPodSandbox,
-            "RemovePodSandbox" => Method::RemovePodSandbox,
-            "CreateContainer" => Method::CreateContainer,
-            "StartContainer" => Method::StartContainer,
-            "UpdateContainerResources" => Method::UpdateContainerResources,
-            "StopContainer" => Method::StopContainer,
-            "RemoveContainer" => Method::RemoveContainer,
+            "RunPodSandbox" => Self::RunPodSandbox,
+            "RestorePod" => Self::RestorePod,
+            "StopPodSandbox" => Self::StopPodSandbox,
+            "RemovePodSandbox" => Self::RemovePodSandbox,
+            "CreateContainer" => Self::CreateContainer,
+            "StartContainer" => Self::StartContainer,
+            "UpdateContainerResources" => Self::UpdateContainerResources,
+            "StopContainer" => Self::StopContainer,
+            "RemoveContainer" => Self::RemoveContainer,
             _ => return None,
         })
     }

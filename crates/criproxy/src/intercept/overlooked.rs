@@ -1,14 +1,18 @@
 //! Containers that were made or changed while nobody had a record of them.
 //!
-//! A call that no hook server wants to hear of does not wait until the runtime tells what it is about. What it is about is
-//! looked at afterwards, in nobody's time, so that servers that come later hear of it like of any other.
+//! A call that no hook server wants to hear of does not wait until the runtime tells what it is
+//! about. What it is about is looked at afterwards, in nobody's time, so that servers that come
+//! later hear of it like of any other.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use tokio::sync::Notify;
 
-/// The most ids that are kept, for a runtime that never tells: others are looked for when a call needs them.
+/// The most ids that are kept, for a runtime that never tells: others are looked for when a call
+/// needs them.
 const MOST: usize = 10_000;
 
 /// Their ids, until somebody looks.
@@ -32,7 +36,7 @@ impl Overlooked {
         std::mem::take(&mut self.ids())
     }
 
-    /// Waits until there is another one.
+    /// Waits for a further id.
     pub(crate) async fn noted(&self) {
         self.some.notified().await;
     }

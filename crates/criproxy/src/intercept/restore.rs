@@ -1,22 +1,25 @@
-//! RestorePod makes a sandbox and its containers at once, from a checkpoint. Hooks are asked as they
-//! would be for each of them, so that no hook is gone around by a restore.
+//! RestorePod makes a sandbox and its containers at once, from a checkpoint. Hooks are asked as
+//! they would be for each of them, so that no hook is gone around by a restore.
 
 use bytes::Bytes;
 use prost::Message as _;
 use tonic::{Code, Status};
-use wharf_proto::cri::RestorePodResponse;
-use wharf_proto::hooks::ContainerResourceHookRequest;
+use wharf_proto::{cri::RestorePodResponse, hooks::ContainerResourceHookRequest};
 use wharf_uds::RawAnswer;
 use wharf_wire::{Message, WireError};
 
-use super::Interceptor;
-use super::visit::{End, Visit};
-use crate::HookPoint;
-use crate::chain::Asked;
-use crate::container::{self, Container, Creation};
-use crate::edit::{Edit, Field};
-use crate::pod::{self, PodSandbox};
-use crate::record;
+use super::{
+    Interceptor,
+    intercepted_call::{End, InterceptedCall},
+};
+use crate::{
+    HookPoint,
+    chain::Asked,
+    container::{self, Container, Creation},
+    edit::{Edit, Field},
+    pod::{self, PodSandbox},
+    record,
+};
 
 /// RestorePodRequest.
 const CONFIG: u32 = 2;
@@ -32,17 +35,17 @@ const CREATE_SANDBOX: u32 = 3;
 impl Interceptor {
     pub(super) async fn restore_pod(
         &self,
-        visit: &mut Visit,
+        call: &mut InterceptedCall,
         message: Bytes,
     ) -> Result<RawAnswer, End> {
         let run = run_of(&message)?;
         let question = pod::asked(&run)?;
-        let about = visit.about_pod(&question, None);
-        let turn = self.turn(visit, &about.pod).await?;
+        let context = call.pod_context(&question, None);
+        let guard = self.guard(call, &context.pod).await?;
         let skipped = self.skip.as_ref().is_some_and(|skip| skip.applies(&question));
         let point = HookPoint::PreRunPodSandbox;
         let Asked { request, edits, by, .. } =
-            self.ask::<PodSandbox>(visit, point, &about, question, skipped).await?;
+            self.ask::<PodSandbox>(call, point, &context, question, skipped).await?;
         let run = pod::edited(run, &edits)?;
         let sandbox = Message::parse(run)?.bytes(RUN_CONFIG)?.unwrap_or_default();
         let by: Vec<_> = by.iter().map(|server| server.name.as_str()).collect();
@@ -53,7 +56,7 @@ impl Interceptor {
         let (mut hooked, mut containers) = (Vec::new(), Vec::new());
         for config in &configs {
             let (config, container) =
-                self.restored(visit, &pod, config.clone(), &sandbox, skipped).await?;
+                self.restored(call, &pod, config.clone(), &sandbox, skipped).await?;
             hooked.push(config);
             containers.push(container);
         }
@@ -65,15 +68,15 @@ impl Interceptor {
             restore.set_all(CONTAINERS, &hooked);
         }
         let message = if restore.is_changed() { restore.encode() } else { message };
-        let answer = visit.forward(&self.runtime, &message, turn).await?;
+        let answer = call.forward(&self.runtime, &message, guard).await?;
         self.commit_restored(&answer, pod, containers);
         Ok(answer)
     }
 
-    /// A container's config with what hooks changed, and the container as they were told of it.
+    /// A container's config with the changes of hooks, and the container as in their question.
     async fn restored(
         &self,
-        visit: &mut Visit,
+        call: &mut InterceptedCall,
         pod: &record::Pod,
         config: Bytes,
         sandbox: &Bytes,
@@ -85,12 +88,12 @@ impl Interceptor {
         let create = create.encode();
         let point = HookPoint::PreCreateContainer;
         let Creation { question, .. } = container::creation(&create, pod, false)?;
-        let mut about = visit.about_container(pod, &question);
+        let mut context = call.container_context(pod, &question);
         if !skipped && self.chain.tells_details(point) {
-            about.details = container::details(&create)?.into();
+            context.details = container::details(&create)?.into();
         }
         let Asked { request, edits, .. } =
-            self.ask::<Container>(visit, point, &about, question, skipped).await?;
+            self.ask::<Container>(call, point, &context, question, skipped).await?;
         let is_move = |edit: &&Edit| edit.field == Field::CgroupParent;
         if let Some(edit) = edits.iter().find(is_move) {
             let text = format!(
@@ -100,7 +103,7 @@ impl Interceptor {
                 edit.field
             );
             let note = "refused: a restored container cannot leave its pod's cgroup";
-            self.chain.history.note(point, &about, note);
+            self.chain.history.note(point, &context, note);
             return Err(Status::failed_precondition(text).into());
         }
         if edits.is_empty() {

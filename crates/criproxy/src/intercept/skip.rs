@@ -12,8 +12,8 @@ pub struct Skip {
     pub key: String,
     /// The value that it has to have.
     pub value: String,
-    /// Whether an annotation of this key and value takes a pod out, too. Admission policies often look
-    /// at labels only.
+    /// Whether an annotation of this key and value takes a pod out, too. Admission policies often
+    /// look at labels only.
     pub by_annotation: bool,
     /// Namespaces whose pods can be taken out; all if it is empty.
     pub namespaces: BTreeSet<String>,

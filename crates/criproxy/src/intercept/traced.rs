@@ -8,9 +8,10 @@ use wharf_proto::cri::RestorePodResponse;
 use wharf_uds::RawAnswer;
 
 use super::{
-    Interceptor, Method, made,
+    Interceptor, Method,
+    intercepted_call::{End, InterceptedCall},
+    made,
     restore::run_of,
-    visit::{End, Visit},
 };
 use crate::{
     HookPoint, container,
@@ -22,7 +23,8 @@ use crate::{
 };
 
 impl Interceptor {
-    /// The pod or container that a message is about, as far as it is known without asking the runtime.
+    /// The pod or container that a message is about, as far as it is known without asking the
+    /// runtime.
     pub(super) fn identify(&self, method: Method, message: &Bytes) -> Option<Identity> {
         let pod_name = |run: &Bytes| Some(record::full_name(&pod::asked(run).ok()?));
         Some(match method {
@@ -59,7 +61,7 @@ impl Interceptor {
     /// Ends a call, and keeps how it went.
     pub(super) fn conclude(
         &self,
-        visit: Visit,
+        call: InterceptedCall,
         method: Method,
         begun: Instant,
         end: Result<RawAnswer, End>,
@@ -67,9 +69,9 @@ impl Interceptor {
     ) -> Code {
         let made = end.as_ref().map(|answer| ids(method, answer)).unwrap_or_default();
         let is_abandoned = matches!(end, Err(End::Abandoned));
-        let (records, took) = (visit.records().clone(), begun.elapsed());
-        let (in_hooks, in_runtime) = (visit.time().spent(), visit.in_runtime());
-        let code = visit.end(end);
+        let (records, took) = (call.records().clone(), begun.elapsed());
+        let (in_hooks, in_runtime) = (call.time().spent(), call.in_runtime());
+        let code = call.end(end);
         self.chain.history.ended(&records, method, code, took, &made);
         if let Some(tapped) = tapped {
             tapped.intercepted(in_hooks, in_runtime, is_abandoned, &made);

@@ -6,13 +6,15 @@ use futures_util::stream::{self, StreamExt};
 use tonic::Code;
 
 use super::Interceptor;
-use crate::HookPoint;
-use crate::chain::{About, Outcome};
-use crate::container::Container;
-use crate::pod::PodSandbox;
-use crate::record::Vanished;
+use crate::{
+    HookPoint,
+    chain::{CallContext, Outcome},
+    container::Container,
+    pod::PodSandbox,
+    record::Vanished,
+};
 
-/// How many ends are told of at a time.
+/// Ends that servers are notified of concurrently.
 const CONCURRENCY: usize = 16;
 
 impl Interceptor {
@@ -27,7 +29,7 @@ impl Interceptor {
     }
 
     async fn tell_end(&self, vanished: Vanished) {
-        let Vanished { id, pod, container, told } = vanished;
+        let Vanished { id, pod, container, notified } = vanished;
         if pod.is_skipped(self.skip.as_ref()) {
             return;
         }
@@ -36,20 +38,29 @@ impl Interceptor {
             message: "the runtime no longer has it".to_owned(),
             duration: Duration::ZERO,
         };
-        let about =
-            About { pod: pod.name().to_owned(), id: Some((*id).to_owned()), ..About::default() };
+        let context = CallContext {
+            pod: pod.name().to_owned(),
+            id: Some((*id).to_owned()),
+            ..CallContext::default()
+        };
         // Its failures are logged and counted.
         let _ = match container {
             Some(container) => {
                 let question = container.question();
                 let name = question.container_meta.as_ref().map(|own| own.name.clone());
-                let about = About { container: name, half: pod.half().clone(), ..about };
+                let context = CallContext {
+                    container: name,
+                    encoded_pod: pod.encoded_pod().clone(),
+                    ..context
+                };
                 let point = HookPoint::PostStopContainer;
-                self.chain.tell::<Container>(point, &about, question, &outcome, &told).await
+                self.chain.notify::<Container>(point, &context, question, &outcome, &notified).await
             }
             None => {
                 let point = HookPoint::PostStopPodSandbox;
-                self.chain.tell::<PodSandbox>(point, &about, pod.question(), &outcome, &told).await
+                self.chain
+                    .notify::<PodSandbox>(point, &context, pod.question(), &outcome, &notified)
+                    .await
             }
         };
     }

@@ -46,17 +46,17 @@ fn listed_container(pod: &str, id: &str, state: cri::ContainerState) -> cri::Con
 }
 
 /// A runtime with these pods and containers, and one status for all of either.
-struct Told {
+struct Listed {
     pods: Vec<cri::PodSandbox>,
     containers: Vec<cri::Container>,
     verbose: bool,
 }
 
-impl Told {
-    fn two() -> Told {
+impl Listed {
+    fn two() -> Self {
         let running = cri::ContainerState::ContainerRunning;
         let exited = cri::ContainerState::ContainerExited;
-        Told {
+        Self {
             pods: vec![listed_pod("pod-1")],
             containers: vec![
                 listed_container("pod-1", "id-1", running),
@@ -122,7 +122,7 @@ impl Told {
 
 /// What hooks are told of a container, both halves of it.
 fn whole(container: &Container, pod: &Pod) -> ContainerResourceHookRequest {
-    let bytes = [&**pod.half(), &container.question().encode_to_vec()].concat();
+    let bytes = [&**pod.encoded_pod(), &container.question().encode_to_vec()].concat();
     ContainerResourceHookRequest::decode(&*bytes).unwrap()
 }
 
@@ -165,7 +165,7 @@ fn whole_pod() -> PodSandboxHookRequest {
 #[tokio::test]
 async fn all_that_the_runtime_tells_is_remembered() {
     let folder = tempfile::tempdir().unwrap();
-    let (_runtime, client) = Told::two().start(&folder);
+    let (_runtime, client) = Listed::two().start(&folder);
     let records = Records::default();
     let rebuilt = all(&client, &records).await.unwrap();
     assert_eq!(rebuilt, Rebuilt { pods: 1, containers: 2, bare: 0 });
@@ -185,10 +185,11 @@ async fn all_that_the_runtime_tells_is_remembered() {
 #[tokio::test]
 async fn a_status_that_does_not_come_is_asked_for_later() {
     let folder = tempfile::tempdir().unwrap();
-    let told = Arc::new(Told { containers: Told::two().containers.split_off(1), ..Told::two() });
+    let listed =
+        Arc::new(Listed { containers: Listed::two().containers.split_off(1), ..Listed::two() });
     let runtime = Runtime::start(&folder.path().join("runtime.sock"));
     let client = Client::new(runtime.path(), ClientOptions::default());
-    let failing = told.clone();
+    let failing = listed.clone();
     let error = ("grpc-status".to_owned(), b"13".to_vec());
     runtime.tell(move |method| match method.ends_with("/ContainerStatus") {
         true => Reply { headers: vec![error.clone()], ..Reply::then(Vec::new(), Then::Headers) },
@@ -198,7 +199,7 @@ async fn a_status_that_does_not_come_is_asked_for_later() {
     let rebuilt = all(&client, &records).await.unwrap();
     assert_eq!(rebuilt, Rebuilt { pods: 1, containers: 0, bare: 0 });
     assert!(container(&client, &records, "id-2").await.is_err());
-    runtime.tell(move |method| Reply::of(vec![message(&told.answer(method))]));
+    runtime.tell(move |method| Reply::of(vec![message(&listed.answer(method))]));
     let found = container(&client, &records, "id-2").await.unwrap().unwrap();
     assert_eq!(found.record.question().container_envs, whole_container().container_envs);
 }
@@ -206,8 +207,8 @@ async fn a_status_that_does_not_come_is_asked_for_later() {
 #[tokio::test]
 async fn no_id_is_nobody() {
     let folder = tempfile::tempdir().unwrap();
-    let told = Told { containers: Told::two().containers.split_off(1), ..Told::two() };
-    let (_runtime, client) = told.start(&folder);
+    let listed = Listed { containers: Listed::two().containers.split_off(1), ..Listed::two() };
+    let (_runtime, client) = listed.start(&folder);
     let records = Records::default();
     assert!(container(&client, &records, "").await.unwrap().is_none());
     assert!(pod(&client, &records, "").await.unwrap().is_none());
@@ -216,7 +217,7 @@ async fn no_id_is_nobody() {
 #[tokio::test]
 async fn a_runtime_that_tells_little_leaves_what_lists_have() {
     let folder = tempfile::tempdir().unwrap();
-    let (_runtime, client) = Told { verbose: false, ..Told::two() }.start(&folder);
+    let (_runtime, client) = Listed { verbose: false, ..Listed::two() }.start(&folder);
     let records = Records::default();
     let rebuilt = all(&client, &records).await.unwrap();
     assert_eq!(rebuilt, Rebuilt { pods: 1, containers: 2, bare: 3 });
@@ -235,8 +236,8 @@ async fn a_runtime_that_tells_little_leaves_what_lists_have() {
 #[tokio::test]
 async fn one_that_is_not_known_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
-    let told = Told { containers: Told::two().containers.split_off(1), ..Told::two() };
-    let (runtime, client) = told.start(&folder);
+    let listed = Listed { containers: Listed::two().containers.split_off(1), ..Listed::two() };
+    let (runtime, client) = listed.start(&folder);
     let records = Records::default();
     assert!(container(&client, &records, "no-such-container").await.unwrap().is_none());
     let found = container(&client, &records, "id-2").await.unwrap().unwrap();
@@ -259,8 +260,8 @@ async fn one_that_is_not_known_is_asked_for() {
 #[tokio::test]
 async fn a_beginning_of_an_id_finds_the_record_that_there_is() {
     let folder = tempfile::tempdir().unwrap();
-    let told = Told { containers: Told::two().containers.split_off(1), ..Told::two() };
-    let (_runtime, client) = told.start(&folder);
+    let listed = Listed { containers: Listed::two().containers.split_off(1), ..Listed::two() };
+    let (_runtime, client) = listed.start(&folder);
     let records = Records::default();
     all(&client, &records).await.unwrap();
     records.commit_pod("pod-1", records.pod("pod-1").unwrap().stopped());
@@ -276,13 +277,13 @@ async fn a_full_node_is_asked_a_few_questions_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let ids: Vec<String> = (0..100).map(|number| format!("id-{number}")).collect();
     let running = cri::ContainerState::ContainerRunning;
-    let told = Told {
+    let listed = Listed {
         containers: ids.iter().map(|id| listed_container("pod-1", id, running)).collect(),
-        ..Told::two()
+        ..Listed::two()
     };
     let runtime = Runtime::start(&folder.path().join("runtime.sock"));
     let client = Client::new(runtime.path(), ClientOptions::default());
-    let full = Arc::new(told);
+    let full = Arc::new(listed);
     let silent = full.clone();
     runtime.tell(move |method| match method.ends_with("/ContainerStatus") {
         true => Reply::then(Vec::new(), Then::Never),
@@ -348,14 +349,14 @@ proptest! {
 #[tokio::test]
 async fn what_the_runtime_no_longer_has_is_forgotten() {
     let folder = tempfile::tempdir().unwrap();
-    let (runtime, client) = Told::two().start(&folder);
+    let (runtime, client) = Listed::two().start(&folder);
     let records = Records::default();
     all(&client, &records).await.unwrap();
     assert_eq!(records.ids().len(), 3);
     let calls = runtime.inquiries().len();
     all(&client, &records).await.unwrap();
     assert_eq!(runtime.inquiries().len(), calls + 2, "what is known is not asked for again");
-    let fewer = Told { containers: Told::two().containers.split_off(1), ..Told::two() };
+    let fewer = Listed { containers: Listed::two().containers.split_off(1), ..Listed::two() };
     runtime.tell(move |method| Reply::of(vec![message(&fewer.answer(method))]));
     all(&client, &records).await.unwrap();
     assert!(records.container("id-1").is_none());

@@ -1,12 +1,16 @@
 //! All records of a proxy.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::gauge::ConstGauge,
+};
 
 use super::{Container, Pod};
 
@@ -22,24 +26,24 @@ pub(super) struct State {
     /// The containers of each pod.
     pub(super) members: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// The servers that know of the end of a pod or container of which others have yet to be told.
-    pub(super) told: HashMap<Box<str>, BTreeSet<String>>,
+    pub(super) notified: HashMap<Box<str>, BTreeSet<String>>,
     rebuilds: usize,
     /// What was removed while a rebuild is at work.
     removed: HashSet<Box<str>>,
-    /// What ended unseen, until somebody tells of it.
+    /// Pods and containers that ended unseen, until servers are notified.
     vanished: Vec<Vanished>,
     /// What calls have changed, while a successor wants to know.
     pub(super) changed: Option<BTreeSet<Box<str>>>,
 }
 
-/// A pod or container that the runtime no longer has and whose end was not told of.
+/// A pod or container that the runtime no longer has and whose end was not reported to servers.
 pub(crate) struct Vanished {
     pub(crate) id: Arc<str>,
     pub(crate) pod: Arc<Pod>,
     /// The container, unless it is about the pod.
     pub(crate) container: Option<Arc<Container>>,
     /// The servers that know already.
-    pub(crate) told: BTreeSet<String>,
+    pub(crate) notified: BTreeSet<String>,
 }
 
 impl Records {
@@ -67,8 +71,8 @@ impl Records {
         state.pods.insert(id, pod.into());
     }
 
-    /// Records a container that was made, in place of what was known of it; unless its pod was forgotten meanwhile,
-    /// with which it went.
+    /// Records a container that was made, in place of what was known of it; unless its pod was
+    /// forgotten meanwhile, with which it went.
     pub(crate) fn commit_container(&self, container: Container) {
         let mut state = self.state();
         if !state.pods.contains_key(container.pod()) {
@@ -122,30 +126,30 @@ impl Records {
         }
     }
 
-    /// The servers that were told of the end of a pod or container, while others were not.
-    pub(crate) fn told(&self, id: &str) -> BTreeSet<String> {
-        self.state().told_of(id)
+    /// The servers that were notified of the end of a pod or container, while others were not.
+    pub(crate) fn notified(&self, id: &str) -> BTreeSet<String> {
+        self.state().notified_of(id)
     }
 
-    /// Remembers who was told of an end of which others have yet to be told.
-    pub(crate) fn tell(&self, id: &str, servers: BTreeSet<String>) {
+    /// Records which servers were notified of an end, while others were not.
+    pub(crate) fn set_notified(&self, id: &str, servers: BTreeSet<String>) {
         let mut state = self.state();
         let known = state.pods.contains_key(id) || state.containers.contains_key(id);
         if known && !servers.is_empty() {
             state.note_change(id);
-            state.told.insert(id.into(), servers);
+            state.notified.insert(id.into(), servers);
         }
     }
 
     /// The post-stop hook of a pod is done.
     pub(crate) fn stop_pod(&self, id: &str) {
-        self.state().told.remove(id);
+        self.state().notified.remove(id);
         self.update_pod(id, Pod::stopped);
     }
 
     /// The post-stop hook of a container is done.
     pub(crate) fn stop_container(&self, id: &str) {
-        self.state().told.remove(id);
+        self.state().notified.remove(id);
         self.update_container(id, Container::stopped);
     }
 
@@ -169,7 +173,8 @@ impl Records {
         }
     }
 
-    /// Forgets the pod of this id, or of this beginning of one, which is all that some callers give.
+    /// Forgets the pod of this id, or of this beginning of one, which is all that some callers
+    /// give.
     pub(crate) fn forget_pod(&self, id: &str) {
         let whole = only(&self.state().pods, id);
         self.remove_pod(whole.as_deref().unwrap_or(id));
@@ -187,8 +192,8 @@ impl Records {
         state.pods.keys().chain(state.containers.keys()).cloned().collect()
     }
 
-    /// Forgets pods and containers that ended unseen, and keeps those whose end was not told of until
-    /// they are [taken](Records::take_vanished).
+    /// Forgets pods and containers that ended unseen, and keeps those whose end was not told of
+    /// until they are [taken](Records::take_vanished).
     pub(crate) fn vanish(&self, ids: &HashSet<Arc<str>>) {
         let mut state = self.state();
         let vanished = state.vanished_among(ids);
@@ -253,7 +258,7 @@ impl State {
     }
 
     fn vanished_among(&self, ids: &HashSet<Arc<str>>) -> Vec<Vanished> {
-        let told = |id: &Arc<str>| self.told.get(&**id).cloned().unwrap_or_default();
+        let notified = |id: &Arc<str>| self.notified.get(&**id).cloned().unwrap_or_default();
         let containers = self.containers.iter().filter_map(|(id, container)| {
             let is_gone = ids.contains(id) || ids.contains(container.pod());
             let pod = self.pods.get(container.pod())?.clone();
@@ -261,7 +266,7 @@ impl State {
                 id: id.clone(),
                 pod,
                 container: Some(container.clone()),
-                told: told(id),
+                notified: notified(id),
             };
             (is_gone && !container.is_stopped()).then(vanished)
         });
@@ -270,7 +275,7 @@ impl State {
             id: id.clone(),
             pod: pod.clone(),
             container: None,
-            told: told(id),
+            notified: notified(id),
         });
         containers.chain(pods).collect()
     }
@@ -299,13 +304,13 @@ impl State {
     }
 
     /// The servers that know of the end of a pod or container.
-    pub(super) fn told_of(&self, id: &str) -> BTreeSet<String> {
-        self.told.get(id).cloned().unwrap_or_default()
+    pub(super) fn notified_of(&self, id: &str) -> BTreeSet<String> {
+        self.notified.get(id).cloned().unwrap_or_default()
     }
 
     fn note_removal(&mut self, id: &str) {
         self.note_change(id);
-        self.told.remove(id);
+        self.notified.remove(id);
         if self.rebuilds > 0 {
             self.removed.insert(id.into());
         }

@@ -1,5 +1,4 @@
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use wharf_proto::hooks::{ContainerMetadata, PodSandboxMetadata};
 
 use super::*;
@@ -28,7 +27,7 @@ fn ids(records: &Records, pod: &str) -> Vec<String> {
 fn a_question_is_put_together_from_both_records() {
     let own = Container::new("pod-1", "id-1", container("c"));
     let of_pod = Pod::new(&pod("p"), Vec::new());
-    let bytes = [&**of_pod.half(), &own.question().encode_to_vec()].concat();
+    let bytes = [&**of_pod.encoded_pod(), &own.question().encode_to_vec()].concat();
     let question = ContainerResourceHookRequest::decode(&*bytes).unwrap();
     assert_eq!(question.pod_meta, pod("p").pod_meta);
     assert_eq!(question.pod_labels, pod("p").labels);
@@ -171,16 +170,16 @@ fn who_was_told_is_remembered_until_all_are() {
     for (id, stop) in
         [("pod-1", Records::stop_pod as fn(&_, &_)), ("id-1", Records::stop_container)]
     {
-        assert_eq!(records.told(id), who(&[]));
-        records.tell(id, who(&["a", "b"]));
-        assert_eq!(records.told(id), who(&["a", "b"]));
+        assert_eq!(records.notified(id), who(&[]));
+        records.set_notified(id, who(&["a", "b"]));
+        assert_eq!(records.notified(id), who(&["a", "b"]));
         stop(&records, id);
-        assert_eq!(records.told(id), who(&[]));
-        records.tell(id, who(&["a"]));
+        assert_eq!(records.notified(id), who(&[]));
+        records.set_notified(id, who(&["a"]));
     }
     records.remove_pod("pod-1");
-    records.tell("id-1", who(&["a"]));
-    assert_eq!((records.told("pod-1"), records.told("id-1")), (who(&[]), who(&[])));
+    records.set_notified("id-1", who(&["a"]));
+    assert_eq!((records.notified("pod-1"), records.notified("id-1")), (who(&[]), who(&[])));
 }
 
 #[test]

@@ -21,30 +21,31 @@ pub(crate) enum Entry {
         carried: Option<Vec<Edit>>,
         changed_by: String,
         stopped: bool,
-        /// Servers that were told of its end while others were not.
-        told: BTreeSet<String>,
+        /// Servers that were notified of its end while others were not.
+        #[serde(rename = "told")]
+        notified: BTreeSet<String>,
     },
     Container {
         id: String,
         pod: String,
         question: String,
         stopped: bool,
-        told: BTreeSet<String>,
+        #[serde(rename = "told")]
+        notified: BTreeSet<String>,
     },
     /// There is no such pod or container any more.
-    Gone {
-        id: String,
-    },
+    Gone { id: String },
 }
 
 impl Records {
-    /// The entries of all pods and containers. From here on changes are noted for [`Records::changed`].
+    /// The entries of all pods and containers. From here on changes are noted for
+    /// [`Records::changed`].
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut state = self.state();
         state.changed = Some(BTreeSet::new());
-        let pods = state.pods.iter().map(|(id, pod)| pod.entry(id, state.told_of(id)));
+        let pods = state.pods.iter().map(|(id, pod)| pod.entry(id, state.notified_of(id)));
         let containers = state.containers.values();
-        pods.chain(containers.map(|own| own.entry(state.told_of(&own.id)))).collect()
+        pods.chain(containers.map(|own| own.entry(state.notified_of(&own.id)))).collect()
     }
 
     /// The entries of what has changed since this was last asked.
@@ -54,8 +55,8 @@ impl Records {
         let mut entries = Vec::new();
         for id in changed {
             let (pod, container) = (state.pods.get(&*id), state.containers.get(&*id));
-            entries.extend(pod.map(|pod| pod.entry(&id, state.told_of(&id))));
-            entries.extend(container.map(|container| container.entry(state.told_of(&id))));
+            entries.extend(pod.map(|pod| pod.entry(&id, state.notified_of(&id))));
+            entries.extend(container.map(|container| container.entry(state.notified_of(&id))));
             if pod.is_none() && container.is_none() {
                 entries.push(Entry::Gone { id: id.into() });
             }
@@ -74,7 +75,7 @@ impl Records {
         state.pods = Default::default();
         state.containers = Default::default();
         state.members = Default::default();
-        state.told = Default::default();
+        state.notified = Default::default();
     }
 
     /// Takes an entry in, in place of what is known.
@@ -83,13 +84,13 @@ impl Records {
     /// When it cannot be read.
     pub(crate) fn take(&self, entry: Entry) -> Result<(), String> {
         let unreadable = |id: &str| format!("the record of {id} cannot be read");
-        let (id, told) = match entry {
+        let (id, notified) = match entry {
             Entry::Gone { id } => {
                 self.remove_container(&id);
                 self.remove_pod(&id);
                 return Ok(());
             }
-            Entry::Pod { id, question, carried, changed_by, stopped, told } => {
+            Entry::Pod { id, question, carried, changed_by, stopped, notified } => {
                 let question = STANDARD.decode(&question).map_err(|_| unreadable(&id))?;
                 let question =
                     PodSandboxHookRequest::decode(&*question).map_err(|_| unreadable(&id))?;
@@ -99,19 +100,19 @@ impl Records {
                 };
                 let pod = Pod::of(&question, carried, stopped).changed_by(changed_by);
                 self.commit_pod(&id, pod);
-                (id, told)
+                (id, notified)
             }
-            Entry::Container { id, pod, question, stopped, told } => {
+            Entry::Container { id, pod, question, stopped, notified } => {
                 let bytes = STANDARD.decode(&question).map_err(|_| unreadable(&id))?;
                 let question = Message::decode(&*bytes).map_err(|_| unreadable(&id))?;
                 let container = Container::new(&pod, &id, question);
                 let container = if stopped { container.stopped() } else { container };
                 self.put_container(container);
-                (id, told)
+                (id, notified)
             }
         };
-        self.state().told.remove(&*id);
-        self.tell(&id, told);
+        self.state().notified.remove(&*id);
+        self.set_notified(&id, notified);
         Ok(())
     }
 }
@@ -129,7 +130,7 @@ impl fmt::Debug for Entry {
 }
 
 impl Pod {
-    fn entry(&self, id: &str, told: BTreeSet<String>) -> Entry {
+    fn entry(&self, id: &str, notified: BTreeSet<String>) -> Entry {
         Entry::Pod {
             id: id.to_owned(),
             question: STANDARD.encode(self.question().encode_to_vec()),
@@ -139,19 +140,19 @@ impl Pod {
             },
             changed_by: self.changed_by.to_string(),
             stopped: self.stopped,
-            told,
+            notified,
         }
     }
 }
 
 impl Container {
-    fn entry(&self, told: BTreeSet<String>) -> Entry {
+    fn entry(&self, notified: BTreeSet<String>) -> Entry {
         Entry::Container {
             id: self.id.as_ref().to_owned(),
             pod: self.pod.as_ref().to_owned(),
             question: STANDARD.encode(container_question(&self.question).encode_to_vec()),
             stopped: self.stopped,
-            told,
+            notified,
         }
     }
 }
@@ -178,7 +179,7 @@ mod tests {
             records.commit_container(Container::new("pod", id, question.clone()));
         }
         records.stop_container("c2");
-        records.tell("c1", BTreeSet::from(["a.json".to_owned()]));
+        records.set_notified("c1", BTreeSet::from(["a.json".to_owned()]));
         records
     }
 
@@ -196,7 +197,7 @@ mod tests {
             theirs.take(serde_json::from_str(&line).unwrap()).unwrap();
         }
         assert_eq!(sorted(ours.entries()), sorted(theirs.entries()));
-        assert_eq!(theirs.told("c1"), BTreeSet::from(["a.json".to_owned()]));
+        assert_eq!(theirs.notified("c1"), BTreeSet::from(["a.json".to_owned()]));
         assert!(theirs.container("c2").unwrap().is_stopped());
         assert_eq!(theirs.containers_of("pod").len(), 2);
         assert_eq!(theirs.pod("pod").unwrap().who_changed_it(), Some("a.json"));
@@ -221,9 +222,9 @@ mod tests {
 
     #[test]
     fn a_record_that_cannot_be_read_is_refused_and_values_are_not_shown() {
-        let (told, id) = (BTreeSet::new(), "c".to_owned());
+        let (notified, id) = (BTreeSet::new(), "c".to_owned());
         let question = "not base64!".to_owned();
-        let entry = Entry::Container { id, pod: "p".into(), question, stopped: false, told };
+        let entry = Entry::Container { id, pod: "p".into(), question, stopped: false, notified };
         assert!(Records::default().take(entry).unwrap_err().contains("record of c"));
         assert!(!format!("{:?}", records().entries()).contains("question"));
     }

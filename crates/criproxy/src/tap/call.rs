@@ -122,8 +122,8 @@ impl Drop for Tapped {
     }
 }
 
-/// Whether a method answers with a stream, by its name: those of the runtime interface that do are called
-/// GetContainerEvents, or begin with Stream.
+/// Whether a method answers with a stream, by its name: those of the runtime interface that do are
+/// called GetContainerEvents, or begin with Stream.
 fn is_stream(method: &str) -> bool {
     let name = method.rsplit('/').next().unwrap_or_default();
     name == "GetContainerEvents" || name.starts_with("Stream")

@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::{Calls, TapEnd, TapLine};
 use crate::handover;
 
-/// The proxy closes the connection of a reader that reads nothing for this long: it would keep one of the few places for ever.
+/// The proxy closes the connection of a reader that reads nothing for this long: it would keep one
+/// of the few places for ever.
 const STALLED: Duration = Duration::from_secs(60);
 /// The last lines of a tap that ends take no longer: nothing waits for a reader.
 const LAST_LINES: Duration = Duration::from_millis(500);

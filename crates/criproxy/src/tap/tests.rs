@@ -196,7 +196,8 @@ async fn a_reader_that_stalls_holds_nobody_up_and_the_tap_still_ends() {
     let (mut reader, serving) = served(&taps, &stop);
     let mut first = [0; 9];
     timeout(DEADLINE, reader.read_exact(&mut first)).await.unwrap().unwrap();
-    // More than the socket and the queue hold. Each of these returns at once, or the test would never end.
+    // More than the socket and the queue hold. Each of these returns at once, or the test would
+    // never end.
     for _ in 0..50 * QUEUE {
         taps.begin(CREATE).unwrap().finish(Code::Ok.into());
         tokio::task::yield_now().await;

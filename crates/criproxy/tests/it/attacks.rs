@@ -1,12 +1,17 @@
-//! Clients that ask for more than they may: the runtime hears little of it, and other clients nothing.
+//! Clients that ask for more than they may: the runtime hears little of it, and other clients
+//! nothing.
 
 use tokio::task::JoinSet;
-use wharf_testkit::hostile::{self, ENHANCE_YOUR_CALM, Outcome};
-use wharf_testkit::process;
-use wharf_testkit::runtime::{Reply, Then, message};
+use wharf_testkit::{
+    hostile::{self, ENHANCE_YOUR_CALM, Outcome},
+    process,
+    runtime::{Reply, Then, message},
+};
 
-use crate::bench::{Bench, DEADLINE, soon};
-use crate::client::VERSION;
+use crate::{
+    client::VERSION,
+    fixture::{DEADLINE, Fixture, soon},
+};
 
 /// A method that hook servers are asked about, and one that is passed on.
 const METHODS: [&str; 2] =
@@ -14,7 +19,8 @@ const METHODS: [&str; 2] =
 const RESETS: u32 = 200_000;
 /// Header fields of 4 KiB of a call that is below the limit.
 const FIELDS: usize = 15;
-/// The most calls of a connection that are looked at before it is closed: resets, and calls in flight.
+/// The most calls of a connection that are looked at before it is closed: resets, and calls in
+/// flight.
 const MOST: usize = 2048 + 1024;
 
 /// Not a test: the attacker of others, in a process of its own.
@@ -34,13 +40,13 @@ async fn attacking_process() {
 
 /// Attacks while another client calls. Returns how it went, and how many calls the runtime got.
 async fn attacked(kind: &str, method: &str, number: u32) -> (Outcome, usize) {
-    let (bench, runtime, client) = Bench::with_runtime().await;
+    let (fixture, runtime, client) = Fixture::with_runtime().await;
     runtime.answer(|method| match method {
         VERSION => Reply::default(),
         _ => Reply::then(Vec::new(), Then::Never),
     });
     let attack = format!("{kind} {method} {number}");
-    let attacker = hostile::attacker("attacks::attacking_process", &bench.socket(), &attack);
+    let attacker = hostile::attacker("attacks::attacking_process", &fixture.socket(), &attack);
     let mut attack = JoinSet::new();
     attack.spawn(async move { process::output(&attacker, DEADLINE).await.unwrap() });
     let mut others = 0;
@@ -58,9 +64,9 @@ async fn attacked(kind: &str, method: &str, number: u32) -> (Outcome, usize) {
     let outcome = outcomes.into_iter().find(is).unwrap_or_else(|| panic!("{printed}"));
     // The same client, and a new one.
     assert_eq!(client.call(VERSION, message(b"")).await.unwrap().status(), "0");
-    let answer = bench.client().await.call(VERSION, message(b"")).await.unwrap();
+    let answer = fixture.client().await.call(VERSION, message(b"")).await.unwrap();
     assert_eq!(answer.status(), "0");
-    bench.counts("wharf_proxy_calls_in_flight 0").await;
+    fixture.counts("wharf_proxy_calls_in_flight 0").await;
     (outcome, runtime.calls().len() - others - 2)
 }
 
@@ -100,24 +106,24 @@ const LEFT: u32 = 900;
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_are_given_up_by_closing_a_connection_restrain_the_process() {
     for method in METHODS {
-        let (bench, runtime, client) = Bench::with_runtime().await;
+        let (fixture, runtime, client) = Fixture::with_runtime().await;
         runtime.answer(|method| match method {
             VERSION => Reply::default(),
             _ => Reply::then(Vec::new(), Then::Never),
         });
         let calls = hostile::calls(method, LEFT, b"");
-        let connection = soon(hostile::begin(&bench.socket(), &calls)).await;
+        let connection = soon(hostile::begin(&fixture.socket(), &calls)).await;
         runtime.seen(|calls| calls.len() == LEFT as usize).await;
         drop(connection);
-        bench.counts(&format!("wharf_proxy_calls_given_up_total {LEFT}")).await;
-        bench.counts("wharf_proxy_client_restraints_total 1").await;
+        fixture.counts(&format!("wharf_proxy_calls_given_up_total {LEFT}")).await;
+        fixture.counts("wharf_proxy_client_restraints_total 1").await;
         let refused = client.call(VERSION, message(b"")).await.unwrap();
         assert_eq!(refused.status(), "8", "{method}");
         // A new connection waits for the allowance, which all others have then, too.
-        let other = bench.client().await;
+        let other = fixture.client().await;
         let answer = soon(other.call(VERSION, message(b""))).await.unwrap();
         assert_eq!(answer.status(), "0", "{method}");
         assert_eq!(client.call(VERSION, message(b"")).await.unwrap().status(), "0", "{method}");
-        bench.counts("wharf_proxy_calls_in_flight 0").await;
+        fixture.counts("wharf_proxy_calls_in_flight 0").await;
     }
 }

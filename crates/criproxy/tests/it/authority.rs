@@ -1,12 +1,16 @@
 //! A caller that names the socket's path, percent-encoded, as the authority: what kubelet's dials
 //! look like.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+};
 use wharf_testkit::runtime::message;
 
-use crate::bench::{Bench, soon};
-use crate::client::VERSION;
+use crate::{
+    client::VERSION,
+    fixture::{Fixture, soon},
+};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -16,8 +20,8 @@ const END_HEADERS: u8 = 0x4;
 
 #[tokio::test]
 async fn an_encoded_path_as_authority() {
-    let (bench, runtime, _) = Bench::with_runtime().await;
-    let mut socket = UnixStream::connect(bench.socket()).await.unwrap();
+    let (fixture, runtime, _) = Fixture::with_runtime().await;
+    let mut socket = UnixStream::connect(fixture.socket()).await.unwrap();
     let literal = |head: &[u8], value: &[u8]| [head, &[value.len() as u8], value].concat();
     let block = [
         [0x83, 0x86].to_vec(),

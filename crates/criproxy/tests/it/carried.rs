@@ -3,14 +3,16 @@
 use bytes::Bytes;
 use wharf_testkit::runtime::{End, Reply, Then, message};
 
-use crate::bench::Bench;
-use crate::client::{USUAL, VERSION, headers, send, whole};
+use crate::{
+    client::{USUAL, VERSION, headers, send, whole},
+    fixture::Fixture,
+};
 
 const BINARY: &[u8] = b"AAEC/w+-_=\xf0\x9f\x9a\xa2";
 
 #[tokio::test]
 async fn headers_data_and_trailers_both_ways() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     let details = [b"CA0SBE5vbmU".as_slice(), &b"A".repeat(70_000)].concat();
     let trailing = vec![
         ("grpc-status".to_owned(), b"5".to_vec()),
@@ -51,7 +53,7 @@ async fn headers_data_and_trailers_both_ways() {
 
 #[tokio::test]
 async fn any_service_and_any_method() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     let methods = [
         "/runtime.v1alpha2.RuntimeService/RunPodSandbox",
         "/runtime.v1.RuntimeService/CreateContainer",
@@ -72,7 +74,7 @@ async fn any_service_and_any_method() {
 
 #[tokio::test]
 async fn an_answer_of_headers_only_stays_one() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     runtime.answer(|_| Reply {
         headers: vec![
             ("grpc-status".to_owned(), b"12".to_vec()),
@@ -82,7 +84,7 @@ async fn an_answer_of_headers_only_stays_one() {
     });
     let (response, mut sink) = client.open("/runtime.v1.RuntimeService/Newer", USUAL).await;
     send(&mut sink, message(b""), true).await.unwrap();
-    let response = crate::bench::soon(response).await.unwrap();
+    let response = crate::fixture::soon(response).await.unwrap();
     assert!(response.body().is_end_stream());
     assert_eq!(response.headers()["grpc-status"], "12");
     assert_eq!(response.headers()["grpc-message"], "unknown method");
@@ -91,7 +93,7 @@ async fn an_answer_of_headers_only_stays_one() {
 
 #[tokio::test]
 async fn a_request_without_data() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     let request = http::Request::post(format!("http://localhost{VERSION}")).body(()).unwrap();
     let (response, _) = client.sender.clone().send_request(request, true).unwrap();
     assert_eq!(whole(response).await.unwrap().status(), "0");
@@ -101,7 +103,7 @@ async fn a_request_without_data() {
 
 #[tokio::test]
 async fn requests_of_other_kinds_harm_no_call() {
-    let (_bench, _runtime, client) = Bench::with_runtime().await;
+    let (_bench, _runtime, client) = Fixture::with_runtime().await;
     let requests = [
         http::Request::get("http://localhost/healthz?full=1"),
         http::Request::options("http://localhost"),
@@ -119,19 +121,20 @@ async fn requests_of_other_kinds_harm_no_call() {
 
 #[tokio::test]
 async fn an_answer_may_come_before_the_request_has_ended() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     runtime.answer(|_| Reply { early: true, ..Reply::default() });
     let (response, mut sink) = client.open(VERSION, USUAL).await;
     send(&mut sink, message(b"first of many"), false).await.unwrap();
     assert_eq!(whole(response).await.unwrap().status(), "0");
     // The caller is told that nobody reads the rest.
-    let reason = crate::bench::soon(std::future::poll_fn(|cx| sink.poll_reset(cx))).await.unwrap();
+    let reason =
+        crate::fixture::soon(std::future::poll_fn(|cx| sink.poll_reset(cx))).await.unwrap();
     assert_eq!(reason, h2::Reason::NO_ERROR);
 }
 
 #[tokio::test]
 async fn messages_of_16_mib_both_ways() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     let big: Vec<u8> =
         (0..16_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let big = message(&big);
@@ -145,7 +148,7 @@ async fn messages_of_16_mib_both_ways() {
 
 #[tokio::test]
 async fn header_lists_of_megabytes_from_the_runtime() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     let large = vec![b'a'; 1 << 20];
     let trailing: Vec<_> = (0..3).map(|i| (format!("x-large-{i}"), large.clone())).collect();
     let sent = trailing.clone();
@@ -158,7 +161,7 @@ async fn header_lists_of_megabytes_from_the_runtime() {
 /// Eight times what the header lists of kubelets with tracing take.
 #[tokio::test]
 async fn header_lists_of_the_largest_requests() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     let large = vec![b'a'; 20_000];
     let sent: Vec<_> = (0..3).map(|i| (format!("x-large-{i}"), large.clone())).collect();
     let fields: Vec<(&str, &[u8])> =

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use h2::client::{Builder, ResponseFuture, SendRequest};
-use h2::{Reason, RecvStream, SendStream};
+use h2::{
+    Reason, RecvStream, SendStream,
+    client::{Builder, ResponseFuture, SendRequest},
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use tokio::net::UnixStream;
-use tokio::task::JoinSet;
+use tokio::{net::UnixStream, task::JoinSet};
 
-use crate::bench::soon;
+use crate::fixture::soon;
 
 pub(crate) const VERSION: &str = "/runtime.v1.RuntimeService/Version";
 
@@ -44,7 +45,7 @@ impl Answer {
 }
 
 impl Client {
-    pub(crate) async fn dial(path: &Path) -> Client {
+    pub(crate) async fn dial(path: &Path) -> Self {
         let stream = UnixStream::connect(path).await.unwrap();
         let (sender, dispatch) = Builder::new()
             .initial_max_send_streams(10_000)
@@ -59,7 +60,7 @@ impl Client {
         connection.spawn(async move {
             let _ = dispatch.await;
         });
-        Client { sender, connection }
+        Self { sender, connection }
     }
 
     /// Vanishes, as a killed process does.

@@ -1,22 +1,23 @@
 //! A folder of hook servers: what is in force, how soon, and what is refused.
 
-use std::fs::{self, DirBuilder, Permissions};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    fs::{self, DirBuilder, Permissions},
+    os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use wharf_criproxy::{
     Config, ConfigError, ConfigOptions, FolderError, HookMetrics, HookPoint, Servers, check,
 };
 
-use crate::bench::soon;
+use crate::fixture::soon;
 
-struct Bench {
+struct Fixture {
     config: Config,
     servers: watch::Receiver<Arc<Servers>>,
     metrics: HookMetrics,
@@ -24,8 +25,8 @@ struct Bench {
     _place: TempDir,
 }
 
-impl Bench {
-    async fn start(files: &[(&str, &str)]) -> Bench {
+impl Fixture {
+    async fn start(files: &[(&str, &str)]) -> Self {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("etc/hookserver.d");
         for (name, text) in files {
@@ -34,7 +35,7 @@ impl Bench {
         }
         let metrics = HookMetrics::default();
         let config = Config::start(of(&folder), metrics.clone()).await.unwrap();
-        Bench { servers: config.servers(), config, metrics, folder, _place: place }
+        Self { servers: config.servers(), config, metrics, folder, _place: place }
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -85,7 +86,7 @@ fn server(endpoint: &str) -> String {
 #[tokio::test]
 async fn what_is_there_is_in_force_at_once() {
     let (a, b) = (server("/a"), server("/b"));
-    let bench = Bench::start(&[
+    let fixture = Fixture::start(&[
         ("b.json", &b),
         ("a.json", &a),
         ("nodotjson", &a),
@@ -94,54 +95,55 @@ async fn what_is_there_is_in_force_at_once() {
         ("bad.json", "{"),
     ])
     .await;
-    assert_eq!(bench.names(), ["a.json", "b.json", "nodotjson"]);
-    bench.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 3").await;
-    bench.counts("wharf_proxy_hook_config_files{state=\"refused\"} 1").await;
-    bench.config.stop().await;
+    assert_eq!(fixture.names(), ["a.json", "b.json", "nodotjson"]);
+    fixture.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 3").await;
+    fixture.counts("wharf_proxy_hook_config_files{state=\"refused\"} 1").await;
+    fixture.config.stop().await;
 }
 
 #[tokio::test]
 async fn a_folder_that_is_not_there_is_made() {
-    let mut bench = Bench::start(&[]).await;
-    assert_eq!(bench.names(), [""; 0]);
-    assert_eq!(fs::metadata(&bench.folder).unwrap().permissions().mode() & 0o777, 0o755);
-    bench.write("a.json", &server("/a"));
-    bench.endpoints(&["/a"]).await;
+    let mut fixture = Fixture::start(&[]).await;
+    assert_eq!(fixture.names(), [""; 0]);
+    assert_eq!(fs::metadata(&fixture.folder).unwrap().permissions().mode() & 0o777, 0o755);
+    fixture.write("a.json", &server("/a"));
+    fixture.endpoints(&["/a"]).await;
 }
 
-/// A rescan comes once a minute, which is more than is waited for here. How soon it is, the bench says.
+/// A rescan comes once a minute, which is more than is waited for here. How soon it is, the bench
+/// says.
 #[tokio::test]
 async fn a_change_is_in_force_without_a_rescan() {
-    let mut bench = Bench::start(&[]).await;
+    let mut fixture = Fixture::start(&[]).await;
     for number in 0..9 {
         let endpoint = format!("/{number}");
-        bench.write("a.json", &server(&endpoint));
-        bench.endpoints(&[&endpoint]).await;
+        fixture.write("a.json", &server(&endpoint));
+        fixture.endpoints(&[&endpoint]).await;
     }
 }
 
 #[tokio::test]
 async fn changed_moved_over_and_removed() {
-    let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
-    bench.write("a.json", &server("/b"));
-    bench.endpoints(&["/b"]).await;
-    bench.write(".a.json.tmp", &server("/c"));
-    fs::rename(bench.folder.join(".a.json.tmp"), bench.folder.join("a.json")).unwrap();
-    bench.endpoints(&["/c"]).await;
-    fs::remove_file(bench.folder.join("a.json")).unwrap();
-    bench.endpoints(&[]).await;
+    let mut fixture = Fixture::start(&[("a.json", &server("/a"))]).await;
+    fixture.write("a.json", &server("/b"));
+    fixture.endpoints(&["/b"]).await;
+    fixture.write(".a.json.tmp", &server("/c"));
+    fs::rename(fixture.folder.join(".a.json.tmp"), fixture.folder.join("a.json")).unwrap();
+    fixture.endpoints(&["/c"]).await;
+    fs::remove_file(fixture.folder.join("a.json")).unwrap();
+    fixture.endpoints(&[]).await;
 }
 
 /// koord-runtime-proxy goes by the time of a file's last change, and misses this.
 #[tokio::test]
 async fn an_old_time_hides_nothing() {
-    let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
-    let path = bench.folder.join(".new");
+    let mut fixture = Fixture::start(&[("a.json", &server("/a"))]).await;
+    let path = fixture.folder.join(".new");
     write(&path, &server("/b"));
     let file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
-    fs::rename(&path, bench.folder.join("a.json")).unwrap();
-    bench.endpoints(&["/b"]).await;
+    fs::rename(&path, fixture.folder.join("a.json")).unwrap();
+    fixture.endpoints(&["/b"]).await;
 }
 
 /// Nothing is heard of a file behind a link that is written to, and its size and time tell nothing
@@ -167,26 +169,26 @@ async fn what_was_not_heard_of_is_found_by_reading() {
 
 #[tokio::test]
 async fn a_bad_file_keeps_the_last_good_one() {
-    let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
+    let mut fixture = Fixture::start(&[("a.json", &server("/a"))]).await;
     for bad in ["", "{", "{}", &"x".repeat(65 << 10)] {
-        bench.write("a.json", bad);
+        fixture.write("a.json", bad);
         let state = if bad.is_empty() { "empty" } else { "refused" };
-        bench.counts(&format!("wharf_proxy_hook_config_files{{state=\"{state}\"}} 1")).await;
+        fixture.counts(&format!("wharf_proxy_hook_config_files{{state=\"{state}\"}} 1")).await;
         // Whatever comes after it has seen it, too.
-        bench.write("b.json", &server("/b"));
-        bench.endpoints(&["/a", "/b"]).await;
-        fs::remove_file(bench.folder.join("b.json")).unwrap();
-        bench.endpoints(&["/a"]).await;
+        fixture.write("b.json", &server("/b"));
+        fixture.endpoints(&["/a", "/b"]).await;
+        fs::remove_file(fixture.folder.join("b.json")).unwrap();
+        fixture.endpoints(&["/a"]).await;
     }
-    bench.write("a.json", &server("/c"));
-    bench.endpoints(&["/c"]).await;
+    fixture.write("a.json", &server("/c"));
+    fixture.endpoints(&["/c"]).await;
 }
 
 #[tokio::test]
 async fn the_folder_may_go_and_come_back() {
-    let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
-    fs::remove_dir_all(&bench.folder).unwrap();
-    let is_told = || async { bench.config.handle().status().problems().pop() };
+    let mut fixture = Fixture::start(&[("a.json", &server("/a"))]).await;
+    fs::remove_dir_all(&fixture.folder).unwrap();
+    let is_told = || async { fixture.config.handle().status().problems().pop() };
     let problem = soon(async {
         loop {
             match is_told().await {
@@ -196,35 +198,36 @@ async fn the_folder_may_go_and_come_back() {
         }
     });
     assert!(problem.await.contains("it is gone; what was in force stays"));
-    assert_eq!(bench.names(), ["a.json"]);
-    DirBuilder::new().mode(0o755).create(&bench.folder).unwrap();
-    bench.write("a.json", &server("/b"));
-    bench.endpoints(&["/b"]).await;
-    bench.write("a.json", &server("/c"));
-    bench.endpoints(&["/c"]).await;
+    assert_eq!(fixture.names(), ["a.json"]);
+    DirBuilder::new().mode(0o755).create(&fixture.folder).unwrap();
+    fixture.write("a.json", &server("/b"));
+    fixture.endpoints(&["/b"]).await;
+    fixture.write("a.json", &server("/c"));
+    fixture.endpoints(&["/c"]).await;
 }
 
 #[tokio::test]
 async fn a_file_that_others_may_write_to_is_refused_until_they_may_not() {
-    let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
-    let path = bench.folder.join("a.json");
+    let mut fixture = Fixture::start(&[("a.json", &server("/a"))]).await;
+    let path = fixture.folder.join("a.json");
     for mode in [0o664, 0o646] {
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        bench.counts("wharf_proxy_hook_config_files{state=\"refused\"} 1").await;
-        assert_eq!(bench.names(), ["a.json"], "what it said when it could be trusted");
+        fixture.counts("wharf_proxy_hook_config_files{state=\"refused\"} 1").await;
+        assert_eq!(fixture.names(), ["a.json"], "what it said when it could be trusted");
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        bench.counts("wharf_proxy_hook_config_files{state=\"refused\"} 0").await;
+        fixture.counts("wharf_proxy_hook_config_files{state=\"refused\"} 0").await;
     }
-    let outside = bench.folder.parent().unwrap().join("real");
+    let outside = fixture.folder.parent().unwrap().join("real");
     write(&outside, &server("/b"));
-    symlink(&outside, bench.folder.join("b.json")).unwrap();
-    bench.endpoints(&["/a", "/b"]).await;
+    symlink(&outside, fixture.folder.join("b.json")).unwrap();
+    fixture.endpoints(&["/a", "/b"]).await;
     fs::set_permissions(&outside, Permissions::from_mode(0o666)).unwrap();
-    let report = check(&bench.folder).to_string();
+    let report = check(&fixture.folder).to_string();
     assert!(report.contains("b.json: its mode 0666 lets others write to it"), "{report}");
 }
 
-/// Who may write to the folder that a link leads into can put another file in the place of the one that it leads to.
+/// Who may write to the folder that a link leads into can put another file in the place of the one
+/// that it leads to.
 #[test]
 fn a_link_into_a_folder_that_others_may_write_to_is_refused() {
     let place = tempfile::tempdir().unwrap();
@@ -309,30 +312,30 @@ async fn something_else_in_the_place_of_a_file_keeps_its_server() {
         ("a link to a file that is not there", |path| symlink("nowhere", path).unwrap()),
     ];
     for (kind, make) in makes {
-        let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
-        let (path, aside) = (bench.folder.join("a.json"), bench.folder.join(".a"));
+        let mut fixture = Fixture::start(&[("a.json", &server("/a"))]).await;
+        let (path, aside) = (fixture.folder.join("a.json"), fixture.folder.join(".a"));
         make(&aside);
         if kind == "a folder" {
             fs::remove_file(&path).unwrap();
         }
         fs::rename(&aside, &path).unwrap();
-        bench.counts("wharf_proxy_hook_config_files{state=\"refused\"} 1").await;
-        let problems = bench.config.handle().status().problems();
+        fixture.counts("wharf_proxy_hook_config_files{state=\"refused\"} 1").await;
+        let problems = fixture.config.handle().status().problems();
         let expected = format!("it is {kind}: expected a file");
         assert!(problems.iter().any(|problem| problem.contains(&expected)), "{problems:?}");
         // Files that are deleted are so for two seconds before this one is in force.
         for number in 0..2 {
             let other = format!("b{number}.json");
-            bench.write(&other, &server("/b"));
-            bench.endpoints(&["/a", "/b"]).await;
-            fs::remove_file(bench.folder.join(&other)).unwrap();
-            bench.endpoints(&["/a"]).await;
+            fixture.write(&other, &server("/b"));
+            fixture.endpoints(&["/a", "/b"]).await;
+            fs::remove_file(fixture.folder.join(&other)).unwrap();
+            fixture.endpoints(&["/a"]).await;
         }
         match kind {
             "a folder" => fs::remove_dir(&path).unwrap(),
             _ => fs::remove_file(&path).unwrap(),
         }
-        bench.endpoints(&[]).await;
+        fixture.endpoints(&[]).await;
     }
 }
 

@@ -1,18 +1,18 @@
 //! How a proxy stops.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use wharf_testkit::runtime::{End, Reply, Then, message};
 
-use crate::bench::{Bench, DRAIN, soon};
-use crate::client::{USUAL, VERSION, send, whole};
+use crate::{
+    client::{USUAL, VERSION, send, whole},
+    fixture::{DRAIN, Fixture, soon},
+};
 
 #[tokio::test]
 async fn calls_in_flight_finish() {
-    let (mut bench, runtime, client) = Bench::with_runtime().await;
+    let (mut fixture, runtime, client) = Fixture::with_runtime().await;
     let pause = Arc::new(Notify::new());
     let paused = pause.clone();
     runtime.answer(move |_| Reply { pause: Some(paused.clone()), ..Reply::default() });
@@ -20,32 +20,32 @@ async fn calls_in_flight_finish() {
     send(&mut sink, message(b"q"), true).await.unwrap();
     runtime.seen(|calls| calls.first().is_some_and(|call| call.end == End::Ended)).await;
     let started = Instant::now();
-    bench.stop.cancel();
+    fixture.stop.cancel();
     let error = soon(async {
         // The path goes at once, for another proxy to take.
-        while bench.socket().exists() {
+        while fixture.socket().exists() {
             tokio::task::yield_now().await;
         }
-        tokio::net::UnixStream::connect(bench.socket()).await.unwrap_err()
+        tokio::net::UnixStream::connect(fixture.socket()).await.unwrap_err()
     });
     assert_eq!(error.await.kind(), std::io::ErrorKind::NotFound);
     pause.notify_one();
     assert_eq!(whole(response).await.unwrap().status(), "0");
-    soon(bench.serving.join_next()).await.unwrap().unwrap().unwrap();
+    soon(fixture.serving.join_next()).await.unwrap().unwrap().unwrap();
     assert!(started.elapsed() < DRAIN / 2, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
 async fn streams_without_end_are_cut_when_the_time_is_up() {
-    let mut bench = Bench::draining(Duration::from_millis(100)).await;
-    let runtime = bench.runtime().await;
-    let client = bench.client().await;
+    let mut fixture = Fixture::draining(Duration::from_millis(100)).await;
+    let runtime = fixture.runtime().await;
+    let client = fixture.client().await;
     runtime.answer(|_| Reply::then(vec![message(b"x")], Then::Never));
     let (response, mut sink) = client.open(VERSION, USUAL).await;
     send(&mut sink, message(b"q"), true).await.unwrap();
     let _body = soon(response).await.unwrap().into_body();
-    bench.stop.cancel();
-    soon(bench.serving.join_next()).await.unwrap().unwrap().unwrap();
+    fixture.stop.cancel();
+    soon(fixture.serving.join_next()).await.unwrap().unwrap().unwrap();
     // The runtime is told, too: by a reset, or by a connection that closes.
     let told = [End::Reset(h2::Reason::CANCEL.into()), End::Lost];
     runtime.seen(|calls| told.contains(&calls[0].end)).await;
@@ -53,14 +53,14 @@ async fn streams_without_end_are_cut_when_the_time_is_up() {
 
 #[tokio::test]
 async fn a_stream_of_events_keeps_no_stop_waiting() {
-    let (mut bench, runtime, client) = Bench::with_runtime().await;
+    let (mut fixture, runtime, client) = Fixture::with_runtime().await;
     runtime.answer(|_| Reply::then(vec![message(b"x")], Then::Never));
     let (response, mut sink) =
         client.open("/runtime.v1.RuntimeService/GetContainerEvents", USUAL).await;
     send(&mut sink, message(b""), true).await.unwrap();
     let _body = soon(response).await.unwrap().into_body();
     let started = Instant::now();
-    bench.stop.cancel();
-    soon(bench.serving.join_next()).await.unwrap().unwrap().unwrap();
+    fixture.stop.cancel();
+    soon(fixture.serving.join_next()).await.unwrap().unwrap().unwrap();
     assert!(started.elapsed() < DRAIN / 2, "{:?}", started.elapsed());
 }

@@ -1,38 +1,39 @@
 //! Ends of containers: told of once, of the right one, and never in place of what the runtime said.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use prost::Message;
 use tokio::sync::Notify;
 use tonic::{Code, Status};
 use wharf_proto::cri;
-use wharf_testkit::client::Client;
-use wharf_testkit::hook_server::{Answer, HookScript, HookServer};
-use wharf_testkit::runtime::{Received, Reply, Runtime, Then, message};
+use wharf_testkit::{
+    client::Client,
+    hook_server::{Answer, HookScript, HookServer},
+    runtime::{Received, Reply, Runtime, Then, message},
+};
 
-use crate::bench::{Bench, DRAIN};
+use crate::fixture::{DRAIN, Fixture};
 
 /// A proxy, its runtime, and a server that is asked at the end of pods and containers, and must be.
 struct Node {
     runtime: Runtime,
     server: HookServer,
     client: Client,
-    _bench: Bench,
+    _bench: Fixture,
     _folder: tempfile::TempDir,
 }
 
 impl Node {
     /// With a pod `pod` and these containers in it.
-    async fn with(containers: &[&'static str]) -> Node {
+    async fn with(containers: &[&'static str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hooks = folder.path().join("hooks");
         let server = HookServer::serve(&folder.path().join("h.sock"), HookScript::default());
         register(&hooks, server.path());
-        let bench = Bench::with(DRAIN, |options| options.hooks = hooks).await;
-        let runtime = bench.runtime().await;
-        let client = Client::dial(&bench.socket()).await;
-        let node = Node { runtime, server, client, _bench: bench, _folder: folder };
+        let fixture = Fixture::with(DRAIN, |options| options.hooks = hooks).await;
+        let runtime = fixture.runtime().await;
+        let client = Client::dial(&fixture.socket()).await;
+        let node = Self { runtime, server, client, _bench: fixture, _folder: folder };
         node.runtime.answer(|_| made("pod"));
         node.call("RunPodSandbox", &cri::RunPodSandboxRequest::default()).await.unwrap();
         for id in containers {

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::{sync::Notify, task::JoinSet};
 use wharf_testkit::runtime::{Reply, Runtime, Then, message};
 
-use crate::bench::{Bench, soon};
-use crate::client::{Client, USUAL, VERSION, next, send};
+use crate::{
+    client::{Client, USUAL, VERSION, next, send},
+    fixture::{Fixture, soon},
+};
 
 const STREAMS: usize = 1000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_streams_at_a_time() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     runtime.answer(|_| Reply::then(Vec::new(), Then::Echo));
     let mut open = Vec::new();
     for number in 0..STREAMS {
@@ -37,7 +38,7 @@ async fn a_thousand_streams_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_cancelled_calls_harms_no_other() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     let client = Arc::new(client);
     runtime.answer(|method| match method {
         VERSION => Reply::default(),
@@ -62,7 +63,7 @@ async fn a_storm_of_cancelled_calls_harms_no_other() {
 async fn a_reader_that_stops_stops_its_writer() {
     const PIECE: usize = 1 << 20;
     const PIECES: usize = 64;
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     let sent = Arc::new(Notify::new());
     let (data, pause) = (vec![Bytes::from(vec![7; PIECE]); PIECES], sent.clone());
     runtime.answer(move |method| match method {
@@ -93,10 +94,10 @@ async fn a_reader_that_stops_stops_its_writer() {
 #[tokio::test]
 async fn pulls_on_all_streams_of_a_runtime_block_no_other_call() {
     const PULLS: usize = 5;
-    let bench = Bench::new().await;
-    let runtime = Runtime::with_streams(&bench.runtime_socket(), Some(PULLS as u32));
-    bench.connected(true).await;
-    let client = bench.client().await;
+    let fixture = Fixture::new().await;
+    let runtime = Runtime::with_streams(&fixture.runtime_socket(), Some(PULLS as u32));
+    fixture.connected(true).await;
+    let client = fixture.client().await;
     runtime.answer(|method| match method {
         VERSION => Reply::default(),
         _ => Reply::then(Vec::new(), Then::Never),
@@ -111,17 +112,18 @@ async fn pulls_on_all_streams_of_a_runtime_block_no_other_call() {
     assert_eq!(client.call(VERSION, message(b"")).await.unwrap().status(), "0");
 }
 
-/// All clients share one connection to the runtime. Those that stall must not use up what it lets in.
+/// All clients share one connection to the runtime. Those that stall must not use up what it lets
+/// in.
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_that_stop_stop_nobody_else() {
     const STALLED: usize = 16;
     /// The window of a stream, here and at the proxy.
     const WINDOW: usize = 1 << 20;
-    let (bench, runtime, client) = Bench::with_runtime().await;
+    let (fixture, runtime, client) = Fixture::with_runtime().await;
     runtime.answer(|_| Reply::of(vec![Bytes::from(vec![7; WINDOW]); 4]));
     let mut stalled = Vec::new();
     for _ in 0..STALLED {
-        let reader = Client::dial(&bench.socket()).await;
+        let reader = Client::dial(&fixture.socket()).await;
         let (response, mut sink) = reader.open("/runtime.v1.RuntimeService/Flood", USUAL).await;
         send(&mut sink, message(b""), true).await.unwrap();
         let mut body = soon(response).await.unwrap().into_body();

@@ -4,12 +4,12 @@
 
 mod attacks;
 mod authority;
-mod bench;
 mod carried;
 mod client;
 mod config;
 mod drain;
 mod ends;
+mod fixture;
 mod hooked;
 mod load;
 mod random;

@@ -1,13 +1,13 @@
 //! Whatever is sent arrives as sent: random headers, pieces and trailers, there and back.
 
 use bytes::Bytes;
-use proptest::collection::vec;
-use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use wharf_testkit::runtime::{Headers, Reply, Then};
 
-use crate::bench::Bench;
-use crate::client::{headers, send, whole};
+use crate::{
+    client::{headers, send, whole},
+    fixture::Fixture,
+};
 
 type Pieces = Vec<Vec<u8>>;
 
@@ -28,7 +28,7 @@ fn stream() -> impl Strategy<Value = (String, Headers, Pieces, Headers)> {
 #[test]
 fn random_streams_arrive_as_sent() {
     let tokio = tokio::runtime::Runtime::new().unwrap();
-    let (_bench, runtime, client) = tokio.block_on(Bench::with_runtime());
+    let (_bench, runtime, client) = tokio.block_on(Fixture::with_runtime());
     runtime.answer(|_| Reply::then(Vec::new(), Then::Echo));
     let config = ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() };
     TestRunner::new(config)

@@ -7,14 +7,16 @@ use h2::Reason;
 use tokio::sync::Notify;
 use wharf_testkit::runtime::{End, Reply, Then, message};
 
-use crate::bench::{Bench, soon};
-use crate::client::{USUAL, VERSION, next, send};
+use crate::{
+    client::{USUAL, VERSION, next, send},
+    fixture::{Fixture, soon},
+};
 
 const EVENTS: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 
 #[tokio::test]
 async fn a_stream_without_end_flows_until_it_is_cancelled() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     let events = vec![message(b"one"), message(b"two")];
     runtime.answer(move |_| Reply::then(events.clone(), Then::Never));
     let (response, mut sink) = client.open(EVENTS, USUAL).await;
@@ -32,7 +34,7 @@ async fn a_stream_without_end_flows_until_it_is_cancelled() {
 
 #[tokio::test]
 async fn the_callers_code_reaches_the_runtime_at_every_stage() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     let stages: [(Reply, bool); 3] = [
         // While the request is being sent.
         (Reply::default(), false),
@@ -55,7 +57,7 @@ async fn the_callers_code_reaches_the_runtime_at_every_stage() {
 
 #[tokio::test]
 async fn a_caller_that_vanishes_has_cancelled() {
-    let (bench, runtime, client) = Bench::with_runtime().await;
+    let (fixture, runtime, client) = Fixture::with_runtime().await;
     runtime.answer(|_| Reply::then(vec![message(b"x")], Then::Never));
     let (_response, mut sink) = client.open(EVENTS, USUAL).await;
     send(&mut sink, message(b""), true).await.unwrap();
@@ -64,13 +66,13 @@ async fn a_caller_that_vanishes_has_cancelled() {
     runtime.seen(|calls| calls[0].end == End::Reset(Reason::CANCEL.into())).await;
     // The others do not notice.
     runtime.answer(|_| Reply::default());
-    let answer = bench.client().await.call(VERSION, message(b"")).await.unwrap();
+    let answer = fixture.client().await.call(VERSION, message(b"")).await.unwrap();
     assert_eq!(answer.status(), "0");
 }
 
 #[tokio::test]
 async fn the_runtimes_code_reaches_the_caller() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     for reason in [Reason::CANCEL, Reason::REFUSED_STREAM, Reason::INTERNAL_ERROR, 0x77.into()] {
         runtime.answer(move |_| Reply::then(Vec::new(), Then::Reset(reason)));
         let error = client.call(VERSION, message(b"")).await.unwrap_err();
@@ -81,7 +83,7 @@ async fn the_runtimes_code_reaches_the_caller() {
 
 #[tokio::test]
 async fn the_runtimes_code_reaches_the_caller_after_data() {
-    let (_bench, runtime, client) = Bench::with_runtime().await;
+    let (_bench, runtime, client) = Fixture::with_runtime().await;
     let pause = Arc::new(Notify::new());
     let paused = pause.clone();
     runtime.answer(move |_| Reply {

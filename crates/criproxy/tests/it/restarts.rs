@@ -2,36 +2,40 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use wharf_testkit::runtime::{End, Reply, Then, message};
 
-use crate::bench::{Bench, soon};
-use crate::client::{USUAL, VERSION, next, send, whole};
+use crate::{
+    client::{USUAL, VERSION, next, send, whole},
+    fixture::{Fixture, soon},
+};
 
 const UNAVAILABLE: &str = "14";
 
 #[tokio::test]
 async fn a_runtime_that_is_not_there_yet() {
-    let bench = Bench::new().await;
-    let client = bench.client().await;
+    let fixture = Fixture::new().await;
+    let client = fixture.client().await;
     for method in [VERSION, "/runtime.v1.ImageService/ListImages", "/no.such.Service/Method"] {
         let answer = client.call(method, message(b"x")).await.unwrap();
         assert_eq!(answer.status(), UNAVAILABLE);
-        let socket = bench.runtime_socket();
+        let socket = fixture.runtime_socket();
         let text = answer.message().replace("%2F", "/");
         assert!(text.contains(socket.to_str().unwrap()), "{text}");
     }
     // It is found without a call.
-    let runtime = bench.runtime().await;
+    let runtime = fixture.runtime().await;
     assert_eq!(client.call(VERSION, message(b"")).await.unwrap().status(), "0");
     assert_eq!(runtime.calls().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_fail_while_the_runtime_restarts_and_then_succeed() {
-    let (bench, runtime, client) = Bench::with_runtime().await;
+    let (fixture, runtime, client) = Fixture::with_runtime().await;
     let client = Arc::new(client);
     let failures = watch::Sender::new(0);
     let stop = CancellationToken::new();
@@ -60,7 +64,7 @@ async fn calls_fail_while_the_runtime_restarts_and_then_succeed() {
     assert_eq!(*failures.borrow(), 0);
     runtime.kill().await;
     soon(failures.subscribe().wait_for(|count| *count > 200)).await.unwrap();
-    let runtime = bench.runtime().await;
+    let runtime = fixture.runtime().await;
     runtime.seen(|calls| calls.len() > 200).await;
     let failed = *failures.borrow();
     runtime.seen(|calls| calls.len() > 400).await;
@@ -73,7 +77,7 @@ async fn calls_fail_while_the_runtime_restarts_and_then_succeed() {
 
 #[tokio::test]
 async fn a_stream_that_loses_its_runtime_ends_unavailable() {
-    let (bench, runtime, client) = Bench::with_runtime().await;
+    let (fixture, runtime, client) = Fixture::with_runtime().await;
     runtime.answer(|_| Reply::then(vec![message(b"event")], Then::Never));
     let (response, mut sink) = client.open(VERSION, USUAL).await;
     send(&mut sink, message(b""), true).await.unwrap();
@@ -84,12 +88,12 @@ async fn a_stream_that_loses_its_runtime_ends_unavailable() {
     let trailers = soon(body.trailers()).await.unwrap().unwrap();
     assert_eq!(trailers["grpc-status"], UNAVAILABLE);
     let text = trailers["grpc-message"].to_str().unwrap().replace("%2F", "/");
-    assert!(text.contains(bench.runtime_socket().to_str().unwrap()), "{text}");
+    assert!(text.contains(fixture.runtime_socket().to_str().unwrap()), "{text}");
 }
 
 #[tokio::test]
 async fn a_runtime_that_says_goodbye_loses_no_call() {
-    let (bench, runtime, client) = Bench::with_runtime().await;
+    let (fixture, runtime, client) = Fixture::with_runtime().await;
     let pause = Arc::new(Notify::new());
     let paused = pause.clone();
     runtime.answer(move |method| match method {
@@ -114,5 +118,5 @@ async fn a_runtime_that_says_goodbye_loses_no_call() {
     // One that was in flight all the while ends well, on its old connection.
     pause.notify_one();
     assert_eq!(whole(response).await.unwrap().status(), "0");
-    bench.connected(true).await;
+    fixture.connected(true).await;
 }

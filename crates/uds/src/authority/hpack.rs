@@ -1,8 +1,8 @@
 //! Repair of an illegal `:authority` in an HPACK header block, in place.
 //!
-//! The value keeps its length, plain and coded: every illegal byte is replaced by a legal one
-//! whose Huffman code is as long. So neither the block nor the entry that it leaves in the
-//! dynamic table changes size, and both ends' tables stay in step without one being kept here.
+//! The value keeps its length, plain and coded: every illegal byte is replaced by a legal one whose
+//! Huffman code is as long. So neither the block nor its entry in the dynamic table changes size,
+//! and the tables of both ends stay equal without a copy here.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ const NAME: &[u8] = b":authority";
 /// Its index in the static table.
 const NAME_INDEX: usize = 1;
 
-/// Repairs the first `:authority` literal of a header block, or of the part of it that one frame
-/// carries. What cannot be walked is left to the real decoder to judge.
+/// Repairs the first `:authority` literal of a header block, or of the part that one frame carries.
+/// A block that cannot be parsed stays unchanged: h2 rejects it.
 pub(crate) fn repair_block(block: &mut [u8]) {
     if let Some(value) = find_authority(block) {
         repair_value(&mut block[value.bytes], value.huffman);
@@ -58,7 +58,7 @@ fn is_name(block: &[u8], literal: &Literal) -> bool {
     let bytes = &block[literal.bytes.clone()];
     match literal.huffman {
         false => bytes == NAME,
-        // The shortest code has 5 bits: anything longer than the name itself is another one.
+        // The shortest code has 5 bits: anything longer than the name itself is another name.
         true => bytes.len() <= NAME.len() && huffman::decode(bytes).is_some_and(|n| n == NAME),
     }
 }
@@ -66,7 +66,7 @@ fn is_name(block: &[u8], literal: &Literal) -> bool {
 fn repair_value(bytes: &mut [u8], coded: bool) {
     let value = if coded { huffman::decode(bytes) } else { Some(bytes.to_vec()) };
     let Some(mut value) = value else { return };
-    // The parser that h2 uses is the judge, so what it takes is never touched.
+    // An authority that the parser of h2 accepts is never changed.
     if Authority::try_from(value.as_slice()).is_ok() {
         return;
     }
@@ -80,8 +80,8 @@ fn repair_value(bytes: &mut [u8], coded: bool) {
     bytes.copy_from_slice(&repaired);
 }
 
-/// A byte to stand in an authority in place of `byte`, with a Huffman code of the same length.
-/// Others than these do not occur: clients percent-encode them.
+/// A legal byte with a Huffman code of the same length as that of `byte`. Other illegal bytes do
+/// not occur: clients percent-encode them.
 const fn legal(byte: u8) -> u8 {
     match byte {
         b'%' | b'/' | b' ' => b'-',
@@ -99,7 +99,7 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// An integer whose first byte has `prefix` bits of it (RFC 7541, 5.1).
+    /// An integer with `prefix` bits in its first byte (RFC 7541, 5.1).
     fn integer(&mut self, prefix: u32) -> Option<usize> {
         let most = (1usize << prefix) - 1;
         let mut value = usize::from(self.byte()?) & most;

@@ -1,7 +1,7 @@
 //! The Huffman code of HPACK (RFC 7541, appendix B).
 //!
-//! The code is canonical: codes of one length count up in the order of their symbols, and the
-//! first of a length continues after the last of the length before. So the lengths say it all.
+//! The code is canonical: codes of one length count up in the order of their symbols, and the first
+//! of a length continues after the last of the length before. So the lengths define the code.
 
 /// Bits per symbol.
 const LENGTHS: [u8; 256] = [
@@ -20,7 +20,7 @@ const LENGTHS: [u8; 256] = [
 const SHORTEST: usize = 5;
 const LONGEST: usize = 30;
 
-/// Decodes a string; `None` if it is not a valid one.
+/// Decodes a string; `None` if it is invalid.
 pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut symbols = Vec::with_capacity(bytes.len() * 8 / SHORTEST);
     let (mut code, mut length) = (0u32, 0usize);
@@ -34,7 +34,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
             return None; // the end-of-string symbol, which must not be sent
         }
     }
-    // What is left is padding: fewer than 8 bits, all ones.
+    // The rest is padding: fewer than 8 bits, all ones.
     (length < 8 && code == (1 << length) - 1).then_some(symbols)
 }
 
@@ -76,8 +76,8 @@ struct Code {
 }
 
 impl Code {
-    const fn new() -> Code {
-        let mut this = Code {
+    const fn new() -> Self {
+        let mut this = Self {
             codes: [0; 256],
             first: [0; LONGEST + 1],
             offset: [0; LONGEST + 1],

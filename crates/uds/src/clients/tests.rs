@@ -60,7 +60,7 @@ async fn new_connections_wait_a_bounded_time_and_few_of_them() {
     let admitted = waits.await.into_iter().filter(|admitted| *admitted).count();
     assert_eq!(admitted, WAITING);
     assert_eq!(begun.elapsed().as_millis() / 10, GIVEN_UP_EVERY.as_millis() * 100 / 10);
-    // However many calls were given up.
+    // The wait is bounded, no matter how many calls were given up.
     (0..100 * GIVEN_UP).for_each(|_| client.0.give_up());
     let waited = timeout(LONGEST_RESTRAINT + Duration::from_secs(1), client.admitted()).await;
     assert!(waited.is_ok());
@@ -100,7 +100,7 @@ async fn accounts_of_processes_that_left_are_dropped() {
     }
     assert!(clients.connect(Some(1)).is_restrained());
     drop(connected);
-    // One call given up each.
+    // Each process gave up one call.
     for pid in 10_000..20_000 {
         give_up(&clients.connect(Some(pid)), 1);
         assert!(count() <= MOST + FEW + 2, "{} accounts", count());

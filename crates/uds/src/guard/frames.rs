@@ -4,8 +4,7 @@ use std::mem::take;
 
 use bytes::Bytes;
 
-use crate::authority::repair_block;
-use crate::limits;
+use crate::{authority::repair_block, limits};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEADER: usize = 9;
@@ -15,15 +14,15 @@ const RST_STREAM: u8 = 0x3;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// Follows the frames of a client. All bytes pass at once but for those of a HEADERS frame, which
-/// are held until the frame is whole where their authority is repaired.
+/// Follows the frames of a client. All bytes pass at once, except those of a HEADERS frame whose
+/// authority is repaired: they are held until the frame is whole.
 pub(super) struct Walker {
     at: Place,
     repair: bool,
     counts: Counts,
 }
 
-/// What a client sent.
+/// Counts of what a client sent.
 #[derive(Default)]
 struct Counts {
     /// The newest stream.
@@ -34,7 +33,7 @@ struct Counts {
     bytes: usize,
 }
 
-/// What the next byte belongs to.
+/// The part of a frame that the next byte belongs to.
 enum Place {
     Preface {
         seen: usize,
@@ -43,7 +42,7 @@ enum Place {
         bytes: [u8; FRAME_HEADER],
         seen: usize,
     },
-    /// The payload of a HEADERS frame of which nothing was seen yet.
+    /// The start of the payload of a HEADERS frame.
     Headers {
         flags: u8,
         length: usize,
@@ -54,7 +53,7 @@ enum Place {
         payload: Vec<u8>,
         seen: usize,
     },
-    /// A payload that is of no interest.
+    /// A payload that is not inspected.
     Payload {
         left: usize,
     },
@@ -63,8 +62,8 @@ enum Place {
 }
 
 impl Default for Place {
-    fn default() -> Place {
-        Place::Preface { seen: 0 }
+    fn default() -> Self {
+        Self::Preface { seen: 0 }
     }
 }
 
@@ -73,12 +72,12 @@ impl Walker {
         Self { at: Place::default(), repair, counts: Counts::default() }
     }
 
-    /// How many streams were reset since this was last asked.
+    /// The number of streams reset since the last call.
     pub(super) fn take_resets(&mut self) -> usize {
         take(&mut self.counts.resets)
     }
 
-    /// How many steps of the thread the frames are worth that came since this was last asked.
+    /// The units of the task's tokio budget that the frames since the last call are worth.
     pub(super) fn take_steps(&mut self) -> usize {
         let steps = self.counts.bytes / limits::BYTES_PER_STEP;
         self.counts.bytes %= limits::BYTES_PER_STEP;
@@ -90,8 +89,8 @@ impl Walker {
         self.counts.last_stream
     }
 
-    /// Walks over `chunk`, repairs what is whole in it, and says how many of its bytes may go on.
-    /// The others are held. Not to be called while something is [`missing`](Walker::missing).
+    /// Walks over `chunk`, repairs whole frames in it, and returns how many of its bytes may pass.
+    /// The others are held. Must not be called while bytes are [`missing`](Walker::missing).
     pub(super) fn walk(&mut self, chunk: &mut [u8]) -> usize {
         let mut passed = 0;
         while passed < chunk.len() {
@@ -146,7 +145,7 @@ impl Walker {
         passed
     }
 
-    /// Where to put what is missing of the frame that is held, if one is.
+    /// The buffer for the missing bytes of the held frame, if there is one.
     pub(super) fn missing(&mut self) -> Option<&mut [u8]> {
         match &mut self.at {
             Place::Held { payload, seen, .. } => Some(&mut payload[*seen..]),
@@ -154,7 +153,7 @@ impl Walker {
         }
     }
 
-    /// `count` bytes of what was missing are there. Returns the frame once it is whole.
+    /// Records that `count` of the missing bytes arrived. Returns the frame once it is whole.
     pub(super) fn fill(&mut self, count: usize) -> Bytes {
         let Place::Held { flags, payload, seen } = &mut self.at else { return Bytes::new() };
         *seen += count;
@@ -167,7 +166,7 @@ impl Walker {
         payload.into()
     }
 
-    /// The stream has ended: returns what is held, which is never nothing.
+    /// Ends the stream: returns the held bytes, never an empty buffer.
     pub(super) fn end(&mut self) -> Bytes {
         match std::mem::replace(&mut self.at, Place::Foreign) {
             Place::Held { mut payload, seen, .. } => {
@@ -180,18 +179,18 @@ impl Walker {
 }
 
 impl Place {
-    fn next_frame() -> Place {
-        Place::Header { bytes: [0; FRAME_HEADER], seen: 0 }
+    fn next_frame() -> Self {
+        Self::Header { bytes: [0; FRAME_HEADER], seen: 0 }
     }
 
-    fn payload(head: &Head, repair: bool) -> Place {
+    fn payload(head: &Head, repair: bool) -> Self {
         match head.length {
-            0 => Place::next_frame(),
-            // A larger one breaks the limit that we announced: it is not worth memory.
+            0 => Self::next_frame(),
+            // A larger frame breaks the limit that we announced: do not buffer it.
             length @ ..=limits::FRAME if head.kind == HEADERS && repair => {
-                Place::Headers { flags: head.flags, length: length as usize }
+                Self::Headers { flags: head.flags, length: length as usize }
             }
-            length => Place::Payload { left: length as usize },
+            length => Self::Payload { left: length as usize },
         }
     }
 }
@@ -208,7 +207,7 @@ impl Head {
     fn of(bytes: [u8; FRAME_HEADER]) -> Self {
         let [high, middle, low, kind, flags, stream @ ..] = bytes;
         let length = u32::from_be_bytes([0, high, middle, low]);
-        // The first bit means nothing.
+        // The first bit is reserved.
         Self { length, kind, flags, stream: u32::from_be_bytes(stream) & !(1 << 31) }
     }
 }
@@ -217,7 +216,7 @@ impl Counts {
     fn add(&mut self, head: &Head) {
         self.bytes += FRAME_HEADER;
         if head.kind != DATA {
-            // More than this is not read of any frame.
+            // No more than this is read of any frame.
             self.bytes += head.length.min(limits::FRAME) as usize;
         }
         match head.kind {

@@ -1,16 +1,20 @@
-//! The end of a connection that this end closes.
+//! The end of a connection that this side closes.
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
 
 use crate::limits::{LINGER, LINGER_BYTES};
 
-/// Reads and drops what a client still sends, once it cannot be answered any more. It ends when the client closes the connection,
-/// after [`LINGER`], or after [`LINGER_BYTES`].
+/// Reads and drops the bytes that a client still sends after the last answer. Ends when the client
+/// closes the connection, after [`LINGER`], or after [`LINGER_BYTES`].
 #[derive(Default)]
 pub(super) struct Lingering {
     ends: Option<Pin<Box<Sleep>>>,

@@ -1,10 +1,10 @@
-//! How many calls a client may reset.
+//! Limits how many calls a client may reset.
 
 use tokio::time::Instant;
 
 use crate::limits::{RESET_EVERY, RESETS};
 
-/// The resets of one connection: [`RESETS`] at once, and another one each [`RESET_EVERY`].
+/// The resets of one connection: a burst of [`RESETS`], and one more each [`RESET_EVERY`].
 #[derive(Default)]
 pub(super) struct Resets {
     /// When the connection will have its full allowance again.
@@ -12,7 +12,7 @@ pub(super) struct Resets {
 }
 
 impl Resets {
-    /// Counts a reset, and tells whether it is one of those allowed.
+    /// Counts a reset, and returns whether it is allowed.
     pub(super) fn allow(&mut self) -> bool {
         let now = Instant::now();
         let restored = self.restored.map_or(now, |at| at.max(now)) + RESET_EVERY;
@@ -23,8 +23,7 @@ impl Resets {
 
 #[cfg(test)]
 mod tests {
-    use std::iter::repeat_with;
-    use std::time::Duration;
+    use std::{iter::repeat_with, time::Duration};
 
     use tokio::time::advance;
 

@@ -1,11 +1,11 @@
-use std::collections::VecDeque;
-use std::fmt;
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::{
+    collections::VecDeque,
+    fmt, io,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
-use proptest::collection::vec;
-use proptest::prelude::*;
+use proptest::{collection::vec, prelude::*};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use super::Guarded;
@@ -13,7 +13,7 @@ use crate::authority::huffman;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A client's bytes, and what is to become of them.
+/// A client's bytes, and the bytes expected after the guard.
 #[derive(Clone)]
 struct Wire {
     sent: Vec<u8>,
@@ -127,14 +127,14 @@ fn client() -> impl Strategy<Value = Wire> {
     })
 }
 
-/// Gives its chunks one by one, with a pause before each.
+/// Returns its chunks one by one, with a pause before each.
 struct Chunks {
     chunks: VecDeque<Vec<u8>>,
     paused: bool,
 }
 
 impl Chunks {
-    fn new(bytes: &[u8], sizes: &[usize]) -> Chunks {
+    fn new(bytes: &[u8], sizes: &[usize]) -> Self {
         let mut chunks = VecDeque::new();
         let (mut rest, mut sizes) = (bytes, sizes.iter().cycle());
         while !rest.is_empty() {
@@ -142,7 +142,7 @@ impl Chunks {
             chunks.push_back(rest[..size].to_vec());
             rest = &rest[size..];
         }
-        Chunks { chunks, paused: false }
+        Self { chunks, paused: false }
     }
 }
 

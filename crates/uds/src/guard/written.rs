@@ -1,4 +1,4 @@
-//! The frames that a server sends, as far as one has to know where they end.
+//! Follows where the frames that a server sends end.
 
 use std::io::IoSlice;
 
@@ -7,18 +7,18 @@ const GOAWAY: u8 = 0x7;
 const ENHANCE_YOUR_CALM: u32 = 0xb;
 const REASON: &[u8] = b"too_many_resets";
 
-/// Follows what was written.
+/// The position in the frames that were written.
 #[derive(Default)]
 pub(super) struct Written {
     header: [u8; FRAME_HEADER],
-    /// How much of the next frame's header was written.
+    /// The bytes of the next frame's header that were written.
     seen: usize,
-    /// How much of the frame's payload is missing.
+    /// The bytes of the frame's payload that are missing.
     left: usize,
 }
 
 impl Written {
-    /// The first `count` bytes of `slices` were written.
+    /// Records that the first `count` bytes of `slices` were written.
     pub(super) fn add(&mut self, slices: &[IoSlice<'_>], mut count: usize) {
         for slice in slices {
             let part = &slice[..slice.len().min(count)];
@@ -27,7 +27,7 @@ impl Written {
         }
     }
 
-    /// Whether the last frame was written whole, so that another one may follow.
+    /// Whether the last frame was written whole, so that a further frame may follow.
     pub(super) fn is_whole(&self) -> bool {
         self.seen == 0 && self.left == 0
     }
@@ -53,7 +53,7 @@ impl Written {
     }
 }
 
-/// GOAWAY with ENHANCE_YOUR_CALM. Calls after that of stream `last` were not looked at.
+/// GOAWAY with ENHANCE_YOUR_CALM. Calls after that of stream `last` were not processed.
 pub(super) fn go_away(last: u32) -> Vec<u8> {
     let payload = [&last.to_be_bytes(), &ENHANCE_YOUR_CALM.to_be_bytes(), REASON].concat();
     let length = u8::try_from(payload.len()).expect("a short payload");

@@ -1,28 +1,28 @@
-//! A call that is asked anew, or for the first time, and its answer, collected.
+//! Sends a unary call and collects its answer.
 
 use std::path::Path;
 
 use bytes::Bytes;
-use h2::client::{ResponseFuture, SendRequest};
-use h2::server::SendResponse;
-use h2::{Reason, RecvStream, SendStream};
-use http::header::CONTENT_LENGTH;
-use http::response::Parts;
-use http::{HeaderMap, Request, Response, StatusCode};
+use h2::{
+    Reason, RecvStream, SendStream,
+    client::{ResponseFuture, SendRequest},
+    server::SendResponse,
+};
+use http::{HeaderMap, Request, Response, StatusCode, header::CONTENT_LENGTH, response::Parts};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use wharf_wire::{Frame, Frames};
 
-use super::RawCall;
-use super::call::refuse;
-use super::loss::Loss;
-use crate::call::{GRPC_STATUS, complete, grpc_status, reset_status};
-use crate::deadline;
+use super::{RawCall, call::refuse, loss::Loss};
+use crate::{
+    call::{GRPC_STATUS, complete, grpc_status, reset_status},
+    deadline,
+};
 
-/// The largest answer that is collected: CRI's limit of 16 MiB, with room for what follows it.
+/// The largest answer that is collected: CRI's limit of 16 MiB, with room for growth.
 const LARGEST: usize = 64 << 20;
 
-/// What a server answered, to be looked at before it is passed on.
+/// A server's answer, which can be read before it is passed on.
 #[derive(Debug)]
 pub struct RawAnswer(Answer);
 
@@ -33,8 +33,8 @@ enum Answer {
 }
 
 impl RawAnswer {
-    pub(super) fn unavailable(text: String) -> RawAnswer {
-        RawAnswer(Answer::Cut(Loss::Status(Status::unavailable(text))))
+    pub(super) fn unavailable(text: String) -> Self {
+        Self(Answer::Cut(Loss::Status(Status::unavailable(text))))
     }
 
     /// The code that the call ended with.
@@ -48,7 +48,7 @@ impl RawAnswer {
         }
     }
 
-    /// How the call ended, in full.
+    /// The status that the call ended with.
     pub fn status(&self) -> Status {
         match &self.0 {
             Answer::Whole { head, trailers, .. } => headers_with_status(head, trailers)
@@ -69,10 +69,10 @@ impl RawAnswer {
         frames.next_frame().ok()?.filter(|frame| !frame.compressed).map(|frame| frame.message)
     }
 
-    /// The message of a call that went well.
+    /// The message of a call that succeeded.
     ///
     /// # Errors
-    /// The status that it ended with, or INTERNAL where all went well and there is no message.
+    /// The status that it ended with, or INTERNAL if it succeeded without a message.
     pub fn into_message(self) -> Result<Bytes, Status> {
         if self.code() != Code::Ok {
             return Err(self.status());
@@ -80,13 +80,13 @@ impl RawAnswer {
         self.message().ok_or_else(|| Status::internal("the answer holds no message in one piece"))
     }
 
-    /// Whether the server has not looked at the call, which may be made again.
+    /// Whether the server did not process the call, so that it may be made again.
     pub(super) fn was_refused(&self) -> bool {
         matches!(self.0, Answer::Cut(Loss::Reset(Reason::REFUSED_STREAM)))
     }
 
     pub(super) fn send(self, mut reply: SendResponse<Bytes>) {
-        // A caller that has left needs no answer, so every send may fail.
+        // Every send fails if the caller has left, and that is fine.
         match self.0 {
             Answer::Whole { head, body, trailers } => {
                 let ends = body.is_empty() && trailers.is_none();
@@ -108,8 +108,8 @@ impl RawAnswer {
     }
 }
 
-/// Asks with the headers of `call` and `message`; no answer if the caller gives up first. The server is
-/// told how much of the caller's time is left.
+/// Asks with the headers of `call` and `message`; `None` if the caller gives up first. The
+/// request's timeout is what is left of the caller's.
 pub(super) async fn ask(
     call: &mut RawCall,
     sender: &SendRequest<Bytes>,
@@ -119,7 +119,7 @@ pub(super) async fn ask(
 ) -> Option<RawAnswer> {
     let mut head = call.head.clone();
     complete(&mut head.uri);
-    // It was that of the message that came.
+    // It was the length of the original message.
     head.headers.remove(CONTENT_LENGTH);
     if let Some(ends) = call.ends() {
         let left = ends.saturating_duration_since(Instant::now());
@@ -144,7 +144,7 @@ pub(super) async fn ask(
     }
 }
 
-/// Makes a call that nobody else asked for, whose answer takes at most `limit` bytes.
+/// Makes a call of this process's own, whose answer takes at most `limit` bytes.
 pub(super) async fn call(
     sender: &SendRequest<Bytes>,
     path: &Path,
@@ -158,7 +158,7 @@ pub(super) async fn call(
     }
 }
 
-/// Nothing has left: whoever called may call again.
+/// Nothing was sent: the caller may call again.
 const UNSENT: Loss = Loss::Reset(Reason::REFUSED_STREAM);
 
 fn send(
@@ -177,7 +177,7 @@ async fn collect(response: ResponseFuture, limit: usize, path: &Path) -> RawAnsw
     RawAnswer(collected.unwrap_or_else(|(error, begun)| Answer::Cut(Loss::of(&error, begun, path))))
 }
 
-/// Waits for the whole answer. The flag with an error tells whether it had begun.
+/// Waits for the whole answer. The flag of an error is set if the answer had begun.
 async fn collect_all(response: ResponseFuture, limit: usize) -> Result<Answer, (h2::Error, bool)> {
     let (head, mut source) = response.await.map_err(|error| (error, false))?.into_parts();
     let mut body = Vec::new();
@@ -202,7 +202,7 @@ fn too_large(limit: usize) -> Loss {
     ))
 }
 
-/// Where the status of gRPC is: in the trailers, or, of an answer without a message, in the headers.
+/// The headers that carry the gRPC status: the trailers, or those of an answer without a message.
 fn headers_with_status<'a>(
     head: &'a Parts,
     trailers: &'a Option<HeaderMap>,
@@ -215,7 +215,7 @@ fn without_status(http: StatusCode) -> Status {
     Status::new(code_without_status(http), text)
 }
 
-/// What an answer without a status of gRPC means, as the protocol maps those of HTTP.
+/// The code of an answer without a gRPC status, as the protocol maps HTTP statuses.
 fn code_without_status(http: StatusCode) -> Code {
     match http {
         StatusCode::BAD_REQUEST => Code::Internal,
@@ -230,7 +230,7 @@ fn code_without_status(http: StatusCode) -> Code {
     }
 }
 
-/// It fails for a stream that was reset since, which the next read tells.
+/// Fails if the stream was reset meanwhile, which the next read reports.
 fn release(source: &mut RecvStream, size: usize) {
     let _ = source.flow_control().release_capacity(size);
 }

@@ -1,32 +1,33 @@
-//! Much data in few system calls.
+//! Moves much data in few system calls.
 //!
-//! h2 writes each frame of 16 KiB on its own, with a flush behind it, and reads it in two pieces.
-//! That is a system call and a wake-up of the other side for each, and the kernel copies slowly
-//! from the odd addresses that frames begin at. [`Bulk`] copies frames one behind the other, which
-//! is cheap while they are in the processor's cache, and the kernel sees few large buffers. What is
-//! small, and so most calls, passes as it is.
+//! h2 writes and flushes each frame of 16 KiB separately, and reads it in two pieces. Each takes a
+//! system call and a wake-up of the other side, and the kernel copies slowly from the unaligned
+//! addresses that frames begin at. [`Bulk`] copies frames into one buffer, which is cheap while
+//! they are in the processor's cache, and gives the kernel few large buffers. Small writes, and so
+//! most calls, are not copied.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 #[cfg(test)]
 mod tests;
 
-/// What is read, or leaves, at once.
+/// The size of a buffer.
 const ROOM: usize = 64 << 10;
-/// What the kernel copies fastest from begins at one.
+/// Alignment from which the kernel copies fastest.
 const PAGE: usize = 4096;
 /// Less than this is not worth a copy.
 const SMALL: usize = 4 << 10;
 
 /// A stream whose large reads and writes go through buffers, which are there only while data flows.
 ///
-/// A large write leaves when it is flushed without another one in between, or when there is no more
-/// room. Whoever flushes is woken to do so again, and an h2 connection does that whenever it is
-/// polled.
+/// A large write is sent at a flush that follows no further write, or when the buffer is full. The
+/// task that flushes is woken to flush again, and an h2 connection flushes whenever it is polled.
 pub(super) struct Bulk<S> {
     stream: S,
     ahead: Ahead,
@@ -39,17 +40,17 @@ impl<S> Bulk<S> {
     }
 }
 
-/// What was read and not asked for yet.
+/// Bytes that were read and not requested yet.
 #[derive(Default)]
 struct Ahead {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Whether the last read brought much, so that the next one is worth the buffer.
+    /// Whether the last read was large, so that the next is worth the buffer.
     flows: bool,
 }
 
-/// What was written and has not left.
+/// Bytes that were written and not sent yet.
 #[derive(Default)]
 struct Behind {
     buffer: Vec<u8>,
@@ -67,7 +68,7 @@ impl Behind {
         ROOM + PAGE - self.buffer.len()
     }
 
-    /// Takes what there is room for, and tells how much.
+    /// Takes as many bytes as there is room for, and returns their number.
     fn add(&mut self, bytes: &[u8]) -> usize {
         if self.buffer.capacity() == 0 {
             self.buffer = Vec::with_capacity(ROOM + PAGE);

@@ -1,22 +1,21 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::server::SendResponse;
-use h2::{Reason, RecvStream};
-use http::request::Parts;
-use http::{HeaderMap, Request, Response};
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use h2::{Reason, RecvStream, server::SendResponse};
+use http::{HeaderMap, Request, Response, request::Parts};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tonic::Status;
 use wharf_wire::{FrameError, Frames};
 
 use super::RawAnswer;
-use crate::admission::{HeaderRoom, is_reset};
-use crate::chain::Chain;
-use crate::clients::{Client, ClientCall};
-use crate::deadline;
+use crate::{
+    admission::{HeaderRoom, is_reset},
+    chain::Chain,
+    clients::{Client, ClientCall},
+    deadline,
+};
 
-/// A call whose headers have arrived, and nothing else yet. Dropped, it is reset.
+/// A call whose headers have arrived. Dropping it resets the stream.
 pub struct RawCall {
     pub(super) head: Parts,
     pub(super) body: RecvStream,
@@ -28,13 +27,13 @@ pub struct RawCall {
 }
 
 impl RawCall {
-    /// A call to spend a task on, or `None` where the client has reset it or it was refused.
+    /// A call that needs a task, or `None` if the client reset it or it was refused.
     pub(super) fn admit(
         request: Request<RecvStream>,
         mut reply: SendResponse<Bytes>,
         client: &Client,
         room: &HeaderRoom,
-    ) -> Option<RawCall> {
+    ) -> Option<Self> {
         if is_reset(&mut reply) {
             return None;
         }
@@ -47,7 +46,7 @@ impl RawCall {
             }
         };
         let (head, body) = request.into_parts();
-        Some(RawCall { head, body, reply, arrived: Instant::now(), client, _room: room })
+        Some(Self { head, body, reply, arrived: Instant::now(), client, _room: room })
     }
 
     /// The method as its caller wrote it: `/runtime.v1.RuntimeService/Version`.
@@ -60,7 +59,7 @@ impl RawCall {
         &self.head.headers
     }
 
-    /// How long its caller is going to wait, counted from when the call was made.
+    /// How long its caller waits, counted from when the call was made.
     pub fn timeout(&self) -> Option<Duration> {
         deadline::header_timeout(&self.head.headers)
     }
@@ -73,16 +72,16 @@ impl RawCall {
     /// The one message of a unary call, of up to `limit` bytes, once all of it is there.
     ///
     /// # Errors
-    /// When it is too large, compressed or not one message, or when the caller gives up: what to
-    /// refuse the call with.
+    /// When the message is too large, compressed or not exactly one, or the caller gives up: the
+    /// status to refuse the call with.
     pub async fn message(&mut self, limit: usize) -> Result<Bytes, Status> {
         self.message_within(limit, |_| Ok(())).await
     }
 
-    /// The same, where `reserve` is asked before each piece of it is kept, with the number of bytes.
+    /// The same, and calls `reserve` with the number of bytes before each piece is kept.
     ///
     /// # Errors
-    /// The same, and what `reserve` refuses with.
+    /// The same, and the errors of `reserve`.
     pub async fn message_within(
         &mut self,
         limit: usize,
@@ -93,7 +92,7 @@ impl RawCall {
         while let Some(data) = self.body.data().await {
             let data = data.map_err(|error| Status::cancelled(Chain(&error).to_string()))?;
             reserve(data.len())?;
-            // Taken is taken: what is kept is bounded by the limit and not by the window.
+            // Released at once: the limit bounds what is kept, not the window.
             let _ = self.body.flow_control().release_capacity(data.len());
             frames.push(&data);
             while let Some(frame) = frames.next_frame().map_err(unreadable)? {
@@ -111,17 +110,17 @@ impl RawCall {
         message.ok_or_else(|| Status::internal("expected one message, got none"))
     }
 
-    /// Waits until the caller resets the call or is gone.
+    /// Waits until the caller resets the call or disconnects.
     pub async fn abandoned(&mut self) {
         self.given_up().await;
     }
 
-    /// Passes on what the server answered.
+    /// Passes on the server's answer.
     pub fn answer(self, answer: RawAnswer) {
         answer.send(self.reply);
     }
 
-    /// Ends the call with `status`, whatever its request still holds.
+    /// Ends the call with `status`, and ignores the rest of its request.
     pub fn refuse(mut self, status: Status) {
         refuse(&mut self.reply, status);
     }
@@ -142,11 +141,12 @@ impl std::fmt::Debug for RawCall {
 /// Answers with a status and no message.
 pub(super) fn refuse(reply: &mut SendResponse<Bytes>, status: Status) {
     let (head, ()) = status.into_http::<()>().into_parts();
-    // A caller that has left needs no answer.
+    // The send fails if the caller has left.
     let _ = reply.send_response(Response::from_parts(head, ()), true);
 }
 
-/// Waits until the caller resets its stream, or is gone, and gives the code to reset others with.
+/// Waits until the caller resets its stream or disconnects, and returns the code for resets of
+/// related streams.
 pub(super) async fn given_up(reply: &mut SendResponse<Bytes>) -> Reason {
     std::future::poll_fn(|cx| reply.poll_reset(cx)).await.unwrap_or(Reason::CANCEL)
 }

@@ -1,19 +1,22 @@
 //! Both directions of a stream, and how they end.
 
-use std::path::Path;
-use std::pin::pin;
+use std::{path::Path, pin::pin};
 
 use bytes::Bytes;
-use h2::client::{ResponseFuture, SendRequest};
-use h2::server::SendResponse;
-use h2::{Reason, SendStream};
+use h2::{
+    Reason, SendStream,
+    client::{ResponseFuture, SendRequest},
+    server::SendResponse,
+};
 use http::{HeaderMap, Request, Response};
 use tonic::Code;
 
-use super::RawCall;
-use super::call::{given_up, refuse};
-use super::loss::{Loss, reset_code};
-use super::pump::{Broken, pump};
+use super::{
+    RawCall,
+    call::{given_up, refuse},
+    loss::{Loss, reset_code},
+    pump::{Broken, pump},
+};
 use crate::call::{complete, grpc_status, reset_status};
 
 /// Passes `call` on through `sender` and its answer back. `path` is the server's socket.
@@ -24,7 +27,7 @@ pub(super) async fn carry(call: RawCall, sender: &SendRequest<Bytes>, path: &Pat
     let no_body = body.is_end_stream();
     let sent = sender.clone().send_request(Request::from_parts(head, ()), no_body);
     let Ok((response, mut request)) = sent else {
-        // Nothing has left: the caller may send it again.
+        // Nothing was sent to the server: the caller may send the call again.
         return answer.reset(Reason::REFUSED_STREAM).into();
     };
     let end = {
@@ -37,7 +40,7 @@ pub(super) async fn carry(call: RawCall, sender: &SendRequest<Bytes>, path: &Pat
                 end = &mut download => break end,
                 uploaded = &mut upload, if uploading => match uploaded {
                     Err(Broken::Source(error)) => break End::CallerLeft(reset_code(&error)),
-                    // A server that wants no more of the request may still answer.
+                    // A server that stops reading the request may still answer.
                     Ok(_) | Err(Broken::Sink(_)) => uploading = false,
                 },
             }
@@ -54,12 +57,12 @@ pub(super) async fn carry(call: RawCall, sender: &SendRequest<Bytes>, path: &Pat
     }
 }
 
-/// How a call that was carried ended.
+/// How a relayed call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carried {
     /// The code that its caller got, or would have got.
     pub code: Code,
-    /// Whether the caller gave up first.
+    /// Whether the caller gave up before the answer.
     pub abandoned: bool,
 }
 

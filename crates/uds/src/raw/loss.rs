@@ -1,4 +1,4 @@
-//! How a call ends whose server went away.
+//! How a call ends when its server is lost.
 
 use std::path::Path;
 
@@ -7,32 +7,32 @@ use tonic::Status;
 
 use crate::chain::Chain;
 
-/// What the caller is told.
+/// The end that the caller sees.
 #[derive(Debug)]
 pub(super) enum Loss {
-    /// What the server did.
+    /// The reset that the server sent.
     Reset(Reason),
-    /// That the connection to the server was lost.
+    /// A status: the connection to the server was lost.
     Status(Status),
 }
 
 impl Loss {
-    /// What `error` of the server at `path` comes to, for an answer that has `begun` or not.
-    pub(super) fn of(error: &h2::Error, begun: bool, path: &Path) -> Loss {
+    /// The end that `error` of the server at `path` means, for an answer that has `begun` or not.
+    pub(super) fn of(error: &h2::Error, begun: bool, path: &Path) -> Self {
         if error.is_reset() {
-            return Loss::Reset(reset_code(error));
+            return Self::Reset(reset_code(error));
         }
         let in_order = error.is_remote() && error.reason() == Some(Reason::NO_ERROR);
         if in_order && !begun {
-            // The server closed in good order and has not looked at this call.
-            return Loss::Reset(Reason::REFUSED_STREAM);
+            // The server sent GOAWAY and did not process this call.
+            return Self::Reset(Reason::REFUSED_STREAM);
         }
         let text = format!("connection to {} was lost: {}", path.display(), Chain(error));
-        Loss::Status(Status::unavailable(text))
+        Self::Status(Status::unavailable(text))
     }
 }
 
-/// The code of the reset that `error` stands for; whoever is gone has cancelled.
+/// The reset code of `error`; a lost connection counts as CANCEL.
 pub(super) fn reset_code(error: &h2::Error) -> Reason {
     error.reason().unwrap_or(Reason::CANCEL)
 }

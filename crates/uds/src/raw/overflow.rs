@@ -1,36 +1,43 @@
 //! Further connections to a server, for when all streams of the held connection are taken.
 //!
-//! A server limits the streams of a connection. Long calls, such as PullImage and GetContainerEvents, must not block all other
-//! calls once they hold these streams.
+//! A server limits the streams of a connection. Long calls, such as PullImage and
+//! GetContainerEvents, must not block all other calls once they hold these streams.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
 use tokio::time::Instant;
 
-use crate::connection::{Connection, Dialled, Sender};
-use crate::link::Link;
+use crate::{
+    connection::{Connection, Dialled, Sender},
+    link::Link,
+};
 
-/// The most further connections. With all of them full, calls wait for a stream of the held connection.
+/// The most further connections. With all of them full, calls wait for a stream of the held
+/// connection.
 const MOST: usize = 16;
 /// After a failed dial no other is tried for this long: callers must not wait for one failure each.
 const REST: Duration = Duration::from_secs(1);
 
 pub(super) type Shared = Arc<Connection<SendRequest<Bytes>>>;
 
-/// A call holds its connection until it ends. The number of references to a connection is therefore the number of its calls,
-/// plus those that keep the connection itself.
+/// A call holds its connection until it ends. The number of references to a connection is therefore
+/// the number of its calls, plus those that keep the connection itself.
 #[derive(Default)]
 pub(super) struct Overflow {
     connections: Mutex<Vec<Shared>>,
-    /// Locked while a caller dials, so that other callers wait and use its connection. Holds the time of the last failure.
+    /// Locked while a caller dials, so that other callers wait and use its connection. Holds the
+    /// time of the last failure.
     dialling: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Overflow {
-    /// Returns a connection with a free stream: `held`, or a further one. Without any, returns `held`, on which calls wait.
+    /// Returns a connection with a free stream: `held`, or a further one. Without any, returns
+    /// `held`, on which calls wait.
     pub(super) async fn with_room(
         &self,
         held: Shared,

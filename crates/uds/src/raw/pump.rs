@@ -8,15 +8,15 @@ use tonic::Code;
 
 use crate::call::grpc_status;
 
-/// Why a direction stopped before its end.
+/// Why a direction ended early.
 pub(super) enum Broken {
-    /// The side that sends reset the stream or is gone.
+    /// The sending side reset the stream or disconnected.
     Source(h2::Error),
-    /// The side that receives did.
+    /// The receiving side did.
     Sink(h2::Error),
 }
 
-/// Passes data and trailers from `source` to `sink`, to the end of the stream. The code is that of
+/// Passes data and trailers from `source` to `sink`, to the end of the stream. Returns the code of
 /// the trailers, if they carry one.
 pub(super) async fn pump(
     source: &mut RecvStream,
@@ -27,14 +27,14 @@ pub(super) async fn pump(
         let length = data.len();
         let ends = source.is_end_stream();
         if std::mem::take(&mut first) {
-            // A stream has no room before its headers are written. To have the first frame wait in
-            // h2, whatever room there is, lets both leave in one write, which is all of most calls.
+            // A stream has no room before its headers are written. Queueing the first frame in h2
+            // regardless lets both leave in one write, which is the whole of most calls.
             sink.send_data(data, ends).map_err(Broken::Sink)?;
         } else {
             pass(data, ends, sink).await?;
         }
-        // Only now may the sender send as much again. It fails for a stream that was reset since,
-        // which is seen above.
+        // Only now may the sender send as much again. Fails if the stream was reset meanwhile,
+        // which is handled above.
         let _ = source.flow_control().release_capacity(length);
         if ends {
             return Ok(None);
@@ -53,7 +53,7 @@ pub(super) async fn pump(
     }
 }
 
-/// The next piece, or `None` at the end of data. Whoever receives may give up in the meantime.
+/// The next piece, or `None` at the end of data. The receiver may give up meanwhile.
 async fn next(
     source: &mut RecvStream,
     sink: &mut SendStream<Bytes>,

@@ -1,45 +1,57 @@
-//! The client side: a held connection that calls are put on.
+//! The client side: a held connection that carries calls.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE, USER_AGENT};
-use http::uri::PathAndQuery;
-use http::{Method, Request};
+use http::{
+    Method, Request,
+    header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE, USER_AGENT},
+    uri::PathAndQuery,
+};
 use tokio::sync::watch;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tonic::{Code, Status};
 
-use super::bulk::Bulk;
-use super::overflow::{Overflow, Shared};
-use super::{Carried, RawAnswer, RawCall, ask, carry};
-use crate::call::{AGENT, CallRecord, RESENDS, complete};
-use crate::connection::{Dialled, Dispatch, Greeted, PeerCheck, Sender, logged};
-use crate::link::Link;
-use crate::tasks::Tasks;
-use crate::{DialError, LinkState, deadline, limits};
+use super::{
+    Carried, RawAnswer, RawCall, ask,
+    bulk::Bulk,
+    carry,
+    overflow::{Overflow, Shared},
+};
+use crate::{
+    DialError, LinkState,
+    call::{AGENT, CallRecord, RESENDS, complete},
+    connection::{Dialled, Dispatch, Greeted, PeerCheck, Sender, logged},
+    deadline, limits,
+    link::Link,
+    tasks::Tasks,
+};
 
-/// How to dial the server behind a proxy.
+/// Options of a [`Relay`].
 #[derive(Clone)]
 pub struct RelayOptions {
-    /// How long one attempt may take, until the server has answered. 3 s unless set.
+    /// The limit of one attempt, until the server has answered. 3 s unless set.
     pub connect_timeout: Duration,
-    /// Asked at each new connection whether the server may be called; anyone may unless set.
+    /// Decides at each new connection whether its server may be called. Unless set, every server
+    /// may.
     pub peer: Option<PeerCheck>,
 }
 
 impl Default for RelayOptions {
-    fn default() -> RelayOptions {
-        RelayOptions { connect_timeout: Duration::from_secs(3), peer: None }
+    fn default() -> Self {
+        Self { connect_timeout: Duration::from_secs(3), peer: None }
     }
 }
 
-/// The way to the server behind a proxy: one connection that is made at once, held, and made again
-/// after each loss, with pauses of at most a second. While all of its streams are taken, further connections carry new calls.
+/// The connection to the server behind a proxy. It is made at once, held, and made again after each
+/// loss, with pauses of at most a second. While all of its streams are taken, further connections
+/// carry new calls.
 pub struct Relay {
     link: Arc<Link<SendRequest<Bytes>>>,
     overflow: Overflow,
@@ -48,14 +60,14 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A relay to the socket at `path`, which need not be there yet.
+    /// A relay to the socket at `path`, which need not exist yet.
     ///
     /// Needs to be called inside a tokio runtime.
-    pub fn new(path: impl Into<PathBuf>, options: RelayOptions) -> Relay {
+    pub fn new(path: impl Into<PathBuf>, options: RelayOptions) -> Self {
         let connect_timeout = options.connect_timeout;
         let link = Arc::new(Link::new(path.into(), options.connect_timeout, options.peer));
         let holder = AbortOnDropHandle::new(TaskTracker::new().spawn(link.clone().hold()));
-        Relay { link, overflow: Overflow::default(), connect_timeout, _holder: holder }
+        Self { link, overflow: Overflow::default(), connect_timeout, _holder: holder }
     }
 
     /// The socket.
@@ -68,12 +80,12 @@ impl Relay {
         self.link.state.subscribe()
     }
 
-    /// Carries `call` to the server and its answer back, to the end of both or until either side
-    /// gives up, and tells how it ended.
+    /// Carries `call` to the server and its answer back, until both end or either side gives up.
+    /// Returns how the call ended.
     ///
     /// Without a connection one attempt is made to connect; if it fails, the call is answered
-    /// UNAVAILABLE, with a text that names the socket and the cause. Deadlines are for the server
-    /// and the caller to keep.
+    /// UNAVAILABLE, with a text that names the socket and the cause. Server and caller enforce
+    /// deadlines, not the relay.
     pub async fn carry(&self, mut call: RawCall) -> Carried {
         let timeout = deadline::header_timeout(&call.head.headers);
         let record = CallRecord::start("relay", call.method(), timeout, None);
@@ -90,10 +102,10 @@ impl Relay {
     }
 
     /// Asks the server with the headers of `call` and this `message`, and collects the answer.
-    /// `sent` is called once the request is on its way, after which another call cannot overtake it.
+    /// `sent` is called once the request is sent, after which no other call can overtake it.
     ///
-    /// Without a connection this goes as with [`carry`](Relay::carry). A caller that gives up takes
-    /// its question back; then there is no answer.
+    /// Connects like [`carry`](Relay::carry). Returns `None` if the caller gives up, which cancels
+    /// the request.
     pub async fn ask(
         &self,
         call: &mut RawCall,
@@ -111,11 +123,11 @@ impl Relay {
         Some(answer)
     }
 
-    /// Makes a unary call of its own: of `method`, with `metadata` beside what gRPC needs. Its answer
-    /// may take `limit` bytes.
+    /// Makes a unary call of its own to `method`, with `metadata` in addition to the headers of
+    /// gRPC. Its answer may take `limit` bytes.
     ///
-    /// Without a connection one attempt is made to connect. A call that never left is made again.
-    /// How long it may take is up to whoever waits for it.
+    /// Without a connection one attempt is made to connect. A call that was not sent is made again.
+    /// The caller enforces a timeout.
     pub async fn call(
         &self,
         method: &PathAndQuery,
@@ -157,7 +169,7 @@ impl Relay {
     }
 }
 
-/// A request as gRPC wants it.
+/// A request with the headers that gRPC requires.
 fn request(method: &PathAndQuery, metadata: &HeaderMap) -> Request<()> {
     let mut request = Request::new(());
     *request.method_mut() = Method::POST;
@@ -175,7 +187,7 @@ fn request(method: &PathAndQuery, metadata: &HeaderMap) -> Request<()> {
 /// `timeout` at most.
 ///
 /// # Errors
-/// When nobody serves there.
+/// When no process serves the socket.
 pub async fn probe(path: &Path, timeout: Duration) -> Result<(), DialError> {
     Dialled::<SendRequest<Bytes>>::dial(path, timeout, None).await.map(drop)
 }
@@ -209,8 +221,8 @@ impl Sender for SendRequest<Bytes> {
             .max_frame_size(limits::FRAME)
             .max_concurrent_reset_streams(limits::SERVER_RESETS)
             .max_pending_accept_reset_streams(limits::SERVER_RESETS)
-            // These are late frames of calls that clients gave up. h2 counts them over the life of the connection, which all
-            // clients share: no number of them is a reason to end it.
+            // h2 counts late frames of calls that clients gave up over the life of the connection.
+            // All clients share the connection, so it must not end for any number of them.
             .max_local_error_reset_streams(None)
             .initial_window_size(limits::STREAM_WINDOW)
             .initial_connection_window_size(limits::SHARED_WINDOW)
@@ -220,7 +232,7 @@ impl Sender for SendRequest<Bytes> {
         Some((sender, Box::pin(logged(connection))))
     }
 
-    /// A server that is about to close takes no more, while streams that it has may go on.
+    /// A server that is about to close accepts no more streams; existing ones may continue.
     fn is_closed(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         matches!(self.clone().poll_ready(&mut context), Poll::Ready(Err(_)))

@@ -1,32 +1,33 @@
 //! The server side: streams of a listener.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use h2::server::{Builder, Connection};
 use hyper::rt::Executor;
-use tokio::io::Interest;
-use tokio::net::UnixStream;
-use tokio::time::{sleep, timeout};
+use tokio::{
+    io::Interest,
+    net::UnixStream,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
-use super::RawCall;
-use super::bulk::Bulk;
-use crate::admission::HeaderRoom;
-use crate::chain::Chain;
-use crate::clients::Client;
-use crate::guard::Guarded;
-use crate::tasks::Tasks;
-use crate::{Listener, ServeError, limits};
+use super::{RawCall, bulk::Bulk};
+use crate::{
+    Listener, ServeError, admission::HeaderRoom, chain::Chain, clients::Client, guard::Guarded,
+    limits, tasks::Tasks,
+};
 
 type Stream = Bulk<Guarded<UnixStream>>;
 
 impl Listener {
-    /// Gives every call, of whatever service, to `handler`, in a task of its own, until `stop`.
-    /// Then as with [`serve`](Listener::serve): calls in flight get `drain` to finish.
+    /// Passes every call of every service to `handler`, in a task of its own, until `stop`. Then as
+    /// with [`serve`](Listener::serve): calls in flight get `drain` to finish.
     pub async fn serve_raw<H, F>(
         self,
         handler: H,
@@ -41,7 +42,7 @@ impl Listener {
         self.accept(drain, stop, |stream, streams, closing| {
             let (handler, room) = (handler.clone(), room.clone());
             let client = clients.connect(stream.pid());
-            Calls { handler, room, client, streams, closing }.attend(stream)
+            Calls { handler, room, client, streams, closing }.dispatch(stream)
         })
         .await
     }
@@ -61,7 +62,7 @@ where
     H: Fn(RawCall) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    async fn attend(self, stream: Guarded<UnixStream>) {
+    async fn dispatch(self, stream: Guarded<UnixStream>) {
         if self.client.is_restrained() && !self.is_admitted(&stream).await {
             tracing::debug!(pid = stream.pid(), "closing connection of a restrained client");
             return;
@@ -76,9 +77,8 @@ where
             .initial_window_size(limits::STREAM_WINDOW)
             .initial_connection_window_size(limits::CONNECTION_WINDOW)
             .handshake(Bulk::new(stream));
-        // Whoever connects and says nothing would hold a descriptor and a task for ever. A client that
-        // has just connected is told in good order that this end is closing: one that is cut off
-        // takes it for a failure of its calls.
+        // A client that connects and sends nothing would hold a descriptor and a task for ever. A
+        // client that has just connected gets a GOAWAY: if it were cut off, its calls would fail.
         let silence = async {
             let closing = timeout(limits::HANDSHAKE, self.closing.cancelled()).await.is_ok();
             if closing {
@@ -92,7 +92,7 @@ where
                 Err(error) => Err(error),
             },
             () = silence => {
-                tracing::debug!("a client said nothing: hung up");
+                tracing::debug!("closing connection of a silent client");
                 Ok(())
             }
         };
@@ -101,23 +101,24 @@ where
         }
     }
 
-    /// Waits until a client that gives up too many calls may call again. False if it has too many connections that wait, or
-    /// has closed this one meanwhile: nobody waits for the answers to its calls.
+    /// Waits until a client that gives up too many calls may call again. False if too many of its
+    /// connections wait, or it has closed this one, so that its calls need no answers.
     async fn is_admitted(&self, stream: &Guarded<UnixStream>) -> bool {
         let admitted = tokio::select! {
             admitted = self.client.admitted() => admitted,
-            // The handshake says that this end is closing.
+            // The handshake sends GOAWAY.
             () = self.closing.cancelled() => true,
         };
         admitted && !has_left(stream.get_ref())
     }
 
-    /// Takes calls until the connection ends. To wait for the next one is what moves the others.
+    /// Accepts calls until the connection ends. Waiting for the next call also drives the others.
     async fn take(&self, mut connection: Connection<Stream, Bytes>) -> Result<(), h2::Error> {
         let mut closing = pin!(self.closing.cancelled());
         let mut draining = false;
         loop {
-            // Not a select: once the task has used up its steps, a select leaves what was read with h2, where it adds up.
+            // Not a select: once the task has used up its tokio budget, a select would leave
+            // accepted streams in h2, where they accumulate.
             let accepted = poll_fn(|cx| {
                 if !draining && closing.as_mut().poll(cx).is_ready() {
                     connection.graceful_shutdown();
@@ -134,7 +135,7 @@ where
     }
 }
 
-/// Whether the client has closed its end, with or without bytes that are still to be read.
+/// Whether the client has closed its end; bytes may be left to read.
 fn has_left(stream: &UnixStream) -> bool {
     let mut ready = pin!(stream.ready(Interest::READABLE));
     let polled = ready.as_mut().poll(&mut Context::from_waker(Waker::noop()));

@@ -1,12 +1,13 @@
-//! What a kubelet-style client sends, byte for byte, against the real server.
+//! Bytes of a kubelet-style client against the real server.
 
 use prost::Message as _;
-use tokio::io::AsyncWriteExt;
-use tokio::net::UnixStream;
+use tokio::{io::AsyncWriteExt, net::UnixStream};
 use wharf_uds::ListenOptions;
 
-use crate::echo::{DEADLINE, Folder, Message, Server};
-use crate::raw::{DATA, END_STREAM, HEADERS, RST_STREAM, dial, next};
+use crate::{
+    echo::{DEADLINE, Folder, Message, Server},
+    raw::{DATA, END_STREAM, HEADERS, RST_STREAM, dial, next},
+};
 
 const PROTOCOL_ERROR: [u8; 4] = [0, 0, 0, 1];
 
@@ -56,7 +57,7 @@ async fn a_percent_encoded_authority_is_served() {
     server.stopped().await;
 }
 
-/// The repaired value is what the server's dynamic table holds, at the place that the client's has.
+/// The server's dynamic table holds the repaired value, at the same index as the client's table.
 #[tokio::test]
 async fn later_calls_by_dynamic_index_are_served_too() {
     let folder = Folder::new();

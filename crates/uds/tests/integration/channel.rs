@@ -1,13 +1,8 @@
 //! The client: connecting, losing, reconnecting, failing.
 
-use std::os::unix::net::UnixListener as StdListener;
-use std::time::Duration;
+use std::{os::unix::net::UnixListener as StdListener, time::Duration};
 
-use tokio::io::AsyncReadExt;
-use tokio::net::UnixListener;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::{io::AsyncReadExt, net::UnixListener, sync::watch, task::JoinSet, time::Instant};
 use tokio_stream::StreamExt;
 use tonic::Code;
 use wharf_uds::{Channel, ChannelOptions, LinkState, within};
@@ -166,7 +161,8 @@ async fn a_channel_that_is_not_held_reconnects_for_the_next_call() {
         call(&channel, "/test.Echo/Echo", Message::of("a")).await.unwrap();
         assert_eq!(*channel.link().borrow(), LinkState::Connected { generation });
         server.stopped().await;
-        // Not waited for: a call right after the loss has to cope with a connection that is going.
+        // Does not wait: a call right after the loss must succeed although the old connection is
+        // still closing.
     }
 }
 

@@ -1,24 +1,27 @@
 //! A hand-made gRPC service, its client, and a server to run it.
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::{
+    convert::Infallible,
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use http::uri::{Authority, PathAndQuery};
-use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinSet;
+use tokio::{
+    sync::{Notify, mpsc},
+    task::JoinSet,
+};
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
-use tonic::body::Body;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, body::Body};
 use tonic_prost::ProstCodec;
 use wharf_uds::{Channel, ChannelOptions, ListenOptions, Listener, PeerCredentials, Routes};
 
-/// Longer than anything here takes; a test that waits for so long has failed.
+/// Longer than any step takes; a test that waits for this long has failed.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 const LARGEST: usize = 64 << 20;
 
@@ -39,12 +42,12 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    pub(crate) fn of(payload: impl Into<Vec<u8>>) -> Message {
-        Message { payload: payload.into(), ..Message::default() }
+    pub(crate) fn of(payload: impl Into<Vec<u8>>) -> Self {
+        Self { payload: payload.into(), ..Self::default() }
     }
 }
 
-/// What a handler of `Wait` tells.
+/// Events of a handler of `Wait`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Started,
@@ -58,9 +61,9 @@ pub(crate) struct Echo {
 }
 
 impl Echo {
-    pub(crate) fn new() -> (Echo, mpsc::UnboundedReceiver<Event>) {
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Event>) {
         let (events, seen) = mpsc::unbounded_channel();
-        (Echo { release: Arc::default(), events }, seen)
+        (Self { release: Arc::default(), events }, seen)
     }
 
     async fn unary(self, method: String, request: Request<Message>) -> Result<Message, Status> {
@@ -77,7 +80,7 @@ impl Echo {
             "/test.Echo/Panic" => panic!("asked to"),
             "/test.Echo/Wait" => {
                 let _dropped = TellDrop(self.events.clone());
-                // Made before anyone is told, so that no release is missed.
+                // Created before the event is sent, so that no release is missed.
                 let released = self.release.notified();
                 self.events.send(Event::Started).unwrap();
                 released.await;
@@ -141,7 +144,7 @@ impl tower::Service<http::Request<Body>> for Echo {
 
 type Messages = Pin<Box<dyn Stream<Item = Result<Message, Status>> + Send>>;
 
-/// The message for ever.
+/// Repeats the message for ever.
 fn repeat(request: Request<Message>) -> Messages {
     let message = request.into_inner();
     Box::pin(tokio_stream::iter(std::iter::repeat_with(move || Ok(message.clone()))))
@@ -157,17 +160,17 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(path: &Path) -> Server {
-        Server::with(path, &ListenOptions::default(), DEADLINE)
+    pub(crate) fn start(path: &Path) -> Self {
+        Self::with(path, &ListenOptions::default(), DEADLINE)
     }
 
-    pub(crate) fn with(path: &Path, options: &ListenOptions, drain: Duration) -> Server {
+    pub(crate) fn with(path: &Path, options: &ListenOptions, drain: Duration) -> Self {
         let listener = Listener::bind(path, options).unwrap();
         let (echo, events) = Echo::new();
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         task.spawn(listener.serve(Routes::new(echo.clone()), drain, stop.clone()));
-        Server { path: path.to_owned(), echo, events, stop, task }
+        Self { path: path.to_owned(), echo, events, stop, task }
     }
 
     pub(crate) async fn stopped(mut self) {
@@ -210,7 +213,7 @@ pub(crate) async fn repeated(
     Ok(grpc.server_streaming(Request::new(message), path, codec).await?.into_inner())
 }
 
-/// Waits, but not for ever.
+/// Waits with a time limit.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.expect("in time")
 }
@@ -218,8 +221,8 @@ pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
 pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    pub(crate) fn new() -> Folder {
-        Folder(tempfile::tempdir().unwrap())
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -1,22 +1,28 @@
-//! Clients that ask for more than they may.
+//! Clients that exceed the limits.
 
-use std::future::{Future, pending};
-use std::path::Path;
+use std::{
+    future::{Future, pending},
+    path::Path,
+};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::watch,
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};
 use wharf_uds::{ListenOptions, Listener, RawCall, ServeError};
 
-use crate::echo::{DEADLINE, Folder, Message, Server, call, channel, soon};
-use crate::raw::{self, GOAWAY, HEADERS};
+use crate::{
+    echo::{DEADLINE, Folder, Message, Server, call, channel, soon},
+    raw::{self, GOAWAY, HEADERS},
+};
 
 const ENHANCE_YOUR_CALM: &[u8] = &[0, 0, 0, 11];
-/// More resets than a connection may have.
+/// More resets than the limit of a connection.
 const TOO_MANY: u32 = 20_000;
-/// As many as it may have at least: every call that it may have in flight.
+/// Resets that are always allowed: every call that a connection may have in flight.
 const BATCH: u32 = 1000;
 
 fn cancelled(count: u32) -> Vec<u8> {
@@ -81,7 +87,7 @@ async fn a_raw_client_that_resets_too_many_calls_is_sent_away() {
     assert!(*calls.borrow() <= 2 * BATCH + 100, "{} calls", *calls.borrow());
 }
 
-/// Such as a program that ends, and cancels all that it has asked for.
+/// As a program that exits cancels all its calls.
 #[tokio::test]
 async fn a_batch_of_cancelled_calls_is_no_attack() {
     let folder = Folder::new();
@@ -136,7 +142,7 @@ async fn a_client_whose_headers_explode_is_sent_away() {
     assert_eq!(expelled(&folder.socket(), &bomb).await, ENHANCE_YOUR_CALM);
 }
 
-/// Calls that are each small enough, and hold what they brought.
+/// Calls that are each within the limit, and that keep their header lists.
 #[tokio::test]
 async fn the_header_lists_of_calls_under_way_have_a_bound_together() {
     const CALLS: usize = 300;
@@ -169,7 +175,7 @@ async fn the_header_lists_of_calls_under_way_have_a_bound_together() {
         loop {
             let mut request = Request::new(Message::of(""));
             request.metadata_mut().insert("x-big", "b".repeat(60_000).parse().unwrap());
-            // The ends of the others may not have been seen yet.
+            // The server may not have seen the ends of the other calls yet.
             let _ = call(&channel, "/test.Echo/Wait", request).await;
         }
     });

@@ -1,24 +1,24 @@
-//! A server that goes on with calls that were given up.
+//! A server that goes on working on calls that were given up.
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::HeaderMap;
-use http::uri::PathAndQuery;
-use tokio::io::AsyncWriteExt;
-use tokio::net::UnixListener;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use http::{HeaderMap, uri::PathAndQuery};
+use tokio::{io::AsyncWriteExt, net::UnixListener, sync::watch, task::JoinSet};
 use tonic::Code;
 use wharf_uds::{RawAnswer, Relay, RelayOptions};
 
-use crate::echo::{Folder, soon};
-use crate::raw::{self, HEADERS, RST_STREAM};
+use crate::{
+    echo::{Folder, soon},
+    raw::{self, HEADERS, RST_STREAM},
+};
 
 /// Calls that are given up together.
 const BATCH: usize = 500;
-/// More than 8192 calls: so many streams that were reset the client remembers for a while, and passes over their late frames.
+/// More than 8192 calls: h2 remembers this many reset streams for a while, and ignores their late
+/// frames.
 const BATCHES: usize = 20;
-/// Frames of calls that it does not remember. h2 ends a connection after 1024 of them, unless told otherwise.
+/// Late frames of calls that h2 no longer remembers. By default h2 ends a connection after 1024 of
+/// them.
 const LATE: usize = 1500;
 
 /// What the server has read.
@@ -28,7 +28,8 @@ struct Seen {
     given_up: Vec<u32>,
 }
 
-/// Answers nothing until all calls are given up, then sends data for the last of them, and answers from then on.
+/// Answers nothing until all calls are given up, then sends data for the last of them, and answers
+/// from then on.
 async fn serve(listener: UnixListener, seen: watch::Sender<Seen>) {
     let (mut stream, _) = listener.accept().await.unwrap();
     raw::greet(&mut stream).await;
@@ -58,7 +59,7 @@ async fn call(relay: &Relay) -> RawAnswer {
     relay.call(&method, &HeaderMap::new(), &Bytes::from_static(&[0; 5]), 1 << 20).await
 }
 
-/// The connection is that of all clients: those who gave up calls must not end the calls of others.
+/// All clients share the connection: clients that gave up calls must not end the calls of others.
 #[tokio::test]
 async fn late_frames_of_calls_that_were_given_up_do_not_end_the_connection() {
     let folder = Folder::new();

@@ -1,9 +1,13 @@
-//! Taking and giving back a path.
+//! Claims and removals of a path.
 
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
-use std::path::Path;
-use std::sync::Barrier;
+use std::{
+    os::unix::{
+        fs::{FileTypeExt, PermissionsExt},
+        net::UnixListener,
+    },
+    path::Path,
+    sync::Barrier,
+};
 
 use wharf_uds::{ListenError, ListenOptions, Listener};
 
@@ -131,7 +135,8 @@ async fn a_path_over_107_bytes_can_be_served_and_dialled() {
     assert!(!long.join("plugin.sock").exists());
 }
 
-/// Many start at once on a path where a dead socket lies: one wins, and keeps it.
+/// Many listeners start at once on the path of a dead socket: exactly one gets the path, and keeps
+/// it.
 #[tokio::test]
 async fn of_many_that_start_at_once_one_wins() {
     const STARTERS: usize = 8;

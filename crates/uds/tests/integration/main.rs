@@ -1,4 +1,4 @@
-//! The crate over real sockets.
+//! Tests of the crate over real sockets.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panicking")]
 

@@ -1,4 +1,4 @@
-//! Calls as the histogram counts them.
+//! How the histogram counts calls.
 
 use std::time::Duration;
 

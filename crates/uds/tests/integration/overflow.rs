@@ -4,11 +4,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use h2::server::Builder;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Response};
-use tokio::net::UnixListener;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use http::{HeaderMap, HeaderValue, Response, uri::PathAndQuery};
+use tokio::{net::UnixListener, sync::watch, task::JoinSet};
 use wharf_uds::{RawAnswer, Relay, RelayOptions};
 
 use crate::echo::{Folder, soon};
@@ -56,7 +53,7 @@ async fn call(relay: &Relay, method: &'static str) -> RawAnswer {
 fn sockets_to(path: &Path) -> usize {
     let table = std::fs::read_to_string("/proc/net/unix").unwrap();
     let path = path.to_str().unwrap();
-    // One is the listener.
+    // One descriptor is the listener.
     table.lines().filter(|line| line.ends_with(path)).count() - 1
 }
 
@@ -85,7 +82,7 @@ async fn calls_that_last_do_not_take_the_streams_of_others() {
     let (answers, ()) = tokio::join!(calls, others);
     assert!(answers.iter().all(|answer| answer.code() == tonic::Code::Ok));
 
-    // With room on the first connection the others go.
+    // Once the first connection has free streams, the others close.
     assert_eq!(soon(call(&relay, "/test.Slow/Now")).await.code(), tonic::Code::Ok);
     soon(async {
         while sockets_to(&folder.socket()) > 1 {

@@ -17,7 +17,7 @@ use crate::echo::{DEADLINE, Folder};
 
 const OPTIONS: fn() -> ListenOptions = ListenOptions::default;
 
-/// Answers questions with a word.
+/// Answers every question with one word.
 fn serve(
     listener: Listener,
     word: &'static str,
@@ -47,7 +47,7 @@ async fn a_released_socket_is_served_by_the_other_and_its_file_stays() {
     handle.release();
     one.join_next().await.unwrap().unwrap().unwrap();
     assert!(handle.socket().is_err() && handle.is_in_place(&path));
-    // Whoever connects in between waits, and is served.
+    // A client that connects in between waits, and is served.
     let asked = path.clone();
     let early = spawn_blocking(move || ask_line(&asked, "who?", DEADLINE));
     second.remove_file(true);

@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::task::JoinSet;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use wharf_uds::{ListenOptions, Listener, timed};
 
-use crate::echo::{DEADLINE, Event, Folder, Message, Server, call, channel, soon};
-use crate::raw;
+use crate::{
+    echo::{DEADLINE, Event, Folder, Message, Server, call, channel, soon},
+    raw,
+};
 
 #[tokio::test]
 async fn tells_who_calls() {
@@ -112,7 +116,7 @@ async fn a_dropped_call_is_dropped_at_the_server() {
     server.stopped().await;
 }
 
-/// By a client that has no clock of its own.
+/// The client enforces no deadline of its own.
 #[tokio::test]
 async fn holds_handlers_to_the_deadline_of_the_client() {
     let folder = Folder::new();
@@ -129,7 +133,7 @@ async fn holds_handlers_to_the_deadline_of_the_client() {
     server.stopped().await;
 }
 
-/// At a server that does not hold to it.
+/// The server ignores the deadline.
 #[tokio::test]
 async fn a_channel_holds_to_the_deadline_of_its_request() {
     let folder = Folder::new();
@@ -150,7 +154,7 @@ async fn stop_removes_the_path_first_and_lets_calls_finish() {
     assert_eq!(server.event().await, Event::Started);
 
     server.stop.cancel();
-    // A second call cannot be made once the path is gone; that it fails says so without a clock.
+    // Once the path is removed a second call fails, which shows the stop without a clock.
     soon(async {
         while call(&channel, "/test.Echo/Echo", Message::of("")).await.is_ok() {
             tokio::task::yield_now().await;
@@ -190,7 +194,7 @@ async fn an_idle_connection_does_not_delay_the_stop() {
     server.stopped().await;
 }
 
-/// A client that never speaks is cut when the drain is over, not before and not never.
+/// A client that sends nothing is disconnected when the drain is over, neither before nor never.
 #[tokio::test]
 async fn a_silent_client_is_cut_after_the_drain() {
     let folder = Folder::new();
@@ -211,7 +215,7 @@ async fn a_raw_client_that_says_nothing_is_hung_up_on() {
     let mut serving = JoinSet::new();
     serving.spawn(listener.serve_raw(|_| async {}, DEADLINE, stop.clone()));
     let mut silent = UnixStream::connect(folder.socket()).await.unwrap();
-    // The clock stands still for as long as anybody has something to do.
+    // The paused clock advances only when every task is idle.
     let mut said = Vec::new();
     let hung_up = tokio::time::timeout(Duration::from_secs(60), silent.read_to_end(&mut said));
     hung_up.await.expect("within a minute").unwrap();
@@ -219,7 +223,7 @@ async fn a_raw_client_that_says_nothing_is_hung_up_on() {
     serving.join_next().await.unwrap().unwrap().unwrap();
 }
 
-/// grpc-core gives up a connection whose end it finds by writing, and with it answers that it has not read.
+/// grpc-core drops a connection when a write fails, together with answers that it has not read.
 #[tokio::test]
 async fn a_client_can_write_to_a_connection_that_is_closed_in_good_order() {
     let folder = Folder::new();
@@ -229,7 +233,7 @@ async fn a_client_can_write_to_a_connection_that_is_closed_in_good_order() {
     assert_eq!(raw::next(&mut client, 1).await.kind, raw::HEADERS);
     server.stop.cancel();
     let mut code = None;
-    // Its end of the connection is closed once it knows that no call is on its way.
+    // The client closes its end once it knows that no call is under way.
     while let Some(frame) = soon(raw::read(&mut client)).await {
         match frame.kind {
             raw::PING => {

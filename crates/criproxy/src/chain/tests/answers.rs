@@ -5,8 +5,10 @@ use prost::Message;
 use tonic::Code;
 use wharf_proto::hooks::{ContainerResourceHookResponse, PodSandboxHookResponse};
 
-use super::bench::{Bench, map};
-use super::server::{End, HookServer, raw};
+use super::{
+    fixture::{Fixture, map},
+    server::{End, HookServer, raw},
+};
 use crate::config::FailurePolicy;
 
 fn frame(message: &[u8]) -> Bytes {
@@ -30,15 +32,15 @@ async fn garbage_is_a_failure() {
         ("a reset", frame(&[0; 64]).slice(..20), End::Reset),
         ("a crash", frame(&[0; 64]).slice(..20), End::Gone),
     ] {
-        let bench = Bench::new();
-        let _server = raw(&bench.socket("a"), bytes, end);
-        bench.serve([bench.server("a", FailurePolicy::Ignore)]);
+        let fixture = Fixture::new();
+        let _server = raw(&fixture.socket("a"), bytes, end);
+        fixture.serve([fixture.server("a", FailurePolicy::Ignore)]);
         for _ in 0..2 {
-            let asked = bench.ask().await.unwrap();
+            let asked = fixture.ask().await.unwrap();
             assert!(!asked.answered && asked.edits.is_empty(), "{name}");
         }
-        bench.serve([bench.server("a", FailurePolicy::Fail)]);
-        let status = bench.ask().await.unwrap_err();
+        fixture.serve([fixture.server("a", FailurePolicy::Fail)]);
+        let status = fixture.ask().await.unwrap_err();
         assert!(status.message().starts_with("hook server err: a at "), "{name}: {status}");
         assert!(!status.message().contains("did not finish"), "{name}: {status}");
     }
@@ -46,27 +48,27 @@ async fn garbage_is_a_failure() {
 
 #[tokio::test]
 async fn a_megabyte_of_env_is_taken_and_five_are_not() {
-    let bench = Bench::new();
-    let _server = HookServer::start(&bench.socket("a"), |asked| async move {
+    let fixture = Fixture::new();
+    let _server = HookServer::start(&fixture.socket("a"), |asked| async move {
         let size: usize = asked.message.pod_cgroup_parent.parse().unwrap();
         let container_envs = map(&[("BIG", &"x".repeat(size))]);
         Ok(ContainerResourceHookResponse { container_envs, ..Default::default() })
     });
-    bench.serve([bench.server("a", FailurePolicy::Fail)]);
-    let asked = bench.ask_with_parent("1000000").await.unwrap();
+    fixture.serve([fixture.server("a", FailurePolicy::Fail)]);
+    let asked = fixture.ask_with_parent("1000000").await.unwrap();
     assert_eq!(asked.request.container_envs["BIG"].len(), 1_000_000);
-    let status = bench.ask_with_parent("5000000").await.unwrap_err();
+    let status = fixture.ask_with_parent("5000000").await.unwrap_err();
     assert!(status.message().starts_with("hook server err: "), "{status}");
-    assert!(bench.ask_with_parent("1").await.unwrap().answered);
+    assert!(fixture.ask_with_parent("1").await.unwrap().answered);
 }
 
 #[tokio::test]
 async fn a_long_error_is_cut() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let text: &'static str = Box::leak("x".repeat(100_000).into_boxed_str());
-    let _server = HookServer::failing(&bench.socket("a"), Code::Aborted, text);
-    bench.serve([bench.server("a", FailurePolicy::Fail)]);
-    let status = bench.ask().await.unwrap_err();
+    let _server = HookServer::failing(&fixture.socket("a"), Code::Aborted, text);
+    fixture.serve([fixture.server("a", FailurePolicy::Fail)]);
+    let status = fixture.ask().await.unwrap_err();
     assert_eq!(status.code(), Code::Unknown);
     assert!(status.message().len() < 2048, "{} bytes", status.message().len());
 }

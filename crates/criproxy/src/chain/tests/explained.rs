@@ -9,13 +9,13 @@ use wharf_proto::hooks::{
 };
 
 use super::{
-    bench::{Bench, POINT, about, map, soon},
+    fixture::{Fixture, POINT, context, map, soon},
     server::HookServer,
     subject::Container,
 };
 use crate::{
     ChangeEffect, Decision, HookPoint, ServerDecision, Verdict,
-    chain::{About, ChainOptions, Conflict, Outcome},
+    chain::{CallContext, ChainOptions, Conflict, Outcome},
     config::{FailurePolicy, Server},
     container,
     subject::{Reading, Subject},
@@ -24,13 +24,13 @@ use crate::{
 const SECRET: &str = "hunter2-correct-horse";
 
 /// The records of the container that tests ask about.
-async fn records(bench: &Bench) -> Vec<Decision> {
-    bench.chain.history.explain("default/web/nginx").await.unwrap().decisions
+async fn records(fixture: &Fixture) -> Vec<Decision> {
+    fixture.chain.history.explain("default/web/nginx").await.unwrap().decisions
 }
 
 /// The only record.
-async fn record(bench: &Bench) -> Decision {
-    let mut records = records(bench).await;
+async fn record(fixture: &Fixture) -> Decision {
+    let mut records = records(fixture).await;
     assert_eq!(records.len(), 1, "{records:?}");
     records.remove(0)
 }
@@ -44,9 +44,9 @@ fn changes(server: &ServerDecision) -> Vec<(&str, ChangeEffect, &str)> {
 }
 
 /// Servers `a` and `b` that both want FOO, and each something of its own.
-fn fighters(bench: &Bench) -> [HookServer; 2] {
+fn fighters(fixture: &Fixture) -> [HookServer; 2] {
     ["a", "b"].map(|name| {
-        HookServer::start(&bench.socket(name), move |_| async move {
+        HookServer::start(&fixture.socket(name), move |_| async move {
             let container_envs = map(&[("FOO", name), (name, "1")]);
             Ok(ContainerResourceHookResponse { container_envs, ..Default::default() })
         })
@@ -80,11 +80,11 @@ async fn a_conflict_names_the_owner_and_the_rule() {
             [("envs[FOO]", Applied, ""), ("envs[b]", Applied, "")],
         ),
     ] {
-        let bench = Bench::resolving(conflict);
-        let _servers = fighters(&bench);
-        bench.serve(["a", "b"].map(|name| bench.server(name, FailurePolicy::Ignore)));
-        bench.ask().await.unwrap();
-        let record = record(&bench).await;
+        let fixture = Fixture::resolving(conflict);
+        let _servers = fighters(&fixture);
+        fixture.serve(["a", "b"].map(|name| fixture.server(name, FailurePolicy::Ignore)));
+        fixture.ask().await.unwrap();
+        let record = record(&fixture).await;
         let [a, b] = &record.body.servers[..] else { panic!("{record:?}") };
         assert_eq!((changes(a), changes(b)), (of_a.into(), of_b.into()), "{conflict:?}");
         assert_eq!((a.outcome.as_str(), b.outcome.as_str()), ("ok", outcome));
@@ -95,17 +95,17 @@ async fn a_conflict_names_the_owner_and_the_rule() {
 
 #[tokio::test]
 async fn a_refused_call_undoes_what_was_applied_and_asks_nobody_else() {
-    let bench = Bench::new();
-    let _servers = fighters(&bench);
-    let _failing = HookServer::failing(&bench.socket("b2"), Code::Aborted, "never");
-    let last = HookServer::idle(&bench.socket("c"));
-    bench.serve([
-        bench.server("a", FailurePolicy::Ignore),
-        bench.server("b2", FailurePolicy::Fail),
-        bench.server("c", FailurePolicy::Fail),
+    let fixture = Fixture::new();
+    let _servers = fighters(&fixture);
+    let _failing = HookServer::failing(&fixture.socket("b2"), Code::Aborted, "never");
+    let last = HookServer::idle(&fixture.socket("c"));
+    fixture.serve([
+        fixture.server("a", FailurePolicy::Ignore),
+        fixture.server("b2", FailurePolicy::Fail),
+        fixture.server("c", FailurePolicy::Fail),
     ]);
-    bench.ask().await.unwrap_err();
-    let record = record(&bench).await;
+    fixture.ask().await.unwrap_err();
+    let record = record(&fixture).await;
     assert_eq!(record.body.verdict, Verdict::Refused);
     let [a, b, c] = &record.body.servers[..] else { panic!("{record:?}") };
     let undone = |field| (field, ChangeEffect::Undone, "the call was refused");
@@ -119,12 +119,12 @@ async fn a_refused_call_undoes_what_was_applied_and_asks_nobody_else() {
 #[tokio::test]
 async fn servers_that_hang_are_told_from_those_that_are_left_out() {
     let budget = Duration::from_secs(1);
-    let bench = Bench::with(ChainOptions { budget, ..ChainOptions::default() });
-    let _server = HookServer::hanging(&bench.socket("a"));
-    bench.serve([bench.server("a", FailurePolicy::Ignore)]);
-    bench.ask().await.unwrap();
-    bench.ask().await.unwrap();
-    let records = records(&bench).await;
+    let fixture = Fixture::with(ChainOptions { budget, ..ChainOptions::default() });
+    let _server = HookServer::hanging(&fixture.socket("a"));
+    fixture.serve([fixture.server("a", FailurePolicy::Ignore)]);
+    fixture.ask().await.unwrap();
+    fixture.ask().await.unwrap();
+    let records = records(&fixture).await;
     let [first, second] = &records[..] else { panic!("{records:?}") };
     let [hung] = &first.body.servers[..] else { panic!("{first:?}") };
     assert_eq!(hung.outcome, "timeout");
@@ -140,14 +140,14 @@ async fn servers_that_hang_are_told_from_those_that_are_left_out() {
 #[tokio::test]
 async fn a_budget_that_is_spent_says_so() {
     let budget = Duration::from_millis(300);
-    let bench = Bench::with(ChainOptions { budget, ..ChainOptions::default() });
-    let _greedy = HookServer::hanging(&bench.socket("a"));
-    let _late = HookServer::hanging(&bench.socket("b"));
+    let fixture = Fixture::with(ChainOptions { budget, ..ChainOptions::default() });
+    let _greedy = HookServer::hanging(&fixture.socket("a"));
+    let _late = HookServer::hanging(&fixture.socket("b"));
     let timeout = Some(budget);
-    let greedy = Server { timeout, ..bench.server("a", FailurePolicy::Ignore) };
-    bench.serve([greedy, bench.server("b", FailurePolicy::Ignore)]);
-    bench.ask().await.unwrap();
-    let record = record(&bench).await;
+    let greedy = Server { timeout, ..fixture.server("a", FailurePolicy::Ignore) };
+    fixture.serve([greedy, fixture.server("b", FailurePolicy::Ignore)]);
+    fixture.ask().await.unwrap();
+    let record = record(&fixture).await;
     let [_, late] = &record.body.servers[..] else { panic!("{record:?}") };
     assert_eq!(late.outcome, "timeout");
     let error = late.error.as_ref().unwrap();
@@ -156,14 +156,14 @@ async fn a_budget_that_is_spent_says_so() {
 
 #[tokio::test]
 async fn a_dry_run_is_part_of_the_record_of_its_call() {
-    let bench = Bench::new();
-    let _servers = fighters(&bench);
-    let rehearsed = Server { dry_run: true, ..bench.server("b", FailurePolicy::Fail) };
-    bench.serve([bench.server("a", FailurePolicy::Ignore), rehearsed]);
-    bench.ask().await.unwrap();
+    let fixture = Fixture::new();
+    let _servers = fighters(&fixture);
+    let rehearsed = Server { dry_run: true, ..fixture.server("b", FailurePolicy::Fail) };
+    fixture.serve([fixture.server("a", FailurePolicy::Ignore), rehearsed]);
+    fixture.ask().await.unwrap();
     let record = soon(async {
         loop {
-            let record = record(&bench).await;
+            let record = record(&fixture).await;
             if record.body.servers.len() == 2 {
                 return record;
             }
@@ -184,10 +184,10 @@ async fn a_dry_run_is_part_of_the_record_of_its_call() {
 
 #[tokio::test]
 async fn a_caller_that_leaves_is_told_from_a_server_that_fails() {
-    let bench = Bench::new();
-    let _idle = HookServer::idle(&bench.socket("a"));
-    let stuck = HookServer::hanging(&bench.socket("b"));
-    bench.serve(["a", "b"].map(|name| bench.server(name, FailurePolicy::Fail)));
+    let fixture = Fixture::new();
+    let _idle = HookServer::idle(&fixture.socket("a"));
+    let stuck = HookServer::hanging(&fixture.socket("b"));
+    fixture.serve(["a", "b"].map(|name| fixture.server(name, FailurePolicy::Fail)));
     let is_asked = async {
         while stuck.asked().is_empty() {
             tokio::task::yield_now().await;
@@ -195,10 +195,10 @@ async fn a_caller_that_leaves_is_told_from_a_server_that_fails() {
     };
     tokio::select! {
         biased;
-        _ = bench.ask() => panic!("nobody answers"),
+        _ = fixture.ask() => panic!("nobody answers"),
         () = soon(is_asked) => {}
     }
-    let record = record(&bench).await;
+    let record = record(&fixture).await;
     assert_eq!(record.body.verdict, Verdict::Abandoned);
     let outcomes: Vec<_> = record.body.servers.iter().map(|it| it.outcome.as_str()).collect();
     assert_eq!(outcomes, ["ok", "abandoned"]);
@@ -206,18 +206,18 @@ async fn a_caller_that_leaves_is_told_from_a_server_that_fails() {
 
 #[tokio::test]
 async fn servers_that_are_told_afterwards_are_kept_with_their_failures() {
-    let bench = Bench::new();
-    let _well = HookServer::idle(&bench.socket("a"));
-    let _broken = HookServer::failing(&bench.socket("b"), Code::Internal, "broken");
+    let fixture = Fixture::new();
+    let _well = HookServer::idle(&fixture.socket("a"));
+    let _broken = HookServer::failing(&fixture.socket("b"), Code::Internal, "broken");
     let point = HookPoint::PostStopContainer;
-    let told =
-        |name, policy| Server { hooks: [(point, policy)].into(), ..bench.server(name, policy) };
-    bench.serve([told("a", FailurePolicy::Ignore), told("b", FailurePolicy::Fail)]);
+    let notified =
+        |name, policy| Server { hooks: [(point, policy)].into(), ..fixture.server(name, policy) };
+    fixture.serve([notified("a", FailurePolicy::Ignore), notified("b", FailurePolicy::Fail)]);
     let outcome =
         Outcome { code: Code::Ok, message: String::new(), duration: Duration::from_millis(1) };
     let (request, nobody) = (ContainerResourceHookRequest::default(), [].into());
-    soon(bench.chain.tell::<Container>(point, &about(), request, &outcome, &nobody)).await;
-    let record = record(&bench).await;
+    soon(fixture.chain.notify::<Container>(point, &context(), request, &outcome, &nobody)).await;
+    let record = record(&fixture).await;
     assert_eq!(
         (record.hook.as_str(), record.body.verdict),
         ("PostStopContainer", Verdict::Refused)
@@ -225,23 +225,23 @@ async fn servers_that_are_told_afterwards_are_kept_with_their_failures() {
     let outcomes: Vec<_> = record.body.servers.iter().map(|it| it.outcome.as_str()).collect();
     assert_eq!(outcomes, ["ok", "Internal"]);
     // A round without servers leaves no record.
-    bench.serve([]);
+    fixture.serve([]);
     let request = ContainerResourceHookRequest::default();
-    soon(bench.chain.tell::<Container>(point, &about(), request, &outcome, &nobody)).await;
-    assert_eq!(records(&bench).await.len(), 1);
+    soon(fixture.chain.notify::<Container>(point, &context(), request, &outcome, &nobody)).await;
+    assert_eq!(records(&fixture).await.len(), 1);
 }
 
 #[tokio::test]
 async fn no_secret_is_kept_whatever_a_server_does_with_it() {
-    let bench = Bench::new();
-    let _changing = HookServer::start(&bench.socket("a"), |_| async {
+    let fixture = Fixture::new();
+    let _changing = HookServer::start(&fixture.socket("a"), |_| async {
         Ok(ContainerResourceHookResponse {
             container_envs: map(&[("TOKEN", &format!("{SECRET}, changed"))]),
             container_annotations: map(&[("vault", &format!("{SECRET}, too"))]),
             ..Default::default()
         })
     });
-    let _quoting = HookServer::start(&bench.socket("b"), |asked| async move {
+    let _quoting = HookServer::start(&fixture.socket("b"), |asked| async move {
         let envs = &asked.message.container_envs["TOKEN"];
         let pod = &asked.message.pod_annotations["pod-vault"];
         let args = &asked.message.details.as_ref().unwrap().args;
@@ -249,10 +249,10 @@ async fn no_secret_is_kept_whatever_a_server_does_with_it() {
         Err(tonic::Status::invalid_argument(text))
     });
     let details = true;
-    bench.serve(
-        ["a", "b"].map(|name| Server { details, ..bench.server(name, FailurePolicy::Ignore) }),
+    fixture.serve(
+        ["a", "b"].map(|name| Server { details, ..fixture.server(name, FailurePolicy::Ignore) }),
     );
-    let half = ContainerResourceHookRequest {
+    let encoded_pod = ContainerResourceHookRequest {
         pod_annotations: map(&[("pod-vault", &format!("{SECRET} of the pod"))]),
         ..Default::default()
     };
@@ -261,18 +261,19 @@ async fn no_secret_is_kept_whatever_a_server_does_with_it() {
         details: Some(ContainerDetails { args, ..Default::default() }),
         ..Default::default()
     };
-    let [half, details] = [half, details].map(|it| prost::Message::encode_to_vec(&it).into());
-    let about = About { half, details, ..about() };
+    let [encoded_pod, details] =
+        [encoded_pod, details].map(|it| prost::Message::encode_to_vec(&it).into());
+    let context = CallContext { encoded_pod, details, ..context() };
     let request = ContainerResourceHookRequest {
         container_envs: map(&[("TOKEN", SECRET)]),
         container_annotations: map(&[("vault", SECRET)]),
         container_resources: Some(LinuxContainerResources { cpu_shares: 2, ..Default::default() }),
         ..Default::default()
     };
-    soon(bench.chain.ask::<Container>(POINT, &about, request)).await.unwrap();
-    let status = &bench.chain.failures()["b"];
+    soon(fixture.chain.ask::<Container>(POINT, &context, request)).await.unwrap();
+    let status = &fixture.chain.failures()["b"];
     assert!(!status.contains("hunter2") && status.contains("harmless"), "{status}");
-    let record = record(&bench).await;
+    let record = record(&fixture).await;
     let text = serde_json::to_string(&record).unwrap();
     assert!(!text.contains("hunter2"), "{text}");
     // It is the right record.
@@ -310,15 +311,15 @@ const DRY_RUNS: usize = 256;
 
 #[tokio::test]
 async fn a_dry_run_too_many_is_skipped_and_says_so() {
-    let bench = Bench::new();
-    let _stuck = HookServer::hanging(&bench.socket("a"));
-    let dry_run = Server { dry_run: true, ..bench.server("a", FailurePolicy::Ignore) };
-    bench.serve([dry_run]);
+    let fixture = Fixture::new();
+    let _stuck = HookServer::hanging(&fixture.socket("a"));
+    let dry_run = Server { dry_run: true, ..fixture.server("a", FailurePolicy::Ignore) };
+    fixture.serve([dry_run]);
     for _ in 0..=DRY_RUNS {
-        bench.ask().await.unwrap();
+        fixture.ask().await.unwrap();
     }
     // Those that are under way are not told yet.
-    let mut records = records(&bench).await;
+    let mut records = records(&fixture).await;
     assert!(records.iter().take(DRY_RUNS).all(|record| record.body.servers.is_empty()));
     let record = records.pop().unwrap();
     let [skipped] = &record.body.servers[..] else { panic!("{record:?}") };
@@ -326,20 +327,20 @@ async fn a_dry_run_too_many_is_skipped_and_says_so() {
     assert_eq!(skipped.outcome, "skipped");
     assert_eq!(skipped.error.as_deref(), Some("256 dry runs are under way"));
     assert_eq!(record.body.verdict, Verdict::WentOn);
-    bench.counted(
+    fixture.counted(
         r#"wharf_proxy_hook_calls_total{server="a",hook="PreCreateContainer",outcome="skipped"} 1"#,
     );
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_trusted_is_named_with_the_reason() {
-    let bench = Bench::new();
-    let server = HookServer::idle(&bench.socket("a"));
-    bench.set_mode(0o777);
-    bench.serve([bench.server("a", FailurePolicy::Ignore)]);
-    bench.ask().await.unwrap();
+    let fixture = Fixture::new();
+    let server = HookServer::idle(&fixture.socket("a"));
+    fixture.set_mode(0o777);
+    fixture.serve([fixture.server("a", FailurePolicy::Ignore)]);
+    fixture.ask().await.unwrap();
     assert!(server.asked().is_empty());
-    let record = record(&bench).await;
+    let record = record(&fixture).await;
     let [untrusted] = &record.body.servers[..] else { panic!("{record:?}") };
     assert_eq!(untrusted.outcome, "untrusted");
     assert_eq!(untrusted.policy.as_deref(), Some("Ignore"));

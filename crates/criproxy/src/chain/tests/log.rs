@@ -1,28 +1,33 @@
 //! What is written down of a call, and what never is.
 
-use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::{
+    fmt::{Debug, Write},
+    sync::{Arc, Mutex, OnceLock},
+};
 
 use tonic::Code;
-use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{
+    Event, Subscriber,
+    field::{Field, Visit},
+};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use wharf_proto::hooks::{ContainerResourceHookRequest, ContainerResourceHookResponse};
 
-use super::bench::{Bench, POINT, about, map};
-use super::server::HookServer;
-use super::subject::Container;
-use crate::chain::About;
-use crate::config::FailurePolicy;
+use super::{
+    fixture::{Fixture, POINT, context, map},
+    server::HookServer,
+    subject::Container,
+};
+use crate::{chain::CallContext, config::FailurePolicy};
 
 const SECRET: &str = "hunter2";
 
 #[tokio::test]
 async fn changes_have_authors_and_secrets_do_not_show() {
     let log = Log::of_process();
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let _servers = ["audit-a", "audit-b"].map(|name| {
-        HookServer::start(&bench.socket(name), move |_| async move {
+        HookServer::start(&fixture.socket(name), move |_| async move {
             Ok(ContainerResourceHookResponse {
                 container_envs: map(&[("TOKEN", &format!("{SECRET} of {name}"))]),
                 container_annotations: map(&[(name, "seen")]),
@@ -30,11 +35,12 @@ async fn changes_have_authors_and_secrets_do_not_show() {
             })
         })
     });
-    bench.serve(["audit-a", "audit-b"].map(|name| bench.server(name, FailurePolicy::Ignore)));
-    let about = About { pod: "default/audited".to_owned(), id: Some("0a1b".to_owned()), ..about() };
+    fixture.serve(["audit-a", "audit-b"].map(|name| fixture.server(name, FailurePolicy::Ignore)));
+    let context =
+        CallContext { pod: "default/audited".to_owned(), id: Some("0a1b".to_owned()), ..context() };
     let container_envs = map(&[("TOKEN", SECRET)]);
     let request = ContainerResourceHookRequest { container_envs, ..Default::default() };
-    let asked = bench.chain.ask::<Container>(POINT, &about, request).await.unwrap();
+    let asked = fixture.chain.ask::<Container>(POINT, &context, request).await.unwrap();
 
     let lines = log.lines("wharf::audit", "default/audited");
     let common =
@@ -60,14 +66,14 @@ async fn changes_have_authors_and_secrets_do_not_show() {
 #[tokio::test]
 async fn a_failure_is_told_once_until_it_is_over() {
     let log = Log::of_process();
-    let bench = Bench::new();
-    bench.serve([bench.server("log-flapping", FailurePolicy::Ignore)]);
+    let fixture = Fixture::new();
+    fixture.serve([fixture.server("log-flapping", FailurePolicy::Ignore)]);
     for _ in 0..2 {
         for _ in 0..3 {
-            bench.ask().await.unwrap();
+            fixture.ask().await.unwrap();
         }
-        let server = HookServer::idle(&bench.socket("log-flapping"));
-        bench.ask().await.unwrap();
+        let server = HookServer::idle(&fixture.socket("log-flapping"));
+        fixture.ask().await.unwrap();
         server.stop().await;
     }
     let told = |message: &str| {
@@ -75,9 +81,9 @@ async fn a_failure_is_told_once_until_it_is_over() {
         lines.iter().filter(|line| line.contains(message)).count()
     };
     assert_eq!((told("hook server fails "), told("hook server answers again")), (2, 2));
-    bench.counted(r#"wharf_proxy_hook_calls_total{server="log-flapping",hook="PreCreateContainer",outcome="Unavailable"} 6"#);
-    let _failing = HookServer::failing(&bench.socket("log-flapping"), Code::Internal, "still");
-    bench.ask().await.unwrap();
+    fixture.counted(r#"wharf_proxy_hook_calls_total{server="log-flapping",hook="PreCreateContainer",outcome="Unavailable"} 6"#);
+    let _failing = HookServer::failing(&fixture.socket("log-flapping"), Code::Internal, "still");
+    fixture.ask().await.unwrap();
     assert_eq!(told("error=still"), 1);
 }
 
@@ -87,10 +93,10 @@ async fn a_failure_is_told_once_until_it_is_over() {
 struct Log(Arc<Mutex<Vec<(&'static str, String)>>>);
 
 impl Log {
-    fn of_process() -> &'static Log {
+    fn of_process() -> &'static Self {
         static LOG: OnceLock<Log> = OnceLock::new();
         LOG.get_or_init(|| {
-            let log = Log::default();
+            let log = Self::default();
             let subscriber = tracing_subscriber::registry().with(log.clone());
             tracing::subscriber::set_global_default(subscriber).unwrap();
             log

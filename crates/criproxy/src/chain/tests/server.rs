@@ -1,26 +1,26 @@
 //! Hook servers that do what a test tells them.
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::path::Path;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::{
+    convert::Infallible,
+    future::Future,
+    path::Path,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use h2::Reason;
 use http::{HeaderMap, Request, Response};
-use tokio::net::UnixListener;
-use tokio::task::JoinSet;
+use tokio::{net::UnixListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use tonic::body::Body;
-use tonic::{Code, Status};
+use tonic::{Code, Status, body::Body};
 use tonic_prost::ProstCodec;
 use wharf_proto::hooks::{ContainerResourceHookRequest, ContainerResourceHookResponse};
 use wharf_uds::{ListenOptions, Listener, Routes, ServeError};
 
-use super::bench::soon;
+use super::fixture::soon;
 
 pub(super) type Answer = Result<ContainerResourceHookResponse, Status>;
 type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -42,10 +42,7 @@ pub(super) struct HookServer {
 }
 
 impl HookServer {
-    pub(super) fn start<F>(
-        path: &Path,
-        script: impl Fn(Asked) -> F + Send + Sync + 'static,
-    ) -> HookServer
+    pub(super) fn start<F>(path: &Path, script: impl Fn(Asked) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Answer> + Send + 'static,
     {
@@ -56,22 +53,22 @@ impl HookServer {
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         task.spawn(listener.serve(Routes::new(service), Duration::ZERO, stop.clone()));
-        HookServer { asked, stop, task }
+        Self { asked, stop, task }
     }
 
     /// A server that changes nothing.
-    pub(super) fn idle(path: &Path) -> HookServer {
-        HookServer::start(path, |_| async { Ok(ContainerResourceHookResponse::default()) })
+    pub(super) fn idle(path: &Path) -> Self {
+        Self::start(path, |_| async { Ok(ContainerResourceHookResponse::default()) })
     }
 
     /// A server that always fails.
-    pub(super) fn failing(path: &Path, code: Code, text: &'static str) -> HookServer {
-        HookServer::start(path, move |_| async move { Err(Status::new(code, text)) })
+    pub(super) fn failing(path: &Path, code: Code, text: &'static str) -> Self {
+        Self::start(path, move |_| async move { Err(Status::new(code, text)) })
     }
 
     /// A server that never answers.
-    pub(super) fn hanging(path: &Path) -> HookServer {
-        HookServer::start(path, |_| std::future::pending())
+    pub(super) fn hanging(path: &Path) -> Self {
+        Self::start(path, |_| std::future::pending())
     }
 
     pub(super) fn asked(&self) -> Vec<Asked> {

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use wharf_proto::hooks::{ContainerResourceHookRequest, ContainerResourceHookResponse};
 
-use crate::HookPoint;
-use crate::edit::{Amount, Edit, Field, Value};
-use crate::partial::Inexpressible;
-use crate::subject::{Reading, Subject};
+use crate::{
+    HookPoint,
+    edit::{Amount, Edit, Field, Value},
+    partial::Inexpressible,
+    subject::{Reading, Subject},
+};
 
 #[derive(Debug)]
 pub(super) struct Container;

@@ -109,7 +109,8 @@ fn a_version_from_before_a_restart_counts_until_there_is_a_better_one() {
     assert_eq!(kept, ["b.json"]);
 }
 
-/// A proxy that starts does not know since when the file is missing, so it refuses calls without waiting for a second.
+/// A proxy that starts does not know since when the file is missing, so it refuses calls without
+/// waiting for a second.
 #[test]
 fn a_required_server_without_a_file_refuses_calls_from_the_start_on() {
     let now = Instant::now();

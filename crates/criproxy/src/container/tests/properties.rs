@@ -1,8 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::pod::tests::{config as sandbox_config, strange, texts, unknown};
-use crate::resources::tests::resources;
+use crate::{
+    pod::tests::{config as sandbox_config, strange, texts, unknown},
+    resources::tests::resources,
+};
 
 fn config() -> impl Strategy<Value = cri::ContainerConfig> {
     let value = prop_oneof!["[x-z]{0,2}".prop_map(String::into_bytes), Just(vec![0xff]),];

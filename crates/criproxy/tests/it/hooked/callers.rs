@@ -1,17 +1,21 @@
-//! Callers that give up, at every stage: what they asked for ends, and the next call about the pod goes on.
+//! Callers that give up, at every stage: what they asked for ends, and the next call about the pod
+//! goes on.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use h2::Reason;
 use wharf_proto::cri;
-use wharf_testkit::hook_server::{Answer, HookScript, HookServer};
-use wharf_testkit::runtime::{End, Reply, Then};
+use wharf_testkit::{
+    hook_server::{Answer, HookScript, HookServer},
+    runtime::{End, Reply, Then},
+};
 
-use super::kubelet::Kubelet;
-use super::node::{FAIL, Node, Plan};
-use super::samples::create;
-use crate::bench::soon;
+use super::{
+    kubelet::Kubelet,
+    node::{FAIL, Node, Plan},
+    samples::create,
+};
+use crate::fixture::soon;
 
 /// A pod whose hook server hangs from now on. Only a caller can end what it is asked.
 async fn hanging() -> (HookServer, Node, String) {
@@ -34,7 +38,7 @@ async fn a_call_that_is_cancelled_during_a_hook_never_reaches_the_runtime() {
         // One that waits for its turn, and goes away as well.
         let (waiting, mut waits) = node.kubelet.begin("CreateContainer", &create(&pod)).await;
         if vanishes {
-            let socket = node.bench.socket();
+            let socket = node.fixture.socket();
             let new = Kubelet::dial(&socket).await;
             std::mem::replace(&mut node.kubelet, new).client.vanish().await;
             drop((response, sink, waiting, waits));
@@ -42,7 +46,7 @@ async fn a_call_that_is_cancelled_during_a_hook_never_reaches_the_runtime() {
             waits.send_reset(Reason::CANCEL);
             sink.send_reset(Reason::CANCEL);
         }
-        node.bench.counts("wharf_proxy_calls_in_flight 0").await;
+        node.fixture.counts("wharf_proxy_calls_in_flight 0").await;
         server.change(|script| script.answer = Answer::AtOnce);
         let before = node.received("CreateContainer").len();
         soon(node.kubelet.create(&create(&pod))).await.unwrap();
@@ -60,7 +64,7 @@ async fn a_call_that_is_cancelled_at_the_runtime_is_cancelled_there() {
     let named = cri::StopContainerRequest { container_id: container.clone(), timeout: 30 };
     for (number, vanishes) in [false, true].into_iter().enumerate() {
         node.answer("StopContainer", || Reply::then(Vec::new(), Then::Never));
-        let impatient = Kubelet::dial(&node.bench.socket()).await;
+        let impatient = Kubelet::dial(&node.fixture.socket()).await;
         let (response, mut sink) = impatient.begin("StopContainer", &named).await;
         let reached = |calls: &[wharf_testkit::runtime::Received], end: End| {
             let mut stops = calls.iter().filter(|call| call.method.ends_with("/StopContainer"));
@@ -76,7 +80,7 @@ async fn a_call_that_is_cancelled_at_the_runtime_is_cancelled_there() {
             sink.send_reset(Reason::CANCEL);
         }
         node.runtime.seen(|calls| reached(calls, End::Reset(Reason::CANCEL.into()))).await;
-        node.bench.counts("wharf_proxy_calls_in_flight 0").await;
+        node.fixture.counts("wharf_proxy_calls_in_flight 0").await;
         assert!(!server.hooks().contains(&"PostStopContainer"), "nobody knows what came of it");
     }
     // Whoever asks again has the hook.
@@ -96,7 +100,7 @@ async fn a_call_that_is_cancelled_during_its_post_hook_is_told_of_once() {
     let (_response, mut sink) = node.kubelet.begin("StopContainer", &named).await;
     server.seen(|calls| calls.last().is_some_and(|call| call.hook == "PostStopContainer")).await;
     sink.send_reset(Reason::CANCEL);
-    node.bench.counts("wharf_proxy_calls_in_flight 0").await;
+    node.fixture.counts("wharf_proxy_calls_in_flight 0").await;
     node.kubelet.stop(&container).await.unwrap();
     let told = server.hooks().iter().filter(|hook| **hook == "PostStopContainer").count();
     assert_eq!(told, 1);
@@ -117,7 +121,7 @@ async fn a_storm_of_cancelled_calls_leaves_nothing_behind() {
         sink.send_reset(Reason::CANCEL);
         drop(response);
     }
-    node.bench.counts("wharf_proxy_calls_in_flight 0").await;
+    node.fixture.counts("wharf_proxy_calls_in_flight 0").await;
     soon(node.kubelet.create(&create(&pod))).await.unwrap();
     soon(node.kubelet.remove_pod(&pod)).await.unwrap();
     node.has_records(0, 0).await;

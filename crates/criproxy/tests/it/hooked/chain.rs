@@ -1,20 +1,25 @@
 //! Several hook servers: in their order, in conflict, in their time, and gone.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use serde_json::json;
-use tokio::io::AsyncReadExt;
-use tokio::net::UnixListener;
+use tokio::{io::AsyncReadExt, net::UnixListener};
 use tonic::{Code, Status};
 use wharf_criproxy::Conflict;
 use wharf_proto::cri;
 use wharf_testkit::hook_server::{Answer, HookScript, HookServer, echo};
 
-use super::node::{FAIL, IGNORE, Node, Plan, file};
-use super::samples::{create, env, map, run};
-use crate::bench::{DEADLINE, soon};
-use crate::client::USUAL;
+use super::{
+    node::{FAIL, IGNORE, Node, Plan, file},
+    samples::{create, env, map, run},
+};
+use crate::{
+    client::USUAL,
+    fixture::{DEADLINE, soon},
+};
 
 /// Answers with what it was told, one variable more and a share of its own.
 fn marking(name: &'static str, cpu_shares: i64) -> HookScript {
@@ -92,7 +97,7 @@ async fn two_servers_that_fight_over_a_field() {
         let line = format!(
             "wharf_proxy_hook_conflicts_total{{server=\"b.json\",owner=\"a.json\",resolution=\"{resolution}\"}} 1"
         );
-        node.bench.counts(&line).await;
+        node.fixture.counts(&line).await;
     }
 }
 
@@ -123,7 +128,7 @@ async fn a_server_that_hangs_and_is_ignored_leaves_the_runtime_its_time() {
     assert!(left <= 30_000_000 - spent, "{left} us of 30 s are left after {spent} us");
     assert_eq!((server.calls().len(), other.calls().len()), (1, 1));
     let line = "wharf_proxy_hook_calls_total{server=\"a.json\",hook=\"PreRunPodSandbox\",outcome=\"timeout\"} 1";
-    node.bench.counts(line).await;
+    node.fixture.counts(line).await;
 }
 
 /// koord-runtime-proxy may not try again for two minutes.
@@ -145,7 +150,7 @@ async fn a_server_that_flaps_is_asked_whenever_it_is_there() {
         server.kill().await;
     }
     let lost = "wharf_proxy_hook_calls_total{server=\"a.json\",hook=\"PreRunPodSandbox\",outcome=\"Unavailable\"} 5";
-    node.bench.counts(lost).await;
+    node.fixture.counts(lost).await;
 }
 
 /// Kubelets take some codes of the runtime for success, such as NOT_FOUND of a stop.
@@ -168,7 +173,7 @@ async fn the_code_of_a_server_is_told_and_not_passed_on() {
         assert_eq!((error.code(), error.message()), (told, text.as_str()));
     }
     assert_eq!(node.runtime.calls(), []);
-    node.bench.counts("wharf_proxy_hook_failures_total{server=\"a.json\",hook=\"PreRunPodSandbox\",policy=\"Fail\"} 3").await;
+    node.fixture.counts("wharf_proxy_hook_failures_total{server=\"a.json\",hook=\"PreRunPodSandbox\",policy=\"Fail\"} 3").await;
 }
 
 /// koord-runtime-proxy looks for files that are gone once a minute, and keeps their connections.
@@ -184,11 +189,11 @@ async fn a_server_whose_file_is_removed_is_asked_no_more_and_loses_its_connectio
     node.remove("b.json");
     // It is over once the proxy has hung up, with whatever it sent before.
     soon(connection.read_to_end(&mut Vec::new())).await.unwrap();
-    node.bench.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 0").await;
+    node.fixture.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 0").await;
     node.pod().await;
     assert_eq!(server.calls(), []);
     node.write("a.json", &file(server.path(), FAIL));
-    node.bench.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 1").await;
+    node.fixture.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 1").await;
     node.pod().await;
     assert_eq!(server.hooks(), ["PreRunPodSandbox"]);
 }

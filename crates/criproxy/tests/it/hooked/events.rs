@@ -1,4 +1,5 @@
-//! Containers whose end the runtime reports by an event: hook servers get PostStopContainer once for each.
+//! Containers whose end the runtime reports by an event: hook servers get PostStopContainer once
+//! for each.
 
 use std::sync::Arc;
 
@@ -8,12 +9,16 @@ use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tonic::Code;
 use wharf_proto::cri;
-use wharf_testkit::hook_server::{HookCall, HookScript, HookServer};
-use wharf_testkit::runtime::{Received, Reply, message};
+use wharf_testkit::{
+    hook_server::{HookCall, HookScript, HookServer},
+    runtime::{Received, Reply, message},
+};
 
-use super::node::{FAIL, IGNORE, Ids, Node, Plan, failing};
-use super::samples::create;
-use crate::bench::soon;
+use super::{
+    node::{FAIL, IGNORE, Ids, Node, Plan, failing},
+    samples::create,
+};
+use crate::fixture::soon;
 
 const EVENTS: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 
@@ -22,8 +27,8 @@ struct Feed(watch::Sender<Vec<Bytes>>);
 
 impl Feed {
     /// Has the runtime of a node send events. It lists `exited` as ended.
-    fn of(node: &Node, exited: &[&str]) -> Feed {
-        let feed = Feed(watch::Sender::default());
+    fn of(node: &Node, exited: &[&str]) -> Self {
+        let feed = Self(watch::Sender::default());
         let (events, ids) = (feed.0.subscribe(), node.ids.clone());
         let exited: Vec<_> = exited.iter().map(|id| (*id).to_owned()).collect();
         node.runtime.tell(move |method| match method {

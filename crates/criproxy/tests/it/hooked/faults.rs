@@ -1,17 +1,20 @@
-//! Whatever a hook server does, Ignore ignores it and Fail refuses the call before the runtime has heard of it.
+//! Whatever a hook server does, Ignore ignores it and Fail refuses the call before the runtime has
+//! heard of it.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use prost::Message;
 use tonic::{Code, Status};
-use wharf_proto::cri;
-use wharf_proto::hooks::PodSandboxHookResponse;
-use wharf_testkit::hook_server::{Answer, HookScript, HookServer, Transport, echo};
-use wharf_testkit::runtime::{Reply, Runtime, Then, message};
+use wharf_proto::{cri, hooks::PodSandboxHookResponse};
+use wharf_testkit::{
+    hook_server::{Answer, HookScript, HookServer, Transport, echo},
+    runtime::{Reply, Runtime, Then, message},
+};
 
-use super::node::{FAIL, IGNORE, Plan, file};
-use super::samples::{create, map};
+use super::{
+    node::{FAIL, IGNORE, Plan, file},
+    samples::{create, map},
+};
 use crate::client::USUAL;
 
 /// Serves at a path, until it is dropped.
@@ -70,7 +73,7 @@ async fn a_server_that_fails_is_ignored_or_refuses_the_call() {
             // The pod is made before the server is known.
             let pod = node.pod().await;
             node.write("bad.json", &file(&socket, policy));
-            node.bench.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 1").await;
+            node.fixture.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 1").await;
             for _ in 0..2 {
                 let sent = create(&pod).encode_to_vec();
                 let created = node.kubelet.send("CreateContainer", sent.clone(), USUAL).await;

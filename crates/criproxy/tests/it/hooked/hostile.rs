@@ -1,16 +1,20 @@
-//! Requests that are none: refused where hooks would be left out by passing them on, and the runtime's to refuse where
-//! nobody wants to be asked.
+//! Requests that are none: refused where hooks would be left out by passing them on, and the
+//! runtime's to refuse where nobody wants to be asked.
 
 use bytes::Bytes;
 use prost::Message;
 use tonic::Code;
 use wharf_proto::cri;
-use wharf_testkit::hook_server::HookScript;
-use wharf_testkit::runtime::{Received, Reply, Then, message};
+use wharf_testkit::{
+    hook_server::HookScript,
+    runtime::{Received, Reply, Then, message},
+};
 
-use super::kubelet::{V1, answered};
-use super::node::{IGNORE, Node, Plan};
-use super::samples::{create, run};
+use super::{
+    kubelet::{V1, answered},
+    node::{IGNORE, Node, Plan},
+    samples::{create, run},
+};
 use crate::client::{USUAL, send, whole};
 
 const METHODS: [&str; 9] = [
@@ -185,5 +189,5 @@ async fn messages_of_calls_under_way_have_a_bound_together() {
             tokio::task::yield_now().await;
         }
     };
-    crate::bench::soon(freed).await;
+    crate::fixture::soon(freed).await;
 }

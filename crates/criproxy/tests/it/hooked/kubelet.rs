@@ -21,8 +21,8 @@ pub(crate) struct Kubelet {
 }
 
 impl Kubelet {
-    pub(crate) async fn dial(path: &Path) -> Kubelet {
-        Kubelet { client: Client::dial(path).await, service: V1 }
+    pub(crate) async fn dial(path: &Path) -> Self {
+        Self { client: Client::dial(path).await, service: V1 }
     }
 
     pub(crate) async fn run(&self, request: &cri::RunPodSandboxRequest) -> Result<String, Status> {

@@ -1,15 +1,20 @@
-//! What is not known is asked of the runtime: not for long, and only if somebody wants to hear of it.
+//! What is not known is asked of the runtime: not for long, and only if somebody wants to hear of
+//! it.
 
 use std::time::Duration;
 
 use tonic::Code;
-use wharf_testkit::hook_server::{HookScript, HookServer};
-use wharf_testkit::runtime::{Reply, Then};
+use wharf_testkit::{
+    hook_server::{HookScript, HookServer},
+    runtime::{Reply, Then},
+};
 
-use super::node::{FAIL, IGNORE, Node, Plan, file};
-use super::past::{CONTAINER, POD, Past};
-use super::samples::{create, update};
-use crate::bench::DEADLINE;
+use super::{
+    node::{FAIL, IGNORE, Node, Plan, file},
+    past::{CONTAINER, POD, Past},
+    samples::{create, update},
+};
+use crate::fixture::DEADLINE;
 
 /// Lists are what a rebuild begins with, and all that it asks of a runtime without pods.
 async fn rebuilt(node: &Node) {
@@ -92,7 +97,7 @@ async fn what_nobody_wanted_to_hear_of_is_known_to_servers_that_come_later() {
 
     let server = HookServer::serve(&socket, HookScript::echo());
     node.write("a.json", &file(&socket, FAIL));
-    node.bench.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 1").await;
+    node.fixture.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 1").await;
     // It ended by itself.
     node.kubelet.stop_pod(POD).await.unwrap();
     assert_eq!(server.hooks(), ["PostStopContainer", "PostStopPodSandbox"]);

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use prost::Message as _;
-use wharf_proto::cri;
-use wharf_proto::hooks::PodSandboxHookResponse;
-use wharf_testkit::hook_server::{HookScript, echo};
-use wharf_testkit::runtime::{Reply, message};
+use wharf_proto::{cri, hooks::PodSandboxHookResponse};
+use wharf_testkit::{
+    hook_server::{HookScript, echo},
+    runtime::{Reply, message},
+};
 use wharf_wire::Message;
 
-use super::node::{FAIL, Plan};
-use super::samples::{create, env, map, run, update};
+use super::{
+    node::{FAIL, Plan},
+    samples::{create, env, map, run, update},
+};
 use crate::client::{USUAL, VERSION};
 
 /// A field that no version of the protocol has.

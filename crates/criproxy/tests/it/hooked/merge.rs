@@ -5,15 +5,19 @@ use std::sync::Arc;
 use prost::Message;
 use tonic::Code;
 use wharf_criproxy::Reading;
-use wharf_proto::cri;
-use wharf_proto::hooks::{
-    ContainerResourceHookRequest, ContainerResourceHookResponse, HugepageLimit,
-    LinuxContainerResources, PodSandboxHookResponse,
+use wharf_proto::{
+    cri,
+    hooks::{
+        ContainerResourceHookRequest, ContainerResourceHookResponse, HugepageLimit,
+        LinuxContainerResources, PodSandboxHookResponse,
+    },
 };
 use wharf_testkit::hook_server::{HookScript, echo};
 
-use super::node::{FAIL, Plan};
-use super::samples::{as_hooks_see, create, map, resources, run, update};
+use super::{
+    node::{FAIL, Plan},
+    samples::{as_hooks_see, create, map, resources, run, update},
+};
 use crate::client::USUAL;
 
 /// Answers every question about containers with these resources, and says nothing else.
@@ -31,8 +35,9 @@ fn created(request: &cri::CreateContainerRequest) -> cri::LinuxContainerResource
     request.config.as_ref().unwrap().linux.as_ref().unwrap().resources.clone().unwrap()
 }
 
-/// A server that does not repeat what it was told takes the cpuset away, as with koord-runtime-proxy, but not the OOM
-/// score, which would make the container the last one to be killed.
+/// A server that does not repeat what it was told takes the cpuset away, as with
+/// koord-runtime-proxy, but not the OOM score, which would make the container the last one to be
+/// killed.
 #[tokio::test]
 async fn a_server_that_does_not_echo() {
     for zero_oom_score_adj in [false, true] {
@@ -81,7 +86,8 @@ async fn hugepages_are_the_requests_own() {
     assert_eq!(updated.linux.unwrap().hugepage_limits, [own]);
 }
 
-/// The protocol has more of pods than a runtime's interface is asked with, and no answer about it counts.
+/// The protocol has more of pods than a runtime's interface is asked with, and no answer about it
+/// counts.
 #[tokio::test]
 async fn resources_overhead_and_attempt_of_pods_are_not_told() {
     let plan = Plan::new();
@@ -105,7 +111,8 @@ async fn resources_overhead_and_attempt_of_pods_are_not_told() {
     assert_eq!(node.last::<cri::RunPodSandboxRequest>("RunPodSandbox"), request);
 }
 
-/// A runtime places a container by the sandbox_config of its own request: without this a pod is split in two.
+/// A runtime places a container by the sandbox_config of its own request: without this a pod is
+/// split in two.
 #[tokio::test]
 async fn a_cgroup_parent_of_the_pod_reaches_each_of_its_containers() {
     let plan = Plan::new();
@@ -157,13 +164,14 @@ async fn an_answered_update_carries_all_that_is_remembered() {
 
     // One that nobody is asked about arrives as it was.
     node.remove("a.json");
-    node.bench.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 0").await;
+    node.fixture.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 0").await;
     node.kubelet.update(&request).await.unwrap();
     let updated: cri::UpdateContainerResourcesRequest = node.last("UpdateContainerResources");
     assert_eq!(updated, request);
 }
 
-/// koord-runtime-proxy makes a full update of it, of what it remembers. Whoever only watches must not do that.
+/// koord-runtime-proxy makes a full update of it, of what it remembers. Whoever only watches must
+/// not do that.
 #[tokio::test]
 async fn an_answer_without_a_word_leaves_an_update_as_it_came() {
     let plan = Plan::new();

@@ -1,11 +1,13 @@
 //! A proxy with hook servers, a kubelet before it and a runtime behind it.
 
-use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, Permissions};
-use std::future::Future;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeMap,
+    fs::{self, DirBuilder, Permissions},
+    future::Future,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
 
 use prost::Message;
 use serde_json::json;
@@ -13,13 +15,13 @@ use tempfile::TempDir;
 use tonic::Code;
 use wharf_criproxy::{HookPoint, ProxyOptions};
 use wharf_proto::cri;
-use wharf_testkit::hook_server::{HookScript, HookServer};
-use wharf_testkit::runtime::{Received, Reply, Runtime, Then, message};
+use wharf_testkit::{
+    hook_server::{HookScript, HookServer},
+    runtime::{Received, Reply, Runtime, Then, message},
+};
 
-use super::kubelet::Kubelet;
-use super::past::Past;
-use super::samples;
-use crate::bench::{Bench, DRAIN, soon};
+use super::{kubelet::Kubelet, past::Past, samples};
+use crate::fixture::{DRAIN, Fixture, soon};
 
 pub(crate) const FAIL: &str = "Fail";
 pub(crate) const IGNORE: &str = "Ignore";
@@ -28,10 +30,10 @@ pub(crate) const IGNORE: &str = "Ignore";
 pub(crate) struct Plan(TempDir);
 
 impl Plan {
-    pub(crate) fn new() -> Plan {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         DirBuilder::new().mode(0o755).create(folder.path().join("hooks")).unwrap();
-        Plan(folder)
+        Self(folder)
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -107,7 +109,7 @@ pub(crate) fn file_naming_hooks(socket: &Path, policy: &str) -> String {
 }
 
 pub(crate) struct Node {
-    pub(crate) bench: Bench,
+    pub(crate) fixture: Fixture,
     pub(crate) runtime: Runtime,
     pub(crate) kubelet: Kubelet,
     pub(crate) ids: Ids,
@@ -118,38 +120,38 @@ impl Node {
         folder: TempDir,
         change: impl FnOnce(&mut ProxyOptions),
         script: impl FnOnce(&Runtime, Ids),
-    ) -> Node {
+    ) -> Self {
         let runtime = Runtime::start(&folder.path().join("runtime.sock"));
         let ids = Ids::default();
         ids.script(&runtime);
         script(&runtime, ids.clone());
-        let bench = Bench::within(folder, DRAIN, change).await;
-        bench.connected(true).await;
-        let kubelet = Kubelet::dial(&bench.socket()).await;
-        Node { bench, runtime, kubelet, ids }
+        let fixture = Fixture::within(folder, DRAIN, change).await;
+        fixture.connected(true).await;
+        let kubelet = Kubelet::dial(&fixture.socket()).await;
+        Self { fixture, runtime, kubelet, ids }
     }
 
     /// Another proxy in the place of this one; everything else goes on.
     pub(crate) async fn restart_proxy(self) -> Node {
-        let Node { bench, runtime, kubelet, ids } = self;
+        let Node { fixture, runtime, kubelet, ids } = self;
         kubelet.client.vanish().await;
-        let bench = Bench::within(bench.stop().await, DRAIN, |_| {}).await;
-        bench.connected(true).await;
-        let kubelet = Kubelet::dial(&bench.socket()).await;
-        Node { bench, runtime, kubelet, ids }
+        let fixture = Fixture::within(fixture.stop().await, DRAIN, |_| {}).await;
+        fixture.connected(true).await;
+        let kubelet = Kubelet::dial(&fixture.socket()).await;
+        Node { fixture, runtime, kubelet, ids }
     }
 
-    /// Another runtime in the place of this one, once `meanwhile` is over. It forgets what it was asked, but not what
-    /// it made.
+    /// Another runtime in the place of this one, once `meanwhile` is over. It forgets what it was
+    /// asked, but not what it made.
     pub(crate) async fn restart_runtime(self, meanwhile: impl Future) -> Node {
-        let Node { bench, runtime, kubelet, ids } = self;
+        let Node { fixture, runtime, kubelet, ids } = self;
         runtime.kill().await;
-        bench.connected(false).await;
+        fixture.connected(false).await;
         soon(meanwhile).await;
-        let runtime = Runtime::start(&bench.runtime_socket());
+        let runtime = Runtime::start(&fixture.runtime_socket());
         ids.script(&runtime);
-        bench.connected(true).await;
-        Node { bench, runtime, kubelet, ids }
+        fixture.connected(true).await;
+        Node { fixture, runtime, kubelet, ids }
     }
 
     /// A pod such as kubelets make.
@@ -165,11 +167,11 @@ impl Node {
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
-        write(self.bench.folder(), name, text);
+        write(self.fixture.folder(), name, text);
     }
 
     pub(crate) fn remove(&self, name: &str) {
-        fs::remove_file(self.bench.folder().join("hooks").join(name)).unwrap();
+        fs::remove_file(self.fixture.folder().join("hooks").join(name)).unwrap();
     }
 
     /// What the runtime was asked with a method so far.
@@ -191,9 +193,9 @@ impl Node {
 
     /// How many records there are.
     pub(crate) async fn has_records(&self, pods: usize, containers: usize) {
-        self.bench.counts(&format!("wharf_proxy_records{{kind=\"pod\"}} {pods}")).await;
+        self.fixture.counts(&format!("wharf_proxy_records{{kind=\"pod\"}} {pods}")).await;
         let line = format!("wharf_proxy_records{{kind=\"container\"}} {containers}");
-        self.bench.counts(&line).await;
+        self.fixture.counts(&line).await;
     }
 
     /// The runtime answers this method like this, and the others as before.
@@ -229,7 +231,8 @@ pub(crate) fn failing(code: Code, text: &str) -> Reply {
     Reply::then(Vec::new(), Then::Trailers(fields))
 }
 
-/// A runtime that makes whatever is asked for, under ids of its own. It lists what it made, and tells no more of it.
+/// A runtime that makes whatever is asked for, under ids of its own. It lists what it made, and
+/// tells no more of it.
 #[derive(Clone, Default)]
 pub(crate) struct Ids(Arc<Mutex<Vec<String>>>);
 

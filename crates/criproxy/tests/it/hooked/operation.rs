@@ -1,22 +1,32 @@
 //! How a proxy with hooks starts, is watched, and stops.
 
-use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::sync::Notify;
 use tonic::Status;
 use wharf_criproxy::{ConfigError, Proxy, ProxyOptions};
 use wharf_proto::cri;
-use wharf_testkit::hook_server::{Answer, HookScript, echo};
-use wharf_testkit::runtime::Reply;
+use wharf_testkit::{
+    hook_server::{Answer, HookScript, echo},
+    runtime::Reply,
+};
 
-use super::kubelet::answered;
-use super::node::{IGNORE, Node, Plan, file};
-use super::samples::{create, run, update};
-use crate::bench::soon;
-use crate::client::{USUAL, whole};
+use super::{
+    kubelet::answered,
+    node::{IGNORE, Node, Plan, file},
+    samples::{create, run, update},
+};
+use crate::{
+    client::{USUAL, whole},
+    fixture::soon,
+};
 
 /// koord-runtime-proxy goes on without hooks, and without a word.
 #[tokio::test]
@@ -44,7 +54,7 @@ async fn a_file_that_is_older_than_the_one_it_replaces_counts() {
     node.pod().await;
     assert_eq!((old.calls().len(), new.calls().len()), (1, 0));
     fs::rename(folder.join(".new"), folder.join("old.json")).unwrap();
-    node.bench.counts("wharf_proxy_hook_config_reloads_total 2").await;
+    node.fixture.counts("wharf_proxy_hook_config_reloads_total 2").await;
     node.pod().await;
     assert_eq!((old.calls().len(), new.calls().len()), (1, 1));
 }
@@ -109,7 +119,7 @@ async fn what_hooks_did_is_counted() {
         "wharf_proxy_calls_in_flight 0",
         "wharf_proxy_runtime_connected 1",
     ] {
-        node.bench.counts(line).await;
+        node.fixture.counts(line).await;
     }
     node.has_records(1, 2).await;
 }
@@ -135,11 +145,11 @@ async fn a_hook_in_flight_finishes_though_its_caller_has_left() {
     let named = cri::StopContainerRequest { container_id: container, timeout: 0 };
     let call = node.kubelet.begin("StopContainer", &named).await;
     server.seen(|calls| calls.iter().any(|call| call.hook == "PostStopContainer")).await;
-    let Node { mut bench, kubelet, .. } = node;
+    let Node { mut fixture, kubelet, .. } = node;
     drop(call);
     kubelet.client.vanish().await;
-    bench.stop.cancel();
-    soon(bench.serving.join_next()).await.unwrap().unwrap().unwrap();
+    fixture.stop.cancel();
+    soon(fixture.serving.join_next()).await.unwrap().unwrap().unwrap();
     assert!(finished.load(Ordering::SeqCst), "the server's answer was waited for");
 }
 
@@ -161,9 +171,9 @@ async fn a_call_in_flight_finishes_with_its_hooks() {
     node.runtime
         .seen(|calls| calls.iter().any(|call| call.method.ends_with("/StartContainer")))
         .await;
-    node.bench.stop.cancel();
+    node.fixture.stop.cancel();
     soon(async {
-        while node.bench.socket().exists() {
+        while node.fixture.socket().exists() {
             tokio::task::yield_now().await;
         }
     })
@@ -173,5 +183,5 @@ async fn a_call_in_flight_finishes_with_its_hooks() {
     pause.notify_one();
     answered(&whole(response).await.unwrap()).unwrap();
     assert_eq!(server.hooks().pop(), Some("PostStartContainer"));
-    soon(node.bench.serving.join_next()).await.unwrap().unwrap().unwrap();
+    soon(node.fixture.serving.join_next()).await.unwrap().unwrap().unwrap();
 }

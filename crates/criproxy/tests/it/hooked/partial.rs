@@ -5,14 +5,18 @@ use std::sync::Arc;
 use prost::Message;
 use serde_json::{Value, json};
 use wharf_criproxy::HookPoint;
-use wharf_proto::cri;
-use wharf_proto::hooks::{
-    ContainerResourceHookResponse, LinuxContainerResources, PodSandboxHookResponse, Removals,
+use wharf_proto::{
+    cri,
+    hooks::{
+        ContainerResourceHookResponse, LinuxContainerResources, PodSandboxHookResponse, Removals,
+    },
 };
 use wharf_testkit::hook_server::{Answer, HookScript, HookServer, Subject};
 
-use super::node::{FAIL, Node, Plan};
-use super::samples::{create, env, map, resources, run, update};
+use super::{
+    node::{FAIL, Node, Plan},
+    samples::{create, env, map, resources, run, update},
+};
 
 /// A server for all hooks whose file has these keys besides.
 fn server(plan: &Plan, name: &str, keys: &Value, script: HookScript) -> HookServer {
@@ -42,7 +46,8 @@ fn created(node: &Node) -> cri::ContainerConfig {
     node.last::<cri::CreateContainerRequest>("CreateContainer").config.unwrap()
 }
 
-/// One sets the cpuset, the other the shares, and neither takes away what the other or the kubelet set.
+/// One sets the cpuset, the other the shares, and neither takes away what the other or the kubelet
+/// set.
 #[tokio::test]
 async fn servers_with_partial_answers_are_combined() {
     let plan = Plan::new();
@@ -173,7 +178,7 @@ async fn a_dry_run_is_compared_and_never_applied() {
     assert_eq!(config.linux.unwrap().resources.unwrap().cpu_shares, 7);
     assert_eq!(config.envs, [env("B", "1"), env("A", "2")]);
     for (field, compared) in [("resources", "different"), ("envs", "new")] {
-        node.bench
+        node.fixture
             .counts(&format!(
                 "wharf_proxy_hook_dry_run_changes_total{{server=\"b.json\",field=\"{field}\",compared=\"{compared}\"}} 1"
             ))
@@ -198,10 +203,10 @@ async fn a_dry_run_fails_no_call_and_holds_none_up() {
         node.kubelet.stop(&container).await.unwrap();
         let failed = "wharf_proxy_hook_failures_total{server=\"a.json\",hook=\"PreRunPodSandbox\",policy=\"dry-run\"} ";
         let counted = async {
-            while !node.bench.metrics().contains(failed) {
+            while !node.fixture.metrics().contains(failed) {
                 tokio::task::yield_now().await;
             }
         };
-        crate::bench::soon(counted).await;
+        crate::fixture::soon(counted).await;
     }
 }

@@ -6,15 +6,18 @@ use tonic::Code;
 use wharf_proto::cri;
 use wharf_testkit::runtime::{Reply, Runtime, message};
 
-use super::node::failing;
-use super::samples::{map, pod_config, resources};
+use super::{
+    node::failing,
+    samples::{map, pod_config, resources},
+};
 
 pub(crate) const POD: &str = "9a1fe2b07c31-pod";
 pub(crate) const CONTAINER: &str = "c0ffee5c41e2-container";
 /// What a hook made of the pod's cgroup parent when it was run.
 pub(crate) const HOOKED_PARENT: &str = "/hooked/pod1";
 
-/// At most one pod with at most one container. All that can be known of them is told, as containerd does.
+/// At most one pod with at most one container. All that can be known of them is told, as containerd
+/// does.
 #[derive(Clone)]
 pub(crate) struct Past {
     pub(crate) pod: Option<cri::PodSandbox>,
@@ -26,12 +29,12 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    pub(crate) fn empty() -> Past {
-        Past { pod: None, container: None, service: None, value: "2" }
+    pub(crate) fn empty() -> Self {
+        Self { pod: None, container: None, service: None, value: "2" }
     }
 
     /// A pod, and a container that runs in it.
-    pub(crate) fn one() -> Past {
+    pub(crate) fn one() -> Self {
         let config = pod_config();
         let pod = cri::PodSandbox {
             id: POD.to_owned(),
@@ -49,7 +52,7 @@ impl Past {
             state: cri::ContainerState::ContainerRunning.into(),
             ..Default::default()
         };
-        Past { pod: Some(pod), container: Some(container), ..Past::empty() }
+        Self { pod: Some(pod), container: Some(container), ..Self::empty() }
     }
 
     pub(crate) fn of(self, runtime: &Runtime) {

@@ -1,24 +1,31 @@
 //! After a restart of the proxy or of the runtime hooks see what they saw before.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use prost::Message;
 use serde_json::json;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 use tonic::Code;
 use wharf_facts::hook;
 use wharf_proto::cri;
 use wharf_testkit::hook_server::{HookScript, HookServer, echo};
 
-use super::kubelet::{Kubelet, V1, V1ALPHA2};
-use super::node::{FAIL, Plan};
-use super::past::{CONTAINER, HOOKED_PARENT, POD, Past};
-use super::samples::{as_hooks_see, create, map, resources, run, update};
-use crate::bench::{Bench, DRAIN, soon};
-use crate::client::USUAL;
+use super::{
+    kubelet::{Kubelet, V1, V1ALPHA2},
+    node::{FAIL, Plan},
+    past::{CONTAINER, HOOKED_PARENT, POD, Past},
+    samples::{as_hooks_see, create, map, resources, run, update},
+};
+use crate::{
+    client::USUAL,
+    fixture::{DRAIN, Fixture, soon},
+};
 
 /// After a restart koord-runtime-proxy knows no resources, and drops every answer about them.
 #[tokio::test]
@@ -66,7 +73,8 @@ async fn a_cgroup_parent_of_the_pod_reaches_containers_that_are_made_after_a_res
     assert_eq!(created.sandbox_config.unwrap().linux.unwrap().cgroup_parent, HOOKED_PARENT);
 }
 
-/// What a sandbox has beyond a request was taken back by kubelet, unless a hook may have put it there.
+/// What a sandbox has beyond a request was taken back by kubelet, unless a hook may have put it
+/// there.
 #[tokio::test]
 async fn without_a_server_for_pods_nothing_is_carried_after_a_restart() {
     let skip = || (hook::SKIP_LABEL.to_owned(), hook::SKIP_VALUE.to_owned());
@@ -99,7 +107,8 @@ async fn without_a_server_for_pods_nothing_is_carried_after_a_restart() {
     }
 }
 
-/// koord-runtime-proxy decodes the list of containers as one of pods, which ends it on a node without any.
+/// koord-runtime-proxy decodes the list of containers as one of pods, which ends it on a node
+/// without any.
 #[tokio::test]
 async fn a_runtime_that_knows_only_the_old_version() {
     for past in [Past::empty(), Past { container: None, ..Past::one() }, Past::one()] {
@@ -121,7 +130,8 @@ async fn a_runtime_that_knows_only_the_old_version() {
     }
 }
 
-/// koord-runtime-proxy asks for versions once, and lets calls of one that did not answer then pass without hooks.
+/// koord-runtime-proxy asks for versions once, and lets calls of one that did not answer then pass
+/// without hooks.
 #[tokio::test]
 async fn both_versions_have_their_hooks_at_any_time() {
     let plan = Plan::new();
@@ -154,8 +164,8 @@ async fn a_runtime_that_comes_after_the_proxy_is_asked_what_it_runs() {
     let server = plan.server("a.json", FAIL, HookScript::echo());
     let folder = tempfile::tempdir().unwrap();
     std::fs::rename(plan.folder().join("hooks"), folder.path().join("hooks")).unwrap();
-    let bench = Bench::within(folder, DRAIN, |_| {}).await;
-    let kubelet = Kubelet::dial(&bench.socket()).await;
+    let fixture = Fixture::within(folder, DRAIN, |_| {}).await;
+    let kubelet = Kubelet::dial(&fixture.socket()).await;
     let error = kubelet.run(&run()).await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
     assert!(error.message().contains("runtime.sock"), "{error}");
@@ -163,15 +173,16 @@ async fn a_runtime_that_comes_after_the_proxy_is_asked_what_it_runs() {
     assert_eq!(error.code(), Code::Unavailable);
     assert_eq!(server.hooks(), ["PreRunPodSandbox"]);
 
-    let runtime = wharf_testkit::runtime::Runtime::start(&bench.runtime_socket());
+    let runtime = wharf_testkit::runtime::Runtime::start(&fixture.runtime_socket());
     Past::one().of(&runtime);
-    bench.counts("wharf_proxy_records{kind=\"container\"} 1").await;
+    fixture.counts("wharf_proxy_records{kind=\"container\"} 1").await;
     kubelet.start(CONTAINER).await.unwrap();
     let hooks = ["PreRunPodSandbox", "PreStartContainer", "PostStartContainer"];
     assert_eq!(server.hooks(), hooks);
 }
 
-/// Updates of many containers while the runtime goes and comes back: what it agreed to is remembered, and nothing else.
+/// Updates of many containers while the runtime goes and comes back: what it agreed to is
+/// remembered, and nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_that_restarts_under_load_loses_nothing() {
     const CONTAINERS: usize = 8;
@@ -185,7 +196,7 @@ async fn a_runtime_that_restarts_under_load_loses_nothing() {
     let (done, failures) = (Arc::new(AtomicBool::new(false)), watch::Sender::new(0));
     let mut callers = JoinSet::new();
     for container in containers {
-        let kubelet = Kubelet::dial(&node.bench.socket()).await;
+        let kubelet = Kubelet::dial(&node.fixture.socket()).await;
         let (done, failures) = (done.clone(), failures.clone());
         callers.spawn(async move {
             let mut agreed = BTreeMap::new();

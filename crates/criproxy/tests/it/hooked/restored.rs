@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use prost::Message;
 use tonic::Status;
-use wharf_proto::cri;
-use wharf_proto::hooks::PodSandboxHookResponse;
-use wharf_testkit::hook_server::{Answer, HookScript, echo};
-use wharf_testkit::runtime::{Reply, message};
+use wharf_proto::{cri, hooks::PodSandboxHookResponse};
+use wharf_testkit::{
+    hook_server::{Answer, HookScript, echo},
+    runtime::{Reply, message},
+};
 
-use super::node::{FAIL, Node, Plan};
-use super::samples::{create, env, map, pod_config};
+use super::{
+    node::{FAIL, Node, Plan},
+    samples::{create, env, map, pod_config},
+};
 
 fn restore() -> cri::RestorePodRequest {
     cri::RestorePodRequest {

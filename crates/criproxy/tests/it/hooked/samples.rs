@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use prost::Message;
-use wharf_proto::cri;
-use wharf_proto::hooks::LinuxContainerResources;
+use wharf_proto::{cri, hooks::LinuxContainerResources};
 
 pub(crate) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()

@@ -1,20 +1,26 @@
 //! Values of the environment and of annotations are in no line of the log, at any level.
 
-use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::{
+    fmt::{Debug, Write},
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
 
 use prost::Message;
 use tonic::Status;
-use tracing::field::{Field, Visit};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use wharf_proto::hooks::PodSandboxHookResponse;
 use wharf_testkit::hook_server::{Answer, HookScript, Transport, echo};
 
-use super::node::{IGNORE, Plan};
-use super::past::{CONTAINER, Past};
-use super::samples::{create, env, run, update};
+use super::{
+    node::{IGNORE, Plan},
+    past::{CONTAINER, Past},
+    samples::{create, env, run, update},
+};
 use crate::client::USUAL;
 
 const SECRET: &str = "hunter2-correct-horse";
@@ -84,7 +90,7 @@ async fn values_of_variables_and_annotations_are_never_logged() {
     let carried = ["carried from the pod", "server=\"a.json\"", "[vault]: absent -> (26 bytes)"];
     assert!(log.any_with(&carried), "{:?}", log.0.lock().unwrap());
     assert!(!log.any(SECRET), "{:?}", log.0.lock().unwrap());
-    assert!(!node.bench.metrics().contains(SECRET));
+    assert!(!node.fixture.metrics().contains(SECRET));
 }
 
 /// What this process logs that is of interest here, at every level.
@@ -92,10 +98,10 @@ async fn values_of_variables_and_annotations_are_never_logged() {
 struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    fn of_process() -> &'static Log {
+    fn of_process() -> &'static Self {
         static LOG: OnceLock<Log> = OnceLock::new();
         LOG.get_or_init(|| {
-            let log = Log::default();
+            let log = Self::default();
             let subscriber = tracing_subscriber::registry().with(log.clone());
             tracing::subscriber::set_global_default(subscriber).unwrap();
             log

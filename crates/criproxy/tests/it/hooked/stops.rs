@@ -8,9 +8,11 @@ use wharf_facts::hook;
 use wharf_proto::cri::RunPodSandboxRequest;
 use wharf_testkit::hook_server::{Answer, HookCall, HookScript, HookServer};
 
-use super::node::{FAIL, IGNORE, Plan, file};
-use super::past::{CONTAINER, POD, Past};
-use super::samples::{create, pod_config, run};
+use super::{
+    node::{FAIL, IGNORE, Plan, file},
+    past::{CONTAINER, POD, Past},
+    samples::{create, pod_config, run},
+};
 
 /// What was told after the fact, with the codes of the runtime's answers.
 fn told(server: &HookServer) -> Vec<(&'static str, String)> {
@@ -142,7 +144,8 @@ async fn a_server_that_is_down_keeps_nothing_running() {
     assert!(error.message().starts_with("hook server err: a.json"), "{error}");
 }
 
-/// The runtime has done it; whoever asked is told that a server that must know does not, and asks again.
+/// The runtime has done it; whoever asked is told that a server that must know does not, and asks
+/// again.
 #[tokio::test]
 async fn a_server_that_must_be_told_and_was_not_fails_the_call() {
     for policy in [FAIL, IGNORE] {
@@ -171,7 +174,8 @@ async fn a_server_that_must_be_told_and_was_not_fails_the_call() {
             _ => &[],
         };
         assert_eq!(&server.hooks()[before..], again);
-        // A container that is gone cannot be removed again, so its record goes whatever a server says.
+        // A container that is gone cannot be removed again, so its record goes whatever a server
+        // says.
         server.change(|script| script.answer = Answer::Error(Status::internal("still")));
         node.kubelet.remove(&container).await.unwrap();
         node.kubelet.remove_pod(&pod).await.unwrap();
@@ -310,12 +314,12 @@ async fn a_server_that_hangs_costs_a_stop_of_ten_containers_its_time_once() {
     }
     // Known only now, so that it hangs at the end and not before.
     node.write("a.json", &file(&socket, IGNORE));
-    node.bench.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 2").await;
+    node.fixture.counts("wharf_proxy_hook_config_files{state=\"loaded\"} 2").await;
     node.kubelet.stop_pod(&pod).await.unwrap();
     for (hook, outcome, count) in
         [("PostStopContainer", "timeout", 10), ("PostStopPodSandbox", "left-out", 1)]
     {
-        node.bench
+        node.fixture
             .counts(&format!(
                 "wharf_proxy_hook_calls_total{{server=\"a.json\",hook=\"{hook}\",outcome=\"{outcome}\"}} {count}"
             ))

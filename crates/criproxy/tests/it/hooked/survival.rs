@@ -1,23 +1,28 @@
 //! What ends koord-runtime-proxy, which does not survive a panic.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
 
 use prost::Message;
 use tokio::task::JoinSet;
 use tonic::Code;
-use wharf_proto::cri;
-use wharf_proto::hooks::{
-    ContainerResourceHookResponse, LinuxContainerResources, PodSandboxHookResponse,
+use wharf_proto::{
+    cri,
+    hooks::{ContainerResourceHookResponse, LinuxContainerResources, PodSandboxHookResponse},
 };
 use wharf_testkit::hook_server::{HookScript, echo};
 
-use super::node::{FAIL, IGNORE, Node, Plan, file};
-use super::past::{CONTAINER, POD, Past};
-use super::samples::{create, env, map, run, update};
-use crate::bench::soon;
+use super::{
+    node::{FAIL, IGNORE, Node, Plan, file},
+    past::{CONTAINER, POD, Past},
+    samples::{create, env, map, run, update},
+};
+use crate::fixture::soon;
 
-/// A file that is empty while it is written leaves koord-runtime-proxy with a server without a configuration.
+/// A file that is empty while it is written leaves koord-runtime-proxy with a server without a
+/// configuration.
 #[tokio::test]
 async fn calls_go_on_while_files_are_half_written() {
     let plan = Plan::new();
@@ -39,16 +44,16 @@ async fn calls_go_on_while_files_are_half_written() {
                 |files: u8| format!("wharf_proxy_hook_config_files{{state=\"{state}\"}} {files}");
             // A new file, and one that was good before.
             node.write("b.json", bad);
-            node.bench.counts(&line(1)).await;
+            node.fixture.counts(&line(1)).await;
             node.write("a.json", bad);
-            node.bench.counts(&line(2)).await;
+            node.fixture.counts(&line(2)).await;
             let before = made.load(Ordering::Relaxed);
             while made.load(Ordering::Relaxed) < before + 3 {
                 tokio::task::yield_now().await;
             }
             node.write("a.json", &good);
             node.remove("b.json");
-            node.bench.counts(&line(0)).await;
+            node.fixture.counts(&line(0)).await;
         }
         done.store(true, Ordering::Relaxed);
     };
@@ -57,7 +62,8 @@ async fn calls_go_on_while_files_are_half_written() {
     assert_eq!((server.calls().len(), node.received("RunPodSandbox").len()), (made, made));
 }
 
-/// The runtime of this test makes containers of pods that do not exist, which is more than any will do.
+/// The runtime of this test makes containers of pods that do not exist, which is more than any will
+/// do.
 #[tokio::test]
 async fn a_container_of_a_pod_that_nobody_knows() {
     let plan = Plan::new();
@@ -156,7 +162,8 @@ async fn answers_to_requests_that_lack_where_they_belong() {
     }
 }
 
-/// Each update adds a file of cgroup v2 to what is remembered, so that the last one has them all unless one was lost.
+/// Each update adds a file of cgroup v2 to what is remembered, so that the last one has them all
+/// unless one was lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_is_started_and_updated_by_many_at_a_time() {
     const CALLERS: usize = 8;
@@ -200,7 +207,8 @@ async fn a_container_that_is_started_and_updated_by_many_at_a_time() {
     assert_eq!(last.annotations["PreStartContainer"], "seen");
 }
 
-/// A runtime that cannot tell of a container is no reason to refuse a call, unless a server has to be asked.
+/// A runtime that cannot tell of a container is no reason to refuse a call, unless a server has to
+/// be asked.
 #[tokio::test]
 async fn a_runtime_that_does_not_tell_what_it_has() {
     for policy in [FAIL, IGNORE] {

@@ -1,6 +1,10 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Wake;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Wake,
+};
 
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -60,7 +64,7 @@ impl Wake for Woken {
     }
 }
 
-/// Bytes that differ from their neighbours in whatever order they come.
+/// Bytes of which each differs from its neighbours.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8).collect()
 }
@@ -140,7 +144,7 @@ async fn a_peer_that_left_is_an_error() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the sizes of pieces and however little the other side takes at a time.
+    /// For any sizes of pieces, and however few bytes the other side takes at a time.
     #[test]
     fn bytes_come_as_they_were_sent(
         pieces in proptest::collection::vec(1_usize..3 * FRAME, 1..40),

@@ -1,23 +1,27 @@
-//! Staying awake for the next bytes.
+//! Polls for the next bytes instead of sleeping.
 //!
-//! A call through a proxy wakes it twice, and on an idle machine to wake a thread takes longer than all that the proxy does
-//! in between: the processor has gone to sleep with it. So for a moment after each step of a call, when the next is about
-//! to come, the thread looks for it instead of sleeping. Between calls it sleeps.
+//! Each call wakes the proxy twice. On an idle machine waking a thread takes longer than all the
+//! work of the proxy, because the processor sleeps as well. So for a moment after each step of a
+//! call the thread polls for the next step. Between calls it sleeps.
 
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use tokio::sync::Notify;
-use tokio::task::{spawn_blocking, yield_now};
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::Notify,
+    task::{spawn_blocking, yield_now},
+    time::{Instant, sleep_until},
+};
 
-/// Calls are over when none has made a step for this long.
+/// The node counts as idle when no call has made a step for this long.
 const REST: Duration = Duration::from_secs(1);
 
-/// A lookout for the next step of a call. Clones are one lookout.
+/// Busy polling for the next step of a call. Clones share their state.
 #[derive(Clone, Debug)]
-pub(crate) struct Vigil(Arc<Shared>);
+pub(crate) struct BusyPoll(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -27,31 +31,31 @@ struct Shared {
     at_rest: fn(),
 }
 
-impl Vigil {
-    /// One that lasts for `length` after each step. `at_rest` is called once there was none for a second.
-    pub(crate) fn new(length: Duration, at_rest: fn()) -> Vigil {
+impl BusyPoll {
+    /// Polls for `length` after each step. Calls `at_rest` when there was no step for a second.
+    pub(crate) fn new(length: Duration, at_rest: fn()) -> Self {
         let (ends, stepped) = (Mutex::new(Instant::now()), Notify::new());
-        Vigil(Arc::new(Shared { length, ends, stepped, at_rest }))
+        Self(Arc::new(Shared { length, ends, stepped, at_rest }))
     }
 
-    /// A step has been made, and another will follow.
+    /// Records a step of a call, which a further step will follow.
     pub(crate) fn extend(&self) {
         *self.ends() = Instant::now() + self.0.length;
         self.0.stepped.notify_one();
     }
 
-    /// Keeps the thread awake whenever it should be.
+    /// Polls after each step; sleeps otherwise. Never returns.
     pub(crate) async fn keep(self) {
         loop {
             self.0.stepped.notified().await;
             self.until_rest().await;
-            // It may take its time. If it panics, there is nothing to give back.
+            // `at_rest` may be slow, so it runs on a blocking thread. A panic of it is ignored.
             let _ = spawn_blocking(self.0.at_rest).await;
         }
     }
 
-    /// Watches after each step, until there was none for long enough. One timer serves all steps: to set the next one
-    /// that goes off takes a system call.
+    /// Returns once there was no step for long enough. One timer serves all steps, because setting
+    /// a timer takes a system call.
     async fn until_rest(&self) {
         let mut rest = pin!(sleep_until(*self.ends() + REST));
         loop {
@@ -69,10 +73,10 @@ impl Vigil {
         }
     }
 
-    /// Looks until the vigil ends.
+    /// Polls until the time after the last step is over.
     async fn watch(&self) {
         while Instant::now() < *self.ends() {
-            // All that is ready runs meanwhile, and the sockets are looked at without waiting.
+            // Yielding runs all ready tasks, and polls the sockets without waiting.
             yield_now().await;
         }
     }
@@ -84,8 +88,10 @@ impl Vigil {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::{Context, Wake};
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        task::{Context, Wake},
+    };
 
     use super::*;
 
@@ -101,14 +107,14 @@ mod tests {
 
     /// How often a keeper looks again after a step, in as many polls.
     async fn looks(length: Duration, polls: usize) -> usize {
-        let vigil = Vigil::new(length, || {});
-        let mut keeper = pin!(vigil.clone().keep());
+        let busy_poll = BusyPoll::new(length, || {});
+        let mut keeper = pin!(busy_poll.clone().keep());
         let wakes = Arc::new(Wakes::default());
         let waker = wakes.clone().into();
         let mut context = Context::from_waker(&waker);
         assert!(keeper.as_mut().poll(&mut context).is_pending());
         assert_eq!(wakes.0.load(Ordering::SeqCst), 0, "nothing has happened yet");
-        vigil.extend();
+        busy_poll.extend();
         let mut looks = 0;
         for _ in 0..polls {
             wakes.0.store(0, Ordering::SeqCst);
@@ -133,13 +139,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn rest_comes_once_after_the_last_step() {
         static RESTS: AtomicUsize = AtomicUsize::new(0);
-        let vigil = Vigil::new(Duration::ZERO, || {
+        let busy_poll = BusyPoll::new(Duration::ZERO, || {
             RESTS.fetch_add(1, Ordering::SeqCst);
         });
         let mut keeper = tokio::task::JoinSet::new();
-        keeper.spawn(vigil.clone().keep());
+        keeper.spawn(busy_poll.clone().keep());
         for _ in 0..3 {
-            vigil.extend();
+            busy_poll.extend();
             tokio::time::sleep(REST / 2).await;
             assert_eq!(RESTS.load(Ordering::SeqCst), 0, "calls go on");
         }

@@ -1,21 +1,23 @@
-//! A call that is looked into, from its message to its answer.
+//! An intercepted call, from its message to its answer.
 
-use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 use tonic::{Code, Status};
 use wharf_proto::hooks::{ContainerResourceHookRequest, PodSandboxHookRequest};
 use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
-use crate::chain::{About, HookTime, Trace};
-use crate::{explain, record};
+use crate::{
+    chain::{CallContext, HookTime, Trace},
+    explain, record,
+};
 
-/// The largest message that is looked into. CRI's own limit is 16 MiB.
+/// The largest message that is read. CRI's own limit is 16 MiB.
 const LARGEST: usize = 32 << 20;
 /// The most bytes that the messages of all calls under way may take together.
 pub(super) const ROOM: usize = 64 << 20;
@@ -28,7 +30,7 @@ fn full() -> Status {
 }
 
 /// A call under way.
-pub(super) struct Visit {
+pub(super) struct InterceptedCall {
     call: RawCall,
     /// Room for its message, until the call ends.
     room: Option<OwnedSemaphorePermit>,
@@ -50,21 +52,21 @@ pub(super) enum End {
 }
 
 impl From<WireError> for End {
-    fn from(error: WireError) -> End {
-        End::Unreadable(error)
+    fn from(error: WireError) -> Self {
+        Self::Unreadable(error)
     }
 }
 
 impl From<Status> for End {
-    fn from(status: Status) -> End {
-        End::Refused(status)
+    fn from(status: Status) -> Self {
+        Self::Refused(status)
     }
 }
 
-impl Visit {
-    pub(super) fn new(call: RawCall) -> Visit {
+impl InterceptedCall {
+    pub(super) fn new(call: RawCall) -> Self {
         let (time, records) = (HookTime::default(), explain::OfCall::default());
-        Visit { call, room: None, time, records, in_runtime: Duration::ZERO }
+        Self { call, room: None, time, records, in_runtime: Duration::ZERO }
     }
 
     /// The message, once all of it is there. Those of all calls share the room.
@@ -82,23 +84,27 @@ impl Visit {
         Ok(call.message_within(LARGEST, reserve).await?)
     }
 
-    /// What hook servers are told beside a question about a pod, whose sandbox may have an id.
-    pub(super) fn about_pod(&self, question: &PodSandboxHookRequest, id: Option<&str>) -> About {
-        About { id: id.map(str::to_owned), ..self.about(record::full_name(question)) }
+    /// The context of a question about a pod, whose sandbox may have an id.
+    pub(super) fn pod_context(
+        &self,
+        question: &PodSandboxHookRequest,
+        id: Option<&str>,
+    ) -> CallContext {
+        CallContext { id: id.map(str::to_owned), ..self.context(record::full_name(question)) }
     }
 
-    /// What hook servers are told beside a question about a container of `pod`.
-    pub(super) fn about_container(
+    /// The context of a question about a container of `pod`.
+    pub(super) fn container_context(
         &self,
         pod: &record::Pod,
         question: &ContainerResourceHookRequest,
-    ) -> About {
+    ) -> CallContext {
         let container = question.container_meta.as_ref();
-        About {
+        CallContext {
             container: container.map(|container| container.name.clone()),
             id: container.map(|container| container.id.clone()).filter(|id| !id.is_empty()),
-            half: pod.half().clone(),
-            ..self.about(pod.name().to_owned())
+            encoded_pod: pod.encoded_pod().clone(),
+            ..self.context(pod.name().to_owned())
         }
     }
 
@@ -122,14 +128,14 @@ impl Visit {
         &self.records
     }
 
-    fn about(&self, pod: String) -> About {
-        About {
+    fn context(&self, pod: String) -> CallContext {
+        CallContext {
             pod,
             time: self.time.clone(),
             ends: self.ends(),
             trace: Trace::of(self.call.metadata()),
             records: self.records.clone(),
-            ..About::default()
+            ..CallContext::default()
         }
     }
 
@@ -145,7 +151,8 @@ impl Visit {
         }
     }
 
-    /// Asks the runtime. `held` is dropped once the call is on its way: what keeps the next call from overtaking it.
+    /// Asks the runtime. `held` is dropped once the call is on its way: what keeps the next call
+    /// from overtaking it.
     pub(super) async fn forward<T>(
         &mut self,
         runtime: &Relay,
@@ -158,7 +165,7 @@ impl Visit {
         answer.ok_or(End::Abandoned)
     }
 
-    /// Ends the call, and tells how.
+    /// Ends the call, and returns its code.
     pub(super) fn end(self, end: Result<RawAnswer, End>) -> Code {
         match end {
             Ok(answer) => {

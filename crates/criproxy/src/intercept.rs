@@ -3,10 +3,12 @@
 //! Such a call is taken out of the stream: its message is read whole, hook servers are asked, what
 //! they change is written into the message, and the runtime is asked with it. A record of what was
 //! asked for is kept once the runtime has said yes, and goes with RemovePodSandbox or
-//! RemoveContainer. A call that no hook changes reaches the runtime with the bytes that it came with.
+//! RemoveContainer. A call that no hook changes reaches the runtime with the bytes that it came
+//! with.
 
 mod containers;
 mod exited;
+mod intercepted_call;
 mod lookup;
 mod method;
 mod overlooked;
@@ -15,10 +17,8 @@ mod restore;
 mod skip;
 mod traced;
 mod vanished;
-mod visit;
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
@@ -28,20 +28,20 @@ use wharf_reconcile::{KeyGuard, KeyedLocks};
 use wharf_uds::{RawAnswer, RawCall, Relay};
 use wharf_wire::WireError;
 
-pub(crate) use self::method::Method;
-pub(crate) use self::overlooked::Overlooked;
-pub(crate) use self::restore::run_of;
+use self::intercepted_call::{End, InterceptedCall};
 pub use self::skip::Skip;
-use self::visit::{End, Visit};
-use crate::HookPoint;
-use crate::chain::{About, Asked, Chain, Outcome};
-use crate::events::EventsState;
-use crate::handover::{Admission, Calls, PredecessorCalls, Scope};
-use crate::id;
-use crate::record::Records;
-use crate::subject::Subject;
-use crate::tap::{Tapped, Taps};
-use crate::vigil::Vigil;
+pub(crate) use self::{method::Method, overlooked::Overlooked, restore::run_of};
+use crate::{
+    HookPoint,
+    busy_poll::BusyPoll,
+    chain::{Asked, CallContext, Chain, Outcome},
+    events::EventsState,
+    handover::{Admission, Calls, PredecessorCalls, Scope},
+    id,
+    record::Records,
+    subject::Subject,
+    tap::{Tapped, Taps},
+};
 
 /// Stands in the way of calls, with everything that they concern.
 #[derive(Debug)]
@@ -52,13 +52,13 @@ pub(crate) struct Interceptor {
     pub(crate) recovery: Client,
     /// Which pods are passed on without hooks.
     pub(crate) skip: Option<Skip>,
-    /// Calls about one pod go to the runtime in the order in which they came, however long hook servers take for one of
-    /// them.
-    pub(crate) turns: KeyedLocks,
+    /// Calls about one pod go to the runtime in the order in which they came, however long hook
+    /// servers take for one of them.
+    pub(crate) locks: KeyedLocks,
     pub(crate) overlooked: Overlooked,
     /// Bytes that the messages of further calls may take.
     pub(crate) room: Arc<Semaphore>,
-    pub(crate) vigil: Vigil,
+    pub(crate) busy_poll: BusyPoll,
     pub(crate) taps: Taps,
     /// The calls under way here, and who begins new ones.
     pub(crate) calls: Calls,
@@ -70,47 +70,47 @@ pub(crate) struct Interceptor {
 
 /// Room for the messages of all calls.
 pub(crate) fn room() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(visit::ROOM))
+    Arc::new(Semaphore::new(intercepted_call::ROOM))
 }
 
 impl Interceptor {
-    pub(crate) async fn attend(
+    pub(crate) async fn handle(
         &self,
         call: RawCall,
         method: Method,
         mut tapped: Option<&mut Tapped>,
     ) -> Code {
         let begun = tokio::time::Instant::now();
-        let mut visit = Visit::new(call);
-        let end = match visit.message(&self.room).await {
+        let mut call = InterceptedCall::new(call);
+        let end = match call.message(&self.room).await {
             Ok(message) => {
                 if let Some(tapped) = &mut tapped {
                     tapped.identify(self.identify(method, &message));
                 }
-                self.admit(&mut visit, method, message).await
+                self.admit(&mut call, method, message).await
             }
             Err(end) => Err(end),
         };
-        self.conclude(visit, method, begun, end, tapped)
+        self.conclude(call, method, begun, end, tapped)
     }
 
     /// Intercepts a call here, or passes it on to the process that has taken over.
     async fn admit(
         &self,
-        visit: &mut Visit,
+        call: &mut InterceptedCall,
         method: Method,
         message: Bytes,
     ) -> Result<RawAnswer, End> {
         let scope = Scope::of(method, &message, &self.records);
-        let running = match visit.while_wanted(self.calls.begin(scope.clone())).await? {
+        let running = match call.while_wanted(self.calls.begin(scope.clone())).await? {
             Admission::Here(running) => running,
             Admission::Elsewhere(successor, order) => {
-                return visit.forward(&successor, &message, order).await;
+                return call.forward(&successor, &message, order).await;
             }
         };
-        visit.while_wanted(self.predecessor.clear(scope.as_ref())).await?;
-        let end = match self.pass(visit, method, message.clone()).await {
-            Err(End::Unreadable(error)) => self.unreadable(visit, method, &message, error).await,
+        call.while_wanted(self.predecessor.clear(scope.as_ref())).await?;
+        let end = match self.pass(call, method, message.clone()).await {
+            Err(End::Unreadable(error)) => self.unreadable(call, method, &message, error).await,
             end => end,
         };
         running.end().await;
@@ -119,44 +119,44 @@ impl Interceptor {
 
     async fn pass(
         &self,
-        visit: &mut Visit,
+        call: &mut InterceptedCall,
         method: Method,
         message: Bytes,
     ) -> Result<RawAnswer, End> {
         match method {
-            Method::RunPodSandbox => self.run_pod(visit, message).await,
-            Method::RestorePod => self.restore_pod(visit, message).await,
-            Method::StopPodSandbox => self.stop_pod(visit, message).await,
-            Method::RemovePodSandbox => self.remove_pod(visit, message).await,
-            Method::CreateContainer => self.create_container(visit, message).await,
-            Method::StartContainer => self.start_container(visit, message).await,
-            Method::UpdateContainerResources => self.update_container(visit, message).await,
-            Method::StopContainer => self.stop_container(visit, message).await,
-            Method::RemoveContainer => self.remove_container(visit, message).await,
+            Method::RunPodSandbox => self.run_pod(call, message).await,
+            Method::RestorePod => self.restore_pod(call, message).await,
+            Method::StopPodSandbox => self.stop_pod(call, message).await,
+            Method::RemovePodSandbox => self.remove_pod(call, message).await,
+            Method::CreateContainer => self.create_container(call, message).await,
+            Method::StartContainer => self.start_container(call, message).await,
+            Method::UpdateContainerResources => self.update_container(call, message).await,
+            Method::StopContainer => self.stop_container(call, message).await,
+            Method::RemoveContainer => self.remove_container(call, message).await,
         }
     }
 
     /// Asks hook servers, unless the pod is to be left alone or nobody wants to be asked.
     async fn ask<S: Subject>(
         &self,
-        visit: &mut Visit,
+        call: &mut InterceptedCall,
         point: HookPoint,
-        about: &About,
+        context: &CallContext,
         request: S::Request,
         skipped: bool,
     ) -> Result<Asked<S>, End> {
         let is_wanted = self.chain.wants(point);
         if skipped && is_wanted {
             let note = "no hooks: --skip leaves out pods with its label";
-            self.chain.history.note(point, about, note);
+            self.chain.history.note(point, context, note);
         }
         if skipped || !is_wanted {
             let (edits, by) = (Vec::new(), Vec::new());
-            return Ok(Asked { request, edits, answered: false, said: false, by });
+            return Ok(Asked { request, edits, answered: false, has_content: false, by });
         }
-        let asked = visit.while_wanted(self.chain.ask::<S>(point, about, request)).await??;
+        let asked = call.while_wanted(self.chain.ask::<S>(point, context, request)).await??;
         // The runtime is next.
-        self.vigil.extend();
+        self.busy_poll.extend();
         Ok(asked)
     }
 
@@ -164,7 +164,7 @@ impl Interceptor {
     /// left out by that.
     async fn unreadable(
         &self,
-        visit: &mut Visit,
+        call: &mut InterceptedCall,
         method: Method,
         message: &Bytes,
         error: WireError,
@@ -174,24 +174,24 @@ impl Interceptor {
                 let text = format!("{}: the request cannot be read: {error}", point.name());
                 Err(Status::invalid_argument(text).into())
             }
-            None => visit.forward(&self.runtime, message, ()).await,
+            None => call.forward(&self.runtime, message, ()).await,
         }
     }
 
     /// Waits for a turn, unless the caller gives up: then others need not wait for it.
-    async fn turn(&self, visit: &mut Visit, key: &str) -> Result<KeyGuard, End> {
-        visit.while_wanted(self.turns.lock(key)).await
+    async fn guard(&self, call: &mut InterceptedCall, key: &str) -> Result<KeyGuard, End> {
+        call.while_wanted(self.locks.lock(key)).await
     }
 
     /// Asks the runtime, and keeps the time.
     async fn timed(
         &self,
-        visit: &mut Visit,
+        call: &mut InterceptedCall,
         message: &Bytes,
-        turn: impl Into<Option<KeyGuard>>,
+        guard: impl Into<Option<KeyGuard>>,
     ) -> Result<(RawAnswer, Outcome), End> {
         let begun = Instant::now();
-        let answer = visit.forward(&self.runtime, message, turn).await?;
+        let answer = call.forward(&self.runtime, message, guard).await?;
         let status = answer.status();
         let outcome = Outcome {
             code: status.code(),

@@ -1,48 +1,51 @@
 //! A chain whose servers have their sockets in one folder.
 
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tonic::Status;
 use wharf_proto::hooks::ContainerResourceHookRequest;
 
 use super::subject::Container;
-use crate::chain::{About, Asked, Chain, ChainOptions, Conflict};
-use crate::config::{FailurePolicy, Server, Servers};
-use crate::{HookMetrics, HookPoint};
+use crate::{
+    HookMetrics, HookPoint,
+    chain::{Asked, CallContext, Chain, ChainOptions, Conflict},
+    config::{FailurePolicy, Server, Servers},
+};
 
 /// Only a failing test waits so long.
 const DEADLINE: Duration = Duration::from_secs(20);
 pub(super) const POINT: HookPoint = HookPoint::PreCreateContainer;
 
-pub(super) struct Bench {
+pub(super) struct Fixture {
     pub(super) chain: Arc<Chain>,
     pub(super) servers: watch::Sender<Arc<Servers>>,
     metrics: HookMetrics,
     folder: TempDir,
 }
 
-impl Bench {
-    pub(super) fn new() -> Bench {
-        Bench::with(ChainOptions { budget: DEADLINE, ..ChainOptions::default() })
+impl Fixture {
+    pub(super) fn new() -> Self {
+        Self::with(ChainOptions { budget: DEADLINE, ..ChainOptions::default() })
     }
 
-    pub(super) fn resolving(conflict: Conflict) -> Bench {
-        Bench::with(ChainOptions { budget: DEADLINE, conflict, ..ChainOptions::default() })
+    pub(super) fn resolving(conflict: Conflict) -> Self {
+        Self::with(ChainOptions { budget: DEADLINE, conflict, ..ChainOptions::default() })
     }
 
-    pub(super) fn with(options: ChainOptions) -> Bench {
+    pub(super) fn with(options: ChainOptions) -> Self {
         let (servers, receiver) = watch::channel(Arc::default());
         let metrics = HookMetrics::default();
         let chain = Arc::new(Chain::new(receiver, options, metrics.clone()));
-        Bench { chain, servers, metrics, folder: tempfile::tempdir().unwrap() }
+        Self { chain, servers, metrics, folder: tempfile::tempdir().unwrap() }
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -72,7 +75,7 @@ impl Bench {
     pub(super) async fn ask_with_parent(&self, parent: &str) -> Result<Asked<Container>, Status> {
         let pod_cgroup_parent = parent.to_owned();
         let request = ContainerResourceHookRequest { pod_cgroup_parent, ..Default::default() };
-        soon(self.chain.ask(POINT, &about(), request)).await
+        soon(self.chain.ask(POINT, &context(), request)).await
     }
 
     /// Looks for a line in what is exported.
@@ -86,8 +89,12 @@ impl Bench {
     }
 }
 
-pub(super) fn about() -> About {
-    About { pod: "default/web".to_owned(), container: Some("nginx".to_owned()), ..About::default() }
+pub(super) fn context() -> CallContext {
+    CallContext {
+        pod: "default/web".to_owned(),
+        container: Some("nginx".to_owned()),
+        ..CallContext::default()
+    }
 }
 
 pub(super) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

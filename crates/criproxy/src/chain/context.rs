@@ -1,15 +1,18 @@
-//! What comes with a question besides the question.
+//! The facts about a call that accompany its questions.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use prost::Message;
 use tokio::time::Instant;
-use tonic::Code;
-use tonic::metadata::{AsciiMetadataValue, MetadataMap};
-use wharf_facts::hook::{OUTCOME_CODE, OUTCOME_DURATION, OUTCOME_MESSAGE};
-use wharf_facts::text::cut;
+use tonic::{
+    Code,
+    metadata::{AsciiMetadataValue, MetadataMap},
+};
+use wharf_facts::{
+    hook::{OUTCOME_CODE, OUTCOME_DURATION, OUTCOME_MESSAGE},
+    text::cut,
+};
 use wharf_proto::hooks::ContainerResourceHookRequest;
 
 use super::budget::HookTime;
@@ -20,7 +23,7 @@ const LONGEST_MESSAGE: usize = 1024;
 
 /// The call that servers are asked about.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct About {
+pub(crate) struct CallContext {
     /// The pod, as `namespace/name`.
     pub(crate) pod: String,
     /// The container, by name.
@@ -29,9 +32,9 @@ pub(crate) struct About {
     pub(crate) id: Option<String>,
     /// The id of a container's sandbox, if that is known.
     pub(crate) pod_id: Option<String>,
-    /// What each question begins with, encoded: of a container's, the half that is its pod's.
-    pub(crate) half: Arc<[u8]>,
-    /// What follows a question to servers that want details, encoded.
+    /// The encoded first part of each question: for containers, the fields about the pod.
+    pub(crate) encoded_pod: Arc<[u8]>,
+    /// The encoded last part of questions to servers that want details.
     pub(crate) details: Arc<[u8]>,
     /// The time that hooks of the call took so far.
     pub(crate) time: HookTime,
@@ -39,43 +42,44 @@ pub(crate) struct About {
     pub(crate) later: &'static [HookPoint],
     /// When the caller stops waiting.
     pub(crate) ends: Option<Instant>,
-    /// What the caller traces the call by.
+    /// The caller's trace headers.
     pub(crate) trace: Trace,
     /// The records of the call.
     pub(crate) records: explain::OfCall,
 }
 
-impl About {
-    /// What may be secret of a container's pod, and of its details: annotations, command and arguments.
+impl CallContext {
+    /// Possible secrets of a container's pod and details: annotations, command and arguments.
     pub(super) fn secrets(&self) -> Vec<String> {
-        let decode = |half| ContainerResourceHookRequest::decode(half).unwrap_or_default();
-        let pod = decode(&*self.half).pod_annotations.into_values();
+        let decode =
+            |encoded_pod| ContainerResourceHookRequest::decode(encoded_pod).unwrap_or_default();
+        let pod = decode(&*self.encoded_pod).pod_annotations.into_values();
         let details = decode(&*self.details).details.unwrap_or_default();
         pod.chain(details.command).chain(details.args).collect()
     }
 
-    /// The same, of a container in this sandbox.
+    /// The same, for a container in this sandbox.
     pub(crate) fn within(self, sandbox: &str) -> Self {
         Self { pod_id: Some(sandbox.to_owned()), ..self }
     }
 }
 
-/// Headers that a trace is followed by, as W3C names them.
+/// The trace headers of W3C.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace(MetadataMap);
 
 impl Trace {
     const NAMES: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 
-    /// Those of a call.
-    pub(crate) fn of(headers: &HeaderMap) -> Trace {
+    /// The trace headers of a call.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut trace = HeaderMap::new();
-        for name in Trace::NAMES {
+        for name in Self::NAMES {
             for value in headers.get_all(name) {
                 trace.append(name, value.clone());
             }
         }
-        Trace(MetadataMap::from_headers(trace))
+        Self(MetadataMap::from_headers(trace))
     }
 
     pub(super) fn metadata(&self) -> MetadataMap {
@@ -83,7 +87,7 @@ impl Trace {
     }
 }
 
-/// How the runtime's call ended, for those who are told afterwards.
+/// How the runtime's call ended, for servers that are notified afterwards.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Code,
@@ -92,7 +96,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Adds what a server is told. In metadata, which servers that do not look for it never see.
+    /// Adds the outcome to metadata, which servers may ignore.
     pub(super) fn add_to(&self, metadata: &mut MetadataMap) {
         let message = percent_encoded(&cut(&self.message, LONGEST_MESSAGE));
         for (name, value) in [
@@ -106,7 +110,7 @@ impl Outcome {
     }
 }
 
-/// As gRPC encodes `grpc-message`.
+/// Encodes text like gRPC encodes `grpc-message`.
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,5 +1,5 @@
-//! Calls that hook servers are asked about, from kubelet to runtime: what koord-runtime-proxy gets wrong, and everything
-//! that servers, runtimes and callers may do.
+//! Calls that hook servers are asked about, from kubelet to runtime: what koord-runtime-proxy gets
+//! wrong, and everything that servers, runtimes and callers may do.
 
 mod callers;
 mod chain;

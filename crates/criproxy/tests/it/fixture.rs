@@ -1,12 +1,12 @@
-use std::future::Future;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use tempfile::TempDir;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use wharf_criproxy::{Proxy, ProxyOptions};
 use wharf_testkit::runtime::Runtime;
@@ -18,7 +18,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 pub(crate) const DRAIN: Duration = Duration::from_secs(30);
 
 /// A folder with the sockets of a proxy and of its runtime. The proxy runs, the runtime may.
-pub(crate) struct Bench {
+pub(crate) struct Fixture {
     pub(crate) link: watch::Receiver<LinkState>,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: JoinSet<Result<(), ServeError>>,
@@ -26,18 +26,18 @@ pub(crate) struct Bench {
     folder: TempDir,
 }
 
-impl Bench {
-    pub(crate) async fn new() -> Bench {
-        Bench::draining(DRAIN).await
+impl Fixture {
+    pub(crate) async fn new() -> Self {
+        Self::draining(DRAIN).await
     }
 
-    pub(crate) async fn draining(drain: Duration) -> Bench {
-        Bench::with(drain, |_| {}).await
+    pub(crate) async fn draining(drain: Duration) -> Self {
+        Self::with(drain, |_| {}).await
     }
 
     /// With other options than the usual ones.
-    pub(crate) async fn with(drain: Duration, change: impl FnOnce(&mut ProxyOptions)) -> Bench {
-        Bench::within(tempfile::tempdir().unwrap(), drain, change).await
+    pub(crate) async fn with(drain: Duration, change: impl FnOnce(&mut ProxyOptions)) -> Self {
+        Self::within(tempfile::tempdir().unwrap(), drain, change).await
     }
 
     /// In a folder that may hold something already, such as files of hook servers in `hooks`.
@@ -45,7 +45,7 @@ impl Bench {
         folder: TempDir,
         drain: Duration,
         change: impl FnOnce(&mut ProxyOptions),
-    ) -> Bench {
+    ) -> Self {
         let mut options =
             ProxyOptions::new(runtime_socket(folder.path()), folder.path().join("hooks"));
         change(&mut options);
@@ -58,7 +58,7 @@ impl Bench {
         let mut serving = JoinSet::new();
         let link = proxy.link();
         serving.spawn(proxy.serve(listener, drain, stop.clone()));
-        Bench { link, stop, serving, metrics, folder }
+        Self { link, stop, serving, metrics, folder }
     }
 
     /// Stops the proxy in order, and gives its folder to another one.
@@ -69,11 +69,11 @@ impl Bench {
     }
 
     /// With a runtime that is connected.
-    pub(crate) async fn with_runtime() -> (Bench, Runtime, Client) {
-        let bench = Bench::new().await;
-        let runtime = bench.runtime().await;
-        let client = bench.client().await;
-        (bench, runtime, client)
+    pub(crate) async fn with_runtime() -> (Self, Runtime, Client) {
+        let fixture = Self::new().await;
+        let runtime = fixture.runtime().await;
+        let client = fixture.client().await;
+        (fixture, runtime, client)
     }
 
     /// A runtime, once the proxy has found it.

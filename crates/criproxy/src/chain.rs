@@ -8,84 +8,92 @@
 //!                └───────────────> policy: Fail ends the call, Ignore goes on without
 //! ```
 //!
-//! Each server sees the request as those before it have changed it. Fields have owners for the time
-//! of a call, so that two servers which fight over one are found out and not merely the last one
-//! obeyed. All of them together have a budget, a part of what the caller gives the call, and each
-//! has its slice of it: whatever servers do, the runtime has its time, and Ignore ignores.
+//! Each server sees the request as those before it have changed it. During a call each changed
+//! field has an owner, so that a conflict between two servers is detected. All servers share a
+//! budget, a part of the caller's timeout, and each gets a slice of it. So the runtime has its
+//! time, and Ignore holds, whatever servers do.
 //!
-//! - `about`: what comes with a question, and the outcome for those asked afterwards.
-//! - `budget`: how long servers may take.
-//! - `breaker`: servers that hang are left out; no I/O.
+//! - `context`: the facts that accompany a question, and the outcome for servers that are asked
+//!   after the call.
+//! - `budget`: the time limits of servers.
+//! - `breaker`: leaves out servers that hang; no I/O.
 //! - `connection`: the connection to one socket.
-//! - `line`: connections to the servers in force.
+//! - `server_conn`: connections to the servers in force.
 //! - `peer`: whether the process behind a socket may be asked.
 //! - `states`: the state of each server, for metrics.
-//! - `ledger`: who changed what; no I/O.
+//! - `ledger`: which server changed which field; no I/O.
 //! - `rehearsal`: servers whose answers are compared and not applied.
-//! - `round`: one call's way through the servers, and the policy for each.
-//! - `failure`: what went wrong with one server, in all its words.
-//! - `minutes`: what is kept of a round for `wharf proxy explain`.
+//! - `hook_run`: one hook point of a call, asked server by server, with the policy of each.
+//! - `failure`: the failures of a server, for callers, logs and metrics.
+//! - `minutes`: the record of a hook run for `wharf proxy explain`.
 
-mod about;
 mod breaker;
 mod budget;
 mod connection;
+mod context;
 mod failure;
+mod hook_run;
 mod ledger;
-mod line;
 mod minutes;
 mod peer;
 mod rehearsal;
-mod round;
+mod server_conn;
 mod states;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
-use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tonic::Status;
 
-pub(crate) use self::about::{About, Outcome, Trace};
-use self::budget::Budget;
-pub(crate) use self::budget::HookTime;
-use self::failure::Failure;
 pub use self::ledger::Conflict;
-pub(crate) use self::ledger::Dispute;
-use self::ledger::Ledger;
-use self::line::Lines;
-use self::minutes::Minutes;
-pub(crate) use self::rehearsal::Compared;
-use self::rehearsal::Rehearsals;
-use self::round::{Round, Turn};
-pub(crate) use self::states::ServerStates;
-use crate::config::{Answers, Barred, FailurePolicy, Server, Servers};
-use crate::edit::Edit;
-use crate::explain::History;
-use crate::hook_metrics::HookMetrics;
-use crate::subject::{Reading, Subject};
-use crate::{HookPoint, audit};
+use self::{
+    budget::Budget,
+    failure::Failure,
+    hook_run::{HookRun, ServerCall},
+    ledger::Ledger,
+    minutes::Minutes,
+    rehearsal::Rehearsals,
+    server_conn::ServerConns,
+};
+pub(crate) use self::{
+    budget::HookTime,
+    context::{CallContext, Outcome, Trace},
+    ledger::Dispute,
+    rehearsal::Compared,
+    states::ServerStates,
+};
+use crate::{
+    HookPoint, audit,
+    config::{Answers, Barred, FailurePolicy, Server, Servers},
+    edit::Edit,
+    explain::History,
+    hook_metrics::HookMetrics,
+    subject::{Reading, Subject},
+};
 
-/// How servers are asked.
+/// Options of a [`Chain`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChainOptions {
-    /// The most time that all servers of a call may take together. 2 s unless set; never more than a
-    /// fifth of what the caller gives the call.
+    /// The most time that all servers of a call may take together. 2 s unless set; never more than
+    /// a fifth of what the caller gives the call.
     pub(crate) budget: Duration,
-    /// What is done about servers that change the same field.
+    /// The rule for servers that change the same field.
     pub(crate) conflict: Conflict,
-    /// How answers are read.
+    /// The rule for numbers that the protocol cannot tell from unset ones.
     pub(crate) reading: Reading,
 }
 
 impl Default for ChainOptions {
-    fn default() -> ChainOptions {
-        ChainOptions {
+    fn default() -> Self {
+        Self {
             budget: Duration::from_secs(2),
             conflict: Conflict::default(),
             reading: Reading::default(),
@@ -96,33 +104,33 @@ impl Default for ChainOptions {
 /// The hook servers in force, in their order.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    lines: Arc<Lines>,
+    conns: Arc<ServerConns>,
     options: ChainOptions,
     metrics: HookMetrics,
     rehearsals: Rehearsals,
-    /// What came of hook calls.
+    /// The records of hook calls.
     pub(crate) history: History,
     _follower: AbortOnDropHandle<()>,
 }
 
-/// What came of asking.
+/// The result of asking servers.
 pub(crate) struct Asked<S: Subject> {
     /// The request as it was changed.
     pub(crate) request: S::Request,
-    /// What all changes come to.
+    /// The net changes.
     pub(crate) edits: Vec<Edit>,
     /// Whether any server answered.
     pub(crate) answered: bool,
-    /// Whether an answer that is read as koordinator does said something, be it what was so already.
-    pub(crate) said: bool,
-    /// Those whose changes count.
+    /// Whether an answer of kind `koordinator` had content, also if it changed nothing.
+    pub(crate) has_content: bool,
+    /// The servers whose changes count.
     pub(crate) by: Vec<Arc<Server>>,
 }
 
-/// What came of telling.
+/// The result of notifying servers.
 #[derive(Debug)]
-pub(crate) struct Told {
-    /// The servers that know now, by name.
+pub(crate) struct Notified {
+    /// The servers that were notified, by name.
     pub(crate) servers: BTreeSet<String>,
     /// The first failure of a server whose policy is to fail.
     pub(crate) all: Result<(), Status>,
@@ -144,24 +152,24 @@ impl Chain {
         servers: watch::Receiver<Arc<Servers>>,
         options: ChainOptions,
         metrics: HookMetrics,
-    ) -> Chain {
-        let lines = Arc::new(Lines::new(servers));
-        lines.current();
-        let follower = TaskTracker::new().spawn(lines.clone().follow());
+    ) -> Self {
+        let conns = Arc::new(ServerConns::new(servers));
+        conns.current();
+        let follower = TaskTracker::new().spawn(conns.clone().follow());
         let (rehearsals, history) = (Rehearsals::default(), History::default());
         let _follower = AbortOnDropHandle::new(follower);
-        Chain { lines, options, metrics, rehearsals, history, _follower }
+        Self { conns, options, metrics, rehearsals, history, _follower }
     }
 
     /// Whether any server is asked at `point`, or would have to be.
     pub(crate) fn wants(&self, point: HookPoint) -> bool {
-        self.lines.current().iter().any(|line| line.server.hooks.contains_key(&point))
-            || self.lines.barred(point).is_some()
+        self.conns.current().iter().any(|conn| conn.server.hooks.contains_key(&point))
+            || self.conns.barred(point).is_some()
     }
 
     /// Waits until a server is asked at `point`, or, for `wanted` false, until none is.
     pub(crate) async fn until(&self, point: HookPoint, wanted: bool) {
-        let mut servers = self.lines.servers();
+        let mut servers = self.conns.servers();
         while self.wants(point) != wanted {
             if servers.changed().await.is_err() {
                 // Servers do not change any more: the proxy ends.
@@ -172,28 +180,28 @@ impl Chain {
 
     /// Whether a server that is asked at `point` is told details of containers.
     pub(crate) fn tells_details(&self, point: HookPoint) -> bool {
-        let is_told = |server: &Server| server.details && server.hooks.contains_key(&point);
-        self.lines.current().iter().any(|line| is_told(&line.server))
+        let is_notified = |server: &Server| server.details && server.hooks.contains_key(&point);
+        self.conns.current().iter().any(|conn| is_notified(&conn.server))
     }
 
     /// Whether a server that is asked at `point` has to have been asked.
     pub(crate) fn insists(&self, point: HookPoint) -> bool {
         let must = |policy: Option<&FailurePolicy>| policy == Some(&FailurePolicy::Fail);
-        self.lines.current().iter().any(|line| must(line.server.hooks.get(&point)))
-            || self.lines.barred(point).is_some()
+        self.conns.current().iter().any(|conn| must(conn.server.hooks.get(&point)))
+            || self.conns.barred(point).is_some()
     }
 
     /// The states of the servers in force, for metrics.
     pub(crate) fn states(&self) -> ServerStates {
-        ServerStates(self.lines.clone())
+        ServerStates(self.conns.clone())
     }
 
     /// The last failure of each server that has not answered since, by the name of its file.
     pub(crate) fn failures(&self) -> BTreeMap<String, String> {
-        let lines = self.lines.current();
-        let failing = lines.iter().filter_map(|line| {
-            let failure = line.refusal().or(line.left_out()).or_else(|| line.failure().clone())?;
-            Some((line.server.name.clone(), failure))
+        let conns = self.conns.current();
+        let failing = conns.iter().filter_map(|conn| {
+            let failure = conn.refusal().or(conn.left_out()).or_else(|| conn.failure().clone())?;
+            Some((conn.server.name.clone(), failure))
         });
         failing.collect()
     }
@@ -204,7 +212,7 @@ impl Chain {
     ///
     /// UNAVAILABLE, with the server and the reason.
     pub(crate) fn refuse_without(&self, point: HookPoint, pod: &str) -> Result<(), Status> {
-        let Some(Barred { name, why, .. }) = self.lines.barred(point) else { return Ok(()) };
+        let Some(Barred { name, why, .. }) = self.conns.barred(point) else { return Ok(()) };
         let hook = point.name();
         self.metrics.ended(&name, point, "missing");
         self.metrics.applied(&name, point, FailurePolicy::Fail);
@@ -216,123 +224,125 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// The failure of a server whose policy is to fail. Servers after it are not asked. UNAVAILABLE while a server is missing that has to be asked.
+    /// The failure of a server whose policy is to fail. Servers after it are not asked. UNAVAILABLE
+    /// while a server is missing that has to be asked.
     pub(crate) async fn ask<S: Subject>(
         &self,
         point: HookPoint,
-        about: &About,
+        context: &CallContext,
         mut request: S::Request,
     ) -> Result<Asked<S>, Status> {
-        if let Err(status) = self.refuse_without(point, &about.pod) {
-            minutes::of_missing(&self.history, point, about, self.lines.barred(point));
+        if let Err(status) = self.refuse_without(point, &context.pod) {
+            minutes::of_missing(&self.history, point, context, self.conns.barred(point));
             return Err(status);
         }
-        let round = self.round(point, about);
-        let metadata = about.trace.metadata();
+        let run = self.run(point, context);
+        let metadata = context.trace.metadata();
         let reading = self.options.reading;
-        let mut rehearsals = self.rehearsals.of::<S>(&round);
-        let mut minutes = Minutes::open(&self.history, &round, S::fields(&request));
+        let mut rehearsals = self.rehearsals.of::<S>(&run);
+        let mut minutes = Minutes::open(&self.history, &run, S::fields(&request));
         let mut ledger = Ledger::default();
         let mut changes = Vec::new();
-        let (mut answered, mut said) = (false, false);
-        let mut turns = round.turns();
-        while let Some(turn) = turns.next() {
-            rehearsals.reach(turn.line, &request);
-            minutes.ask(&turn);
-            let called = turn.call::<S>(&request, &metadata).await;
-            let mut heard = minutes.hear(&turn);
+        let (mut answered, mut has_content) = (false, false);
+        let mut calls = run.calls();
+        while let Some(call) = calls.next() {
+            rehearsals.reach(call.conn, &request);
+            minutes.ask(&call);
+            let called = call.call::<S>(&request, &metadata).await;
+            let mut heard = minutes.hear(&call);
             let admitted = called.and_then(|answer| {
-                let edits = turn.line.edits::<S>(point, &request, &answer, reading)?;
+                let edits = call.conn.edits::<S>(point, &request, &answer, reading)?;
                 heard.answered(&edits, &ledger, self.options.conflict);
-                let is_whole = turn.line.server.answers == Answers::Koordinator;
+                let is_whole = call.conn.server.answers == Answers::Koordinator;
                 if is_whole {
                     heard.ignored(&S::ignored(point, &request, &answer, reading));
                 }
                 let speaks = is_whole && answer != S::Response::default();
-                Ok((speaks, self.admit(&turn, &ledger, edits)?))
+                Ok((speaks, self.admit(&call, &ledger, edits)?))
             });
             heard.conclude(&admitted);
-            let (speaks, edits) = match turn.conclude(admitted) {
+            let (speaks, edits) = match call.conclude(admitted) {
                 Ok(Some(admitted)) => admitted,
                 Ok(None) => continue,
                 Err(status) => {
-                    minutes.refuse(turns.map(|turn| &*turn.line.server));
+                    minutes.refuse(calls.map(|call| &*call.conn.server));
                     return Err(status);
                 }
             };
             answered = true;
-            said |= speaks;
+            has_content |= speaks;
             if !edits.is_empty() {
                 S::apply(&mut request, &edits);
-                ledger.enter(&turn.line.server, &edits);
-                changes.push((turn.line, edits));
+                ledger.enter(&call.conn.server, &edits);
+                changes.push((call.conn, edits));
             }
         }
-        // Only now: a change that a later failure undoes was none.
+        // Audited last, because a later failure undoes the changes.
         let mut by = Vec::with_capacity(changes.len());
-        for (line, edits) in changes {
-            audit::changed(&line.server.name, point, about, &edits);
-            edits.iter().for_each(|edit| self.metrics.changed(&line.server.name, &edit.field));
-            by.push(line.server.clone());
+        for (conn, edits) in changes {
+            audit::changed(&conn.server.name, point, context, &edits);
+            edits.iter().for_each(|edit| self.metrics.changed(&conn.server.name, &edit.field));
+            by.push(conn.server.clone());
         }
         let edits = ledger.net();
-        let record = minutes.finish(round.has_dry_runs());
+        let record = minutes.finish(run.has_dry_runs());
         rehearsals.begin(&request, &edits, &metadata, reading, (&self.history, record));
-        Ok(Asked { request, edits, answered, said, by })
+        Ok(Asked { request, edits, answered, has_content, by })
     }
 
-    /// How long a call may still wait for what its servers need, as it may for themselves; its caller
-    /// waits until it `ends`.
+    /// The time that a call may still spend on lookups for its servers, within the same budget; its
+    /// caller waits until it `ends`.
     pub(crate) fn patience(&self, ends: Option<Instant>, time: &HookTime) -> Duration {
         budget::total(self.options.budget, ends, time)
     }
 
-    /// Tells the servers of `point` what became of a call, but for those that `know` it. Their answers mean nothing.
-    pub(crate) async fn tell<S: Subject>(
+    /// Notifies the servers of `point` of the outcome of a call, except those in `know`. Ignores
+    /// their answers.
+    pub(crate) async fn notify<S: Subject>(
         &self,
         point: HookPoint,
-        about: &About,
+        context: &CallContext,
         request: S::Request,
         outcome: &Outcome,
         know: &BTreeSet<String>,
-    ) -> Told {
-        let round = Round { know, ..self.round(point, about) };
-        let mut metadata = about.trace.metadata();
+    ) -> Notified {
+        let run = HookRun { know, ..self.run(point, context) };
+        let mut metadata = context.trace.metadata();
         outcome.add_to(&mut metadata);
         let (reading, history) = (self.options.reading, &self.history);
-        let rehearsals = self.rehearsals.of::<S>(&round);
+        let rehearsals = self.rehearsals.of::<S>(&run);
         rehearsals.begin(&request, &[], &metadata, reading, (history, None));
-        let mut minutes = Minutes::open(history, &round, Vec::new());
-        let mut told = Told { servers: know.clone(), all: Ok(()) };
-        for turn in round.turns() {
-            minutes.ask(&turn);
-            let called = turn.call::<S>(&request, &metadata).await.map(drop);
-            minutes.hear(&turn).conclude(&called);
-            match turn.conclude(called) {
+        let mut minutes = Minutes::open(history, &run, Vec::new());
+        let mut notified = Notified { servers: know.clone(), all: Ok(()) };
+        for call in run.calls() {
+            minutes.ask(&call);
+            let called = call.call::<S>(&request, &metadata).await.map(drop);
+            minutes.hear(&call).conclude(&called);
+            match call.conclude(called) {
                 Ok(None) => {}
-                Ok(Some(())) => drop(told.servers.insert(turn.line.server.name.clone())),
+                Ok(Some(())) => drop(notified.servers.insert(call.conn.server.name.clone())),
                 Err(status) => {
                     minutes.fail();
-                    told.all = told.all.and(Err(status));
+                    notified.all = notified.all.and(Err(status));
                 }
             }
         }
         minutes.finish(false);
-        told
+        notified
     }
 
-    fn round<'a>(&'a self, point: HookPoint, about: &'a About) -> Round<'a> {
+    fn run<'a>(&'a self, point: HookPoint, context: &'a CallContext) -> HookRun<'a> {
         static NOBODY: BTreeSet<String> = BTreeSet::new();
         let most = self.options.budget;
-        let budget = Budget::start(most, about.ends, &about.time);
-        let (lines, metrics) = (self.lines.current(), &self.metrics);
-        Round { lines, metrics, point, about, budget, most, know: &NOBODY }
+        let budget = Budget::start(most, context.ends, &context.time);
+        let (conns, metrics) = (self.conns.current(), &self.metrics);
+        HookRun { conns, metrics, point, context, budget, most, know: &NOBODY }
     }
 
-    /// Decides which of a server's edits count.
+    /// The edits of a server that count, after conflicts.
     fn admit(
         &self,
-        turn: &Turn<'_>,
+        call: &ServerCall<'_>,
         ledger: &Ledger,
         edits: Vec<Edit>,
     ) -> Result<Vec<Edit>, Failure> {
@@ -340,7 +350,7 @@ impl Chain {
         if disputes.is_empty() {
             return Ok(edits);
         }
-        turn.contest(&disputes, self.options.conflict);
+        call.contest(&disputes, self.options.conflict);
         match self.options.conflict {
             Conflict::Refuse => Err(Failure::Conflict(disputes)),
             Conflict::First => Ok(ledger.without_disputed(edits)),

@@ -1,7 +1,9 @@
 //! Connections to the servers in force.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use prost::Message;
 use tokio::sync::watch;
@@ -9,26 +11,30 @@ use tonic::Status;
 #[cfg(test)]
 use wharf_uds::LinkState;
 
-use super::breaker::Admission;
-use super::connection::{Connection, Question, Slice};
-use super::failure::Failure;
-use crate::HookPoint;
-use crate::config::{Answers, Barred, Server, Servers};
-use crate::edit::Edit;
-use crate::subject::{Reading, Subject};
+use super::{
+    breaker::Admission,
+    connection::{Connection, Question, Slice},
+    failure::Failure,
+};
+use crate::{
+    HookPoint,
+    config::{Answers, Barred, Server, Servers},
+    edit::Edit,
+    subject::{Reading, Subject},
+};
 
 /// A server with the connection to it.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct ServerConn {
     pub(super) server: Arc<Server>,
     connection: Arc<Connection>,
     /// The last failure, until a success.
     failure: Mutex<Option<String>>,
 }
 
-impl Line {
-    /// Asks, and waits for no longer than `slice`. Without a connection one attempt is made at it. A
-    /// server that is left out is not waited for.
+impl ServerConn {
+    /// Asks, and waits for at most `slice`. Without a connection makes one attempt to connect. Does
+    /// not wait for a server that is left out.
     pub(super) async fn call<S: Subject>(
         &self,
         question: Question,
@@ -44,7 +50,7 @@ impl Line {
         })
     }
 
-    /// What an answer changes of what was sent.
+    /// The changes of an answer to what was sent.
     pub(super) fn edits<S: Subject>(
         &self,
         point: HookPoint,
@@ -64,37 +70,37 @@ impl Line {
         self.connection.relay.link()
     }
 
-    /// Why its socket is not trusted, if it is not.
+    /// The reason why its socket is not trusted, if it is not.
     pub(super) fn refusal(&self) -> Option<String> {
         self.connection.peer.refusal()
     }
 
-    /// Why it is left out, if it is.
+    /// The reason why it is left out, if it is.
     pub(super) fn left_out(&self) -> Option<String> {
         self.connection.breaker.reason()
     }
 
-    /// Notes a failure, and says whether it is the first after a success, or since the server is
-    /// known.
+    /// Records a failure. Returns whether it is the first since the last success or since the
+    /// start.
     pub(super) fn begins_to_fail(&self, error: impl fmt::Display) -> bool {
         self.failure().replace(error.to_string()).is_none()
     }
 
-    /// Notes a success, and says whether it is the first after a failure.
+    /// Records a success. Returns whether it is the first after a failure.
     pub(super) fn recovers(&self) -> bool {
         self.failure().take().is_some()
     }
 
-    /// The last failure, unless a call went well since.
+    /// The last failure, unless a call has succeeded since.
     pub(super) fn failure(&self) -> MutexGuard<'_, Option<String>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The lines to all servers in force: one connection to each endpoint, held for as long as a server
-/// in force has it.
+/// Connections to all servers in force: one for each endpoint, held while a server in force uses
+/// it.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct ServerConns {
     servers: watch::Receiver<Arc<Servers>>,
     current: Mutex<Current>,
 }
@@ -102,29 +108,29 @@ pub(super) struct Lines {
 #[derive(Debug, Default)]
 struct Current {
     servers: Arc<Servers>,
-    lines: Arc<[Line]>,
+    conns: Arc<[ServerConn]>,
 }
 
-impl Lines {
-    pub(super) fn new(servers: watch::Receiver<Arc<Servers>>) -> Lines {
-        Lines { servers, current: Mutex::default() }
+impl ServerConns {
+    pub(super) fn new(servers: watch::Receiver<Arc<Servers>>) -> Self {
+        Self { servers, current: Mutex::default() }
     }
 
-    /// The lines as of now. Needs to be called inside a tokio runtime.
-    pub(super) fn current(&self) -> Arc<[Line]> {
+    /// The current connections. Needs to be called inside a tokio runtime.
+    pub(super) fn current(&self) -> Arc<[ServerConn]> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        // Looked at under the lock, so that no older servers come after newer ones.
+        // Read under the lock, so that older servers never replace newer ones.
         let servers = self.servers.borrow().clone();
         if !Arc::ptr_eq(&servers, &current.servers) {
-            let lines = connect(&servers, &current.lines);
-            *current = Current { servers, lines };
+            let conns = connect(&servers, &current.conns);
+            *current = Current { servers, conns };
         }
-        current.lines.clone()
+        current.conns.clone()
     }
 
-    /// The lines as of the last call or change.
-    pub(super) fn known(&self) -> Arc<[Line]> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).lines.clone()
+    /// The connections as of the last call or change.
+    pub(super) fn known(&self) -> Arc<[ServerConn]> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).conns.clone()
     }
 
     /// The servers in force, as they change.
@@ -137,7 +143,7 @@ impl Lines {
         self.servers.borrow().barred(point).cloned()
     }
 
-    /// Opens and closes connections as servers change, for as long as they do.
+    /// Opens and closes connections as servers change, until they cannot change any more.
     pub(super) async fn follow(self: Arc<Self>) {
         let mut servers = self.servers.clone();
         while servers.changed().await.is_ok() {
@@ -146,16 +152,17 @@ impl Lines {
     }
 }
 
-/// Lines to `servers`, over connections of the `known` lines where they lead to the same socket.
-fn connect(servers: &Servers, known: &[Line]) -> Arc<[Line]> {
-    let mut lines: Vec<Line> = Vec::new();
+/// Connections to `servers`. Reuses the `known` connections to the same socket and user.
+fn connect(servers: &Servers, known: &[ServerConn]) -> Arc<[ServerConn]> {
+    let mut conns: Vec<ServerConn> = Vec::new();
     for server in servers.iter() {
-        let is_same =
-            |line: &&Line| line.server.endpoint == server.endpoint && line.server.uid == server.uid;
-        let there = lines.iter().chain(known).find(is_same);
+        let is_same = |conn: &&ServerConn| {
+            conn.server.endpoint == server.endpoint && conn.server.uid == server.uid
+        };
+        let there = conns.iter().chain(known).find(is_same);
         let connection =
-            there.map_or_else(|| Connection::hold(server).into(), |line| line.connection.clone());
-        lines.push(Line { server: server.clone(), connection, failure: Mutex::default() });
+            there.map_or_else(|| Connection::hold(server).into(), |conn| conn.connection.clone());
+        conns.push(ServerConn { server: server.clone(), connection, failure: Mutex::default() });
     }
-    lines.into()
+    conns.into()
 }
