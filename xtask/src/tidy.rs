@@ -27,9 +27,7 @@ pub(crate) struct SourceFile {
 /// files are clean, and the list with the last one.
 const TO_BE_CLEANED: &[&str] = &[
     "ARCHITECTURE.md",
-    "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "README.md",
     "crates/cluster/",
     "crates/cri/",
     "crates/criproxy/",
@@ -40,10 +38,7 @@ const TO_BE_CLEANED: &[&str] = &[
     "crates/proto/",
     "crates/sidecars/",
     "crates/uds/",
-    "crates/wharf/",
     "crates/wire/",
-    "docs/benchmarks.md",
-    "docs/differences.md",
     "docs/driver.md",
     "docs/proxy.md",
     "docs/sdk.md",
