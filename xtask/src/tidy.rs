@@ -27,9 +27,7 @@ pub(crate) struct SourceFile {
 /// files are clean, and the list with the last one.
 const TO_BE_CLEANED: &[&str] = &[
     "ARCHITECTURE.md",
-    "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "README.md",
     "crates/cluster/",
     "crates/cri/",
     "crates/criproxy/",
@@ -39,10 +37,7 @@ const TO_BE_CLEANED: &[&str] = &[
     "crates/mount/",
     "crates/proto/",
     "crates/sidecars/",
-    "crates/wharf/",
     "crates/wire/",
-    "docs/benchmarks.md",
-    "docs/differences.md",
     "docs/driver.md",
     "docs/proxy.md",
     "docs/sdk.md",

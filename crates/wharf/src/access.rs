@@ -1,4 +1,4 @@
-//! How commands for people reach the cluster.
+//! Flags of commands for people that reach the cluster.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,14 @@ use clap::Args;
 use kube::Client;
 use wharf_cluster::{Access, ConnectError};
 
-/// Flags that kubectl has, too.
+/// Flags with the same meaning as in kubectl.
 #[derive(Args)]
 pub(crate) struct KubectlArgs {
-    /// How to reach the API; else KUBECONFIG, ~/.kube/config or a pod's own account, as kubectl does
+    /// Path of a kubeconfig file. Default, as in kubectl: KUBECONFIG, ~/.kube/config or the pod's
+    /// service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig to use, if not the current one
+    /// Context of the kubeconfig. Default: its current context
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }

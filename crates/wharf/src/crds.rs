@@ -1,4 +1,4 @@
-//! `wharf crds`: the kinds of snapshots, which are no part of Kubernetes itself.
+//! `wharf crds`: prints or installs the snapshot CRDs, which Kubernetes itself does not include.
 
 use std::{io::Write, process::ExitCode, time::Duration};
 
@@ -6,8 +6,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use wharf_sidecars::crds::{Crd, Installed, SNAPSHOT_CRDS, install};
 
-use crate::access::KubectlArgs;
-use crate::running::{Threads, duration, run};
+use crate::{
+    access::KubectlArgs,
+    runtime::{Threads, duration, run},
+};
 
 /// Prints the CustomResourceDefinitions of snapshots, or installs them.
 #[derive(Args)]
@@ -15,7 +17,7 @@ use crate::running::{Threads, duration, run};
 pub(crate) struct Crds {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Form of what is printed
+    /// Form of the output
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: Output,
 }
@@ -25,21 +27,22 @@ enum Command {
     Install(Install),
 }
 
-/// Creates those that are missing and waits until the API server has taken them in. What is there is left as it is.
+/// Creates missing CustomResourceDefinitions and waits until the API server serves them. Existing
+/// ones do not change.
 #[derive(Args)]
 struct Install {
     #[command(flatten)]
     cluster: KubectlArgs,
-    /// How long the API server may take
+    /// Time that the API server has to serve them
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     timeout: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// Documents for kubectl and for people
+    /// YAML documents for kubectl
     Yaml,
-    /// One list for programs
+    /// One JSON list for programs
     Json,
 }
 
@@ -64,7 +67,7 @@ impl Install {
         for (name, done) in install(&client, self.timeout).await? {
             match done {
                 Installed::Created => writeln!(out, "{name} created")?,
-                Installed::Kept => writeln!(out, "{name} was there, and is left as it is")?,
+                Installed::Kept => writeln!(out, "{name} exists, unchanged")?,
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A configuration file that is read again whenever it changes, also as a file of a ConfigMap.
+//! Reloads a configuration file whenever it changes, also if it is mounted from a ConfigMap.
 
 use std::{path::Path, time::Duration};
 
@@ -6,10 +6,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
 
-/// How often the file is looked at, should a change have gone unheard: that of a link to a file elsewhere.
+/// Interval at which the file is checked for changes without an event: those of a symlink's target.
 const RESCAN: Duration = Duration::from_secs(10);
 
-/// Calls `load` for each version of the file, until `stop`. The first look finds the version that was read at the start.
+/// Calls `load` for each version of the file, until `stop`. The first call is for the version that
+/// exists at the start.
 pub(crate) async fn follow<F: Future<Output = ()>>(
     file: &Path,
     stop: CancellationToken,
@@ -33,10 +34,10 @@ pub(crate) async fn follow<F: Future<Output = ()>>(
                 load().await;
             }
             Change::Vanished { path } if is_own(&path) => {
-                warn!(file = %file.display(), "file is gone, its last version stays in force");
+                warn!(file = %file.display(), "file is missing, keeping its last version");
             }
             Change::Trouble { message } => {
-                warn!(file = %file.display(), error = message, "changes of the file may be seen late");
+                warn!(file = %file.display(), error = message, "failed to watch file, changes may be late");
             }
             _ => {}
         }

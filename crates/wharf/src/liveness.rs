@@ -14,11 +14,11 @@ use wharf_uds::RpcMetrics;
 
 use crate::{
     registrar::print_version,
-    running::{Threads, run, usage},
+    runtime::{Threads, run, usage},
     unserved,
 };
 
-/// Flags about who is probed, and the port of the answers.
+/// Flags of the probed driver and the health port.
 pub(crate) struct ProbeFlags {
     csi_address: Flag<String>,
     probe_timeout: Flag<Duration>,
@@ -34,7 +34,7 @@ struct Flags {
     logging: LoggingFlags,
 }
 
-/// A driver that is probed whenever an address is asked.
+/// A driver that is probed at each HTTP request to an address.
 #[derive(Clone)]
 pub(crate) struct Probe {
     socket: PathBuf,
@@ -53,20 +53,20 @@ impl ProbeFlags {
             probe_timeout: set.duration(
                 "probe-timeout",
                 Duration::from_secs(3),
-                "How long one probe of the driver may take.",
+                "Limit for one Probe of the CSI driver.",
             ),
             health_port: set.string("health-port", "9808", "Port for /healthz on all addresses."),
         }
     }
 
-    /// Answers on the health port.
+    /// The probe that the flags ask for, on the health port.
     pub(crate) fn probe(&self, parsed: &Parsed) -> Result<Probe, FlagError> {
         let socket = wharf_uds::socket_of(parsed.get::<String>(&self.csi_address))
             .map_err(|error| parsed.usage_error(format_args!("--csi-address: {error}")))?;
         let port = parsed.get(&self.health_port);
         if port.parse::<u16>().is_err() {
             return Err(parsed.usage_error(format_args!(
-                "--health-port: {port:?} is no port, expected 0 to 65535"
+                "--health-port: invalid port {port:?}, expected 0 to 65535"
             )));
         }
         Ok(Probe { socket, timeout: *parsed.get(&self.probe_timeout), address: format!(":{port}") })
@@ -74,9 +74,11 @@ impl ProbeFlags {
 }
 
 impl Probe {
-    /// Waits until the driver has said its name, and gives the metrics of its calls; `None` when it is told to stop before.
+    /// Waits until the driver answers its name, and returns the metrics of its calls; `None` if
+    /// stopped before.
     ///
-    /// Ports open only then: a kubelet that finds them closed knows that the driver has not started.
+    /// Ports open only afterwards: a kubelet that finds them closed knows that the driver has not
+    /// started.
     pub(crate) async fn find(
         &self,
         calls: &RpcMetrics,
@@ -87,7 +89,7 @@ impl Probe {
         Some(calls.for_driver(&name))
     }
 
-    /// Answers until it is told to stop, and serves on the same address what `admin` has.
+    /// Serves `/healthz` and the paths of `admin` on the same address, until `stop`.
     pub(crate) async fn serve(
         self,
         calls: RpcMetrics,
@@ -117,7 +119,7 @@ impl Flags {
             http_endpoint: set.string(
                 "http-endpoint",
                 "",
-                "Address for /healthz and metrics, such as :8080, instead of --health-port and --metrics-address.",
+                "Address for /healthz and metrics, such as :8080. It replaces --health-port and --metrics-address.",
             ),
             metrics_address: set.string("metrics-address", "", "Address for metrics. Empty: none."),
             metrics_path: set.string("metrics-path", "/metrics", "HTTP path of the metrics."),
@@ -125,17 +127,20 @@ impl Flags {
             logging: LoggingFlags::register(set),
         };
         set.deprecate("metrics-address", "use --http-endpoint");
-        set.duration("connection-timeout", Duration::ZERO, "Of an earlier release.");
+        set.duration("connection-timeout", Duration::ZERO, "Flag of an earlier release.");
         set.deprecate("connection-timeout", "it has no effect");
-        set.string("kubeconfig", "", "Of an earlier release.");
-        set.deprecate("kubeconfig", "it has no effect: the API server is not asked");
+        set.string("kubeconfig", "", "Flag of an earlier release.");
+        set.deprecate(
+            "kubeconfig",
+            "it has no effect: the program makes no requests to the API server",
+        );
         set.bool("automaxprocs", false, "Ignored: the process has no Go runtime.");
         unserved::warn_of(set, "livenessprobe");
         flags
     }
 }
 
-/// What to serve where.
+/// The probe, and the address of the metrics.
 struct Plan {
     probe: Probe,
     metrics: Option<String>,
@@ -168,7 +173,7 @@ impl Plan {
 
 pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
     let mut set =
-        FlagSet::new(name, "Answers over HTTP whether a CSI driver lives, for a liveness probe.");
+        FlagSet::new(name, "Serves the health of a CSI driver over HTTP, for a liveness probe.");
     let flags = Flags::register(&mut set);
     let parsed = match set.parse(args) {
         Ok(parsed) => parsed,

@@ -1,8 +1,8 @@
 //! wharf: the Kubernetes node-plugin and storage plane in one binary.
 //!
-//! Which program it is depends on its name: called as `csi-node-driver-registrar`, `livenessprobe`, `csi-attacher`,
-//! `csi-provisioner`, `csi-resizer`, `csi-snapshotter`, `snapshot-controller` or `koord-runtime-proxy` it takes their flags
-//! and behaves like them. Called as `wharf` it offers everything as subcommands.
+//! The name in argv[0] selects the program: as `csi-node-driver-registrar`, `livenessprobe`,
+//! `csi-attacher`, `csi-provisioner`, `csi-resizer`, `csi-snapshotter`, `snapshot-controller` or
+//! `koord-runtime-proxy` it takes their flags and behaves like them. As `wharf` it has subcommands.
 
 mod access;
 mod crds;
@@ -16,7 +16,7 @@ mod personality;
 mod plugins;
 mod proxy;
 mod registrar;
-mod running;
+mod runtime;
 mod sidecars;
 mod status;
 mod text;
@@ -44,26 +44,27 @@ enum Command {
     Csi(Box<csi::Csi>),
     Demo(demo::Demo),
     Driver(Box<driver::Driver>),
-    /// Runs a hook server, which the CRI proxy asks about pods and containers
+    /// Runs a hook server, which the CRI proxy calls about pods and containers
     #[command(subcommand)]
     Hooks(Box<hooks::Hooks>),
-    /// Looks at, follows or manages the plugins of a node
+    /// Lists, watches or manages the plugins of a node
     #[command(subcommand)]
     Plugins(plugins::Plugins),
-    /// Makes volumes for claims and deletes released ones; takes external-provisioner's flags
+    /// Creates volumes for claims and deletes released ones; takes external-provisioner's flags
     #[command(disable_help_flag = true)]
     Provisioner(Upstream),
     Proxy(Box<proxy::Proxy>),
-    /// Tells the kubelet that a CSI driver is there; takes node-driver-registrar's flags
+    /// Registers a CSI driver with the kubelet; takes node-driver-registrar's flags
     #[command(disable_help_flag = true)]
     Registrar(Upstream),
     /// Grows and modifies volumes; takes external-resizer's flags
     #[command(disable_help_flag = true)]
     Resizer(Upstream),
-    /// Answers over HTTP whether a CSI driver lives; takes livenessprobe's flags
+    /// Serves the health of a CSI driver over HTTP; takes livenessprobe's flags
     #[command(disable_help_flag = true)]
     Liveness(Upstream),
-    /// Runs CSI sidecars in one process; takes the flags of each. `sidecars settle` removes the marks that they left on claims
+    /// Runs CSI sidecars in one process; takes the flags of each. `sidecars settle` removes the
+    /// provisioner's finalizers from claims
     #[command(disable_help_flag = true)]
     Sidecars(Upstream),
     Status(status::Status),
@@ -71,12 +72,12 @@ enum Command {
     /// Takes and deletes snapshots; takes csi-snapshotter's flags
     #[command(disable_help_flag = true)]
     Snapshotter(Upstream),
-    /// Binds snapshots to their contents; takes snapshot-controller's flags
+    /// Binds VolumeSnapshots to their contents; takes snapshot-controller's flags
     #[command(disable_help_flag = true)]
     SnapshotController(Upstream),
 }
 
-/// Flags that another parser reads, because they are those of a Go program.
+/// Flags of a Go program, which the parser of `wharf-cli` reads.
 #[derive(clap::Args)]
 struct Upstream {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]

@@ -2,7 +2,7 @@ use std::{ffi::OsString, process::ExitCode};
 
 use crate::{liveness, proxy, registrar, sidecars};
 
-/// A Go program that this binary stands in for.
+/// A Go program that this binary replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Personality {
     /// node-driver-registrar.
@@ -21,12 +21,13 @@ pub(crate) enum Personality {
     SnapshotController,
     /// external-provisioner.
     Provisioner,
-    /// Several of the CSI sidecars.
+    /// Several of the CSI sidecars in one process.
     Sidecars,
 }
 
 impl Personality {
-    /// By the name that the binary was called under: that of the image's program, or of its repository.
+    /// The personality for the binary's name: that of the program in upstream's image, or of
+    /// upstream's repository.
     pub(crate) fn of(name: &str) -> Option<Self> {
         match name {
             "csi-node-driver-registrar" | "node-driver-registrar" => Some(Self::Registrar),
@@ -53,7 +54,7 @@ impl Personality {
             Self::Resizer => sidecars::resizer(name, args),
             Self::Snapshotter => sidecars::snapshotter(name, args),
             Self::SnapshotController => sidecars::snapshot_controller(name, args),
-            Self::Sidecars => sidecars::joint(name, args),
+            Self::Sidecars => sidecars::combined(name, args),
             Self::Provisioner => sidecars::provisioner(name, args),
         }
     }

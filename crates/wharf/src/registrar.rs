@@ -14,14 +14,14 @@ use wharf_registration::plugin::{Registrar, RegistrarOptions};
 use wharf_uds::RpcMetrics;
 
 use crate::{
-    running::{Threads, run, usage},
+    runtime::{Threads, run, usage},
     unserved,
 };
 
-/// The mode that older manifests run in an exec probe; it has nothing to do any more.
+/// The mode that older manifests run in an exec probe. It has no effect any more.
 const PROBE_MODE: &str = "kubelet-registration-probe";
 
-/// Flags about what is registered, and where.
+/// Flags of the driver's socket and the registration socket.
 pub(crate) struct RegistrationFlags {
     csi_address: Flag<String>,
     kubelet_registration_path: Flag<String>,
@@ -60,7 +60,7 @@ impl RegistrationFlags {
             timeout: set.duration(
                 "timeout",
                 Duration::from_secs(1),
-                "How long the CSI driver may take to say its name.",
+                "Limit for the CSI driver's GetPluginInfo.",
             ),
         }
     }
@@ -96,24 +96,23 @@ impl Flags {
             mode: set.string(
                 "mode",
                 "",
-                "What to do: empty or registration to register, kubelet-registration-probe to exit with 0 at once.",
+                "Empty or registration: register. kubelet-registration-probe: exit with 0 at once.",
             ),
             enable_pprof: set.bool(
                 "enable-pprof",
                 false,
-                "Serve /debug/pprof/ on the HTTP endpoint. It only says which tools to use: there is no Go runtime here.",
+                "Serve /debug/pprof/ on the HTTP endpoint. It names tools to use instead: the process has no Go runtime.",
             ),
             version: set.bool("version", false, "Print the version and exit."),
             logging: LoggingFlags::register(set),
         };
-        set.duration(
-            "connection-timeout",
-            Duration::ZERO,
-            "Ignored: the connection is tried for 30s.",
-        );
+        set.duration("connection-timeout", Duration::ZERO, "Flag of an earlier release.");
         set.deprecate("connection-timeout", "it has no effect");
-        set.string("kubeconfig", "", "Of an earlier release.");
-        set.deprecate("kubeconfig", "it has no effect: the API server is not asked");
+        set.string("kubeconfig", "", "Flag of an earlier release.");
+        set.deprecate(
+            "kubeconfig",
+            "it has no effect: the program makes no requests to the API server",
+        );
         set.bool("automaxprocs", false, "Ignored: the process has no Go runtime.");
         unserved::warn_of(set, "csi-node-driver-registrar");
         set.deprecate("health-port", "use --http-endpoint");
@@ -125,7 +124,7 @@ impl Flags {
 pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
     let mut set = FlagSet::new(
         name,
-        "Tells the kubelet that a CSI driver is there: makes the registration socket and answers on it.",
+        "Registers a CSI driver with the kubelet: creates the registration socket and answers on it.",
     );
     let flags = Flags::register(&mut set);
     let parsed = match set.parse(args) {
@@ -149,14 +148,14 @@ pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
     run(Threads::One, |stop| serve(plan, stop))
 }
 
-/// Prints what `--version` of the Go programs prints: the name and the version.
+/// Prints the name and the version, as `--version` of the Go programs does.
 pub(crate) fn print_version(name: &str) -> ExitCode {
     use std::io::Write;
     let printed = writeln!(std::io::stdout(), "{name} v{}", env!("CARGO_PKG_VERSION"));
     if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What to register, and what to serve over HTTP.
+/// The driver to register, and the HTTP endpoint.
 struct Plan {
     options: RegistrarOptions,
     http: Option<String>,
@@ -175,7 +174,7 @@ impl Plan {
         let port = *parsed.get(&flags.health_port);
         if !(0..=65535).contains(&port) {
             return Err(parsed.usage_error(format_args!(
-                "--health-port: {port} is no port, expected 0 to 65535"
+                "--health-port: invalid port {port}, expected 0 to 65535"
             )));
         }
         let http = match parsed.get(&flags.http_endpoint).as_str() {

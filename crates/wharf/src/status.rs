@@ -1,4 +1,4 @@
-//! `wharf status` and `wharf why`: what storage objects wait for, and who has to act.
+//! `wharf status` and `wharf why`: the state of storage objects, and who must act on them.
 
 use std::{io::Write, process::ExitCode};
 
@@ -8,14 +8,14 @@ use wharf_sidecars::inspect::{Finding, Subject, SubjectKind, World};
 
 use crate::{
     access::KubectlArgs,
-    running::{Threads, run},
+    runtime::{Threads, run},
     text::{json, plain},
 };
 
-/// Shows claims, volumes, attachments and snapshots, and who has to act
+/// Shows claims, volumes, attachments and snapshots that wait, and who must act
 ///
-/// One line each: how far it has come, its age, who has to act on it and what went wrong last. Objects that wait for nobody
-/// are shown with --all only.
+/// One line per object: its stage, its age, who must act and the last error. Healthy objects are
+/// shown with --all only.
 #[derive(Args)]
 pub(crate) struct Status {
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub(crate) struct Status {
     /// Only claims and snapshots of this namespace
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Also what is as it should be
+    /// Include healthy objects
     #[arg(short, long)]
     all: bool,
     /// Form of the output
@@ -33,13 +33,14 @@ pub(crate) struct Status {
 
 /// Explains what a claim, volume, snapshot, attachment or pod waits for
 ///
-/// Shows how far the object has come, who has to act and the last error, and the same for what it depends on: a claim's
-/// volume, attachments and snapshot, a snapshot's content and claim, an attachment's volume, claim and pods, a pod's claims
-/// and all of theirs.
+/// Shows the object's stage, who must act and the last error, and the same for the objects it
+/// depends on: a claim's volume, attachments and snapshot, a snapshot's content and claim, an
+/// attachment's volume, claim and pods, and a pod's claims with their objects.
 #[derive(Args)]
 pub(crate) struct Why {
-    /// The object: pvc/NAME, pv/NAME, vs/NAME (VolumeSnapshot), vsc/NAME (VolumeSnapshotContent), va/NAME (VolumeAttachment)
-    /// or pod/NAME; kubectl's other names of these kinds are taken too
+    /// The object: pvc/NAME, pv/NAME, vs/NAME (VolumeSnapshot), vsc/NAME (VolumeSnapshotContent),
+    /// va/NAME (VolumeAttachment) or pod/NAME. kubectl's other names of these kinds are accepted as
+    /// well
     #[arg(value_name = "KIND/NAME")]
     subject: Subject,
     #[command(flatten)]
@@ -73,7 +74,7 @@ impl Status {
             match self.output {
                 Output::Json => writeln!(out, "{}", json(&findings)?)?,
                 Output::Table if findings.is_empty() => {
-                    writeln!(out, "Nothing waits: {seen} objects are as they should be.")?;
+                    writeln!(out, "Nothing waits: {seen} objects are healthy.")?;
                 }
                 Output::Table => write!(out, "{}", table(&findings))?,
             }
@@ -86,7 +87,7 @@ impl Why {
     pub(crate) fn run(self) -> ExitCode {
         run(Threads::One, |_| async move {
             let Self { subject: subject @ Subject { kind, name }, namespace, .. } = &self;
-            // What an object of the cluster depends on may be in any namespace.
+            // Objects that a cluster-scoped object depends on may be in any namespace.
             let within = Some(namespace.as_str()).filter(|_| kind.is_namespaced());
             let world = read(&self.cluster, within).await?;
             let findings = world.findings_of(subject, namespace);
@@ -94,7 +95,7 @@ impl Why {
                 let is_of_snapshots = matches!(kind, SubjectKind::Snapshot | SubjectKind::Content);
                 match within {
                     _ if is_of_snapshots && world.lacks_snapshots => bail!(
-                        "there is no {kind} {name}: this cluster has no such kind. wharf crds install adds it"
+                        "there is no {kind} {name}: the cluster lacks the snapshot CRDs. `wharf crds install` adds them"
                     ),
                     Some(_) => bail!("there is no {kind} {name} in namespace {namespace}"),
                     None => bail!("there is no {kind} {name}"),
@@ -103,7 +104,9 @@ impl Why {
             let mut out = std::io::stdout().lock();
             match self.output {
                 Output::Json => writeln!(out, "{}", json(&findings)?)?,
-                Output::Table => findings.iter().try_for_each(|it| write!(out, "{}", told(it)))?,
+                Output::Table => {
+                    findings.iter().try_for_each(|it| write!(out, "{}", details(it)))?;
+                }
             }
             Ok(ExitCode::SUCCESS)
         })
@@ -138,8 +141,8 @@ fn table(findings: &[Finding]) -> String {
     text
 }
 
-/// A finding in full.
-fn told(finding: &Finding) -> String {
+/// A finding with all of its fields.
+fn details(finding: &Finding) -> String {
     let mut text = format!("{}: {}\n", object(finding), plain(&finding.stage));
     let mut line = |head: &str, value: &Option<String>| {
         if let Some(value) = value {
@@ -159,7 +162,7 @@ fn object(finding: &Finding) -> String {
     }
 }
 
-/// As kubectl writes it: in the largest unit.
+/// An age in its largest unit, as in kubectl.
 fn age(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),

@@ -1,21 +1,21 @@
 use serde::Serialize;
 use wharf_facts::text::is_plain;
 
-/// The longest text that is shown to a person; a driver may send a megabyte.
+/// The longest text that is shown: a driver may send a megabyte.
 const LONGEST: usize = 4096;
 
-/// Somebody else's text for a terminal.
+/// Text that others chose, made safe for a terminal.
 pub(crate) fn plain(text: &str) -> String {
     wharf_facts::text::plain(text, LONGEST)
 }
 
-/// JSON for people and programs. Characters that JSON lets stand and that cannot be seen are escaped as well: it may end on
-/// a terminal.
+/// JSON in several lines. Invisible characters that JSON allows are escaped as well: the output may
+/// go to a terminal.
 pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(escaped(&serde_json::to_string_pretty(value)?))
 }
 
-/// The same in one line.
+/// JSON in one line, escaped in the same way.
 pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(escaped(&serde_json::to_string(value)?))
 }

@@ -1,7 +1,7 @@
-//! Flags of upstream that are accepted although what they ask for is not built.
+//! Flags of upstream that are accepted although their features are not built.
 //!
-//! Charts set them, so they never keep a program from starting. Each gives one warning that says
-//! what will not happen. `docs/sidecars.md` has the same table, and a test compares the two.
+//! Charts set them, so they never keep a program from starting. Each gives one warning with its
+//! consequence. `docs/sidecars.md` has the same table, and a test compares the two.
 
 use wharf_cli::{FeatureGates, FlagSet, Parsed};
 
@@ -10,13 +10,13 @@ struct Unserved {
     /// The programs that have it, by their upstream names.
     programs: &'static [&'static str],
     asked: Asked,
-    /// Another switch without which the flag has no effect upstream either.
-    beside: Option<&'static str>,
-    /// What will not happen, and what to do.
+    /// Another switch, without which the flag has no effect upstream either.
+    requires: Option<&'static str>,
+    /// The consequence, and the remedy if there is one.
     consequence: &'static str,
 }
 
-/// How a command line asks for what is not served.
+/// How a command line asks for a feature that is not built.
 enum Asked {
     /// The flag has another value than its default.
     Changed(&'static str),
@@ -41,89 +41,90 @@ const TABLE: &[Unserved] = &[
     Unserved {
         programs: &[SNAPSHOTTER, SNAPSHOT_CONTROLLER],
         asked: Asked::Gate("CSIVolumeGroupSnapshot", true),
-        beside: None,
+        requires: None,
         consequence: "VolumeGroupSnapshots are ignored and no group snapshot is taken or deleted; \
                       run the upstream program where they are needed",
     },
     Unserved {
         programs: &[SNAPSHOTTER, SNAPSHOT_CONTROLLER],
         asked: Asked::Changed("enable-volume-group-snapshots"),
-        beside: None,
+        requires: None,
         consequence: "VolumeGroupSnapshots are ignored and no group snapshot is taken or deleted; \
                       run the upstream program where they are needed",
     },
     Unserved {
         programs: &[SNAPSHOTTER],
         asked: Asked::Changed("groupsnapshot-name-prefix"),
-        beside: None,
+        requires: None,
         consequence: "no group snapshot is taken, so nothing gets this name",
     },
     Unserved {
         programs: &[SNAPSHOTTER],
         asked: Asked::Changed("groupsnapshot-name-uuid-length"),
-        beside: None,
+        requires: None,
         consequence: "no group snapshot is taken, so nothing gets this name",
     },
     Unserved {
         programs: &[PROVISIONER],
         asked: Asked::On("node-deployment-immediate-binding"),
-        beside: Some("node-deployment"),
+        requires: Some("node-deployment"),
         consequence: "claims of StorageClasses with volumeBindingMode Immediate get no volume; \
                       use WaitForFirstConsumer",
     },
     Unserved {
         programs: &[PROVISIONER],
         asked: Asked::Changed("node-deployment-base-delay"),
-        beside: Some("node-deployment"),
+        requires: Some("node-deployment"),
         consequence: "no node waits before it takes a claim: claims with immediate binding are \
                       taken by none",
     },
     Unserved {
         programs: &[PROVISIONER],
         asked: Asked::Changed("node-deployment-max-delay"),
-        beside: Some("node-deployment"),
+        requires: Some("node-deployment"),
         consequence: "no node waits before it takes a claim: claims with immediate binding are \
                       taken by none",
     },
     Unserved {
         programs: &[PROVISIONER],
         asked: Asked::Gate("CrossNamespaceVolumeDataSource", true),
-        beside: None,
+        requires: None,
         consequence: "claims whose dataSourceRef names another namespace get an event and no volume",
     },
     Unserved {
         programs: &[PROVISIONER],
         asked: Asked::Changed("enable-pprof"),
-        beside: None,
+        requires: None,
         consequence: "no profile is served: the process has no Go runtime",
     },
     Unserved {
         programs: &[RESIZER],
         asked: Asked::Gate("RecoverVolumeExpansionFailure", false),
-        beside: None,
+        requires: None,
         consequence: "recovery stays on: claims have allocatedResources in their status, and a \
                       failed expansion can be lowered",
     },
     Unserved {
         programs: &[ATTACHER],
         asked: Asked::Gate("MutableCSINodeAllocatableCount", false),
-        beside: None,
+        requires: None,
         consequence: "the error code of a failed attachment is still written to its status",
     },
     Unserved {
         programs: ALL,
         asked: Asked::Changed("automaxprocs"),
-        beside: None,
+        requires: None,
         consequence: "GOMAXPROCS is not set: the process has no Go runtime",
     },
 ];
 
-/// Gates of in-tree migration, which are Kubernetes' own. Programs that take them.
+/// Programs that accept the gates of in-tree migration.
 const MIGRATING: &[&str] = &[ATTACHER, PROVISIONER, RESIZER];
 
-/// What setting one of [`MIGRATION`] does not do.
+/// The consequence of setting one of [`MIGRATION`].
 const NO_MIGRATION: &str = "volumes of in-tree plugins are not translated, and work on them fails with an error that says so";
 
+/// Kubernetes' gates of in-tree migration.
 const MIGRATION: &[&str] = &[
     "CSIMigration",
     "CSIMigrationAWS",
@@ -142,10 +143,10 @@ const MIGRATION: &[&str] = &[
     "CSIMigrationvSphereComplete",
 ];
 
-/// Programs that link Kubernetes' API server library and so have its gates.
+/// Programs that link Kubernetes' API server library, and so accept its gates.
 const SERVING: &[&str] = &[ATTACHER, PROVISIONER, RESIZER, SNAPSHOTTER, SNAPSHOT_CONTROLLER];
 
-/// What setting one of [`API_SERVER`] does not do.
+/// The consequence of setting one of [`API_SERVER`].
 const NO_API_SERVER: &str = "nothing changes: the gate is of Kubernetes' API server library";
 
 /// Gates that upstream's programs inherit from Kubernetes' API server library 0.36 and list in
@@ -182,8 +183,8 @@ const API_SERVER: &[&str] = &[
     "WatchList",
 ];
 
-/// Has the command lines of `program`, an upstream name, warn of what is not served. Its flags are
-/// declared before.
+/// Makes the command line of `program`, an upstream name, warn of flags that are not obeyed.
+/// Declare its flags first.
 pub(crate) fn warn_of(set: &mut FlagSet, program: &'static str) {
     set.warn_when(move |parsed| {
         let rows = TABLE.iter().filter(|row| row.programs.contains(&program));
@@ -193,7 +194,7 @@ pub(crate) fn warn_of(set: &mut FlagSet, program: &'static str) {
     });
 }
 
-/// Adds the gates to those of `program` that upstream has and that change nothing here.
+/// Adds upstream's gates of `program` that have no effect here.
 pub(crate) fn foreign_gates(gates: FeatureGates, program: &str) -> FeatureGates {
     let gates =
         if MIGRATING.contains(&program) { gates.foreign(MIGRATION, NO_MIGRATION) } else { gates };
@@ -208,7 +209,7 @@ impl Unserved {
             Asked::On(flag) => is_on(flag),
             Asked::Gate(gate, value) => parsed.feature(gate) == Some(value),
         };
-        asked && self.beside.is_none_or(is_on)
+        asked && self.requires.is_none_or(is_on)
     }
 
     /// The flag as a command line has it.
@@ -246,8 +247,8 @@ mod tests {
         let mut wanted: Vec<String> = TABLE
             .iter()
             .map(|it| {
-                let beside = it.beside.map(|flag| format!(" with `--{flag}`")).unwrap_or_default();
-                row(&format!("`{}`{beside}", it.flag()), it.programs, it.consequence)
+                let with = it.requires.map(|flag| format!(" with `--{flag}`")).unwrap_or_default();
+                row(&format!("`{}`{with}", it.flag()), it.programs, it.consequence)
             })
             .collect();
         wanted.push(row(&names(MIGRATION), MIGRATING, NO_MIGRATION));

@@ -8,10 +8,10 @@ use wharf_proto::csi::{
 
 use super::need::{ControllerRpc, Need, NodeRpc};
 
-/// How a volume is to be used: the volume_capability of most requests.
+/// Flags for the volume_capability of most requests.
 #[derive(Args)]
 pub(crate) struct Access {
-    /// Filesystem, such as ext4 or xfs; the driver's own choice where it is not given
+    /// Filesystem, such as ext4 or xfs. Default: the driver chooses
     #[arg(
         long,
         value_name = "TYPE",
@@ -20,16 +20,16 @@ pub(crate) struct Access {
         conflicts_with = "block"
     )]
     fs: String,
-    /// A raw block device instead of a filesystem
+    /// Use the volume as a raw block device instead of a filesystem
     #[arg(long)]
     block: bool,
-    /// Who may use the volume at the same time
+    /// Access mode: the nodes and pods that may use the volume at the same time
     #[arg(long, value_enum, default_value = "single-node-writer")]
     mode: Mode,
     /// Mount option, such as noatime
     #[arg(long = "mount-flag", value_name = "OPTION", conflicts_with = "block")]
     mount_flags: Vec<String>,
-    /// Group that the files are to belong to
+    /// Group that owns the files (volume_mount_group)
     #[arg(
         long,
         value_name = "GROUP",
@@ -53,7 +53,7 @@ enum Mode {
 }
 
 impl Access {
-    /// For a request.
+    /// The volume_capability for a request.
     pub(crate) fn capability(&self) -> VolumeCapability {
         let access_type = match self.block {
             true => AccessType::Block(BlockVolume {}),
@@ -78,13 +78,13 @@ impl Access {
         }
     }
 
-    /// What it takes from a controller.
+    /// The controller capability that the access mode needs, if any.
     pub(crate) fn controller_needs(&self) -> Vec<Need> {
         let writers = Need::Controller(ControllerRpc::SingleNodeMultiWriter);
         self.counts_writers().then_some(writers).into_iter().collect()
     }
 
-    /// What it takes from a node.
+    /// The node capabilities that these flags need.
     pub(crate) fn node_needs(&self) -> Vec<Need> {
         let writers = self.counts_writers().then_some(Need::Node(NodeRpc::SingleNodeMultiWriter));
         let group = !self.mount_group.is_empty();
@@ -92,7 +92,7 @@ impl Access {
         writers.into_iter().chain(group).collect()
     }
 
-    /// Whether the mode is one of those that came later and stand under a capability.
+    /// Whether the mode was added to CSI later and needs the capability SINGLE_NODE_MULTI_WRITER.
     fn counts_writers(&self) -> bool {
         matches!(self.mode, Mode::SingleNodeSingleWriter | Mode::SingleNodeMultiWriter)
     }

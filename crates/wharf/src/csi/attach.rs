@@ -12,7 +12,7 @@ use super::{
 
 /// Attaches a volume to a node (ControllerPublishVolume)
 ///
-/// The publish_context that it answers goes to stage and mount as --publish-context.
+/// Pass the publish_context of its answer to stage and mount as --publish-context.
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi publish ID --node node-1")]
 pub(crate) struct Publish {
@@ -21,7 +21,7 @@ pub(crate) struct Publish {
     /// The node_id, as `wharf csi info` shows it
     #[arg(long, value_name = "NODE")]
     node: String,
-    /// Attach it read-only
+    /// Attach the volume read-only
     #[arg(long)]
     readonly: bool,
     #[command(flatten)]
@@ -62,7 +62,7 @@ impl Publish {
 pub(crate) struct Unpublish {
     /// The volume_id
     id: String,
-    /// The node_id; all nodes where it is not given
+    /// The node_id. Default: all nodes
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
 }
@@ -82,6 +82,7 @@ impl Unpublish {
                 session.driver.controller().controller_unpublish_volume(request).await
             })
             .await?;
-        Ok(Report::of(rpc, &answer).said(format!("Volume {} is detached from {from}.", self.id)))
+        Ok(Report::of(rpc, &answer)
+            .sentence(format!("Volume {} is detached from {from}.", self.id)))
     }
 }

@@ -3,14 +3,15 @@ use std::sync::LazyLock;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions, prost::Message};
 use serde_json::Value;
 
-/// Every message of CSI, read once from what the generated code was made of.
+/// Descriptors of all CSI messages, parsed once.
 static MESSAGES: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(wharf_proto::FILE_DESCRIPTOR_SET)
         .expect("the build wrote the descriptors")
 });
 
-/// A message of CSI, by its name, as JSON: fields under their own names, also with their default values, and absent only
-/// where CSI tells unset from default; numbers as numbers; enum values by name, unknown ones by number.
+/// A message of CSI, by its name, as JSON. Fields have their CSI names and are present also with
+/// default values; only unset optional fields are absent. Numbers are numbers; enum values are
+/// names, or numbers if unknown.
 pub(crate) fn of<M: Message>(name: &str, message: &M) -> Value {
     let descriptor = MESSAGES
         .get_message_by_name(&format!("csi.v1.{name}"))
@@ -55,7 +56,7 @@ mod tests {
         assert_eq!(of("Snapshot", &snapshot)["ready_to_use"], false);
     }
 
-    /// Callers give names: all of them are checked here, as none can be at compile time.
+    /// The compiler cannot check the names that callers pass, so this test does.
     #[test]
     fn answers_are_found_by_the_name_of_their_rpc() {
         for service in

@@ -7,7 +7,7 @@ use wharf_uds::code_name;
 use super::{need::Need, secrets::Secrets};
 use crate::text::plain;
 
-/// Why a command did not do what it was asked for.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// A mistake on the command line.
@@ -16,13 +16,13 @@ pub(crate) enum Failure {
     Unreachable(String),
     /// The driver answered with an error.
     Refused { rpc: &'static str, code: Code, message: String },
-    /// The driver does not advertise what the call needs, and was not called.
+    /// The driver does not advertise a capability that the call needs, so no call was made.
     Missing { rpc: &'static str, need: Need },
-    /// The driver answered what the protocol does not allow.
+    /// The driver's answer violates the protocol.
     Wrong { rpc: &'static str, what: String },
-    /// The person lost patience.
+    /// The user interrupted the command.
     Interrupted,
-    /// The answer could not be written.
+    /// Standard output could not be written.
     Output(String),
 }
 
@@ -31,7 +31,7 @@ impl Failure {
         Self::Refused { rpc, code: status.code(), message: status.message().to_owned() }
     }
 
-    /// The same, should the driver have quoted a secret.
+    /// The same failure without secrets that the driver quoted.
     pub(crate) fn without(self, secrets: &Secrets) -> Self {
         match self {
             Self::Refused { rpc, code, message } => {
@@ -42,8 +42,8 @@ impl Failure {
         }
     }
 
-    /// Tells it on standard error, and with the exit code.
-    pub(crate) fn told(&self) -> ExitCode {
+    /// Prints the failure to standard error, and returns the exit code.
+    pub(crate) fn print(&self) -> ExitCode {
         eprintln!("wharf csi: {self}");
         ExitCode::from(match self {
             Self::Refused { .. } | Self::Missing { .. } | Self::Wrong { .. } => 1,
@@ -62,10 +62,11 @@ impl fmt::Display for Failure {
             Self::Refused { rpc, code, message } => {
                 write!(formatter, "{rpc} failed with {}: {}", code_name(*code), plain(message))?;
                 match class(&Status::new(*code, ""), true) {
-                    // The kubelet takes it for uncertain; a driver that says so has no room, and is done.
+                    // The kubelet treats ResourceExhausted as uncertain, but a driver that answers
+                    // it has no space and has stopped working on the call.
                     _ if *code == Code::ResourceExhausted => Ok(()),
                     ErrorClass::Uncertain => formatter.write_str(
-                        " (it may still be at work on it, or have done it: ask again before undoing anything)",
+                        " (the driver may still work on the call, or have done it: repeat the call before you undo anything)",
                     ),
                     _ => Ok(()),
                 }
@@ -75,11 +76,11 @@ impl fmt::Display for Failure {
                 if let Some(instead) = need.instead() {
                     write!(formatter, " {instead}")?;
                 }
-                formatter.write_str(" --force calls it all the same.")
+                formatter.write_str(" --force makes the call anyway.")
             }
-            Self::Wrong { rpc, what } => write!(formatter, "{rpc} was answered wrongly: {}", plain(what)),
+            Self::Wrong { rpc, what } => write!(formatter, "invalid answer to {rpc}: {}", plain(what)),
             Self::Interrupted => formatter.write_str(
-                "interrupted; the driver may still be at work on it, ask again before undoing anything",
+                "interrupted; the driver may still work on the call, repeat the call before you undo anything",
             ),
         }
     }

@@ -10,25 +10,25 @@ use super::{
     secrets::{SecretFlags, Secrets},
     session::Session,
 };
-use crate::running::duration;
+use crate::runtime::duration;
 
-/// klog's level from which calls and their requests are logged.
+/// The klog level that logs calls with their requests.
 const CALLS: u32 = 4;
 
-/// How the driver is reached and its answer is shown; the same for every command.
+/// Flags of every command: how to reach the driver and how to show its answer.
 #[derive(Args)]
 #[command(next_help_heading = "For every command")]
 pub(crate) struct Flags {
     /// The driver's socket: unix:///csi/csi.sock, unix:/csi/csi.sock or a path
     #[arg(long, value_name = "SOCKET", env = "CSI_ENDPOINT", global = true)]
     endpoint: Option<String>,
-    /// How long one call may take
+    /// Limit for one call
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, global = true)]
     timeout: Duration,
-    /// A table for people, or one JSON document with the field names of CSI
+    /// Form of the output: a table, or one JSON document with the field names of CSI
     #[arg(short, long, value_enum, default_value = "table", global = true)]
     output: Output,
-    /// Call even where the driver does not advertise the capability
+    /// Make the call even if the driver does not advertise the capability
     #[arg(long, global = true)]
     force: bool,
     /// Log every call with its request, without secrets, to standard error
@@ -38,17 +38,17 @@ pub(crate) struct Flags {
     secrets: SecretFlags,
 }
 
-/// The form of the answer.
+/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// For people
+    /// A table for people
     Table,
-    /// For programs
+    /// JSON for programs
     Json,
 }
 
 impl Flags {
-    /// Turns the log on where it is asked for; it ends with the guard.
+    /// Turns the log on with --verbose, until the guard is dropped.
     pub(crate) fn log(&self) -> Result<Option<LogGuard>, Failure> {
         if !self.verbose {
             return Ok(None);
@@ -71,9 +71,9 @@ impl Flags {
         let wrong = |text: &dyn std::fmt::Display| Failure::Usage(format!("--endpoint: {text}"));
         let Some(endpoint) = self.endpoint.as_deref().filter(|endpoint| !endpoint.is_empty())
         else {
-            return Err(wrong(&"needed, or CSI_ENDPOINT, such as unix:///csi/csi.sock"));
+            return Err(wrong(&"set it or CSI_ENDPOINT, such as unix:///csi/csi.sock"));
         };
-        // A person in a shell means their own folder; only with a scheme has it to be absolute.
+        // A path without a scheme may be relative to the working folder, as in a shell.
         if !endpoint.contains(':') {
             return std::path::absolute(endpoint).map_err(|error| wrong(&error));
         }

@@ -12,7 +12,7 @@ use super::{
     session::Session,
 };
 
-/// One capability stands for all three calls.
+/// The capability that all three calls need.
 const NEEDS: &[Need] = &[Need::Group(GroupRpc::CreateDeleteGetVolumeGroupSnapshot)];
 
 #[derive(Subcommand)]
@@ -32,11 +32,11 @@ impl Group {
     }
 }
 
-/// Makes snapshots of several volumes at one moment (CreateVolumeGroupSnapshot)
+/// Creates snapshots of several volumes at one moment (CreateVolumeGroupSnapshot)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi group create nightly --volume ID --volume ID")]
 pub(crate) struct Create {
-    /// Name by which the driver knows a repeated request
+    /// Name of the request: the driver recognizes a repeated one by it
     name: String,
     /// One of the source_volume_ids
     #[arg(long = "volume", value_name = "ID", required = true)]
@@ -71,7 +71,7 @@ impl Create {
 pub(crate) struct Get {
     /// The group_snapshot_id
     id: String,
-    /// A snapshot that has to be in it
+    /// A snapshot that the group must contain
     #[arg(long = "snapshot", value_name = "ID")]
     snapshots: Vec<String>,
 }
@@ -94,13 +94,13 @@ impl Get {
     }
 }
 
-/// Deletes a group snapshot with all that is in it (DeleteVolumeGroupSnapshot)
+/// Deletes a group snapshot with all of its snapshots (DeleteVolumeGroupSnapshot)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi group rm ID --snapshot ID --snapshot ID")]
 pub(crate) struct Rm {
     /// The group_snapshot_id
     id: String,
-    /// A snapshot of the group; CSI wants all of them named
+    /// A snapshot of the group. CSI requires all of them
     #[arg(long = "snapshot", value_name = "ID")]
     snapshots: Vec<String>,
 }
@@ -119,6 +119,6 @@ impl Rm {
                 session.driver.group_controller().delete_volume_group_snapshot(request).await
             })
             .await?;
-        Ok(Report::of(rpc, &answer).said(format!("Group snapshot {} is deleted.", self.id)))
+        Ok(Report::of(rpc, &answer).sentence(format!("Group snapshot {} is deleted.", self.id)))
     }
 }

@@ -22,14 +22,14 @@ const FINDINGS: &[Column] = &[
     ("MESSAGE", "/message"),
 ];
 
-/// Shows what is wrong with the storage, or with one volume (ControllerListVolumeHealth and NodeGetStorageHealth, or
-/// ControllerGetVolumeHealth and NodeGetVolumeHealth)
+/// Shows the health problems of the storage, or of one volume (ControllerListVolumeHealth and
+/// NodeGetStorageHealth, or ControllerGetVolumeHealth and NodeGetVolumeHealth)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi health\n  wharf csi health ID --path /mnt/data")]
 pub(crate) struct Health {
-    /// The volume_id; all volumes and the storage itself where it is not given
+    /// The volume_id. Default: all volumes and the storage itself
     id: Option<String>,
-    /// The volume_publish_path: where the volume is mounted, for the node's view
+    /// The volume_publish_path, where the volume is mounted: asks the node, too
     #[arg(
         long,
         value_name = "PATH",
@@ -49,7 +49,7 @@ pub(crate) struct Health {
     staging: String,
 }
 
-/// One of the health RPCs, its name in the document, and the capability that unlocks it.
+/// A health RPC, its key in the document, and the capability that it needs.
 #[derive(Clone, Copy)]
 struct Rpc(&'static str, &'static str, Need);
 
@@ -95,7 +95,7 @@ impl Health {
     }
 }
 
-/// What the RPCs of one question answered.
+/// The answers of several health RPCs.
 struct Views {
     document: Value,
     findings: Vec<Value>,
@@ -105,7 +105,7 @@ struct Views {
 }
 
 impl Views {
-    /// Asks one of them, where the driver advertises it; its failure does not keep the others from being asked.
+    /// Calls one RPC, if the driver advertises it. A failure is recorded, and the others follow.
     async fn add(
         &mut self,
         Rpc(rpc, name, need): Rpc,
@@ -202,7 +202,7 @@ async fn on_node(session: &Session, id: &str, path: &str, staging: &str) -> Resu
     Ok(document::of("NodeGetVolumeHealthResponse", &answer))
 }
 
-/// Everything that is wrong, one entry each, whichever message it came in.
+/// All health problems as one list, whatever the message they came in.
 fn findings(rpc: &str, answer: &Value) -> Vec<Value> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut volumes = list(&answer["entries"]);

@@ -14,7 +14,8 @@ use super::{
     session::Session,
 };
 
-/// Shows who the driver is, whether it is ready and where it runs (GetPluginInfo, Probe, NodeGetInfo)
+/// Shows the driver's name and version, its readiness and its node (GetPluginInfo, Probe,
+/// NodeGetInfo)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi info --endpoint unix:///csi/csi.sock")]
 pub(crate) struct Info {}
@@ -38,7 +39,7 @@ impl Info {
         let mut document = document::of("GetPluginInfoResponse", &info);
         let mut notes = Vec::new();
         let ready = match probe {
-            // A driver that does not say is ready.
+            // An absent `ready` means ready.
             Ok(probe) => json!(probe.ready.unwrap_or(true)),
             Err(failure) => {
                 notes.push(failure.to_string());
@@ -48,7 +49,7 @@ impl Info {
         document["ready"] = ready;
         document["node"] = match node {
             Ok(node) => document::of("NodeGetInfoResponse", &node),
-            // A controller alone has no node service, and no shame in it.
+            // A driver with a controller service alone has no node service.
             Err(Failure::Refused { code: tonic::Code::Unimplemented, .. }) => Value::Null,
             Err(failure) => {
                 notes.push(failure.to_string());
@@ -61,8 +62,8 @@ impl Info {
     }
 }
 
-/// Shows everything that the driver advertises (GetPluginCapabilities, ControllerGetCapabilities,
-/// GroupControllerGetCapabilities, NodeGetCapabilities)
+/// Shows all capabilities that the driver advertises (GetPluginCapabilities,
+/// ControllerGetCapabilities, GroupControllerGetCapabilities, NodeGetCapabilities)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi caps -o json")]
 pub(crate) struct Caps {}
@@ -130,18 +131,18 @@ async fn node(session: &Session) -> Result<Value, Failure> {
     Ok(named(&types, |it| NodeRpc::try_from(it).map(|it| it.as_str_name())))
 }
 
-/// By name, and by number what this build does not know.
+/// The name of a capability, or its number if this build does not know it.
 fn named<E>(numbers: &[i32], name: impl Fn(i32) -> Result<&'static str, E>) -> Value {
     numbers.iter().map(|number| name(*number).map_or_else(|_| json!(number), Value::from)).collect()
 }
 
-/// One set failing does not hide the others.
+/// A set of capabilities, or its error: one failure does not hide the other sets.
 fn shown(sets: Vec<(&'static str, Result<Value, Failure>)>) -> Report {
     let (mut document, mut notes) = (json!({}), Vec::new());
     let mut complete = true;
     for (name, found) in sets {
         document[name] = found.unwrap_or_else(|failure| {
-            // A service that is not there has no capabilities.
+            // A missing service has no capabilities.
             let absent =
                 matches!(failure, Failure::Refused { code: tonic::Code::Unimplemented, .. });
             complete &= absent;

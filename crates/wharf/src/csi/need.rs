@@ -16,7 +16,7 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    /// What else a person could do.
+    /// A command that answers the same question without the capability.
     pub(crate) fn instead(self) -> Option<&'static str> {
         match self {
             Self::Controller(ControllerRpc::GetVolume) => {

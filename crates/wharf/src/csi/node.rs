@@ -13,24 +13,24 @@ use super::{
     session::Session,
 };
 
-/// What the controller answered about a volume, for the node.
+/// Answers of the controller that the node's calls need.
 #[derive(Args)]
 struct Contexts {
-    /// An entry of the volume_context that create answered
+    /// An entry of the volume_context in the answer to create
     #[arg(long, value_name = "KEY=VALUE")]
     context: Vec<Pair>,
-    /// An entry of the publish_context that publish answered
+    /// An entry of the publish_context in the answer to publish
     #[arg(long, value_name = "KEY=VALUE")]
     publish_context: Vec<Pair>,
 }
 
-/// Makes a volume ready on this node, once for all its users (NodeStageVolume)
+/// Stages a volume on this node, once for all pods that use it (NodeStageVolume)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi stage ID --path /mnt/staging --fs ext4")]
 pub(crate) struct Stage {
     /// The volume_id
     id: String,
-    /// The staging_target_path: a folder that is there
+    /// The staging_target_path: an existing folder
     #[arg(long, value_name = "DIR")]
     path: String,
     #[command(flatten)]
@@ -58,7 +58,8 @@ impl Stage {
                 session.driver.node().node_stage_volume(request).await
             })
             .await?;
-        Ok(Report::of(rpc, &answer).said(format!("Volume {} is staged at {}.", self.id, self.path)))
+        Ok(Report::of(rpc, &answer)
+            .sentence(format!("Volume {} is staged at {}.", self.id, self.path)))
     }
 }
 
@@ -87,23 +88,23 @@ impl Unstage {
             })
             .await?;
         let note = format!("Volume {} is no longer staged at {}.", self.id, self.path);
-        Ok(Report::of(rpc, &answer).said(note))
+        Ok(Report::of(rpc, &answer).sentence(note))
     }
 }
 
-/// Gives a volume to one user: mounts it, or its block device, at a path (NodePublishVolume)
+/// Mounts a volume, or its block device, at a path for one pod (NodePublishVolume)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi mount ID --staging /mnt/staging --target /mnt/data")]
 pub(crate) struct Mount {
     /// The volume_id
     id: String,
-    /// The target_path, which the driver makes: its parent has to be there
+    /// The target_path, which the driver creates in an existing folder
     #[arg(long, value_name = "PATH")]
     target: String,
     /// The staging_target_path, where the volume was staged
     #[arg(long, value_name = "DIR")]
     staging: Option<String>,
-    /// Mount it read-only
+    /// Mount the volume read-only
     #[arg(long)]
     readonly: bool,
     #[command(flatten)]
@@ -133,7 +134,7 @@ impl Mount {
                 session.driver.node().node_publish_volume(request).await
             })
             .await?;
-        Ok(Report::of(rpc, &answer).said(format!("Volume {} is at {}.", self.id, self.target)))
+        Ok(Report::of(rpc, &answer).sentence(format!("Volume {} is at {}.", self.id, self.target)))
     }
 }
 
@@ -161,6 +162,6 @@ impl Umount {
             })
             .await?;
         let note = format!("Volume {} is no longer at {}.", self.id, self.target);
-        Ok(Report::of(rpc, &answer).said(note))
+        Ok(Report::of(rpc, &answer).sentence(note))
     }
 }

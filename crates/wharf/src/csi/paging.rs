@@ -4,13 +4,13 @@ use clap::Args;
 
 use super::failure::Failure;
 
-/// Which part of a list is wanted.
+/// Flags that select a part of a list.
 #[derive(Args, Clone, Default)]
 pub(crate) struct Page {
-    /// Show at most this many entries; all of them, page by page, where it is not given
+    /// Show at most this many entries. Default: all, page by page
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i32).range(1..))]
     limit: Option<i32>,
-    /// Begin at the next_token of an earlier answer
+    /// Start at the next_token of an earlier answer
     #[arg(long, value_name = "TOKEN", default_value = "", hide_default_value = true)]
     token: String,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Answer<T> {
 }
 
 impl Page {
-    /// Asks `list`, with the most entries and a token, until there is no more or it is enough.
+    /// Calls `list` with a maximum of entries and a token, until the list ends or has the maximum.
     pub(crate) async fn all<T>(
         &self,
         rpc: &'static str,
@@ -49,8 +49,8 @@ impl Page {
 }
 
 impl<T> Answer<T> {
-    /// How to go on, where there is more.
+    /// The flag that continues the list, if there are more entries.
     pub(crate) fn more(&self) -> Option<String> {
-        (!self.next.is_empty()).then(|| format!("There is more: --token {}", self.next))
+        (!self.next.is_empty()).then(|| format!("There are more entries: --token {}", self.next))
     }
 }

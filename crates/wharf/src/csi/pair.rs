@@ -17,12 +17,12 @@ impl FromStr for Pair {
     }
 }
 
-/// The pairs as a map of a request; the last one of a key wins.
+/// The pairs as a map for a request. The last value of a key wins.
 pub(crate) fn map(pairs: Vec<Pair>) -> BTreeMap<String, String> {
     pairs.into_iter().map(|Pair(key, value)| (key, value)).collect()
 }
 
-/// The pairs as one place; none where there are none.
+/// The pairs as one topology; an empty list if there are no pairs.
 pub(crate) fn topology(pairs: Vec<Pair>) -> Option<Topology> {
     (!pairs.is_empty()).then(|| Topology { segments: map(pairs) })
 }

@@ -11,7 +11,7 @@ use wharf_facts::quantity;
 use super::{document, failure::Failure, flags::Output, secrets::Secrets};
 use crate::text::plain;
 
-/// An answer: one document for programs, and which of it people get to see.
+/// An answer: the JSON document, and the part of it that the table shows.
 pub(crate) struct Report {
     document: Value,
     view: View,
@@ -19,40 +19,40 @@ pub(crate) struct Report {
     complete: bool,
 }
 
-/// What a table shows of a document.
+/// The part of a document that the table shows.
 enum View {
-    /// Nothing of it: the notes say all.
-    Notes,
-    /// Every field, one a line.
+    /// Nothing but the notes.
+    NotesOnly,
+    /// Every field, one per line.
     Fields,
-    /// A list in it, one entry a line.
+    /// A list in the document, one entry per line.
     Rows { list: &'static str, none: &'static str, columns: &'static [Column] },
 }
 
-/// Answers are all about one of these: its fields are not named after it.
+/// Messages whose name is omitted from the names of their fields.
 const SUBJECTS: [&str; 3] = ["volume", "snapshot", "group_snapshot"];
 
-/// Fields whose keys are not CSI's but the driver's: one line, as on the command line.
+/// Fields whose keys the driver chooses: shown in one line, as on the command line.
 const MAPS: [&str; 5] = ["manifest", "parameters", "publish_context", "segments", "volume_context"];
 
-/// A list of texts that is longer in all is shown one a line.
+/// The longest list of strings that is shown in one line.
 const WIDE: usize = 60;
 
-/// A heading, and the JSON pointer of its value in an entry.
+/// A column: its heading, and the JSON pointer of its value in an entry.
 pub(crate) type Column = (&'static str, &'static str);
 
 impl Report {
-    /// Every field of an answer.
+    /// A report with every field of an answer.
     pub(crate) fn of<M: Message>(rpc: &str, answer: &M) -> Self {
         Self::document(document::of(&format!("{rpc}Response"), answer))
     }
 
-    /// Every field of a document.
+    /// A report with every field of a document.
     pub(crate) fn document(document: Value) -> Self {
         Self { document, view: View::Fields, notes: Vec::new(), complete: true }
     }
 
-    /// A list of an answer, in columns; `none` is said where it is empty.
+    /// Shows a list of the answer in columns, or `none` if it is empty.
     #[must_use]
     pub(crate) fn rows(
         self,
@@ -63,26 +63,26 @@ impl Report {
         Self { view: View::Rows { list, none, columns }, ..self }
     }
 
-    /// A sentence instead of the fields, for answers that have none.
+    /// Shows a sentence instead of the fields, for answers that have none.
     #[must_use]
-    pub(crate) fn said(self, note: String) -> Self {
-        Self { view: View::Notes, ..self }.note(note)
+    pub(crate) fn sentence(self, note: String) -> Self {
+        Self { view: View::NotesOnly, ..self }.note(note)
     }
 
-    /// A sentence below the table.
+    /// Adds a sentence below the table.
     #[must_use]
     pub(crate) fn note(mut self, note: String) -> Self {
         self.notes.push(note);
         self
     }
 
-    /// A report of which a part was refused: the exit code says so.
+    /// Marks that the driver refused a part, which the exit code reports.
     #[must_use]
     pub(crate) fn incomplete(self) -> Self {
         Self { complete: false, ..self }
     }
 
-    /// Writes it to standard output.
+    /// Writes the report to standard output.
     pub(crate) fn write(mut self, output: Output, secrets: &Secrets) -> Result<ExitCode, Failure> {
         strip(&mut self.document, secrets);
         let text = match output {
@@ -91,7 +91,7 @@ impl Report {
         };
         let mut out = std::io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // Whoever reads has seen enough, as head does.
+            // The reader closed the pipe, as `head` does.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) => return Err(Failure::Output(format!("standard output: {error}"))),
             Ok(()) => {}
@@ -101,7 +101,7 @@ impl Report {
 
     fn table(&self, secrets: &Secrets) -> String {
         let mut text = match &self.view {
-            View::Notes => String::new(),
+            View::NotesOnly => String::new(),
             View::Fields => fields(&self.document),
             View::Rows { list, none, columns } => {
                 match self.document.pointer(list).and_then(Value::as_array) {
@@ -134,7 +134,7 @@ fn rows(entries: &[Value], columns: &[Column]) -> String {
     aligned(table)
 }
 
-/// Columns two blanks apart and nothing else, for eyes and for awk.
+/// Columns separated by two blanks, for people and awk.
 fn aligned(mut table: Table) -> String {
     table.load_style(NOTHING);
     for column in table.column_iter_mut() {
@@ -143,7 +143,7 @@ fn aligned(mut table: Table) -> String {
     table.trim_fmt() + "\n"
 }
 
-/// Fields of the document, those of inner messages with a dotted name.
+/// The fields of the document. Fields of inner messages have dotted names.
 fn fields(document: &Value) -> String {
     let mut lines = Vec::new();
     for (name, value) in document.as_object().into_iter().flatten() {
@@ -203,12 +203,12 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// Numbers of CSI that count bytes, by their names.
+/// Whether a field of CSI counts bytes, by its name.
 fn is_bytes(key: &str) -> bool {
     key.ends_with("_bytes") || key.ends_with("_volume_size") || key == "available_capacity"
 }
 
-/// Takes secrets out of every text, should the driver have answered one.
+/// Removes secrets from every string: the driver may have answered one.
 fn strip(value: &mut Value, secrets: &Secrets) {
     match value {
         Value::String(text) => *text = secrets.strip(text),

@@ -14,7 +14,7 @@ use super::{
     session::Session,
 };
 
-/// Makes a volume larger, and says whether the node has a part in it (ControllerExpandVolume)
+/// Expands a volume, and shows whether the node must expand it, too (ControllerExpandVolume)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi expand ID --size 2Gi")]
 pub(crate) struct Expand {
@@ -51,14 +51,14 @@ impl Expand {
             })
             .await?;
         let note = match answer.node_expansion_required {
-            true => format!("The node has a part in it: wharf csi grow {} --path PATH", self.id),
-            false => "The node has no part in it: the volume is larger now.".to_owned(),
+            true => format!("The node must expand it, too: wharf csi grow {} --path PATH", self.id),
+            false => "The volume is expanded. The node need not expand it.".to_owned(),
         };
         Ok(Report::of(rpc, &answer).note(note))
     }
 }
 
-/// Lets the filesystem or device on this node follow a volume that was expanded (NodeExpandVolume)
+/// Grows the filesystem or device on this node after expand (NodeExpandVolume)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi grow ID --path /mnt/data")]
 pub(crate) struct Grow {
@@ -67,7 +67,7 @@ pub(crate) struct Grow {
     /// The volume_path: where it is mounted or staged
     #[arg(long, value_name = "PATH")]
     path: String,
-    /// At least this large; the size of the volume where it is not given
+    /// At least this large. Default: the size of the volume
     #[arg(long, value_parser = quantity::parse)]
     size: Option<i64>,
     /// The staging_target_path, where the volume was staged
@@ -108,7 +108,7 @@ impl Grow {
 pub(crate) struct Modify {
     /// The volume_id
     id: String,
-    /// A parameter and its new value; those that are not named stay
+    /// A parameter and its new value. Other parameters do not change
     #[arg(long, value_name = "KEY=VALUE", required = true)]
     mutable: Vec<Pair>,
 }
@@ -127,6 +127,6 @@ impl Modify {
                 session.driver.controller().controller_modify_volume(request).await
             })
             .await?;
-        Ok(Report::of(rpc, &answer).said(format!("Volume {} is modified.", self.id)))
+        Ok(Report::of(rpc, &answer).sentence(format!("Volume {} is modified.", self.id)))
     }
 }

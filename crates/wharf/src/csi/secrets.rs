@@ -4,13 +4,15 @@ use clap::Args;
 
 use super::failure::Failure;
 
-/// What stands in place of a secret.
+/// The text shown instead of a secret.
 const STRIPPED: &str = "***stripped***";
 
-/// Where secrets come from. They are read after clap, which would quote a wrong value in its error.
+/// Flags for secrets. Their values are parsed after clap, which would quote a wrong one in its
+/// error.
 #[derive(Args)]
 pub(crate) struct SecretFlags {
-    /// A secret for the call, never printed; others on this machine can see it while the command runs
+    /// A secret for the call. It is never printed, but other users of this machine can see it in
+    /// the process list
     #[arg(long = "secret", value_name = "KEY=VALUE", global = true)]
     pairs: Vec<String>,
     /// Secrets from a file: KEY=VALUE lines, or a JSON object of strings
@@ -18,12 +20,12 @@ pub(crate) struct SecretFlags {
     file: Option<PathBuf>,
 }
 
-/// Secrets for a driver. Their keys may be shown, their values never.
+/// Secrets for a driver. Debug shows their keys and never their values.
 #[derive(Default)]
 pub(crate) struct Secrets(BTreeMap<String, String>);
 
 impl Secrets {
-    /// Those of the file, then those of the command line, which win.
+    /// Reads the secrets of the file and of the command line, which win.
     pub(crate) fn read(flags: &SecretFlags) -> Result<Self, Failure> {
         let mut secrets = BTreeMap::new();
         if let Some(file) = &flags.file {
@@ -45,15 +47,16 @@ impl Secrets {
         Ok(Self(secrets))
     }
 
-    /// For a request.
+    /// The secrets as a map for a request.
     pub(crate) fn get(&self) -> BTreeMap<String, String> {
         self.0.clone()
     }
 
-    /// `text` without the values: a driver may have put one into its answer.
+    /// `text` without the values of secrets: a driver may have put one into its answer.
     pub(crate) fn strip(&self, text: &str) -> String {
         let mut values: Vec<&String> = self.0.values().filter(|value| !value.is_empty()).collect();
-        // A value that is part of another would leave the rest of the longer one.
+        // Longest first: replacing a value that is part of a longer one would leave the rest of
+        // that.
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         values
             .into_iter()
@@ -69,7 +72,7 @@ impl fmt::Debug for Secrets {
 
 fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
     if text.trim_start().starts_with('{') {
-        // The parser's own message may quote a value; its position says enough.
+        // The parser's message may quote a value, so only the position is shown.
         return serde_json::from_str(text)
             .map_err(|error| format!("line {}: expected a JSON object of strings", error.line()));
     }

@@ -14,7 +14,7 @@ use super::{
     secrets::Secrets,
 };
 
-/// A driver to call, and what is to be known for it.
+/// A driver to call, with its cached capabilities and the secrets for it.
 pub(crate) struct Session {
     pub(crate) driver: Driver,
     pub(crate) secrets: Secrets,
@@ -29,17 +29,17 @@ impl Session {
         message: Q,
         send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,
     ) -> Result<A, Failure> {
-        // The messages leave their secrets out.
+        // Debug of the messages leaves secret fields out.
         debug!(rpc, request = ?message, "call");
         let send = |request| async move { send(request).await };
         let answer = self.driver.call_here(rpc, send, message).await;
         let answer = answer.map_err(|status| self.failure(rpc, &status))?;
-        // An answer has no field for secrets, but the driver may have put one anywhere.
+        // An answer has no field for secrets, but the driver may have put one into any field.
         debug!(rpc, answer = self.secrets.strip(&format!("{answer:?}")), "answer");
         Ok(answer)
     }
 
-    /// Fails with what the driver does not advertise, unless the person wants to call it all the same.
+    /// Fails if the driver does not advertise the capability, unless --force is set.
     pub(crate) async fn require(&self, rpc: &'static str, needs: &[Need]) -> Result<(), Failure> {
         if self.force {
             return Ok(());
@@ -66,7 +66,7 @@ impl Session {
         })
     }
 
-    /// RPCs of the group controller service, as numbers.
+    /// Capabilities of the group controller service, as numbers.
     pub(crate) async fn group_capabilities(&self) -> Result<Vec<i32>, Failure> {
         let answer = self
             .call(
@@ -91,7 +91,7 @@ impl Session {
         asked.map_err(|status| self.failure("NodeGetCapabilities", &status))
     }
 
-    /// A driver that never accepted the call is not reachable; any other error is its own.
+    /// A driver that never accepted the call is unreachable; other errors are the driver's answers.
     fn failure(&self, rpc: &'static str, status: &Status) -> Failure {
         let source = std::error::Error::source(status);
         let dial = source.and_then(|source| source.downcast_ref::<DialError>()).is_some();
@@ -101,7 +101,10 @@ impl Session {
         }
         if silent {
             let socket = self.driver.socket().display();
-            return Failure::Unreachable(format!("{socket} accepts no call: {}", status.message()));
+            return Failure::Unreachable(format!(
+                "{socket} does not accept calls: {}",
+                status.message()
+            ));
         }
         Failure::refused(rpc, status)
     }

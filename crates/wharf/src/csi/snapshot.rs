@@ -41,11 +41,11 @@ impl Snap {
     }
 }
 
-/// Makes a snapshot of a volume, or finds it again by its name (CreateSnapshot)
+/// Creates a snapshot of a volume, or finds the one of this name (CreateSnapshot)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi snap create before-upgrade --volume ID")]
 pub(crate) struct Create {
-    /// Name by which the driver knows a repeated request
+    /// Name of the request: the driver recognizes a repeated one by it
     name: String,
     /// The source_volume_id
     #[arg(long, value_name = "ID")]
@@ -53,7 +53,7 @@ pub(crate) struct Create {
     /// A parameter of the VolumeSnapshotClass
     #[arg(long = "param", value_name = "KEY=VALUE")]
     params: Vec<Pair>,
-    /// A segment of the place where it has to be reachable
+    /// A topology segment from which the snapshot must be accessible
     #[arg(long, value_name = "KEY=VALUE")]
     topology: Vec<Pair>,
 }
@@ -90,10 +90,10 @@ impl Create {
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi snap ls --volume ID")]
 pub(crate) struct Ls {
-    /// Only those of this volume
+    /// Only snapshots of this volume
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     volume: String,
-    /// Only this one
+    /// Only the snapshot with this snapshot_id
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     id: String,
     #[command(flatten)]
@@ -153,7 +153,7 @@ impl Get {
     }
 }
 
-/// Deletes a snapshot; one that is not there is deleted, too (DeleteSnapshot)
+/// Deletes a snapshot; succeeds if there is none (DeleteSnapshot)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi snap rm ID")]
 pub(crate) struct Rm {
@@ -172,6 +172,6 @@ impl Rm {
                 session.driver.controller().delete_snapshot(request).await
             })
             .await?;
-        Ok(Report::of(rpc, &answer).said(format!("Snapshot {} is deleted.", self.id)))
+        Ok(Report::of(rpc, &answer).sentence(format!("Snapshot {} is deleted.", self.id)))
     }
 }

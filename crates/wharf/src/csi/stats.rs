@@ -11,7 +11,7 @@ use super::{
 const USAGE: &[Column] =
     &[("UNIT", "/unit"), ("TOTAL", "/total"), ("USED", "/used"), ("AVAILABLE", "/available")];
 
-/// Shows how full a volume is (NodeGetVolumeStats)
+/// Shows the used and free space of a volume (NodeGetVolumeStats)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi stats ID --path /mnt/data")]
 pub(crate) struct Stats {
@@ -39,7 +39,7 @@ impl Stats {
                 session.driver.node().node_get_volume_stats(request).await
             })
             .await?;
-        let report = Report::of(rpc, &answer).rows("/usage", "The driver tells no usage.", USAGE);
+        let report = Report::of(rpc, &answer).rows("/usage", "The driver reports no usage.", USAGE);
         Ok(match answer.volume_condition {
             Some(condition) if condition.abnormal => {
                 report.note(format!("The volume is abnormal: {}", condition.message))

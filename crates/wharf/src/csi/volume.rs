@@ -25,7 +25,7 @@ const VOLUMES: &[Column] = &[
     ("MESSAGE", "/status/volume_condition/message"),
 ];
 
-/// Shows how much room is left for volumes (GetCapacity)
+/// Shows the space that is left for new volumes (GetCapacity)
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  wharf csi capacity --topology topology.local.csi.wharf/node=node-1"
@@ -34,7 +34,7 @@ pub(crate) struct Capacity {
     /// A parameter of the StorageClass
     #[arg(long = "param", value_name = "KEY=VALUE")]
     params: Vec<Pair>,
-    /// A segment of the place to ask for
+    /// A topology segment to ask for
     #[arg(long, value_name = "KEY=VALUE")]
     topology: Vec<Pair>,
 }
@@ -57,12 +57,12 @@ impl Capacity {
     }
 }
 
-/// Makes a volume, or finds it again by its name (CreateVolume)
+/// Creates a volume, or finds the one of this name (CreateVolume)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi create data --size 1Gi --fs xfs\n  \
                         wharf csi create copy --size 1Gi --from-snapshot ID")]
 pub(crate) struct Create {
-    /// Name by which the driver knows a repeated request
+    /// Name of the request: the driver recognizes a repeated one by it
     name: String,
     /// At least this large: 64Mi, 1Gi, 1G or bytes
     #[arg(long, value_parser = quantity::parse)]
@@ -75,16 +75,16 @@ pub(crate) struct Create {
     /// A parameter of the StorageClass
     #[arg(long = "param", value_name = "KEY=VALUE")]
     params: Vec<Pair>,
-    /// A parameter that can be modified later
+    /// A mutable parameter, as of a VolumeAttributesClass
     #[arg(long, value_name = "KEY=VALUE")]
     mutable: Vec<Pair>,
-    /// Fill it from this snapshot
+    /// Restore this snapshot into the volume
     #[arg(long, value_name = "ID")]
     from_snapshot: Option<String>,
-    /// Fill it from this volume
+    /// Clone this volume
     #[arg(long, value_name = "ID", conflicts_with = "from_snapshot")]
     from_volume: Option<String>,
-    /// A segment of the place where it has to be reachable
+    /// A topology segment from which the volume must be accessible
     #[arg(long, value_name = "KEY=VALUE")]
     topology: Vec<Pair>,
 }
@@ -195,7 +195,7 @@ impl Get {
     }
 }
 
-/// Deletes a volume; one that is not there is deleted, too (DeleteVolume)
+/// Deletes a volume; succeeds if there is none (DeleteVolume)
 #[derive(Args)]
 #[command(after_help = "Example:\n  wharf csi rm ID")]
 pub(crate) struct Rm {
@@ -214,11 +214,11 @@ impl Rm {
                 session.driver.controller().delete_volume(request).await
             })
             .await?;
-        Ok(Report::of(rpc, &answer).said(format!("Volume {} is deleted.", self.id)))
+        Ok(Report::of(rpc, &answer).sentence(format!("Volume {} is deleted.", self.id)))
     }
 }
 
-/// Asks whether a volume can be used in a certain way (ValidateVolumeCapabilities)
+/// Checks whether a volume supports an access mode and type (ValidateVolumeCapabilities)
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  wharf csi validate ID --fs ext4 --mode single-node-multi-writer"
@@ -234,7 +234,7 @@ pub(crate) struct Validate {
     /// A parameter of the StorageClass
     #[arg(long = "param", value_name = "KEY=VALUE")]
     params: Vec<Pair>,
-    /// A parameter that can be modified
+    /// A mutable parameter
     #[arg(long, value_name = "KEY=VALUE")]
     mutable: Vec<Pair>,
 }
@@ -258,10 +258,10 @@ impl Validate {
             .await?;
         let report = Report::of(rpc, &answer);
         if answer.confirmed.is_some() {
-            return Ok(report.said(format!("Volume {} can be used so.", self.id)));
+            return Ok(report.sentence(format!("Volume {} supports this.", self.id)));
         }
         let why = Some(answer.message).filter(|message| !message.is_empty());
-        let why = why.unwrap_or_else(|| "the driver does not say why".to_owned());
-        Ok(report.said(format!("Volume {} cannot be used so: {why}", self.id)).incomplete())
+        let why = why.unwrap_or_else(|| "the driver gives no reason".to_owned());
+        Ok(report.sentence(format!("Volume {} does not support this: {why}", self.id)).incomplete())
     }
 }

@@ -1,4 +1,5 @@
-//! The calls that sidecars and kubelet make in a volume's life, no longer than the demo needs them.
+//! The calls that sidecars and kubelet make in a volume's life, with the fields that the demo
+//! needs.
 
 use std::path::Path;
 
@@ -18,7 +19,7 @@ use super::local::NODE;
 pub(super) struct Calls(pub(super) Driver);
 
 impl Calls {
-    /// Makes an ext4 volume, empty or from a snapshot; its ID.
+    /// Creates an ext4 volume, empty or from a snapshot, and returns its ID.
     pub(super) async fn create(
         &self,
         name: &str,
@@ -38,7 +39,7 @@ impl Calls {
         Ok(volume.context("CreateVolume answered no volume")?.volume_id)
     }
 
-    /// Lets this node have a volume.
+    /// Attaches a volume to this node.
     pub(super) async fn attach(&self, volume: &str) -> anyhow::Result<()> {
         let request = csi::ControllerPublishVolumeRequest {
             volume_id: volume.into(),
@@ -50,7 +51,8 @@ impl Calls {
         self.ask("ControllerPublishVolume", request, send).await.map(drop)
     }
 
-    /// Mounts a volume on the node: a new one gets its filesystem, a grown one the rest of it.
+    /// Mounts a volume on the node. The driver formats a new volume, and grows the filesystem of an
+    /// expanded one.
     pub(super) async fn stage(&self, volume: &str, staging: &Path) -> anyhow::Result<()> {
         let request = csi::NodeStageVolumeRequest {
             volume_id: volume.into(),
@@ -62,7 +64,7 @@ impl Calls {
         self.ask("NodeStageVolume", request, send).await.map(drop)
     }
 
-    /// Shows a staged volume to a pod.
+    /// Mounts a staged volume for a pod.
     pub(super) async fn publish(
         &self,
         volume: &str,
@@ -80,7 +82,7 @@ impl Calls {
         self.ask("NodePublishVolume", request, send).await.map(drop)
     }
 
-    /// Cuts a snapshot; its ID.
+    /// Takes a snapshot, and returns its ID.
     pub(super) async fn snapshot(&self, name: &str, volume: &str) -> anyhow::Result<String> {
         let request = csi::CreateSnapshotRequest {
             name: name.into(),
@@ -92,7 +94,7 @@ impl Calls {
         Ok(snapshot.context("CreateSnapshot answered no snapshot")?.snapshot_id)
     }
 
-    /// Makes a volume larger.
+    /// Expands a volume.
     pub(super) async fn expand(&self, volume: &str, size: i64) -> anyhow::Result<()> {
         let request = csi::ControllerExpandVolumeRequest {
             volume_id: volume.into(),
@@ -104,7 +106,7 @@ impl Calls {
         self.ask("ControllerExpandVolume", request, send).await.map(drop)
     }
 
-    /// How many bytes the volume's filesystem has.
+    /// The size of the volume's filesystem, in bytes.
     pub(super) async fn total(&self, volume: &str, path: &Path) -> anyhow::Result<i64> {
         let request = csi::NodeGetVolumeStatsRequest {
             volume_id: volume.into(),
@@ -114,10 +116,10 @@ impl Calls {
         let send = async |it| self.0.node().node_get_volume_stats(it).await;
         let usage = self.ask("NodeGetVolumeStats", request, send).await?.usage;
         let bytes = usage.iter().find(|usage| usage.unit == i32::from(Unit::Bytes));
-        Ok(bytes.context("NodeGetVolumeStats told no bytes")?.total)
+        Ok(bytes.context("NodeGetVolumeStats answered no bytes")?.total)
     }
 
-    /// Takes a volume from its pod.
+    /// Unmounts a volume from its pod.
     pub(super) async fn unpublish(&self, volume: &str, target: &Path) -> anyhow::Result<()> {
         let request =
             csi::NodeUnpublishVolumeRequest { volume_id: volume.into(), target_path: text(target) };
@@ -135,7 +137,7 @@ impl Calls {
         self.ask("NodeUnstageVolume", request, send).await.map(drop)
     }
 
-    /// Takes a volume from this node.
+    /// Detaches a volume from this node.
     pub(super) async fn detach(&self, volume: &str) -> anyhow::Result<()> {
         let request = csi::ControllerUnpublishVolumeRequest {
             volume_id: volume.into(),

@@ -4,17 +4,17 @@ use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
-/// How long a process may take to end after it was asked to.
+/// Limit for a process to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The driver and the registrar, each a process.
+/// The processes of the driver and the registrar.
 pub(super) struct Children {
     driver: Child,
     registrar: Child,
 }
 
 impl Children {
-    /// Starts both from this binary. They die with it, whatever happens.
+    /// Starts both from this binary. They are killed when this is dropped.
     pub(super) fn start(folder: &Path, verbose: bool) -> anyhow::Result<Self> {
         let socket = folder.join("csi.sock");
         let binary = std::env::current_exe().context("this binary's own path")?;
@@ -46,7 +46,8 @@ impl Children {
         self.driver.kill().await.context("killing the driver")
     }
 
-    /// Asks both to stop, as a pod is stopped. The registrar must remove its socket and exit with 0.
+    /// Stops both with SIGTERM, as a pod is stopped. The registrar must remove its socket and exit
+    /// with 0.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         let ended = stop(&mut self.registrar).await?;
         ensure!(ended == Some(0), "the registrar exited with {ended:?} instead of 0");
@@ -55,7 +56,7 @@ impl Children {
     }
 }
 
-/// The exit code of a process that was asked to stop; None if it had been killed.
+/// Stops a process with SIGTERM, and returns its exit code; `None` if a signal ended it.
 async fn stop(child: &mut Child) -> anyhow::Result<Option<i32>> {
     if let Some(pid) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
         kill_process(pid, Signal::TERM).context("asking a process to stop")?;

@@ -48,10 +48,10 @@ impl Identity for Driver {
     }
 }
 
-/// What this driver does not do is answered with UNIMPLEMENTED.
+/// Methods that answer UNIMPLEMENTED.
 macro_rules! unimplemented_calls {
     ($($method:ident: $request:ident -> $response:ident),* $(,)?) => {$(
-        // Spelled out: the attribute does not look into macros.
+        // Without `async`: the attribute does not expand inside macros.
         fn $method<'a, 'f>(
             &'a self,
             _: Request<wharf_proto::csi::$request>,

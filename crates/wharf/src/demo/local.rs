@@ -1,4 +1,4 @@
-//! The local-storage driver and its registrar in this process, each on a socket of its own.
+//! The local-storage driver and its registrar in this process, each on its own socket.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -24,21 +24,21 @@ use super::scene::PATIENCE;
 pub(super) const NAME: &str = "local.csi.wharf";
 pub(super) const NODE: &str = "this-machine";
 
-/// Programs of e2fsprogs that a volume's life takes.
+/// Programs of e2fsprogs that the demo needs.
 const PROGRAMS: [&str; 3] = ["mkfs.ext4", "e2fsck", "resize2fs"];
 
-/// What keeps this process from mounting volumes.
+/// Why this process cannot mount volumes; `None` if it can.
 pub(super) fn missing() -> Option<String> {
     let admin = |set: CapabilitySet| set.contains(CapabilitySet::SYS_ADMIN);
     if !geteuid().is_root() || !capabilities(None).is_ok_and(|sets| admin(sets.effective)) {
-        return Some("mounting needs root, so run it with sudo to see that, too".to_owned());
+        return Some("mounting needs root: run the demo with sudo to include it".to_owned());
     }
     let programs = Programs::default();
     let program = PROGRAMS.iter().find(|program| !programs.has(program))?;
-    Some(format!("{program} is not installed, which is part of e2fsprogs"))
+    Some(format!("{program} is not installed: install e2fsprogs"))
 }
 
-/// A driver that serves, and says so to the plugin manager.
+/// The running driver and its registrar.
 pub(super) struct Local {
     pools: Arc<Pools>,
     stop: CancellationToken,
@@ -69,14 +69,14 @@ impl Local {
         Ok(Self { pools, stop, serving })
     }
 
-    /// How the pool copies images.
+    /// The name of the pool's backend, which determines how images are copied.
     pub(super) fn backend(&self) -> String {
         let backends =
             self.pools.served().into_iter().map(|it| it.pool.default_backend().to_string());
         backends.collect()
     }
 
-    /// Volumes and snapshots that the driver still knows.
+    /// Number of volumes and snapshots that the driver knows.
     pub(super) fn known(&self) -> usize {
         let served = self.pools.served().into_iter();
         served
@@ -84,7 +84,7 @@ impl Local {
             .sum()
     }
 
-    /// Ends both; an operation that is under way is finished first.
+    /// Stops both, after operations under way have finished.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         self.stop.cancel();
         let mut outcome = Ok(());

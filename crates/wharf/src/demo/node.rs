@@ -19,7 +19,7 @@ use super::{
     screen::Screen,
 };
 
-/// The kubelet's part: a plugin manager on a folder, and the drivers that it has registered.
+/// The kubelet's role: a plugin manager on a folder, and the drivers that it has registered.
 pub(super) struct Node {
     registry: PathBuf,
     record: NodeRecord,
@@ -59,7 +59,7 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until every plugin is gone, and checks that nothing of them is left.
+    /// Waits until the plugin manager is idle, and checks that no plugin, driver or file is left.
     pub(super) async fn drained(&self) -> anyhow::Result<()> {
         self.manager.idle().await;
         let plugins = self.manager.plugins();

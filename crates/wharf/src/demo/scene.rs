@@ -6,10 +6,10 @@ use wharf_registration::manager::{EventKind, PluginEvent};
 
 use super::screen::Screen;
 
-/// How long anything may take before the demo is considered failed.
+/// Limit for each step of the demo.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What happens after an action, in order.
+/// Shows an action and the events after it, in order.
 pub(super) struct Scene<'a> {
     screen: &'a Screen,
     events: broadcast::Receiver<PluginEvent>,
@@ -21,23 +21,23 @@ impl<'a> Scene<'a> {
         Self { screen, events, acted: Instant::now() }
     }
 
-    /// Says what is done next, and starts the clock.
+    /// Shows the next action, and starts the clock.
     pub(super) fn act(&mut self, text: &str) {
         self.screen.step(text);
         self.acted = Instant::now();
     }
 
-    /// Says what is worth knowing, without touching the clock.
+    /// Shows a remark, without a restart of the clock.
     pub(super) fn say(&self, text: &str) {
         self.screen.step(text);
     }
 
-    /// Shows what was seen to happen since the action.
+    /// Shows an event, and the time since the action.
     pub(super) fn seen(&self, what: &str, detail: &str) {
         self.screen.seen(what, self.acted.elapsed(), detail);
     }
 
-    /// Shows what was done since the last action, and starts the clock for the next one.
+    /// Shows a finished step and its time, and restarts the clock.
     pub(super) fn done(&mut self, what: &str, detail: &str) {
         self.seen(what, detail);
         self.acted = Instant::now();

@@ -3,7 +3,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lines with times, as they happen. Coloured for people, plain for pipes.
+/// Prints lines with times, in colour on a terminal.
 pub(super) struct Screen {
     started: Instant,
     colours: bool,
@@ -14,20 +14,20 @@ impl Screen {
         Self { started: Instant::now(), colours: std::io::stdout().is_terminal() }
     }
 
-    /// What the demo does next.
+    /// Prints the next step.
     pub(super) fn step(&self, text: &str) {
         let (on, off) = self.colour("\x1b[1m");
         self.line(&format!("{on}{text}{off}"));
     }
 
-    /// What was seen to happen, and how long it took since the demo acted.
+    /// Prints an event, and the time since the demo's last action.
     pub(super) fn seen(&self, what: &str, took: Duration, detail: &str) {
         let (on, off) = self.colour("\x1b[32m");
         let took = format!("{:.1} ms", took.as_secs_f64() * 1e3);
         self.line(&format!("  {on}{what:<13}{off} {took:>10}  {detail}"));
     }
 
-    /// What went wrong.
+    /// Prints a failure.
     pub(super) fn failed(&self, text: &str) {
         let (on, off) = self.colour("\x1b[31m");
         self.line(&format!("{on}failed: {text}{off}"));
@@ -35,7 +35,7 @@ impl Screen {
 
     fn line(&self, text: &str) {
         let at = self.started.elapsed().as_secs_f64();
-        // A reader that went away ends the output, not the demo: the exit code still tells.
+        // A closed standard output does not end the demo: its exit code still reports the outcome.
         let _ = writeln!(std::io::stdout().lock(), "{at:>7.3}s  {text}");
     }
 

@@ -6,18 +6,18 @@ use tokio_util::sync::CancellationToken;
 use super::{local, node::Node, registration, screen::Screen, traces, volume};
 
 /// Runs the demo in a temporary folder that is removed at the end, also after a failure.
-pub(super) async fn tell(verbose: bool, stop: CancellationToken) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(verbose: bool, stop: CancellationToken) -> anyhow::Result<ExitCode> {
     let screen = Screen::new();
     let folder = tempfile::Builder::new().prefix("wharf-demo-").tempdir()?;
-    // Mount tables name no symlinks, and drivers take none.
+    // Mount tables hold resolved paths, and drivers refuse symlinks.
     let path = folder.path().canonicalize()?;
     let outcome = play(&screen, &path, verbose, &stop).await;
-    // Never reach through a mount that could not be undone.
+    // Removing the folder must not delete through a mount that is left.
     let cleared = traces::check(&path)
         .and_then(|()| folder.close().with_context(|| format!("removing {}", path.display())));
     match outcome.and(cleared) {
         Ok(()) => {
-            screen.step("done: every step was seen to happen, and nothing is left");
+            screen.step("done: every step succeeded, and nothing is left");
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
@@ -27,7 +27,7 @@ pub(super) async fn tell(verbose: bool, stop: CancellationToken) -> anyhow::Resu
     }
 }
 
-/// What `work` comes to, unless the demo is stopped before.
+/// The outcome of `work`, or an error if the demo is stopped before.
 pub(super) async fn unless_stopped<T>(
     stop: &CancellationToken,
     work: impl Future<Output = anyhow::Result<T>>,

@@ -1,4 +1,4 @@
-//! What the kernel knows of a folder: mounts in it, and loop devices on its files.
+//! Mounts in a folder and loop devices on its files, as the kernel reports them.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use wharf_mount::{
     mountinfo::{self, Mount},
 };
 
-/// Undoes every mount in `folder` and detaches every loop device of its files, whoever left them.
+/// Unmounts everything in `folder`, and detaches every loop device of its files.
 pub(super) fn clear(folder: &Path) -> anyhow::Result<()> {
-    // What was mounted last is on top.
+    // The last mount is on top.
     for mount in mounts(folder)?.iter().rev() {
         mount::unmount(&mount.point)?;
     }
@@ -40,7 +40,8 @@ fn mounts(folder: &Path) -> anyhow::Result<Vec<Mount>> {
 
 fn loops(folder: &Path) -> anyhow::Result<Vec<LoopStatus>> {
     let mut loops = loopdev::list()?;
-    // One that is being detached is gone with its last user, such as a udev that still looks at it.
+    // The kernel removes a device that is being detached when its last user, such as udev, closes
+    // it.
     loops.retain(|device| device.loopdev.backing.starts_with(folder) && !device.loopdev.clearing);
     Ok(loops)
 }

@@ -1,4 +1,5 @@
-//! A volume's life: made, attached, staged, published, written, cut, restored, grown, deleted.
+//! A volume's life: created, attached, staged, published, written, snapshotted, restored, grown,
+//! deleted.
 
 use std::{
     fs::{self, File},
@@ -23,10 +24,10 @@ use super::{
 const MIB: i64 = 1 << 20;
 const SIZE: i64 = 64 * MIB;
 const GROWN: i64 = 128 * MIB;
-/// What is written, which is enough to take a while and too little to fill a volume.
+/// Bytes to write: enough to take a while, and too little to fill a volume.
 const DATA: u64 = 16 << 20;
 
-/// Plays it against the local driver. Whatever happens, nothing stays mounted.
+/// Plays the volume's life with the local driver. Nothing stays mounted, also after a failure.
 pub(super) async fn play(
     scene: &mut Scene<'_>,
     node: &Node,
@@ -39,7 +40,7 @@ pub(super) async fn play(
         scene.act("the driver stops");
     }
     let stopped = local.stop().await;
-    // After a life that ended well there is nothing to clear, and the check says so.
+    // After a success nothing may be left, which the check verifies.
     let cleared = if lived.is_ok() { traces::check(folder) } else { traces::clear(folder) };
     lived.and(stopped).and(cleared)?;
     unless_stopped(stop, async {
@@ -61,14 +62,14 @@ async fn live(
     let first = Place::new(folder, "first")?;
     let second = Place::new(folder, "second")?;
 
-    scene.act("a volume is made, and brought to a pod");
+    scene.act("a volume is created, and mounted for a pod");
     let volume = calls.create("first", SIZE, None).await?;
     scene.done("created", &format!("{volume}, {} MiB", SIZE / MIB));
-    bring(scene, &calls, &volume, &first).await?;
+    mount_for_pod(scene, &calls, &volume, &first).await?;
     let digest = write(&first.file())?;
     scene.done("written", &format!("{} MiB, sha256 {}", DATA >> 20, &digest[..16]));
 
-    scene.act("a snapshot is cut while the pod has it, and the data is lost");
+    scene.act("a snapshot is taken while the pod uses the volume, and the data is lost");
     let snapshot = calls.snapshot("dusk", &volume).await?;
     scene.done("snapshot", &snapshot);
     fs::remove_file(first.file())?;
@@ -76,10 +77,10 @@ async fn live(
     scene.act("the snapshot is restored into a second volume");
     let restored = calls.create("second", SIZE, Some(&snapshot)).await?;
     scene.done("restored", &restored);
-    bring(scene, &calls, &restored, &second).await?;
+    mount_for_pod(scene, &calls, &restored, &second).await?;
     verify(scene, &second.file(), &digest)?;
 
-    scene.act("the second volume grows, which ext4 does while nobody has it mounted");
+    scene.act("the second volume grows, while ext4 is unmounted");
     let before = calls.total(&restored, &second.target).await?;
     calls.unpublish(&restored, &second.target).await?;
     calls.unstage(&restored, &second.staging).await?;
@@ -106,14 +107,14 @@ async fn live(
     Ok(())
 }
 
-/// Where a volume is staged, and where its pod has it.
+/// The paths of a volume: where it is staged, and where it is mounted for its pod.
 struct Place {
     staging: PathBuf,
     target: PathBuf,
 }
 
 impl Place {
-    /// What the kubelet prepares: a folder to stage in, and the parent of the target.
+    /// Creates the staging folder and the parent of the target, as the kubelet does.
     fn new(folder: &Path, name: &str) -> anyhow::Result<Self> {
         let (staging, pod) = (folder.join(name).join("staging"), folder.join(name).join("pod"));
         fs::create_dir_all(&staging)?;
@@ -126,7 +127,7 @@ impl Place {
     }
 }
 
-async fn bring(
+async fn mount_for_pod(
     scene: &mut Scene<'_>,
     calls: &Calls,
     volume: &str,
@@ -148,9 +149,10 @@ fn verify(scene: &mut Scene<'_>, file: &Path, expected: &str) -> anyhow::Result<
     Ok(())
 }
 
-/// Writes bytes that nobody has seen before; their digest.
+/// Writes random bytes, and returns their digest.
 fn write(path: &Path) -> anyhow::Result<String> {
-    // In place: work on a thread of its own would go on, and keep the mount busy, after the demo was stopped.
+    // In place: on a separate thread the work would continue after a stop of the demo, and keep the
+    // mount busy.
     let written = tokio::task::block_in_place(|| {
         let mut random = File::open("/dev/urandom")?.take(DATA);
         let mut file = File::create(path)?;

@@ -1,4 +1,4 @@
-//! The file that names the driver's pools: read, checked and followed.
+//! Reads, checks and reloads the file that names the driver's pools.
 
 use std::{
     io::Write,
@@ -20,7 +20,7 @@ use crate::follow::follow;
 
 #[derive(Args)]
 pub(crate) struct CheckConfig {
-    /// The file
+    /// The file to check
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -61,21 +61,21 @@ pub(super) async fn watch(file: PathBuf, pools: Arc<Pools>, stop: CancellationTo
         let (file, pools, stop) = (file.clone(), pools.clone(), stop.clone());
         async move {
             let applied = tokio::task::spawn_blocking(move || load(&file, &pools));
-            // A panic shows in the log; the next change of the file is looked at again.
+            // A panic is logged; the next change of the file is loaded again.
             let _ = stop.run_until_cancelled(applied).await;
         }
     };
     follow(&file, stop.clone(), load).await;
 }
 
-/// To apply a version again changes nothing.
+/// Applies the file. Applying the same version twice changes nothing.
 fn load(file: &Path, pools: &Arc<Pools>) {
     let applied = read(file).and_then(|configs| Ok(pools.apply(configs)?));
     match applied {
         Ok(()) => info!(file = %file.display(), "configuration in force"),
         Err(error) => {
             let error = format!("{error:#}");
-            error!(error, "failed to apply configuration, the last good one stays in force");
+            error!(error, "failed to apply configuration, keeping the last good one");
         }
     }
 }

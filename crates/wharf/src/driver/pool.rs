@@ -1,52 +1,57 @@
-//! `wharf driver pool`: through the running driver, or on the disk when there is none.
+//! `wharf driver pool`: asks the running driver, or reads the disk if no driver runs.
 
 mod ask;
 mod table;
 
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::{
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
-use wharf_driver::admin::{self, Answer, Question};
-use wharf_driver::inspect::Row;
-use wharf_driver::pool::{PoolOptions, rebuild};
+use wharf_driver::{
+    admin::{self, Answer, Question},
+    inspect::Row,
+    pool::{PoolOptions, rebuild},
+};
 use wharf_facts::quantity;
 
 use super::{DRIVER_NAME, STATE_DIR};
 
 #[derive(Subcommand)]
 pub(crate) enum Pool {
-    /// Lists volumes and snapshots with what their images take
+    /// Lists volumes and snapshots, and the space of their images
     Ls(Target),
-    /// Shows which pools are served, how full they are and what they owe
+    /// Shows the pools, their free space and the space promised to volumes
     Usage(Target),
-    /// Compares records and images; exits with 1 when they disagree
+    /// Compares records and images; exits with 1 if they disagree
     Check(Target),
     /// Prints the path of a volume's or snapshot's image
     Path(Image),
-    /// Repairs the filesystem of a volume that nobody uses; keeps a copy of the image as it was
+    /// Repairs the filesystem of an unused volume; keeps a copy of the damaged image
     ///
-    /// For a volume that the driver refuses as damaged. e2fsck or xfs_repair may have to remove files. The copy is in the
-    /// pool's folder quarantine: delete it once the volume is as you want it.
+    /// Use it for a volume that the driver refuses as damaged. e2fsck or xfs_repair may have to
+    /// remove files. The copy is in the pool's folder quarantine: delete it once you have checked
+    /// the volume.
     Repair(Repair),
-    /// Makes the state file anew from the marks on the images; the driver must be stopped
+    /// Rebuilds the state file from the marks on the images; stop the driver first
     Rebuild(Folder),
-    /// Serves what is in a pool's folder now, in place of the pool that is missing
+    /// Serves the current contents of a pool's folder in place of the missing pool
     ///
-    /// For a disk that is lost: mount an empty one in its place, or restore a backup of the pool, then adopt it. Volumes of
-    /// the lost pool are gone for the driver: DeleteVolume of them succeeds.
+    /// Use it for a lost disk: mount an empty disk in its place, or restore a backup of the pool,
+    /// then adopt it. The driver forgets volumes of the lost pool: DeleteVolume of them succeeds.
     Adopt(Named),
     /// Forgets a pool whose disk is lost, so that its volumes can be deleted
     Forget(Named),
-    /// Closes a pool to new volumes; those on it are served as before
+    /// Closes a pool to new volumes; existing volumes are served as before
     Drain(Drain),
-    /// Brings a pool to the format of this release; the driver must be stopped
+    /// Converts a pool to the format of this release; stop the driver first
     Migrate(Folder),
 }
 
-/// Which driver is asked.
+/// Flags that select the driver.
 #[derive(Args)]
 pub(crate) struct DriverArgs {
     /// The driver's --state-dir
@@ -57,10 +62,10 @@ pub(crate) struct DriverArgs {
     driver_name: String,
 }
 
-/// Which pool is meant.
+/// The flag that selects the pool.
 #[derive(Args)]
 pub(crate) struct Selector {
-    /// The pool's name, or its folder as the driver's --pool; all pools of the driver by default
+    /// The pool's name, or its folder as in the driver's --pool. Default: all pools
     #[arg(long, value_name = "NAME|DIR")]
     pool: Option<String>,
     #[command(flatten)]
@@ -69,7 +74,7 @@ pub(crate) struct Selector {
 
 #[derive(Args)]
 pub(crate) struct Folder {
-    /// The pool's folder, as the driver's --pool
+    /// The pool's folder, as in the driver's --pool
     #[arg(long, value_name = "DIR")]
     pool: PathBuf,
 }
@@ -96,7 +101,7 @@ pub(crate) struct Drain {
 pub(crate) struct Image {
     #[command(flatten)]
     selector: Selector,
-    /// Id or name of the volume or snapshot, as `ls` shows it
+    /// ID or name of the volume or snapshot, as `ls` shows it
     #[arg(value_name = "ID")]
     id: String,
 }
@@ -105,7 +110,7 @@ pub(crate) struct Image {
 pub(crate) struct Repair {
     #[command(flatten)]
     image: Image,
-    /// Repair without asking first
+    /// Repair without asking
     #[arg(long)]
     yes: bool,
 }
@@ -114,7 +119,7 @@ pub(crate) struct Repair {
 pub(crate) struct Target {
     #[command(flatten)]
     selector: Selector,
-    /// Form of the answer
+    /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
 }
@@ -155,10 +160,10 @@ impl Folder {
             say(format_args!("the old state is kept as {}", old.display()))?;
         }
         for image in &rebuilt.unmarked {
-            say(format_args!("{}: has no mark, and is left alone", image.display()))?;
+            say(format_args!("{}: left alone, it has no mark", image.display()))?;
         }
         for image in &rebuilt.unreadable {
-            say(format_args!("{}: cannot be read now, and is left alone", image.display()))?;
+            say(format_args!("{}: left alone, it cannot be read", image.display()))?;
         }
         say(format_args!(
             "rebuilt: {} volumes, {} snapshots, {} groups",
@@ -175,14 +180,16 @@ impl Folder {
 }
 
 impl DriverArgs {
-    /// Has the running driver do something.
+    /// Sends a request to the running driver.
     fn order(&self, question: Question) -> anyhow::Result<ExitCode> {
         match ask::driver(&self.socket(), None, question)? {
             Some(Answer::Done(done)) => say(done)?,
             Some(Answer::Failed(reason)) => bail!("{reason}"),
-            Some(_) => bail!("the driver's answer is not understood; is it of another version?"),
+            Some(_) => {
+                bail!("cannot parse the driver's answer; does it run another version of wharf?")
+            }
             None => bail!(
-                "no driver answers at {}: start it, or name it with --state-dir and --driver-name",
+                "no driver answers at {}: start the driver, or set --state-dir and --driver-name to those of the driver",
                 self.socket().display()
             ),
         }
@@ -196,10 +203,10 @@ impl Image {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The volume or snapshot that is meant.
+    /// Finds the volume or snapshot by ID or name.
     fn row(&self) -> anyhow::Result<Row> {
         let Answer::List(rows) = self.selector.answer(&Question::List)? else {
-            bail!("the driver did not list its volumes; is it of another version?");
+            bail!("the driver did not list its volumes; does it run another version of wharf?");
         };
         let mut meant = rows.into_iter().filter(|row| row.id == self.id || row.name == self.id);
         match (meant.next(), meant.next()) {
@@ -207,7 +214,9 @@ impl Image {
             (None, _) => {
                 bail!("no volume or snapshot {:?}: `wharf driver pool ls` lists them", self.id)
             }
-            (Some(_), Some(_)) => bail!("{:?} is the name of several: give the id", self.id),
+            (Some(_), Some(_)) => {
+                bail!("several volumes or snapshots have the name {:?}: use the ID", self.id)
+            }
         }
     }
 }
@@ -216,17 +225,19 @@ impl Repair {
     fn run(&self) -> anyhow::Result<ExitCode> {
         let row = self.image.row()?;
         if row.kind != "volume" {
-            bail!("{} is a {}: restore it, and repair the volume", row.id, row.kind);
+            bail!("{} is a {}: restore it into a volume, and repair that", row.id, row.kind);
         }
         if !self.yes && !confirmed(&row)? {
-            say("nothing was changed")?;
+            say("no changes made")?;
             return Ok(ExitCode::FAILURE);
         }
         let selector = &self.image.selector;
         let done = match selector.ask(Question::Repair(row.id.clone()))? {
             Some(Answer::Repair(done)) => done,
             Some(Answer::Failed(reason)) => bail!("{reason}"),
-            Some(_) => bail!("the driver's answer is not understood; is it of another version?"),
+            Some(_) => {
+                bail!("cannot parse the driver's answer; does it run another version of wharf?")
+            }
             None => {
                 let root = selector.folder_of(&row)?;
                 let (pool, _) = wharf_driver::pool::Pool::open(&root, PoolOptions::default())?;
@@ -234,19 +245,23 @@ impl Repair {
             }
         };
         say(&done.report)?;
-        say(format_args!("repaired {}; the image as it was is {}", row.id, done.kept.display()))?;
+        say(format_args!(
+            "repaired {}; a copy of the damaged image is {}",
+            row.id,
+            done.kept.display()
+        ))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Asks the person at the terminal.
+/// Asks for confirmation on the terminal.
 fn confirmed(row: &Row) -> anyhow::Result<bool> {
     let input = std::io::stdin();
     if !input.is_terminal() {
         bail!("a repair changes the volume: run this at a terminal, or with --yes");
     }
     say(format_args!(
-        "{} ({}, {}, {}) is checked and repaired; files may be lost. A copy of its image is kept. Go on? [y/N]",
+        "Check and repair {} ({}, {}, {})? Files may be lost. A copy of its image is kept. [y/N]",
         row.id,
         row.name.escape_debug(),
         human(row.size),
@@ -269,12 +284,12 @@ impl Target {
     }
 }
 
-/// Bytes for a person.
+/// Bytes in readable form.
 fn human(bytes: u64) -> String {
     quantity::human(bytes.try_into().unwrap_or(i64::MAX))
 }
 
-/// Standard output may be a closed pipe: that is an error like any other.
+/// Prints a line. A closed pipe is an error.
 fn say(text: impl std::fmt::Display) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{text}")?)
 }

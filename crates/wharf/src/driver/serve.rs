@@ -1,9 +1,6 @@
-//! The driver as a program.
+//! Runs the driver: flags, pools, sockets, and the order of its start and end.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
@@ -12,73 +9,78 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 use wharf_cli::{Admin, CheckFailure, process_metrics};
-use wharf_csi_sdk::fault::FaultPlan;
-use wharf_csi_sdk::{DriverMetrics, Endpoint, Readiness, Services, Socket};
-use wharf_driver::admin;
-use wharf_driver::config::{PoolConfig, PoolFlag, check_image_size};
-use wharf_driver::metrics::PoolMetrics;
-use wharf_driver::node::{InlineLimits, NodeOptions};
-use wharf_driver::points::Point;
-use wharf_driver::pool::{Kinds, PoolSettings, Share, ThinRatio};
-use wharf_driver::pools::{Pools, PoolsOptions};
-use wharf_driver::service::{Driver, Identity};
-use wharf_driver::state_dir::StateDir;
+use wharf_csi_sdk::{DriverMetrics, Endpoint, Readiness, Services, Socket, fault::FaultPlan};
+use wharf_driver::{
+    admin,
+    config::{PoolConfig, PoolFlag, check_image_size},
+    metrics::PoolMetrics,
+    node::{InlineLimits, NodeOptions},
+    points::Point,
+    pool::{Kinds, PoolSettings, Share, ThinRatio},
+    pools::{Pools, PoolsOptions},
+    service::{Driver, Identity},
+    state_dir::StateDir,
+};
 use wharf_facts::quantity;
 
 use super::{DRIVER_NAME, STATE_DIR, config};
-use crate::running::{self, LogArgs, Threads, duration};
+use crate::runtime::{self, LogArgs, Threads, duration};
 
 #[derive(Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
     place: Place,
-    /// Serve the controller on a socket of its own, and only the node service on --endpoint
+    /// Serve the controller service on this socket, and only the node service on --endpoint
     #[arg(long, value_name = "SOCKET")]
     controller_endpoint: Option<Endpoint>,
-    /// Keep the one pool in an XFS image of this size in --pool, so that snapshots share blocks on any filesystem
+    /// Keep the only pool in an XFS image of this size in --pool, so that snapshots share blocks on
+    /// any filesystem
     #[arg(long, value_name = "SIZE", value_parser = image_size, conflicts_with = "config")]
     pool_image: Option<u64>,
-    /// Name of the driver, as StorageClasses give it
+    /// Name of the driver: the provisioner of its StorageClasses
     #[arg(long, value_name = "NAME", default_value = DRIVER_NAME)]
     driver_name: String,
-    /// Have volumes published to the node by the controller before they are staged
+    /// Require ControllerPublishVolume (a VolumeAttachment) before a volume is staged
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     attach: bool,
-    /// How many volumes the node takes
+    /// Maximum number of volumes on the node
     #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..))]
     attach_limit: u64,
-    /// Folder on the node's own disk that remembers which pools were served, and holds the admin socket
+    /// Folder on the node's own disk for the record of served pools and the admin socket
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
-    /// Bytes of each pool that are never promised; a hundredth of it by default, at least 64Mi and at most 10Gi. With less,
-    /// a thousandth of the pool is kept for its filesystem
+    /// Bytes of each pool that are never promised to volumes. Default: 1 % of the pool, at least
+    /// 64Mi and at most 10Gi. At least a thousandth of the pool is kept for its filesystem
     #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "config")]
     floor: Option<u64>,
-    /// Kinds of volumes that may be created: thick, thin or thick,thin. Volumes that exist are served whatever their kind
+    /// Kinds of volumes that may be created: thick, thin or thick,thin. Existing volumes of every
+    /// kind are served
     #[arg(long, value_name = "KINDS", default_value_t, conflicts_with = "config")]
     kinds: Kinds,
     /// Bytes of thin volumes that may be promised per byte of the pool, such as 10 or 1.5
     #[arg(long, value_name = "RATIO", default_value = "10", conflicts_with = "config")]
     thin_ratio: ThinRatio,
-    /// Free space below which no thin volume is created, copied or grown: a percentage of the pool, or a size such as 2Gi
+    /// Free space below which the driver creates, copies and grows no thin volume: a percentage of
+    /// the pool, or a size such as 2Gi
     #[arg(long, value_name = "SHARE", default_value_t, conflicts_with = "config")]
     thin_floor: Share,
-    /// How long a mounted filesystem may stand still while a pool without reflinks copies it
+    /// Time for which a mounted filesystem may be frozen while a pool without reflinks copies it
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     freeze_limit: Duration,
-    /// How long mkfs, fsck and resize2fs may take, each
+    /// Limit for each run of mkfs, fsck and resize2fs
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     program_limit: Duration,
-    /// The kubelet's folder; it may be reached through a symlink, while symlinks below it are refused
+    /// The kubelet's folder. Its path may contain symlinks; symlinks below it are refused
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     kubelet_root: PathBuf,
-    /// Where cgroups are mounted; limits of volumes are written to those of the pods that use them
+    /// Mount point of cgroups: I/O limits of a volume are written to the cgroups of its pods
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
     cgroup_root: PathBuf,
-    /// Largest volume that a pod may declare inline, such as 4Gi; without it any that fits on the pool
+    /// Largest inline volume of a pod, such as 4Gi. Default: limited by the pool's space
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     inline_max_size: Option<u64>,
-    /// Volumes that one pod may declare inline; without it any number. Needs podInfoOnMount in the CSIDriver object
+    /// Maximum number of inline volumes of one pod. Default: no limit. Needs podInfoOnMount in the
+    /// CSIDriver object
     #[arg(long, value_name = "COUNT")]
     inline_max_per_pod: Option<u64>,
     /// Serve /healthz, /readyz and /metrics at this address, such as 127.0.0.1:9090
@@ -91,14 +93,14 @@ pub(crate) struct Serve {
     log: LogArgs,
 }
 
-/// What has to be said, unless a subcommand takes its place.
+/// Flags that are required without a subcommand.
 #[derive(Args)]
 struct Place {
     /// Socket to serve CSI on, such as unix:///csi/csi.sock; must end in .sock
     #[arg(long, value_name = "SOCKET", env = "CSI_ENDPOINT", required = true)]
     endpoint: Option<Endpoint>,
-    /// Folder that holds the volumes, made if it is not there. DIR alone is the pool `default`; give NAME=DIR, several
-    /// times, for more pools
+    /// Folder of the volumes, created if it is missing. DIR alone is the pool `default`; repeat
+    /// NAME=DIR for several pools
     #[arg(
         long,
         value_name = "[NAME=]DIR",
@@ -106,10 +108,10 @@ struct Place {
         conflicts_with = "config"
     )]
     pool: Vec<PoolFlag>,
-    /// YAML file that names the pools; its changes take effect without a restart
+    /// YAML file with the pools; changes take effect without a restart
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Name of this node, as the orchestrator knows it
+    /// Name of this node in Kubernetes
     #[arg(long, value_name = "NAME", required = true)]
     node: Option<String>,
 }
@@ -117,14 +119,14 @@ struct Place {
 impl Serve {
     pub(crate) fn run(self) -> ExitCode {
         let guard = self.log.init();
-        let code = running::run(Threads::Cores, |stop| self.serve(stop));
+        let code = runtime::run(Threads::Cores, |stop| self.serve(stop));
         drop(guard);
         code
     }
 
     async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode> {
         let Place { endpoint: Some(endpoint), node: Some(name), .. } = &self.place else {
-            anyhow::bail!("--endpoint and --node are needed");
+            anyhow::bail!("--endpoint and --node are required");
         };
         let mut registry = Registry::default();
         process_metrics(&mut registry);
@@ -166,7 +168,7 @@ impl Serve {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Opens the pools and brings them and the node to a state from which every call can go on.
+    /// Opens the pools, and finishes or undoes on them and on the node what a crash cut short.
     async fn open(&self, node: &str) -> anyhow::Result<Arc<Pools>> {
         let configs = self.configs()?;
         let options = PoolsOptions {
@@ -195,7 +197,7 @@ impl Serve {
         .await?
     }
 
-    /// The pools that flags or the file name.
+    /// The pools in the flags or in the file.
     fn configs(&self) -> anyhow::Result<Vec<PoolConfig>> {
         if let Some(file) = &self.place.config {
             return config::read(file);
@@ -203,7 +205,7 @@ impl Serve {
         let flags = &self.place.pool;
         if self.pool_image.is_some() && flags.len() > 1 {
             anyhow::bail!(
-                "--pool-image is for one --pool: give several pools their images in --config"
+                "--pool-image works with one --pool: set the images of several pools in --config"
             );
         }
         let settings = PoolSettings {
@@ -235,12 +237,12 @@ impl Serve {
     }
 }
 
-/// A size that people write.
+/// Parses a quantity such as 2Gi.
 fn bytes(text: &str) -> Result<u64, String> {
     quantity::parse(text)?.try_into().map_err(|_| "expected a size of 0 or more".to_owned())
 }
 
-/// The size of a pool image.
+/// Parses the size of a pool image.
 fn image_size(text: &str) -> Result<u64, String> {
     let size = bytes(text)?;
     check_image_size(size).map(|()| size)

@@ -1,4 +1,4 @@
-//! What all hook servers of this binary have in common.
+//! Flags and serving that the hook servers of this binary share.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -12,24 +12,25 @@ use wharf_cli::{Admin, process_metrics};
 use wharf_facts::hook;
 use wharf_hooks::{FailurePolicy, HookMetrics, HookServer, HookServerBuilder};
 
-use crate::running::{LogArgs, duration};
+use crate::runtime::{LogArgs, duration};
 
-/// Flags of a hook server: its socket, and what it tells the proxy.
+/// Flags of a hook server: the file by which the proxy finds it, and its HTTP endpoint.
 #[derive(Args)]
 pub(super) struct Serving {
-    /// Folder of the proxy, for the file that tells of this server; made if it is not there
+    /// The proxy's --hooks-dir, for the file of this server; created if it is missing
     #[arg(long, value_name = "DIR", default_value = hook::FOLDER)]
     config_dir: PathBuf,
-    /// Place among other servers: lower ones are asked first, equal ones by name
+    /// Position among other servers: the proxy calls lower numbers first, equal ones by name
     #[arg(long, value_name = "NUMBER", allow_hyphen_values = true)]
     order: Option<i32>,
-    /// What the proxy does when this server cannot be asked before a call, or refuses
+    /// What the proxy does when this server does not answer or answers with an error
     #[arg(long, value_name = "POLICY", default_value = "Ignore")]
     failure_policy: Policy,
-    /// How long the proxy waits for this server, within its own limit for all
+    /// Time that the proxy waits for this server, within its --hook-budget for all servers
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
-    /// Leave the file in --config-dir when this server stops; with --failure-policy=Fail nothing starts then without it
+    /// Keep the file in --config-dir when this server stops. With --failure-policy=Fail no pod
+    /// starts then until it is back
     #[arg(long)]
     keep_config: bool,
     /// Serve /healthz and /metrics at this address, such as 127.0.0.1:9090
@@ -39,10 +40,10 @@ pub(super) struct Serving {
     pub(super) log: LogArgs,
 }
 
-/// As a server's file has it.
+/// The failure policy in a server's file.
 #[derive(Clone, Copy, ValueEnum)]
 enum Policy {
-    /// The kubelet's call fails, and it tries again
+    /// The kubelet's call fails, and the kubelet retries
     #[value(name = "Fail")]
     Fail,
     /// The call goes on without this server
@@ -51,7 +52,7 @@ enum Policy {
 }
 
 impl Serving {
-    /// A server with these flags, which has no hooks yet. Its metrics are in the registry.
+    /// A server with these flags and no hooks. Registers its metrics.
     pub(super) fn builder(&self, name: &str) -> (HookServerBuilder, Registry) {
         let mut registry = Registry::default();
         process_metrics(&mut registry);

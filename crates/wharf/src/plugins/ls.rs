@@ -6,20 +6,20 @@ use wharf_registration::survey;
 
 use super::{Folder, Output, table};
 use crate::{
-    running::{Threads, run},
+    runtime::{Threads, run},
     text::json,
 };
 
-/// Asks every plugin who it is. Plugins are not told anything: what they are registered as stays as it is.
+/// Calls GetInfo of every plugin. Registrations do not change.
 #[derive(Args)]
 pub(crate) struct Ls {
     #[command(flatten)]
     folder: Folder,
-    /// Table or JSON
+    /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// How long to wait for a socket to accept a connection
-    #[arg(long, default_value = "1s", value_parser = crate::running::duration)]
+    /// Limit for a socket to accept a connection
+    #[arg(long, default_value = "1s", value_parser = crate::runtime::duration)]
     timeout: Duration,
 }
 
@@ -27,9 +27,9 @@ impl Ls {
     pub(crate) fn run(self) -> ExitCode {
         run(Threads::One, |_| async move {
             let root = &self.folder.root;
-            let lines = survey::look(root, self.timeout).await.with_context(|| {
-                format!("--root {}: not a folder that can be read", root.display())
-            })?;
+            let lines = survey::look(root, self.timeout)
+                .await
+                .with_context(|| format!("--root {}: cannot read this folder", root.display()))?;
             let mut out = std::io::stdout().lock();
             match self.output {
                 Output::Json => writeln!(out, "{}", json(&lines)?)?,

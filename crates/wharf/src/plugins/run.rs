@@ -19,30 +19,31 @@ use wharf_registration::{
 };
 use wharf_uds::RpcMetrics;
 
-use crate::running::{self, LogArgs, Threads, duration};
+use crate::runtime::{self, LogArgs, Threads, duration};
 
-/// Runs the plugin manager: what the kubelet does with plugins, as a program.
+/// Runs the plugin manager, which does the kubelet's work with plugins.
 ///
-/// Sockets that appear in the folder are asked, validated and registered; CSI drivers are written to the CSINode object
-/// where a kubeconfig is given, and kept in memory where not.
+/// It calls GetInfo on each new socket in the folder, validates and registers the plugin. CSI
+/// drivers are written to the CSINode object with --kubeconfig, and kept in memory only without it.
 #[derive(Args)]
 pub(crate) struct Run {
-    /// The plugins_registry folder to manage; made if it is not there
+    /// The plugins_registry folder to manage; created if it is missing
     #[arg(long, value_name = "DIR")]
     root: PathBuf,
-    /// Kubernetes API to write CSINode and Node to
+    /// Kubeconfig of the API server, for the CSINode and Node objects
     #[arg(long, value_name = "FILE", requires = "node")]
     kubeconfig: Option<PathBuf>,
     /// Name of this node's Node object
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
     node: Option<String>,
-    /// Also serve kubelet.sock in this folder, for device plugins that register by themselves; sockets in it are removed
+    /// Also serve kubelet.sock in this folder, for device plugins that register by themselves;
+    /// sockets in it are removed
     #[arg(long, value_name = "DIR")]
     device_plugins: Option<PathBuf>,
-    /// How long a driver that went away keeps its CSINode entry
+    /// Time for which a disconnected driver keeps its CSINode entry
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     csinode_grace: Duration,
-    /// Look through the folder this often, in case an event was lost
+    /// Interval at which the folder is scanned, in case an event was lost
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     rescan: Duration,
     /// Serve /healthz, /readyz and /metrics at this address, such as 127.0.0.1:9090
@@ -55,7 +56,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn run(self) -> ExitCode {
         let guard = self.log.init();
-        let code = running::run(Threads::Cores, |stop| self.manage(stop));
+        let code = runtime::run(Threads::Cores, |stop| self.manage(stop));
         drop(guard);
         code
     }
@@ -70,7 +71,7 @@ impl Run {
         let objects: Arc<dyn NodeObjects> = match (&client, &self.node) {
             (Some(client), Some(node)) => Arc::new(ApiObjects::new(client.clone(), node)),
             _ => {
-                warn!("no --kubeconfig: CSI drivers are registered in memory only");
+                warn!("registering CSI drivers in memory only: no --kubeconfig");
                 Arc::new(NoApi)
             }
         };
@@ -133,7 +134,7 @@ fn admin(manager: &PluginManager, registry: Registry) -> Admin {
                     true => Ok(()),
                     false => Err(CheckFailure::new(
                         503,
-                        "the plugin folder is not watched yet, see the log",
+                        "the plugin folder is not watched yet: see the log",
                     )),
                 }
             }

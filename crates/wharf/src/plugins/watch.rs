@@ -13,17 +13,17 @@ use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
 use wharf_registration::survey::{self, Line};
 
 use super::{Folder, Output, table};
-use crate::running::{Threads, run};
+use crate::runtime::{Threads, run};
 
-/// How long a plugin that made its socket may take to answer.
+/// Limit for a plugin to answer after its socket appears.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Follows a folder. Plugins are asked who they are when their socket appears, and told nothing.
+/// Watches a folder, and calls GetInfo when a socket appears. Registrations do not change.
 #[derive(Args)]
 pub(crate) struct Watch {
     #[command(flatten)]
     folder: Folder,
-    /// A table that is redrawn on change, or a stream of JSON events, one a line
+    /// Form of the output: a table that is redrawn after each change, or JSON events, one per line
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
 }
@@ -91,7 +91,7 @@ impl Screen {
 
     fn answered(&mut self, line: Line) -> anyhow::Result<()> {
         self.event("answered", serde_json::to_value(&line)?)?;
-        // It may have gone while it was asked.
+        // The socket may have vanished before the answer.
         if let Some(known) = self.lines.get_mut(&line.socket) {
             *known = Some(line);
         }
@@ -116,7 +116,7 @@ impl Screen {
         let lines: Vec<Line> = self.lines.values().flatten().cloned().collect();
         let mut out = std::io::stdout().lock();
         if self.live {
-            // Home, the table, then clear what is left of the last one: no flicker.
+            // Move the cursor home and clear the screen.
             write!(out, "\x1b[H\x1b[2J")?;
         }
         writeln!(out, "{}", table::render(&self.watch.folder.root, &lines))?;

@@ -4,9 +4,9 @@ use clap::Args;
 use wharf_criproxy::check;
 use wharf_facts::hook;
 
-/// Says which hook servers a proxy would ask, in which order, and what is wrong with their files
+/// Lists the hook servers that a proxy would call, in order, and errors in their files
 ///
-/// Ends with 1 if a file would be refused.
+/// Exits with 1 if the proxy would refuse a file.
 #[derive(Args)]
 pub(super) struct CheckConfig {
     /// Folder with a file for each hook server

@@ -1,4 +1,5 @@
-//! `wharf proxy status`, `forget`, `upgrade` and what other commands have in common with them: questions to a running proxy through its control socket.
+//! `wharf proxy status`, `forget` and `upgrade`, and requests to a running proxy through its
+//! control socket, which other commands share.
 
 use std::{
     fmt::Display,
@@ -18,14 +19,15 @@ use wharf_uds::{ask_line, begin_ask, socket_of};
 use super::CONTROL;
 use crate::text::plain;
 
-/// The longest question that a proxy takes.
+/// The longest request that a proxy accepts, in bytes.
 const LONGEST_QUESTION: usize = 4096;
-/// The longest first line of an answer that has more of them.
+/// The longest first line of an answer of several lines.
 const LONGEST_FIRST_LINE: usize = 64 << 10;
-/// How long an answer may take: as long as a successor may take to start, one that waits for another's.
+/// Limit for an answer: an upgrade may wait for another upgrade, and each may take as long as a
+/// successor may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const NOT_UNDERSTOOD: &str =
-    "the proxy's answer is not understood; is it of another version?";
+    "cannot parse the proxy's answer; does it run another version of wharf?";
 
 /// Lists the hook servers of a running proxy: their files, sockets, policies and errors
 #[derive(Args)]
@@ -39,22 +41,22 @@ pub(super) struct Status {
 
 /// Lets pods run without a required hook server whose file is gone
 ///
-/// For a server that is not coming back. One that --require-server names is required again when its file is back, or when
-/// the proxy is started again with that flag.
+/// Use it for a server that does not come back. A server of --require-server is required again when
+/// its file comes back or when the proxy restarts with that flag.
 #[derive(Args)]
 pub(super) struct Forget {
-    /// Name of the hook server: that of its file without .json
+    /// Name of the hook server: its file's name without .json
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]
     proxy: ProxyArgs,
 }
 
-/// Has a running proxy start its program anew, and hand over to it
+/// Makes a running proxy start its program again and hand over to the new process
 ///
-/// For a new version of the program, at the same path: it gets the same arguments and the sockets, and no call is lost. If
-/// it does not come to serve, the running proxy goes on, and this command ends with 1. Changed arguments take a restart, or
-/// a proxy that is started with --take-over.
+/// Use it after you replace the program at the same path. The new process gets the same arguments
+/// and the sockets, and no call is lost. If it fails to serve, the running proxy continues and this
+/// command exits with 1. To change arguments, restart the proxy or start another with --take-over.
 #[derive(Args)]
 pub(super) struct Upgrade {
     #[command(flatten)]
@@ -68,7 +70,7 @@ pub(super) struct ProxyArgs {
     pub(super) control: PathBuf,
 }
 
-/// The form of what is shown.
+/// The form of the output.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Form {
     Text,
@@ -126,7 +128,8 @@ impl ProxyArgs {
         self.answer(&line.with_context(|| self.silence())?)
     }
 
-    /// Asks what is answered by more than one line: gives the first, and the connection for those that follow.
+    /// Sends a request whose answer has several lines: returns the first line, and the connection
+    /// for the others.
     pub(super) fn begin(
         &self,
         question: &ControlQuestion,
@@ -141,7 +144,7 @@ impl ProxyArgs {
         let line = serde_json::to_string(question)?;
         ensure!(
             line.len() < LONGEST_QUESTION,
-            "the arguments are too long: the proxy takes questions of {LONGEST_QUESTION} bytes"
+            "the arguments are too long: the proxy accepts requests of {LONGEST_QUESTION} bytes"
         );
         Ok(line)
     }
@@ -149,10 +152,10 @@ impl ProxyArgs {
     fn answer(&self, line: &str) -> anyhow::Result<ControlAnswer> {
         let answer = serde_json::from_str(line).with_context(|| {
             let socket = self.control.display();
-            format!("{socket}: the proxy's answer is not understood; is it of another version?")
+            format!("{socket}: {NOT_UNDERSTOOD}")
         })?;
         match answer {
-            // It may name pods and servers as others have called them.
+            // The answer may hold names that others chose.
             ControlAnswer::Failed(reason) => bail!(plain(&reason)),
             answer => Ok(answer),
         }
@@ -160,7 +163,7 @@ impl ProxyArgs {
 
     fn silence(&self) -> String {
         let socket = self.control.display();
-        format!("no proxy answers at {socket}: start it, or name its socket with --control")
+        format!("no proxy answers at {socket}: start the proxy, or set --control to its socket")
     }
 }
 
@@ -191,7 +194,7 @@ fn row(server: &ServerStatus) -> [String; 8] {
     ]
 }
 
-/// Reads one line, and nothing of the next.
+/// Reads one line, and no byte beyond it.
 fn first_line(stream: &mut UnixStream) -> io::Result<String> {
     let (mut line, mut byte) = (Vec::new(), [0]);
     while line.len() < LONGEST_FIRST_LINE {
@@ -214,7 +217,7 @@ pub(super) fn exit_code(done: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// Standard output may be a closed pipe: that is an error like any other.
+/// Prints a line. A closed pipe is an error.
 pub(super) fn print(text: impl Display) -> anyhow::Result<()> {
     Ok(writeln!(io::stdout().lock(), "{text}")?)
 }

@@ -1,4 +1,4 @@
-//! `wharf proxy explain`: what became of hook calls about a pod or container.
+//! `wharf proxy explain`: the recent hook calls about a pod or container, and their effects.
 
 use std::{
     fmt::{self, Write},
@@ -18,14 +18,16 @@ use super::{
 };
 use crate::text::{self, plain};
 
-/// Shows what hook servers were asked about a pod or container, what they answered, and why something was not applied
+/// Shows the recent hook calls about a pod or container: requests, answers, and why a change was
+/// not applied
 ///
-/// The proxy keeps the last 1,000 hook calls in at most 1 MiB of memory, from its start or the last upgrade on. Values of
-/// environment variables and annotations are not kept, only their lengths. A pod is shown with its containers.
+/// The proxy keeps the last 1,000 hook calls since its start or last upgrade, in at most 1 MiB of
+/// memory. It keeps the lengths of environment variables and annotations and not their values. A
+/// pod is shown with its containers.
 #[derive(Args)]
 pub(super) struct Explain {
-    /// The id or name of a container, the sandbox id or name of a pod, NAMESPACE/POD, or NAMESPACE/POD/CONTAINER. The
-    /// beginning of an id is enough
+    /// The ID or name of a container, the sandbox ID or name of a pod, NAMESPACE/POD, or
+    /// NAMESPACE/POD/CONTAINER. The beginning of an ID is enough
     #[arg(value_name = "CONTAINER|POD", value_parser = NonEmptyStringValueParser::new())]
     name: String,
     #[command(flatten)]
@@ -53,7 +55,7 @@ impl Explain {
     }
 }
 
-/// For people. Everything that others chose is shown without control characters.
+/// The answer as text. Strings that others chose are shown without control characters.
 struct Text<'a>(&'a Explanation);
 
 impl fmt::Display for Text<'_> {
@@ -156,7 +158,7 @@ fn more(f: &mut fmt::Formatter<'_>, count: usize, what: &str) -> fmt::Result {
     }
 }
 
-/// What may be shown of a value.
+/// A value, or its length where the proxy keeps no more.
 struct Value<'a>(&'a Shown);
 
 impl fmt::Display for Value<'_> {

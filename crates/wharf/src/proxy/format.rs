@@ -1,9 +1,9 @@
-//! Times and ids for people.
+//! Times and IDs in readable form.
 
-/// As many characters of an id are shown, as crictl does.
+/// Characters shown of an ID, as in crictl.
 const SHORT_ID: usize = 13;
 
-/// Microseconds, as milliseconds, or seconds where there are many.
+/// Formats microseconds as milliseconds, or as seconds from 10 s on.
 pub(super) fn milliseconds(micros: u64) -> String {
     match micros {
         0..10_000_000 => format!("{}.{}ms", micros / 1000, micros % 1000 / 100),
@@ -11,7 +11,7 @@ pub(super) fn milliseconds(micros: u64) -> String {
     }
 }
 
-/// The beginning of an id, which is enough to name it.
+/// The beginning of an ID, which is enough to identify it.
 pub(super) fn short_id(id: &str) -> &str {
     &id[..id.floor_char_boundary(SHORT_ID)]
 }

@@ -1,4 +1,4 @@
-//! Sockets that came with the process, by the protocol of sd_listen_fds(3).
+//! Sockets that the process inherited, by the protocol of sd_listen_fds(3).
 
 use std::{
     env,
@@ -8,23 +8,23 @@ use std::{
 use anyhow::{Context, ensure};
 use rustix::process::getpid;
 
-/// The number of the first socket.
+/// The file descriptor of the first socket.
 pub(super) const FIRST: RawFd = 3;
-/// The most sockets that a proxy could use.
+/// The largest number of sockets that a proxy can use.
 const MOST: RawFd = 16;
 
 pub(super) const PID: &str = "LISTEN_PID";
 pub(super) const COUNT: &str = "LISTEN_FDS";
 pub(super) const NAMES: &str = "LISTEN_FDNAMES";
 
-/// A socket that came with the process.
+/// An inherited socket.
 pub(super) struct Inherited {
-    /// The name that whoever passed it has given it.
+    /// The name in LISTEN_FDNAMES.
     pub(super) name: String,
     pub(super) socket: OwnedFd,
 }
 
-/// Takes the sockets that came with the process; none if there are none, or they are meant for another process.
+/// Takes the inherited sockets; none if there are none, or if LISTEN_PID names another process.
 pub(super) fn take() -> anyhow::Result<Vec<Inherited>> {
     let Ok(pid) = env::var(PID) else { return Ok(Vec::new()) };
     let Ok(count) = env::var(COUNT) else { return Ok(Vec::new()) };
@@ -38,7 +38,7 @@ pub(super) fn take() -> anyhow::Result<Vec<Inherited>> {
     (FIRST..FIRST + count)
         .map(|number| {
             let socket = wharf_mount::inherited::take(number)
-                .with_context(|| format!("{COUNT}={count}: file {number} cannot be used"))?;
+                .with_context(|| format!("{COUNT}={count}: cannot use file descriptor {number}"))?;
             Ok(Inherited { name: names.next().unwrap_or_default().to_owned(), socket })
         })
         .collect()

@@ -1,4 +1,4 @@
-//! `wharf proxy` under the name and with the flags of koord-runtime-proxy, and with its own.
+//! `wharf proxy` under the name koord-runtime-proxy, with the flags of both programs.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
     run::DRAIN,
     settings::{BUSY_POLL, HOOK_BUDGET, OnConflict, Settings, check_busy_poll, check_hook_budget},
 };
-use crate::running::{Threads, run, usage};
+use crate::runtime::{Threads, run, usage};
 
 /// The flags of koord-runtime-proxy.
 struct UpstreamFlags {
@@ -64,22 +64,22 @@ impl UpstreamFlags {
             image: set.string(
                 "remote-image-service-endpoint",
                 "",
-                "Ignored: the image service is that of the runtime's socket.",
+                "Ignored: image calls go to the runtime's socket.",
             ),
             mode: set.string(
                 "backend-runtime-mode",
                 "Containerd",
-                "Containerd. Docker is not served: put this in front of cri-dockerd instead.",
+                "Mode of the runtime: Containerd. For Docker, run the proxy in front of cri-dockerd.",
             ),
             skip_key: set.string(
                 "runtime-hook-server-key",
                 skip.key,
-                "Label of pods that are passed on without hooks.",
+                "Label key of pods whose calls pass without hooks.",
             ),
             skip_value: set.string(
                 "runtime-hook-server-val",
                 skip.value,
-                "The value that this label has to have.",
+                "Label value of pods whose calls pass without hooks.",
             ),
         }
     }
@@ -111,12 +111,12 @@ impl OwnFlags {
             require_server: set.string_list(
                 "require-server",
                 Vec::new(),
-                "Hook server whose file must be there, by the file's name without .json.",
+                "Name of a required hook server: its file's name without .json. Calls that it hooks are refused without the file.",
             ),
             state_dir: set.string(
                 "state-dir",
                 STATE_DIR,
-                "Folder that keeps the last good version of each hook server file over restarts.",
+                "Folder for the last good version of each hook server file, kept over restarts.",
             ),
             control: set.string(
                 "control",
@@ -133,7 +133,7 @@ impl OwnFlags {
             hook_budget: set.duration(
                 "hook-budget",
                 HOOK_BUDGET,
-                "How long all hook servers together may take for one call.",
+                "Time limit of all hook servers together for one call.",
             ),
             on_conflict: set.string(
                 "on-conflict",
@@ -146,31 +146,31 @@ impl OwnFlags {
                 "",
                 "KEY=VALUE: the same as --runtime-hook-server-key and --runtime-hook-server-val.",
             ),
-            no_skip: set.bool("no-skip", false, "Ask hook servers about every pod."),
+            no_skip: set.bool("no-skip", false, "Call hook servers for every pod, whatever its labels."),
             skip_annotations: set.bool(
                 "skip-annotations",
                 false,
-                "Also pass pods on without hooks that have the key and value as an annotation.",
+                "Skip hooks also for pods that have the key and value of the skip label as an annotation.",
             ),
             skip_namespace: set.string_list(
                 "skip-namespace",
                 Vec::new(),
-                "Namespace whose pods may be passed on without hooks; all unless set.",
+                "Namespace whose pods may skip hooks. Unset: all namespaces.",
             ),
             zero_oom_score_adj: set.bool(
                 "zero-oom-score-adj",
                 false,
-                "Take an oom_score_adj of 0 in a server's answer for a wish, and not for unset.",
+                "Apply an oom_score_adj of 0 in a server's answer. false: 0 means unset.",
             ),
             busy_poll: set.duration(
                 "busy-poll",
                 BUSY_POLL,
-                "How long to stay awake for the next step of a call before sleeping.",
+                "Time for which the proxy polls for the next step of a call before it sleeps.",
             ),
             drain: set.duration(
                 "drain",
                 DRAIN,
-                "How long calls in flight may take once the proxy is told to stop.",
+                "Time that calls in flight have to finish when the proxy stops.",
             ),
             http_endpoint: set.string(
                 "http-endpoint",
@@ -210,7 +210,7 @@ fn settings(
     };
     let conflict = parsed.get(&own.on_conflict);
     let on_conflict = OnConflict::from_str(conflict, false).map_err(|_| {
-        let error = format!("unknown way {conflict:?}, expected refuse, first or last");
+        let error = format!("unknown value {conflict:?}, expected refuse, first or last");
         wrong(own.on_conflict.name(), error)
     })?;
     Ok(Settings {
@@ -242,7 +242,7 @@ struct Commands {
 }
 
 pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
-    // Upstream takes flags only, so that a word in the first place is one of ours.
+    // Upstream takes flags only, so a first argument without a dash is a command of ours.
     if args.first().is_some_and(|word| Command::has_subcommand(word)) {
         let args = [name.to_owned()].into_iter().chain(args);
         return Commands::parse_from(args).command.run();
@@ -267,7 +267,7 @@ pub(crate) fn main(name: &str, args: Vec<String>) -> ExitCode {
     if parsed.is_set(&upstream.image) {
         warn!(
             flag = "remote-image-service-endpoint",
-            "ignored: the image service is that of --remote-runtime-service-endpoint"
+            "ignored: image calls go to --remote-runtime-service-endpoint"
         );
     }
     run(Threads::One, |stop| plan.serve(stop))

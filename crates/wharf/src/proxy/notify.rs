@@ -1,4 +1,4 @@
-//! What the service manager is told, by the protocol of sd_notify(3).
+//! Reports the state of the process to the service manager, by the protocol of sd_notify(3).
 
 use std::{
     env,
@@ -20,11 +20,11 @@ use rustix::{
 };
 use tracing::{debug, warn};
 
-/// Tells the service manager the state of the process. Without one nothing is told.
+/// Reports the state of the process to the service manager, if there is one.
 pub(super) struct Notifier(Option<(UnixDatagram, SocketAddr)>);
 
 impl Notifier {
-    /// By the variable NOTIFY_SOCKET.
+    /// The notifier for the socket in NOTIFY_SOCKET.
     pub(super) fn from_env() -> Self {
         let Some(path) = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else {
             return Self(None);
@@ -33,39 +33,39 @@ impl Notifier {
             Ok(socket) => Self(Some(socket)),
             Err(error) => {
                 let path = path.display();
-                warn!(%path, %error, "cannot notify the service manager: NOTIFY_SOCKET");
+                warn!(socket = %path, %error, "failed to open the service manager's NOTIFY_SOCKET");
                 Self(None)
             }
         }
     }
 
-    /// The process serves.
+    /// Reports that the process serves.
     pub(super) fn ready(&self, status: &str) {
-        self.tell(&format!("READY=1\nSTATUS={}", one_line(status)));
+        self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
-    /// Another process serves, and is the service from now on.
+    /// Reports that another process serves, and is the service's main process from now on.
     pub(super) fn replaced_by(&self, pid: u32, status: &str) {
-        self.tell(&format!("MAINPID={pid}\nREADY=1\nSTATUS={}", one_line(status)));
+        self.send(&format!("MAINPID={pid}\nREADY=1\nSTATUS={}", one_line(status)));
     }
 
-    /// The process is about to be replaced.
+    /// Reports that the process is about to be replaced.
     pub(super) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let now = Duration::try_from(now).unwrap_or_default().as_micros();
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
     }
 
     pub(super) fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=finishing calls");
+        self.send("STOPPING=1\nSTATUS=finishing calls");
     }
 
-    /// The process serves still.
+    /// Reports to the watchdog that the process serves.
     pub(super) fn alive(&self) {
-        self.tell("WATCHDOG=1");
+        self.send("WATCHDOG=1");
     }
 
-    fn tell(&self, state: &str) {
+    fn send(&self, state: &str) {
         let Some((socket, address)) = &self.0 else { return };
         match socket.send_to_addr(state.as_bytes(), address) {
             Ok(_) => debug!(state, "notified the service manager"),
@@ -80,18 +80,18 @@ fn connect(path: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
         _ => SocketAddr::from_pathname(path)?,
     };
     let socket = UnixDatagram::unbound()?;
-    // Whoever reads is quick, or is not there.
+    // The service manager reads at once, or does not run.
     socket.set_nonblocking(true)?;
     Ok((socket, address))
 }
 
-/// A state is one line.
+/// Replaces control characters, because a state is one line.
 fn one_line(text: &str) -> String {
     text.replace(|letter: char| letter.is_control(), " ")
 }
 
-/// How often the service manager wants to hear that the process is alive: twice as often as the variable WATCHDOG_USEC
-/// says, if it is meant for this process.
+/// The interval of watchdog reports: half of WATCHDOG_USEC, if WATCHDOG_PID is unset or names this
+/// process.
 pub(super) fn watchdog() -> Option<Duration> {
     let number = |name| env::var(name).ok()?.parse::<u64>().ok();
     let own = u64::try_from(getpid().as_raw_pid()).ok();

@@ -22,21 +22,21 @@ use super::{
     successor::Program,
 };
 
-/// How long calls in flight may take once the proxy is told to stop, unless a flag says otherwise.
+/// Default of the time that calls in flight have to finish when the proxy stops.
 pub(super) const DRAIN: Duration = Duration::from_secs(10);
 
-/// How many requests for a successor wait while one is served.
+/// Requests for a successor that may wait while one is served.
 const REQUESTS: usize = 4;
 
-/// What to run.
+/// The proxy to run, as its command line asks for it.
 pub(super) struct Plan {
     pub(super) listen: PathBuf,
-    /// The socket for questions to the proxy.
+    /// The control socket.
     pub(super) control: PathBuf,
     pub(super) http: Option<String>,
-    /// Whether to take over from the proxy that runs.
+    /// Whether to take over from the running proxy.
     pub(super) take_over: bool,
-    /// How long calls in flight may take once it is told to stop.
+    /// Time that calls in flight have to finish when the proxy stops.
     pub(super) drain: Duration,
     pub(super) options: ProxyOptions,
 }
@@ -47,7 +47,7 @@ impl Plan {
         let (runtime, hooks) = (options.runtime.clone(), options.hooks.clone());
         ensure!(
             listen != runtime,
-            "the socket to listen on and that of the runtime are the same socket: {}",
+            "--listen and --runtime name the same socket: {}",
             listen.display()
         );
         let program = Program::own();
@@ -73,7 +73,7 @@ impl Plan {
             None => None,
         };
         sockets.keep(&mut questions);
-        // A predecessor that died has told nobody of its successor.
+        // A predecessor that died has not reported its successor to the service manager.
         let is_bereft = finishing.as_ref().is_some_and(Finishing::is_bereft);
         let is_announced = sockets.is_announced && !is_bereft;
         info!(
@@ -112,7 +112,7 @@ impl Plan {
         tokio::try_join!(
             async {
                 let served = proxy.serve(listener, drain, stop.clone()).await;
-                // Also where a successor has taken over, and the last call has ended.
+                // Also reached when a successor has taken over and the last call has ended.
                 stop.cancel();
                 Ok(served?)
             },
@@ -126,7 +126,7 @@ impl Plan {
     }
 }
 
-/// Makes everything that a proxy needs to serve, but serves nothing.
+/// Builds a proxy that does not serve yet.
 async fn prepare(
     options: ProxyOptions,
     requests: mpsc::Sender<SuccessionRequest>,

@@ -1,4 +1,5 @@
-//! A proxy as a service: its state for the service manager, its predecessor and its successor.
+//! Work next to the calls of a proxy: reports to the service manager, messages of the predecessor,
+//! requests for a successor.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,10 +14,10 @@ use super::{
     succession::{Requests, Succession},
 };
 
-/// How long a predecessor that was asked to leave may take beyond its drain.
+/// Time that a predecessor may take to end after its drain.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// What goes on while a proxy serves.
+/// The work next to the calls of a proxy.
 pub(super) struct Service {
     pub(super) notifier: Notifier,
     pub(super) listen: PathBuf,
@@ -25,8 +26,8 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Follows the predecessor, serves requests for a successor, and feeds the watchdog, until `stop`. Stops the proxy once
-    /// its successor wants it to leave, or is gone.
+    /// Reads messages of the predecessor, serves requests for a successor, and feeds the watchdog,
+    /// until `stop`. Stops the proxy once its successor asks it to leave or has ended.
     pub(super) async fn supervise(
         self,
         succession: Succession,
@@ -45,11 +46,11 @@ impl Service {
                     self.notifier.stopping();
                     return Ok(());
                 };
-                // At most one process that finishes its calls.
+                // At most one predecessor at a time finishes its calls.
                 leave.cancel();
                 let followed = self.stop.run_until_cancelled(followed.follow()).await;
                 if followed.is_some() {
-                    info!("leaving: streams end, and calls in flight have --drain to finish");
+                    info!("ending streams, waiting up to --drain for calls");
                 }
                 self.stop.cancel();
                 Ok(())
@@ -62,7 +63,7 @@ impl Service {
         Ok(())
     }
 
-    /// Takes what the predecessor has to say until it is gone.
+    /// Reads messages of the predecessor until it has ended.
     async fn follow(
         &self,
         finishing: Option<Finishing>,
@@ -74,19 +75,19 @@ impl Service {
         let ended = tokio::select! {
             ended = followed.as_mut() => ended,
             () = self.stop.cancelled() => {
-                // It has heard of it, and will hear that this process is gone.
+                // The predecessor knows the result, and sees when this process ends.
                 timeout(self.drain + LEAVE, followed).await.unwrap_or(Ok(()))
             }
         };
         if ended.is_err() {
-            // The predecessor serves on, on the same sockets.
+            // The predecessor continues to serve on the same sockets.
             sockets.iter().for_each(ListenerHandle::release);
             self.stop.cancel();
         }
         Ok(ended?)
     }
 
-    /// Tells the service manager that the proxy serves, for as long as whoever connects is answered.
+    /// Feeds the service manager's watchdog while the proxy answers a connection to its own socket.
     async fn feed_watchdog(&self) {
         let Some(period) = watchdog() else { return };
         let mut ticks = interval(period);
@@ -95,7 +96,7 @@ impl Service {
             ticks.tick().await;
             match probe(&self.listen, period / 2).await {
                 Ok(()) => self.notifier.alive(),
-                Err(error) => warn!(%error, "not serving: the watchdog is not fed"),
+                Err(error) => warn!(%error, "failed to connect to own socket, watchdog not fed"),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The sockets of a proxy: bound here, passed by the service manager, or by the proxy before this one.
+//! The sockets of a proxy: bound here, passed by the service manager, or passed by the predecessor.
 
 use std::{
     fs::create_dir_all,
@@ -26,10 +26,10 @@ use super::{
     successor::CHANNEL,
 };
 
-/// How long a running proxy may take to pass its sockets on: it may be at it for somebody else.
+/// Limit for a running proxy to pass its sockets: it may be handing over to another process first.
 const PASS: Duration = Duration::from_secs(30);
 
-/// Where a proxy is to listen.
+/// The addresses of a proxy, and whether to take them over.
 #[derive(Clone, Copy)]
 pub(super) struct Addresses<'a> {
     pub(super) listen: &'a Path,
@@ -40,21 +40,22 @@ pub(super) struct Addresses<'a> {
 /// The sockets of a proxy.
 pub(super) struct Sockets {
     pub(super) runtime: Listener,
-    /// That of questions, unless it is to be bound.
+    /// The control socket; `None` if it is still to be bound.
     control: Option<Listener>,
-    /// That of the HTTP endpoint, unless it is to be bound.
+    /// The HTTP endpoint's socket; `None` if it is still to be bound.
     pub(super) http: Option<TcpListener>,
-    /// The proxy that serves them until it is told otherwise.
+    /// The proxy that serves the sockets until the hand-over.
     pub(super) predecessor: Option<Predecessor>,
-    /// Whether the predecessor has started this process, and tells the service manager of it.
+    /// Whether the predecessor has started this process, and reports it to the service manager.
     pub(super) is_announced: bool,
-    /// Which files are removed in the end, once nobody else serves them.
+    /// Socket files to remove at the end, unless a successor serves them.
     remove: [bool; 2],
 }
 
 impl Sockets {
-    /// Gets them in the way that the process was started for.
-    pub(super) async fn open(addresses: Addresses<'_>, take_over: bool) -> anyhow::Result<Sockets> {
+    /// Obtains the sockets: inherited from a predecessor or the service manager, taken over, or
+    /// bound here.
+    pub(super) async fn open(addresses: Addresses<'_>, take_over: bool) -> anyhow::Result<Self> {
         let mut inherited = inherited::take()?;
         let channel = inherited.iter().position(|socket| socket.name == CHANNEL);
         if let Some(channel) = channel {
@@ -69,12 +70,13 @@ impl Sockets {
         own(addresses, inherited)
     }
 
-    /// The socket of questions, bound now if nobody has. It is in the state folder, which has to be there, with its mode.
+    /// Returns the control socket, and binds it if nobody has. It is in the state folder, which
+    /// must exist with its mode.
     pub(super) fn control(&mut self, path: &Path) -> anyhow::Result<Listener> {
         self.control.take().map_or_else(|| bind(path).context("--control"), Ok)
     }
 
-    /// From now on they are ours alone, and that of questions.
+    /// Marks the socket files as ours to remove at the end, and the control socket's file as well.
     pub(super) fn keep(&mut self, questions: &mut Listener) {
         let [runtime, control] = self.remove;
         self.runtime.remove_file(runtime);
@@ -82,7 +84,7 @@ impl Sockets {
     }
 }
 
-/// Binds what the service manager has not bound.
+/// Binds the sockets that the service manager has not passed.
 fn own(addresses: Addresses<'_>, inherited: Vec<Inherited>) -> anyhow::Result<Sockets> {
     let Addresses { listen, control, http } = addresses;
     let activated = !inherited.is_empty();
@@ -91,7 +93,7 @@ fn own(addresses: Addresses<'_>, inherited: Vec<Inherited>) -> anyhow::Result<So
         match socket_domain(&socket) {
             Ok(AddressFamily::UNIX) => unix.push(socket),
             Ok(AddressFamily::INET | AddressFamily::INET6) if http.is_some() => tcp.push(socket),
-            _ => bail!("the socket {name} of the service manager is none that a proxy serves"),
+            _ => bail!("the service manager passes a socket {name}, which a proxy does not serve"),
         }
     }
     ensure!(tcp.len() <= 1, "the service manager passes more than one socket for --http-endpoint");
@@ -113,7 +115,7 @@ fn own(addresses: Addresses<'_>, inherited: Vec<Inherited>) -> anyhow::Result<So
         );
     }
     let http = tcp.pop().map(TcpListener::from);
-    // What is bound here is ours to remove, and nothing else.
+    // Only files of sockets that are bound here are ours to remove.
     let remove = [runtime.handle().file().remove, questions.is_none()];
     Ok(Sockets {
         runtime,
@@ -125,7 +127,7 @@ fn own(addresses: Addresses<'_>, inherited: Vec<Inherited>) -> anyhow::Result<So
     })
 }
 
-/// Takes the one for `path` out of the sockets of the service manager.
+/// Takes the socket for `path` out of the service manager's sockets.
 fn inherit(path: &Path, sockets: &mut Vec<OwnedFd>) -> anyhow::Result<Option<Listener>> {
     let same = |socket: &OwnedFd| {
         bound_path(socket).and_then(|it| Some(it.file_name()? == path.file_name()?))
@@ -137,7 +139,7 @@ fn inherit(path: &Path, sockets: &mut Vec<OwnedFd>) -> anyhow::Result<Option<Lis
     Ok(Some(Listener::inherit(socket, path, &ListenOptions::default())?))
 }
 
-/// Binds a socket, whose folder is made if it is not there.
+/// Binds a socket, and creates its folder if it is missing.
 fn bind(socket: &Path) -> anyhow::Result<Listener> {
     if let Some(folder) = socket.parent() {
         create_dir_all(folder)
@@ -146,7 +148,7 @@ fn bind(socket: &Path) -> anyhow::Result<Listener> {
     Ok(Listener::bind(socket, &ListenOptions::default())?)
 }
 
-/// Asks the proxy that runs for its sockets; `None` if none runs.
+/// Asks the running proxy for its sockets; `None` if none runs.
 async fn ask_for_sockets(control: &Path) -> anyhow::Result<Option<(StdStream, Vec<OwnedFd>)>> {
     let path = control.to_owned();
     let asked = spawn_blocking(move || {
@@ -159,7 +161,9 @@ async fn ask_for_sockets(control: &Path) -> anyhow::Result<Option<(StdStream, Ve
                 channel.read_to_end(&mut line)?;
                 let reason = match serde_json::from_slice(&line) {
                     Ok(ControlAnswer::Failed(reason)) => reason,
-                    _ => "its answer is not understood; is it of another version?".to_owned(),
+                    _ => {
+                        "cannot parse its answer; does it run another version of wharf?".to_owned()
+                    }
                 };
                 Err(io::Error::other(reason))
             }
@@ -173,7 +177,7 @@ async fn ask_for_sockets(control: &Path) -> anyhow::Result<Option<(StdStream, Ve
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
             ) =>
         {
-            info!(control = %control.display(), "no proxy runs: there is nothing to take over");
+            info!(control = %control.display(), "no running proxy to take over from");
             Ok(None)
         }
         Err(error) => Err(anyhow!(
@@ -183,7 +187,8 @@ async fn ask_for_sockets(control: &Path) -> anyhow::Result<Option<(StdStream, Ve
     }
 }
 
-/// Adopts the sockets of the proxy at the other end of a channel, which serves them until it is told otherwise.
+/// Adopts the sockets of the proxy at the other end of a channel, which serves them until the
+/// hand-over.
 async fn adopt(
     addresses: Addresses<'_>,
     channel: StdStream,
@@ -220,7 +225,7 @@ fn assign(
             PassedSocket::Runtime(file) => {
                 ensure!(
                     file.path == listen,
-                    "the running proxy serves {}, and --listen is {}: they have to be the same",
+                    "the running proxy serves {}, and --listen is {}: both must be the same",
                     file.path.display(),
                     listen.display()
                 );
@@ -234,7 +239,7 @@ fn assign(
             PassedSocket::Http { address } if http == Some(address) => {
                 admin = Some(TcpListener::from(socket));
             }
-            // The flags of the successor may say otherwise.
+            // The successor's flags may set another address.
             PassedSocket::Control(_) | PassedSocket::Http { .. } => {}
         }
     }
@@ -244,12 +249,12 @@ fn assign(
 }
 
 fn adopt_listener(socket: OwnedFd, passed: &PassedFile) -> Result<Listener, ListenError> {
-    // The file is the other's until it has handed over.
+    // The predecessor owns the file until the hand-over.
     let file = SocketFile { device: passed.device, inode: passed.inode, remove: false };
     Listener::adopt(socket, &passed.path, file, &ListenOptions::default())
 }
 
-/// A socket as it is announced to a successor.
+/// A socket in the announcement to a successor.
 pub(super) fn passed(path: &Path, handle: &ListenerHandle) -> PassedFile {
     let SocketFile { device, inode, remove } = handle.file();
     PassedFile { path: path.to_owned(), device, inode, remove }

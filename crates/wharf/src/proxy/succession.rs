@@ -1,4 +1,4 @@
-//! Who comes after this process: successors that it starts, and those that ask for its sockets.
+//! Hands over to a successor: a process that this one starts, or one that asks for its sockets.
 
 use std::{
     io,
@@ -29,7 +29,7 @@ use super::{
     successor::{Program, greet},
 };
 
-/// How long a successor that did not take over may take to end.
+/// Time that a successor which did not take over has to end.
 const END: Duration = Duration::from_millis(200);
 
 /// Hands over to successors.
@@ -41,7 +41,7 @@ pub(super) struct Succession {
     pub(super) control_socket: ListenerHandle,
     /// The address and the socket of the HTTP endpoint.
     pub(super) http: Option<(String, OwnedFd)>,
-    /// Cancelled once the HTTP endpoint is somebody else's.
+    /// Cancelled once the successor owns the HTTP endpoint.
     pub(super) http_released: CancellationToken,
     pub(super) program: Program,
 }
@@ -53,14 +53,15 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Those of the control socket, and SIGHUP, which does not end the process from here on.
+    /// Requests of the control socket, and SIGHUP, which no longer ends the process.
     pub(super) fn new(questions: mpsc::Receiver<SuccessionRequest>) -> io::Result<Self> {
         Ok(Self { hangups: signal(SignalKind::hangup())?, questions })
     }
 }
 
 impl Succession {
-    /// Serves requests for a successor, one after the other, until one has taken over or `stop`.
+    /// Serves requests for a successor one after another, until a successor has taken over or
+    /// `stop`.
     pub(super) async fn serve(
         self,
         notifier: &Notifier,
@@ -81,15 +82,15 @@ impl Succession {
                         Ok((pid, _)) => Ok(format!("process {pid} has taken over")),
                         Err(error) => Err(format!("{error:#}")),
                     };
-                    // Whoever asked may have left.
+                    // The client may have disconnected.
                     let _ = answer.send(said);
                     upgraded
                 }
                 Some(SuccessionRequest::TakeOver(call)) => self.give(call, notifier, &stop).await,
             };
-            // An error is in the log.
+            // `upgrade` has logged the error.
             if let Ok((pid, followed)) = followed {
-                info!(pid, "another process has taken over: finishing calls");
+                info!(pid, "another process has taken over, finishing calls");
                 return Some(followed);
             }
         }
@@ -108,7 +109,7 @@ impl Succession {
             Ok((pid, _)) => notifier.replaced_by(*pid, "serving"),
             Err(error) => {
                 let error = format!("{error:#}");
-                error!(error, "upgrade failed: this process serves on");
+                error!(error, "upgrade failed, this process continues to serve");
                 notifier.ready(&format!("upgrade failed: {error}"));
             }
         }
@@ -125,7 +126,7 @@ impl Succession {
         let pid = child.id().context("the successor has ended")?;
         let mut status = None;
         let end = async |has_to_end: bool| {
-            // One that ends by itself has a status that says why.
+            // The status of a successor that ended by itself says why.
             if has_to_end || timeout(END, child.wait()).await.is_err() {
                 let _ = child.start_kill();
             }
@@ -161,7 +162,7 @@ impl Succession {
             Ok(_) => notifier.ready("another process has taken over: finishing calls"),
             Err(error) => {
                 let error = format!("{error:#}");
-                error!(pid, error, "take-over failed: this process serves on");
+                error!(pid, error, "take-over failed, this process continues to serve");
                 notifier.ready(&format!("take-over failed: {error}"));
             }
         }
@@ -203,16 +204,16 @@ impl Succession {
         };
         let handed_over = self.hand_over.run(channel, &self.listen, release, end_successor, stop);
         let followed = handed_over.await?;
-        // Only now do clients connect to the successor: their calls that waited here are on their way to it.
+        // Calls that waited here are sent to the successor, so connect to it only now.
         self.runtime_socket.release();
         Ok(followed)
     }
 
-    /// The sockets, and how they are announced.
+    /// The sockets, and their announcement.
     fn sockets(&self) -> anyhow::Result<(Hello, Vec<OwnedFd>)> {
         ensure!(
             self.runtime_socket.is_in_place(&self.listen),
-            "{} was removed or replaced and does not lead here any more: restart the proxy",
+            "{} was removed or replaced and no longer leads to this process: restart the proxy",
             self.listen.display()
         );
         let mut announced = vec![
@@ -228,7 +229,7 @@ impl Succession {
     }
 }
 
-/// Ends a process that may have begun to serve, and has not said so.
+/// Kills a process that may have begun to serve without reporting it.
 fn kill(pid: u32) {
     let killed = i32::try_from(pid).ok().and_then(Pid::from_raw).map(|pid| {
         let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -236,9 +237,9 @@ fn kill(pid: u32) {
     });
     match killed {
         Some(Ok(())) => warn!(pid, "killed a successor that did not serve in time"),
-        // It has ended.
+        // The process has ended already.
         Some(Err(rustix::io::Errno::SRCH)) => {}
         Some(Err(error)) => error!(pid, %error, "failed to kill a successor that may serve"),
-        None => error!("a successor that may serve cannot be killed: its process is not known"),
+        None => error!("failed to kill a successor that may serve: unknown pid"),
     }
 }

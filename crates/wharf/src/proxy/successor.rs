@@ -1,7 +1,8 @@
-//! Starting a successor: the program at the path that this one was started by.
+//! Starts a successor: the program at the path by which this process was started.
 //!
-//! A process cannot be started with LISTEN_PID, since its number is not known before. So what is started is this program once
-//! more, which puts the sockets where sd_listen_fds(3) has them and becomes the successor: it keeps its number.
+//! LISTEN_PID must hold the successor's pid, which is not known before it runs. So this program is
+//! started first, places the sockets as sd_listen_fds(3) expects them, and becomes the successor by
+//! execve(2), which keeps the pid.
 
 use std::{
     convert::Infallible,
@@ -29,13 +30,13 @@ use wharf_uds::{receive_files, send_files};
 
 use super::inherited::{COUNT, FIRST, NAMES, PID};
 
-/// The name of the channel to the old process among the sockets that come along.
+/// The name of the channel to the predecessor among the inherited sockets.
 pub(super) const CHANNEL: &str = "hand-over";
 
-/// A number that no socket comes to have.
+/// A file descriptor above those of all sockets.
 const ASIDE: RawFd = 64;
 
-/// How this process was started, to start its successor in the same way.
+/// The command line of this process, for its successor.
 pub(super) struct Program {
     path: PathBuf,
     name: OsString,
@@ -44,7 +45,8 @@ pub(super) struct Program {
 
 impl Program {
     pub(super) fn own() -> Self {
-        // The path that was given to execve(2). A path of /proc/self/exe is that of the file, which may be gone by then.
+        // The path passed to execve(2). /proc/self/exe names the file, which may be deleted by
+        // then.
         let path = PathBuf::from(OsStr::from_bytes(linux_execfn().to_bytes()));
         let path = env::current_dir().map(|folder| folder.join(&path)).unwrap_or(path);
         let mut args = env::args_os();
@@ -52,8 +54,8 @@ impl Program {
         Self { path, name, args: args.collect() }
     }
 
-    /// Starts the successor with these sockets. What is returned with it is the channel to it, on which the sockets have
-    /// been announced.
+    /// Starts the successor with these sockets. Returns the process and the channel to it, on which
+    /// the sockets are announced.
     pub(super) fn start(
         &self,
         hello: &Hello,
@@ -61,7 +63,7 @@ impl Program {
     ) -> anyhow::Result<(Child, UnixStream)> {
         let (ours, theirs) = UnixStream::pair().context("a channel to the successor")?;
         let files: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-        send_files(&ours, &files).context("the sockets cannot be passed on")?;
+        send_files(&ours, &files).context("cannot pass the sockets to the successor")?;
         greet(&ours, hello)?;
         let names = hello.sockets.iter().map(|socket| match socket {
             PassedSocket::Runtime(_) => "runtime",
@@ -72,9 +74,10 @@ impl Program {
         command.arg0("wharf").args(["proxy", "start-successor", "--names"]);
         command.arg(names.collect::<Vec<_>>().join(":")).arg("--").arg(&self.path);
         command.arg(&self.name).args(&self.args);
-        // Whoever waits for the end of this process, and of its job, must not take the successor for a part of that.
+        // A new process group: a shell that waits for this process's job must not wait for the
+        // successor.
         command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
-        let child = command.spawn().context("/proc/self/exe cannot be started")?;
+        let child = command.spawn().context("cannot start /proc/self/exe")?;
         Ok((child, ours))
     }
 }
@@ -82,7 +85,7 @@ impl Program {
 /// Sends the first line of a hand-over.
 pub(super) fn greet(mut channel: &UnixStream, hello: &Hello) -> anyhow::Result<()> {
     let line = serde_json::to_string(hello)? + "\n";
-    channel.write_all(line.as_bytes()).context("the sockets cannot be announced")
+    channel.write_all(line.as_bytes()).context("cannot announce the sockets to the successor")
 }
 
 /// Becomes the successor of the proxy that started this process
@@ -97,14 +100,14 @@ pub(super) struct StartSuccessor {
 
 impl StartSuccessor {
     pub(super) fn run(self) -> ExitCode {
-        // An attempt to start the program changes the standard input, and wants the numbers that follow.
+        // Starting the program replaces standard input and the file descriptors after it.
         let channel = fcntl_dupfd_cloexec(io::stdin(), ASIDE);
         let Err(error) = self.become_successor();
         let reason = format!("{error:#}");
         eprintln!("wharf proxy: {reason}");
         if let Ok(channel) = channel {
             let line = serde_json::json!({ "failed": reason });
-            // If nobody reads it, nobody needs to know.
+            // The predecessor may have ended.
             let _ = writeln!(UnixStream::from(channel), "{line}");
         }
         ExitCode::FAILURE
@@ -118,7 +121,7 @@ impl StartSuccessor {
         let mut sockets = received.map_err(|_| anyhow!("the sockets did not arrive"))?;
         sockets.push(io::stdin().as_fd().try_clone_to_owned()?);
         let (count, pid) = (sockets.len(), getpid().as_raw_pid().to_string());
-        place(sockets).context("the sockets cannot be placed")?;
+        place(sockets).context("cannot place the sockets for the program")?;
         let mut command = Command::new(path);
         command.arg0(name).args(args).stdin(Stdio::null());
         command.env(COUNT, count.to_string()).env(PID, &pid);
@@ -127,11 +130,11 @@ impl StartSuccessor {
             command.env("WATCHDOG_PID", &pid);
         }
         let error = command.exec();
-        Err(anyhow!("{} cannot be started: {error}", path.display()))
+        Err(anyhow!("cannot start {}: {error}", path.display()))
     }
 }
 
-/// Leaves files open for the next program, from the first number on that it looks at.
+/// Leaves files open for the next program, at the file descriptors from which it reads them.
 fn place(files: Vec<OwnedFd>) -> io::Result<()> {
     let after = FIRST + RawFd::try_from(files.len()).map_err(io::Error::other)?;
     let mut aside = Vec::new();
@@ -141,15 +144,15 @@ fn place(files: Vec<OwnedFd>) -> io::Result<()> {
     for (number, file) in (FIRST..).zip(aside) {
         let mut placed = fcntl_dupfd_cloexec(&file, number)?;
         if placed.as_raw_fd() != number {
-            // Something that this process was started with, and has no use for.
+            // A file that this process inherited and does not use.
             drop(wharf_mount::inherited::take(number)?);
             placed = fcntl_dupfd_cloexec(&file, number)?;
         }
         if placed.as_raw_fd() != number {
-            return Err(io::Error::other(format!("file {number} is in use")));
+            return Err(io::Error::other(format!("file descriptor {number} is in use")));
         }
         fcntl_setfd(&placed, FdFlags::empty())?;
-        // It is the next program's.
+        // The next program owns the file.
         let _ = placed.into_raw_fd();
     }
     Ok(())

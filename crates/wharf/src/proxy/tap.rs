@@ -1,4 +1,4 @@
-//! `wharf proxy tap`: calls, as they pass a running proxy.
+//! `wharf proxy tap`: shows calls as they pass a running proxy.
 
 use std::{io, os::unix::net::UnixStream as StdStream, process::ExitCode, time::Duration};
 
@@ -20,49 +20,50 @@ use super::{
     format::milliseconds,
 };
 use crate::{
-    running::{self, Threads},
+    runtime::{self, Threads},
     text::{json_line, plain},
 };
 
-/// Longer than anybody waits, for a tap without --for.
+/// The duration of a tap without --for: in effect no limit.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Shows calls as they pass the proxy: method, pod, container, how long they took, and their code
+/// Shows calls as they pass the proxy: method, pod, container, duration and code
 ///
-/// A call is shown when it ends, a stream also when it begins. The pod and the container are known of calls that hook
-/// servers may be asked about; the proxy does not read the others, and --pod, --namespace and --container leave them out.
-/// A tap never holds up a call: calls that it does not read fast enough are left out and counted. It goes on over an
-/// upgrade of the proxy, and ends with Ctrl-C.
+/// A call is shown when it ends, a stream also when it begins. Pod and container are known for the
+/// calls that have hooks; the proxy does not read other calls, and --pod, --namespace and
+/// --container exclude them. A tap never delays a call: calls that it does not read fast enough are
+/// dropped and counted. It continues over an upgrade of the proxy, and ends with Ctrl-C.
 #[derive(Args)]
 pub(super) struct Tap {
-    /// Only calls of this method, such as CreateContainer or runtime.v1.ImageService/PullImage. May be given more than once
+    /// Only calls of this method, such as CreateContainer or runtime.v1.ImageService/PullImage. May
+    /// be repeated
     #[arg(long, value_name = "METHOD")]
     method: Vec<String>,
-    /// Only calls about this pod: POD, NAMESPACE/POD or a sandbox id. May be given more than once
+    /// Only calls about this pod: POD, NAMESPACE/POD or a sandbox ID. May be repeated
     #[arg(long, value_name = "POD")]
     pod: Vec<String>,
-    /// Only calls about pods of this namespace. May be given more than once
+    /// Only calls about pods of this namespace. May be repeated
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
-    /// Only calls about this container, by name or id. May be given more than once
+    /// Only calls about this container, by name or ID. May be repeated
     #[arg(long, value_name = "CONTAINER")]
     container: Vec<String>,
     /// End after this many lines
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time, such as 30s
-    #[arg(long = "for", value_name = "DURATION", value_parser = running::duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = runtime::duration)]
     time: Option<Duration>,
     #[command(flatten)]
     proxy: ProxyArgs,
-    /// Form of the lines; json has an object in each
+    /// Form of the output; json prints one object per line
     #[arg(short, long, value_enum, default_value = "text")]
     output: Form,
 }
 
-/// Why a tap is over.
+/// Why a tap ended.
 enum Over {
-    /// It has shown what it was to show, or nobody reads it.
+    /// A limit was reached, or standard output is closed.
     Done,
     /// Another process has taken over the proxy.
     Replaced,
@@ -70,7 +71,7 @@ enum Over {
 
 impl Tap {
     pub(super) fn run(self) -> ExitCode {
-        running::run(Threads::One, |stop| async move {
+        runtime::run(Threads::One, |stop| async move {
             let outcome = stop.run_until_cancelled(self.follow()).await;
             if let Some(Err(error)) = outcome {
                 eprintln!("wharf proxy: {error:#}");
@@ -80,7 +81,7 @@ impl Tap {
         })
     }
 
-    /// Shows calls of one process after the other.
+    /// Shows calls of the proxy, and of each successor.
     async fn follow(&self) -> anyhow::Result<()> {
         let mut lines = self.begin().await?;
         let ends = Instant::now() + self.time.unwrap_or(FOR_EVER).min(FOR_EVER);
@@ -105,7 +106,7 @@ impl Tap {
         }
     }
 
-    /// Asks for calls.
+    /// Sends the request for calls to the proxy.
     async fn begin(&self) -> anyhow::Result<Lines<BufReader<UnixStream>>> {
         let question = ControlQuestion::Tap(TapFilter {
             methods: self.method.clone(),
@@ -123,7 +124,7 @@ impl Tap {
         Ok(BufReader::new(UnixStream::from_std(stream)?).lines())
     }
 
-    /// Shows calls of one process until the tap is over.
+    /// Shows calls of one process until the tap ends or another process takes over.
     async fn show(
         &self,
         lines: &mut Lines<BufReader<UnixStream>>,
@@ -203,8 +204,8 @@ fn row(call: &TapCall) -> String {
     )
 }
 
-/// Writes a line, and says whether somebody reads on. On a thread of its own: a terminal that is held must not keep a
-/// signal from ending the tap.
+/// Writes a line, and returns whether standard output is still open. Runs on a thread of its own: a
+/// stopped terminal must not keep a signal from ending the tap.
 async fn write(line: String) -> anyhow::Result<bool> {
     let written = spawn_blocking(move || {
         use io::Write;

@@ -13,19 +13,19 @@ use wharf_sidecars::{
 
 use super::{
     controller::{Cluster, Controller, MakeController},
-    driver::{Connected, DriverSource},
+    driver::{ConnectedDriver, DriverSource},
     flags::{
         Common, CommonFlags, DriverFlags, NodeFlag, RELEASE_ON_EXIT, Retired, RetryFlags, retire,
         workers,
     },
-    shell::{Part, Personality},
+    runner::{ControllerSpec, Personality},
 };
 use crate::unserved;
 
 /// Upstream's name.
 const PROGRAM: &str = "csi-attacher";
 
-/// Stores the code of an attachment's error, which is always done here.
+/// Stores the gRPC code of an attachment's error. Always on here.
 const ERROR_CODES: Gate = Gate::new("MutableCSINodeAllocatableCount", Stage::Ga, true).fixed();
 
 pub(super) struct Flags {
@@ -43,7 +43,8 @@ pub(super) struct Flags {
 
 impl Personality for Flags {
     const NAME: &'static str = "attacher";
-    const ABOUT: &'static str = "Attaches and detaches volumes: has the CSI driver publish them to the nodes of their pods.";
+    const ABOUT: &'static str =
+        "Attaches and detaches volumes: calls the CSI driver for each VolumeAttachment.";
     type Source = DriverSource;
 
     fn register(set: &mut FlagSet) -> Self {
@@ -55,22 +56,22 @@ impl Personality for Flags {
             worker_threads: set.uint(
                 "worker-threads",
                 10,
-                "How many volumes are attached at once, and how many detached.",
+                "Workers that attach volumes, and as many that detach them.",
             ),
             resync: set.duration(
                 "resync",
                 Duration::from_mins(10),
-                "How often every VolumeAttachment is looked at again, changed or not. 0: never.",
+                "Interval at which every VolumeAttachment is processed again, changed or not. 0: never.",
             ),
             reconcile_sync: set.duration(
                 "reconcile-sync",
                 Duration::from_mins(1),
-                "How often attachments are compared with what the CSI driver lists. 0: never.",
+                "Interval at which VolumeAttachments are compared with the CSI driver's list of volumes. 0: never.",
             ),
             max_entries: set.int(
                 "max-entries",
                 0,
-                "How many volumes the CSI driver lists per page. 0: as many as it likes.",
+                "Volumes per page of the CSI driver's list. 0: the driver decides.",
             ),
             default_fstype: set.string(
                 "default-fstype",
@@ -80,13 +81,16 @@ impl Personality for Flags {
             max_grpc_log_length: set.int(
                 "max-grpc-log-length",
                 -1,
-                "How many bytes of each answer of the CSI driver are logged, from -v=5 on. 0 or less: 8 KiB.",
+                "Bytes logged of each answer of the CSI driver, with -v=5 or more. 0 or less: 8 KiB.",
             ),
             retry: RetryFlags::register(set),
             node: NodeFlag::register(set),
         };
         unserved::warn_of(set, PROGRAM);
-        retire(set, &[("dummy", Retired::Switch, "drivers that do not attach are recognised")]);
+        retire(
+            set,
+            &[("dummy", Retired::Switch, "drivers without ControllerPublishVolume are detected")],
+        );
         flags
     }
 
@@ -94,7 +98,11 @@ impl Personality for Flags {
         &self.common
     }
 
-    fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<DriverSource>, FlagError> {
+    fn plan(
+        &self,
+        parsed: &Parsed,
+        common: Common,
+    ) -> Result<ControllerSpec<DriverSource>, FlagError> {
         let logged = usize::try_from(*parsed.get(&self.max_grpc_log_length)).ok();
         let logged = logged.filter(|bytes| *bytes > 0);
         let mut controller = Attachments { options: self.options(parsed, &common)?, logged };
@@ -105,12 +113,12 @@ impl Personality for Flags {
             controller.options.queues = Some(queues.clone());
             Arc::new(controller)
         });
-        Ok(Part::of_driver(Self::NAME, common, driver, lease::attacher, make))
+        Ok(ControllerSpec::of_driver(Self::NAME, common, driver, lease::attacher, make))
     }
 }
 
 impl Flags {
-    /// The options for a driver whose name is not known yet.
+    /// The options without the driver's name, which is not known yet.
     fn options(&self, parsed: &Parsed, common: &Common) -> Result<AttacherOptions, FlagError> {
         let max_entries = i32::try_from(*parsed.get(&self.max_entries)).ok();
         let max_entries = max_entries.filter(|count| *count >= 0).ok_or_else(|| {
@@ -132,10 +140,10 @@ impl Flags {
     }
 }
 
-/// The attacher for whichever driver is there.
+/// Runs the attacher for the driver that is connected.
 struct Attachments {
     options: AttacherOptions,
-    /// How many bytes of the driver's answers are logged, if not as many as usual.
+    /// Bytes logged of each answer of the driver; `None` for the default.
     logged: Option<usize>,
 }
 
@@ -144,7 +152,7 @@ impl Controller for Attachments {
     async fn run(
         &self,
         Cluster { client, caches, .. }: Cluster,
-        Connected { driver, name, .. }: Connected,
+        ConnectedDriver { driver, name, .. }: ConnectedDriver,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let options = AttacherOptions { driver: name, ..self.options.clone() };

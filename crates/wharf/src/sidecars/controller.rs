@@ -1,3 +1,6 @@
+//! The interface between a controller and the process that runs it: when it runs, and which driver
+//! or cluster it serves.
+
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -11,36 +14,34 @@ use wharf_reconcile::WorkqueueMetrics;
 use wharf_sidecars::{Caches, not_served::Gap};
 use wharf_uds::RpcMetrics;
 
-use super::driver::Connected;
+use super::driver::ConnectedDriver;
 
-/// The work of a sidecar, apart from whether it is its turn. It is done for a driver, or for whom its [`Source`] finds.
+/// A sidecar's controller, without its election. `T` is what it serves, found by a
+/// [`TargetSource`].
 #[async_trait]
-pub(super) trait Controller<For = Connected>: Send + Sync {
-    /// Works until told to stop. It is begun again when the driver has changed, after a panic, and with each term as leader.
-    async fn run(
-        &self,
-        cluster: Cluster,
-        driver: For,
-        stop: CancellationToken,
-    ) -> anyhow::Result<()>;
+pub(super) trait Controller<T = ConnectedDriver>: Send + Sync {
+    /// Runs until `stop`. Called again when the driver has changed, after a panic, and with each
+    /// term as leader.
+    async fn run(&self, cluster: Cluster, driver: T, stop: CancellationToken)
+    -> anyhow::Result<()>;
 
-    /// Its work while another replica leads, which ends when it is told to stop; `None` if there is none. The driver need
-    /// not be there.
-    fn stand_by(&self, _: Cluster, _: For, _: CancellationToken) -> Option<StandbyWork> {
+    /// Work while another replica leads, until the token is cancelled; `None` if there is none. The
+    /// driver need not be connected.
+    fn stand_by(&self, _: Cluster, _: T, _: CancellationToken) -> Option<StandbyWork> {
         None
     }
 
-    /// Which objects it has to see.
+    /// The objects that its caches must hold.
     fn scope(&self) -> Scope {
         Scope::Driver
     }
 
-    /// Whether it can do nothing without its driver.
+    /// Whether the controller is useless while its driver is disconnected.
     fn needs_driver(&self) -> bool {
         true
     }
 
-    /// Features that it does not have, although objects may ask for them.
+    /// Features that the controller lacks and that objects may ask for.
     fn gaps(&self) -> Vec<Gap> {
         Vec::new()
     }
@@ -49,18 +50,21 @@ pub(super) trait Controller<For = Connected>: Send + Sync {
 /// Work of a replica that does not lead.
 pub(super) type StandbyWork = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The cluster as a controller sees it. The caches are those of the process, and filled for as long as it works.
+/// A controller's access to the cluster. The process owns the caches, and keeps them filled while
+/// the controller runs.
 #[derive(Clone)]
 pub(super) struct Cluster {
     pub(super) client: Client,
     pub(super) caches: Caches,
-    /// Where other clients note rights that the account lacks.
+    /// Where other clients record rights that the account lacks.
     pub(super) permissions: Permissions,
-    /// Until when another client may write, as `client` does, where there is an election.
+    /// The moment until which the Lease allows writes, for clients other than `client`; `None`
+    /// without an election.
     pub(super) writes_until: Option<watch::Receiver<Instant>>,
 }
 
-/// Objects that a controller has to see. It may see more, and decides itself which it works on.
+/// Objects that a controller's caches must hold. They may hold more: the controller decides which
+/// objects are its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// Those of its driver.
@@ -72,7 +76,7 @@ pub(super) enum Scope {
 }
 
 impl Scope {
-    /// Empty caches with room for what all of these have to see.
+    /// Empty caches for the objects of all `scopes`.
     pub(super) fn caches(scopes: &[Self], driver: Option<&str>) -> Caches {
         let Some(driver) = driver.filter(|_| !scopes.contains(&Self::Cluster)) else {
             return Caches::of_all_drivers();
@@ -83,61 +87,62 @@ impl Scope {
             Self::Driver | Self::Cluster => None,
         });
         match node {
-            // Of those that serve one driver only its snapshotter looks at snapshots.
+            // Among the controllers of one driver only the snapshotter reads snapshots.
             Some(node) => caches.on_node(node),
             None => caches,
         }
     }
 }
 
-/// Makes a controller, whose metrics go to the registry; those of queues are there.
-pub(super) type MakeController<For = Connected> =
-    Box<dyn FnOnce(&mut Registry, &WorkqueueMetrics) -> Arc<dyn Controller<For>>>;
+/// Makes a controller, and registers its metrics. Those of queues are registered already.
+pub(super) type MakeController<T = ConnectedDriver> =
+    Box<dyn FnOnce(&mut Registry, &WorkqueueMetrics) -> Arc<dyn Controller<T>>>;
 
-/// Where controllers find whom they work for.
-pub(super) trait Source: Sized {
-    /// What has to be known to look.
+/// Finds what controllers serve: the CSI driver at a socket, or the whole cluster.
+pub(super) trait TargetSource: Sized {
+    /// How to find the target.
     type Options: Clone;
 
-    /// Whom they work for.
-    type Found: Served;
+    /// The driver, or `()` for the cluster.
+    type Target: Target;
 
-    /// Calls to it are counted in `calls`.
+    /// `calls` counts calls to the target.
     fn new(options: Self::Options, calls: RpcMetrics) -> Self;
 
-    /// Waits until it is there.
-    async fn connect(&self) -> anyhow::Result<Self::Found>;
+    /// Waits until the target is connected and ready.
+    async fn connect(&self) -> anyhow::Result<Self::Target>;
 
-    /// Waits until it has become another.
-    async fn changed(&self, known: &Self::Found) -> Self::Found;
+    /// Waits until the target is no longer the same as `known`, and returns the new one.
+    async fn changed(&self, known: &Self::Target) -> Self::Target;
 
-    /// The name of the driver, if that is whom they work for.
-    fn driver(found: &Self::Found) -> Option<&str>;
+    /// The driver's name; `None` for the cluster.
+    fn driver(target: &Self::Target) -> Option<&str>;
 }
 
-/// Whom controllers work for.
-pub(super) trait Served: Clone + Send + Sync + 'static {
-    /// Waits until it can be asked for something.
+/// What controllers serve: a CSI driver, or the whole cluster.
+pub(super) trait Target: Clone + Send + Sync + 'static {
+    /// Waits until the target accepts calls.
     fn present(&self) -> impl Future<Output = ()> + Send;
 
-    /// Waits until it could not be asked for anything for so long.
+    /// Waits until the target has accepted no calls for `time`.
     fn absent_for(&self, time: Duration) -> impl Future<Output = ()> + Send;
 
-    /// Waits until it works on no call: its connection is gone, and calls wait for another one.
+    /// Waits until the connection is closed, so that the target works on no call. Later calls wait
+    /// for the next connection.
     fn disconnected(&self) -> impl Future<Output = ()> + Send;
 
-    /// The same, whose calls go on when their callers are gone and are sent when `calls` allows it.
+    /// The same target with calls that outlive their callers and are sent only when `calls` allows.
     fn with_calls(&self, calls: Calls) -> Self;
 
-    /// The driver's name, if it is one.
+    /// The driver's name; `None` for the cluster.
     fn driver_name(&self) -> Option<&str>;
 
-    /// Why it cannot be asked for anything now, for people; `None` if it can.
+    /// Why the target accepts no calls now, for people; `None` if it does.
     fn absence(&self) -> Option<String>;
 }
 
-/// The cluster is always there, and nothing is asked of it but its API.
-impl Served for () {
+/// The whole cluster: always connected.
+impl Target for () {
     async fn present(&self) {}
 
     async fn absent_for(&self, _: Duration) {
@@ -159,12 +164,12 @@ impl Served for () {
     }
 }
 
-/// For a controller that works for no driver but for the cluster, which is there, and stays what it is.
-pub(super) struct WholeCluster;
+/// Source for cluster-wide controllers: always connected, never changes.
+pub(super) struct ClusterSource;
 
-impl Source for WholeCluster {
+impl TargetSource for ClusterSource {
     type Options = ();
-    type Found = ();
+    type Target = ();
 
     fn new((): (), _: RpcMetrics) -> Self {
         Self
@@ -183,15 +188,15 @@ impl Source for WholeCluster {
     }
 }
 
-/// A controller of the cluster in a process that has a driver.
-pub(super) struct BesideDriver(pub(super) Arc<dyn Controller<()>>);
+/// Adapts a cluster-wide controller to a process that serves a driver.
+pub(super) struct ClusterController(pub(super) Arc<dyn Controller<()>>);
 
 #[async_trait]
-impl Controller for BesideDriver {
+impl Controller for ClusterController {
     async fn run(
         &self,
         cluster: Cluster,
-        _: Connected,
+        _: ConnectedDriver,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         self.0.run(cluster, (), stop).await
@@ -210,7 +215,7 @@ impl Controller for BesideDriver {
     }
 }
 
-/// A controller whose calls to the driver end after a time of its own.
+/// A controller with its own timeout for calls to the driver.
 pub(super) struct Timed {
     pub(super) timeout: Duration,
     pub(super) controller: Arc<dyn Controller>,
@@ -221,7 +226,7 @@ impl Controller for Timed {
     async fn run(
         &self,
         cluster: Cluster,
-        mut driver: Connected,
+        mut driver: ConnectedDriver,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         driver.driver = driver.driver.with_timeout(self.timeout);
@@ -231,7 +236,7 @@ impl Controller for Timed {
     fn stand_by(
         &self,
         cluster: Cluster,
-        driver: Connected,
+        driver: ConnectedDriver,
         stop: CancellationToken,
     ) -> Option<StandbyWork> {
         self.controller.stand_by(cluster, driver, stop)

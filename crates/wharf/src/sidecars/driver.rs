@@ -1,4 +1,5 @@
-//! The driver as a sidecar sees it: waited for at the start, asked again whenever it comes back.
+//! A sidecar's connection to its driver: waits for the driver at the start, and confirms its name
+//! and capabilities after each reconnect.
 
 #[cfg(test)]
 mod tests;
@@ -24,79 +25,82 @@ use wharf_csi::{Calls, Capabilities, Driver, NodeCapabilities};
 use wharf_facts::validation::check_driver_name;
 use wharf_uds::{LinkState, RpcMetrics, Silence, code_name};
 
-use super::controller::{Served, Source};
+use super::controller::{Target, TargetSource};
 
-/// How often the wait for the driver's socket is mentioned, and how often before it ends.
+/// Interval at which the wait for the driver's socket is logged, and the number of intervals after
+/// which the wait fails.
 const MENTION: Duration = Duration::from_secs(10);
 const MENTIONS: usize = 3;
-/// Between two questions to a driver that is not ready.
+/// Pause between two calls to a driver that is not ready.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A driver that has answered no call for so long is asked for its Probe. A call may take longer than that: then the driver
-/// answers the Probe.
+/// A driver that has answered no call for this long gets a Probe. A call may take longer: then the
+/// driver answers the Probe.
 const QUIET: Duration = Duration::from_secs(5);
-/// A driver that does not answer the Probe for so long counts as away. livenessprobe has the same limit.
+/// A driver that does not answer the Probe within this time counts as disconnected. livenessprobe
+/// has the same limit.
 const PROBE: Duration = Duration::from_secs(3);
 
-/// Where the driver is, and how it is asked.
+/// The driver's socket, and limits of calls to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DriverOptions {
     pub(super) socket: PathBuf,
     /// How long a call may take.
     pub(super) timeout: Duration,
-    /// What counts of the node that the driver is on.
+    /// The facts of the driver's node whose change restarts the controllers.
     pub(super) node: NodeFacts,
 }
 
-/// What of a node makes a driver another one, for those who work by it.
+/// The facts of a driver's node whose change restarts the controllers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeFacts {
-    /// Where it stands: only that node is served.
+    /// Its topology, where only that node is served.
     pub(super) place: bool,
-    /// What the driver can do there.
+    /// The node capabilities of the driver.
     pub(super) capabilities: bool,
 }
 
-/// What a driver says of its node, as far as that counts.
+/// The driver's answers about its node, as far as [`NodeFacts`] asks for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct NodeSide {
     place: Option<BTreeMap<String, String>>,
     capabilities: Option<NodeCapabilities>,
 }
 
-/// The driver that is at a socket, whichever it is.
+/// Finds the driver at a socket, whatever its name.
 pub(super) struct DriverSource {
     options: DriverOptions,
     metrics: RpcMetrics,
 }
 
-/// A driver that has said who it is and what it can do.
+/// A driver whose name and capabilities are known.
 #[derive(Clone, Debug)]
-pub(super) struct Connected {
-    /// For work: asked on connections only on which it has said that it is still the same.
+pub(super) struct ConnectedDriver {
+    /// For controllers: makes calls only on connections on which the driver's name and capabilities
+    /// are confirmed.
     pub(super) driver: Driver,
     pub(super) name: String,
     pub(super) capabilities: Capabilities,
     node: NodeSide,
-    /// Asked whenever there is a connection.
+    /// For identification: makes calls on any connection.
     anyone: Driver,
-    /// The connection that this was said on; none while the driver does not answer.
+    /// Generation of the confirmed connection; [`NONE`] while the driver does not answer.
     known: Arc<watch::Sender<u64>>,
-    /// The same, also while the driver does not answer.
+    /// Generation of the last confirmed connection, also while the driver does not answer.
     last_known: Arc<AtomicU64>,
-    /// Whether it answers.
+    /// Since when the driver has not answered.
     silence: Silence,
 }
 
-impl Source for DriverSource {
+impl TargetSource for DriverSource {
     type Options = DriverOptions;
-    type Found = Connected;
+    type Target = ConnectedDriver;
 
     fn new(options: DriverOptions, metrics: RpcMetrics) -> Self {
         Self { options, metrics }
     }
 
-    /// Waits for the socket for 30 s, then for the driver to be ready, and asks it.
-    async fn connect(&self) -> anyhow::Result<Connected> {
+    /// Waits for the socket for 30 s, then for the driver to be ready, and identifies the driver.
+    async fn connect(&self) -> anyhow::Result<ConnectedDriver> {
         let nameless = self.dial(false, self.metrics.clone());
         self.wait(&nameless).await?;
         probe(&nameless).await?;
@@ -109,20 +113,21 @@ impl Source for DriverSource {
             self.options.socket.display(),
             connected.name
         );
-        // One that does not say is asked again by whoever needs it.
+        // A driver that does not answer here is asked again by the controller that needs it.
         connected.node = self.node_side(&connected.anyone).await.unwrap_or_default();
         info!(driver = %name, "CSI driver is ready");
         Ok(connected)
     }
 
-    /// Waits until the driver has come back as another one, with other capabilities or in another place. While it is away, and when it
-    /// comes back as it was, nothing ends: calls fail, and are tried again. A driver that does not answer counts as away.
-    async fn changed(&self, known: &Connected) -> Connected {
+    /// Waits until the driver has come back with another name, other capabilities or another
+    /// topology. While it is disconnected, and when it comes back unchanged, controllers go on:
+    /// their calls fail and are retried. A driver that does not answer counts as disconnected.
+    async fn changed(&self, known: &ConnectedDriver) -> ConnectedDriver {
         loop {
             let generation = *known.known.borrow();
             tokio::select! {
                 is_lost = lost(&known.anyone, generation) => if !is_lost {
-                    // The channel is held by `known`, so this cannot be; there is nothing more to learn then.
+                    // Unreachable: `known` holds the channel.
                     return std::future::pending().await;
                 },
                 () = known.falls_silent() => {
@@ -132,30 +137,30 @@ impl Source for DriverSource {
             }
             match self.identify_again(known).await {
                 Ok(found) if found.is_same(known) => {
-                    info!(driver = %known.name, "CSI driver is back, as it was");
+                    info!(driver = %known.name, "CSI driver is back, unchanged");
                     let generation = *found.known.borrow();
                     known.last_known.store(generation, Ordering::Relaxed);
                     known.known.send_replace(generation);
                 }
                 Ok(found) => {
-                    warn!(driver = %found.name, was = %known.name, "CSI driver is back with another name, other capabilities or in another place");
+                    warn!(driver = %found.name, was = %known.name, "CSI driver is back with another name, capabilities or topology");
                     return found;
                 }
                 Err(error) => {
-                    warn!(driver = %known.name, error = %format!("{error:#}"), "CSI driver does not say what it is");
+                    warn!(driver = %known.name, error = %format!("{error:#}"), "failed to identify CSI driver, retrying");
                     sleep(PAUSE).await;
                 }
             }
         }
     }
 
-    fn driver(found: &Connected) -> Option<&str> {
+    fn driver(found: &ConnectedDriver) -> Option<&str> {
         Some(&found.name)
     }
 }
 
 impl DriverSource {
-    async fn identify_again(&self, known: &Connected) -> anyhow::Result<Connected> {
+    async fn identify_again(&self, known: &ConnectedDriver) -> anyhow::Result<ConnectedDriver> {
         let mut found = identify(&known.anyone).await?;
         if found.name != known.name {
             found = identify(&self.named(&found.name)).await?;
@@ -164,7 +169,7 @@ impl DriverSource {
         Ok(found)
     }
 
-    /// What counts of the node that the driver is on.
+    /// Asks the driver for the facts of its node that the controllers need.
     async fn node_side(&self, driver: &Driver) -> anyhow::Result<NodeSide> {
         let NodeFacts { place, capabilities } = self.options.node;
         let mut side = NodeSide::default();
@@ -175,7 +180,7 @@ impl DriverSource {
         if capabilities {
             side.capabilities = match driver.node_capabilities().await {
                 Ok(capabilities) => Some(capabilities),
-                // A controller may be alone at its socket.
+                // The socket may serve the controller service alone.
                 Err(status) if status.code() == Code::Unimplemented => None,
                 Err(status) => return Err(refused("NodeGetCapabilities")(status)),
             };
@@ -201,7 +206,7 @@ impl DriverSource {
         let mut waited = driver.connected(MENTION).await;
         for _ in 1..MENTIONS {
             if let Err(error) = waited {
-                warn!(%socket, %error, "still connecting to the CSI driver");
+                warn!(%socket, %error, "failed to connect to CSI driver, retrying");
                 waited = driver.connected(MENTION).await;
             }
         }
@@ -211,7 +216,7 @@ impl DriverSource {
     }
 }
 
-impl Served for Connected {
+impl Target for ConnectedDriver {
     async fn present(&self) {
         self.wait_for(true).await;
     }
@@ -227,7 +232,8 @@ impl Served for Connected {
     }
 
     async fn disconnected(&self) {
-        // A driver that does not answer may still work on calls. The sender is held by `self`.
+        // A driver that does not answer may still work on calls, so only a closed connection
+        // counts. `self` holds the sender.
         let last = self.last_known.load(Ordering::Relaxed);
         let mut link = self.anyone.link();
         let _ = link.wait_for(|state| generation(state) != last).await;
@@ -249,20 +255,18 @@ impl Served for Connected {
             _ if self.silence.since().is_some() => {
                 Some(format!("CSI driver {name} at {socket} does not answer"))
             }
-            _ => {
-                Some(format!("CSI driver {name} at {socket} has not said that it is the same yet"))
-            }
+            _ => Some(format!("CSI driver {name} at {socket} has not confirmed its name yet")),
         }
     }
 }
 
-impl Connected {
-    /// Waits until the driver has answered neither calls nor the Probe for a while. A driver that is asked for nothing is not asked
-    /// for its Probe either.
+impl ConnectedDriver {
+    /// Waits until the driver has answered neither calls nor the Probe within [`QUIET`] and
+    /// [`PROBE`]. A driver without calls under way gets no Probe either.
     async fn falls_silent(&self) {
         loop {
             let since = self.silence.lasts(QUIET).await;
-            // Whatever it answers ends the silence.
+            // Any answer ends the silence, also an error.
             let _ = timeout(PROBE, self.anyone.probe()).await;
             if self.silence.since() == Some(since) {
                 return;
@@ -270,7 +274,7 @@ impl Connected {
         }
     }
 
-    /// Waits until the connection is, or is not, one on which the driver has said that it is still the same.
+    /// Waits until the connection is confirmed, or until it is not.
     async fn wait_for(&self, present: bool) {
         let (mut link, mut known) = (self.anyone.link(), self.known.subscribe());
         loop {
@@ -287,22 +291,22 @@ impl Connected {
         }
     }
 
-    fn is_same(&self, other: &Connected) -> bool {
-        let said = |it: &Connected| (it.name.clone(), it.capabilities.clone(), it.node.clone());
-        said(self) == said(other)
+    fn is_same(&self, other: &ConnectedDriver) -> bool {
+        let facts = |it: &Self| (it.name.clone(), it.capabilities.clone(), it.node.clone());
+        facts(self) == facts(other)
     }
 }
 
-async fn identify(driver: &Driver) -> anyhow::Result<Connected> {
+async fn identify(driver: &Driver) -> anyhow::Result<ConnectedDriver> {
     probe(driver).await?;
-    // Asked for before the answers: they may be of a later connection, never of an earlier one.
+    // Read before the calls: answers may come from a later connection, never from an earlier one.
     let generation = generation(&driver.link().borrow());
     let name = name(driver).await?;
     let capabilities = driver.capabilities().await.map_err(refused("GetCapabilities"))?;
     let (known, receiver) = watch::channel(generation);
     let silence = Silence::default();
     let driver = driver.clone().with_silence(silence.clone());
-    Ok(Connected {
+    Ok(ConnectedDriver {
         driver: driver.clone().only_on(receiver),
         name,
         capabilities,
@@ -314,7 +318,8 @@ async fn identify(driver: &Driver) -> anyhow::Result<Connected> {
     })
 }
 
-/// Asks until the driver is ready. One that does not answer is not ready yet; one that refuses never will be.
+/// Calls Probe until the driver is ready. A driver that does not answer is not ready yet; one that
+/// answers with an error never becomes ready.
 async fn probe(driver: &Driver) -> anyhow::Result<()> {
     loop {
         match driver.probe().await {
@@ -335,7 +340,7 @@ async fn name(driver: &Driver) -> anyhow::Result<String> {
     Ok(info.name)
 }
 
-/// Waits until there is another connection than the one of this generation; `false` if there never will be.
+/// Waits for the next connection after generation `known`; `false` if the link is closed for good.
 async fn lost(driver: &Driver, known: u64) -> bool {
     let mut link = driver.link();
     if link.wait_for(|state| generation(state) != known).await.is_err() {
@@ -347,7 +352,7 @@ async fn lost(driver: &Driver, known: u64) -> bool {
     link.wait_for(|state| ![NONE, known].contains(&generation(state))).await.is_ok()
 }
 
-/// No connection.
+/// The generation of no connection.
 const NONE: u64 = 0;
 
 fn generation(state: &LinkState) -> u64 {
@@ -357,7 +362,7 @@ fn generation(state: &LinkState) -> u64 {
     }
 }
 
-/// An error as Go programs write it.
+/// The error of a call, in the form of Go programs.
 fn refused(call: &'static str) -> impl Fn(Status) -> anyhow::Error {
     move |status| {
         let (code, text) = (code_name(status.code()), status.message());

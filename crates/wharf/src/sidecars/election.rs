@@ -1,4 +1,4 @@
-//! Flags of the election, and who stands in it.
+//! Flags of the leader election, and the identity of this replica in it.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -8,7 +8,7 @@ use wharf_facts::lease;
 
 use super::flags::{Retired, retire};
 
-/// Where a pod finds the name of its namespace.
+/// The file in a pod that holds the name of its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 pub(super) struct ElectionFlags {
@@ -20,7 +20,7 @@ pub(super) struct ElectionFlags {
     labels: Flag<BTreeMap<String, String>>,
 }
 
-/// An election that wants the name of its Lease, which is known once the driver has said its own.
+/// An election without the name of its Lease, which is known once the driver has answered its name.
 #[derive(Clone, Debug)]
 pub(super) struct ElectionPlan {
     namespace: String,
@@ -36,27 +36,27 @@ impl ElectionFlags {
             enabled: set.bool(
                 "leader-election",
                 false,
-                "Stand for election: of several replicas one works at a time.",
+                "Elect a leader, so that one of several replicas works at a time.",
             ),
             namespace: set.string(
                 "leader-election-namespace",
                 "",
-                "Namespace of the Lease. Empty: that of the pod.",
+                "Namespace of the Lease. Empty: the pod's namespace.",
             ),
             lease_duration: set.duration(
                 "leader-election-lease-duration",
                 seconds(15),
-                "How long a leader that is not heard of is believed to live.",
+                "Time after the last renewal for which other replicas believe that the leader lives.",
             ),
             renew_deadline: set.duration(
                 "leader-election-renew-deadline",
                 seconds(10),
-                "How long a leader tries to renew its Lease before it stops to work.",
+                "Time for which a leader tries to renew its Lease before it stops working.",
             ),
             retry_period: set.duration(
                 "leader-election-retry-period",
                 seconds(5),
-                "How often the Lease is renewed, and looked at where it cannot be watched.",
+                "Interval at which the Lease is renewed, and read where it cannot be watched.",
             ),
             labels: set.string_map(
                 "leader-election-labels",
@@ -78,7 +78,7 @@ impl ElectionFlags {
         flags
     }
 
-    /// What was asked for; `None` where there is to be no election.
+    /// The election that the flags ask for; `None` without --leader-election.
     pub(super) fn plan(
         &self,
         parsed: &Parsed,
@@ -104,12 +104,12 @@ impl ElectionFlags {
 }
 
 impl ElectionPlan {
-    /// How long a leader that is not heard of is believed to live.
+    /// Time after the last renewal for which other replicas believe that the leader lives.
     pub(super) fn lease_duration(&self) -> Duration {
         self.timing.lease_duration()
     }
 
-    /// Whether the Lease is given back at the end.
+    /// Whether the Lease is released at the end.
     pub(super) fn releases(&self) -> bool {
         self.release
     }
@@ -128,12 +128,12 @@ impl ElectionPlan {
     }
 }
 
-/// The namespace that the pod says it is in.
+/// The pod's namespace: from its variable, then from its file, then `default`.
 fn pod_namespace(variable: Option<String>, file: &Path) -> String {
-    let told = |text: String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+    let filled = |text: String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
     variable
-        .and_then(told)
-        .or_else(|| std::fs::read_to_string(file).ok().and_then(told))
+        .and_then(filled)
+        .or_else(|| std::fs::read_to_string(file).ok().and_then(filled))
         .unwrap_or_else(|| "default".to_owned())
 }
 

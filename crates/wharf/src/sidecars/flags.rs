@@ -1,4 +1,4 @@
-//! What the command lines of all sidecars have in common.
+//! Flags that all sidecars have.
 
 mod work;
 
@@ -15,7 +15,8 @@ use super::{
     election::{ElectionFlags, ElectionPlan},
 };
 
-/// Flags of which a process has one value, whatever runs in it; those of its log are more of them.
+/// Flags with one value for the whole process, whatever runs in it. The flags of the log are such
+/// flags, too.
 pub(super) const WHOLE: [&str; 8] = [
     "automaxprocs",
     "csi-address",
@@ -27,11 +28,11 @@ pub(super) const WHOLE: [&str; 8] = [
     "version",
 ];
 
-/// Gives the Lease back when the process ends in good order.
+/// Releases the Lease when the process ends without an error.
 pub(super) const RELEASE_ON_EXIT: Gate =
     Gate::new("ReleaseLeaderElectionOnExit", Stage::Alpha, false);
 
-/// Where health of the election is served.
+/// HTTP path of the election's health.
 pub(super) const ELECTION_HEALTH: &str = "/healthz/leader-election";
 
 /// Flags that every sidecar has.
@@ -48,17 +49,17 @@ pub(super) struct CommonFlags {
     pub(super) logging: LoggingFlags,
 }
 
-/// What they ask for.
+/// The values of [`CommonFlags`].
 pub(super) struct Common {
     pub(super) access: Access,
-    /// `None` leaves the decision to the API server.
+    /// `None`: no limit of its own; the API server's fairness rules apply.
     pub(super) throttle: Option<Throttle>,
     pub(super) http: Option<Http>,
     /// `None` where there is one replica only.
     pub(super) election: Option<ElectionPlan>,
 }
 
-/// An address for metrics, and for health where that was asked for.
+/// The HTTP endpoint: metrics, and health of the election if `health` is set.
 #[derive(Clone)]
 pub(super) struct Http {
     pub(super) address: String,
@@ -78,13 +79,13 @@ impl CommonFlags {
             qps: set.float(
                 "kube-api-qps",
                 5.0,
-                "Requests per second to the Kubernetes API, in the long run. Where neither this nor the burst is \
-                 given there is no limit but the API server's own.",
+                "Average limit of requests to the Kubernetes API per second. Unless this flag or --kube-api-burst is \
+                 set, only the API server limits requests.",
             ),
             burst: set.int(
                 "kube-api-burst",
                 10,
-                "Requests to the Kubernetes API that may follow each other at once.",
+                "Requests to the Kubernetes API that may exceed --kube-api-qps for a moment.",
             ),
             http_endpoint: set.string(
                 "http-endpoint",
@@ -100,7 +101,7 @@ impl CommonFlags {
         };
         set.deprecate("metrics-address", "use --http-endpoint");
         set.bool("automaxprocs", false, "Ignored: the process has no Go runtime.");
-        retire(set, &[("connection-timeout", Retired::Time, "the connection is tried for 30s")]);
+        retire(set, &[("connection-timeout", Retired::Time, "wharf waits 30s for the driver")]);
         flags
     }
 
@@ -121,7 +122,7 @@ impl CommonFlags {
             return Ok(None);
         }
         let (qps, burst) = (*parsed.get(&self.qps), *parsed.get(&self.burst));
-        // As client-go reads them: less than none is no limit.
+        // As in client-go: a negative rate means no limit.
         if qps < 0.0 {
             return Ok(None);
         }
@@ -143,7 +144,7 @@ impl CommonFlags {
             || metrics_path == ELECTION_HEALTH
         {
             return Err(parsed.usage_error(format_args!(
-                "--metrics-path: {metrics_path:?} must be a path such as /metrics, and not {ELECTION_HEALTH}"
+                "--metrics-path: {metrics_path:?}: expected a path such as /metrics, and not {ELECTION_HEALTH}"
             )));
         }
         let http = |flag: &Flag<String>, health| Http {
@@ -162,23 +163,19 @@ impl CommonFlags {
     }
 }
 
-/// Flags of sidecars that talk to a driver.
+/// Flags of sidecars that call a driver.
 pub(super) struct DriverFlags {
     address: Flag<String>,
     timeout: Flag<Duration>,
 }
 
 impl DriverFlags {
-    /// With this timeout unless another is given.
+    /// Registers the flags, with the default of `--timeout`.
     pub(super) fn register(set: &mut FlagSet, timeout: Duration) -> Self {
         let help = "Path of the CSI driver's socket.";
         Self {
             address: set.string("csi-address", "/run/csi/socket", help),
-            timeout: set.duration(
-                "timeout",
-                timeout,
-                "How long one call to the CSI driver may take.",
-            ),
+            timeout: set.duration("timeout", timeout, "Limit for one call to the CSI driver."),
         }
     }
 
@@ -193,7 +190,7 @@ impl DriverFlags {
     }
 }
 
-/// How a flag that no release has any more is read.
+/// The type of a flag that upstream has removed.
 #[derive(Clone, Copy)]
 pub(super) enum Retired {
     Switch,
@@ -201,10 +198,10 @@ pub(super) enum Retired {
     Time,
 }
 
-/// Accepts flags of earlier releases: name, form, and what happens instead.
+/// Accepts flags of upstream's earlier releases: name, type, and what replaces them.
 pub(super) fn retire(set: &mut FlagSet, flags: &[(&'static str, Retired, &str)]) {
     for (name, form, instead) in flags {
-        let help = "Of an earlier release.";
+        let help = "Flag of an earlier release.";
         match form {
             Retired::Switch => drop(set.bool(name, false, help)),
             Retired::Text => drop(set.string(name, "", help)),

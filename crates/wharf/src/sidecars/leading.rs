@@ -1,10 +1,10 @@
 use tokio::sync::watch;
 
-/// Whether this replica leads, for its own work as a standby.
+/// Whether this replica leads. Its standby work pauses while it does.
 #[derive(Default)]
 pub(super) struct Leading(watch::Sender<bool>);
 
-/// Lasts for as long as a replica leads.
+/// Marks the replica as the leader until it is dropped.
 pub(super) struct LeadingGuard<'a>(&'a Leading);
 
 impl Leading {
@@ -13,7 +13,7 @@ impl Leading {
         LeadingGuard(self)
     }
 
-    /// Waits until the replica leads, or does not.
+    /// Waits until the replica leads, or until it does not.
     pub(super) async fn is(&self, leading: bool) {
         // The sender is held by `self`.
         let _ = self.0.subscribe().wait_for(|now| *now == leading).await;

@@ -1,4 +1,5 @@
-//! What runs on each node beside its driver, in a process with controllers or without any. It needs no Kubernetes API.
+//! The registrar and the liveness probe, which run on each node with its driver and need no
+//! Kubernetes API. Their process may run controllers as well.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +9,7 @@ use wharf_cli::{Admin, CheckFailure, Flag, FlagError, FlagSet, LoggingFlags, Par
 use wharf_registration::plugin::{Registrar, RegistrarHealth, RegistrarOptions};
 use wharf_uds::RpcMetrics;
 
-use super::{controller::Served, eyes::Eyes, shift::supervise};
+use super::{controller::Target, process_health::ProcessHealth, supervisor::supervise};
 use crate::{
     liveness::{Probe, ProbeFlags},
     registrar::RegistrationFlags,
@@ -17,7 +18,7 @@ use crate::{
 pub(super) const REGISTRAR: &str = "registrar";
 pub(super) const LIVENESS: &str = "liveness";
 
-/// Flags of a process, whatever runs in it.
+/// Flags that every process has.
 pub(super) struct ProcessFlags {
     pub(super) http_endpoint: Flag<String>,
     pub(super) version: Flag<bool>,
@@ -39,7 +40,7 @@ impl ProcessFlags {
     }
 }
 
-/// The command line of the registrar among others.
+/// The command line of the registrar in a combined process.
 pub(super) struct RegistrarFlags {
     registration: RegistrationFlags,
     pub(super) process: ProcessFlags,
@@ -53,13 +54,13 @@ impl RegistrarFlags {
         }
     }
 
-    pub(super) fn part(&self, parsed: &Parsed) -> Result<NodePart, FlagError> {
+    pub(super) fn task(&self, parsed: &Parsed) -> Result<NodeTask, FlagError> {
         let options = self.registration.options(parsed)?;
-        Ok(NodePart::Registrar { options: Box::new(options), health: Arc::default() })
+        Ok(NodeTask::Registrar { options: Box::new(options), health: Arc::default() })
     }
 }
 
-/// The command line of the liveness probe among others.
+/// The command line of the liveness probe in a combined process.
 pub(super) struct LivenessFlags {
     probe: ProbeFlags,
     pub(super) process: ProcessFlags,
@@ -70,25 +71,25 @@ impl LivenessFlags {
         Self { probe: ProbeFlags::register(set), process: ProcessFlags::register(set) }
     }
 
-    pub(super) fn part(&self, parsed: &Parsed) -> Result<NodePart, FlagError> {
-        Ok(NodePart::Liveness(self.probe.probe(parsed)?))
+    pub(super) fn task(&self, parsed: &Parsed) -> Result<NodeTask, FlagError> {
+        Ok(NodeTask::Liveness(self.probe.probe(parsed)?))
     }
 }
 
-/// What is to run.
+/// Work on a node that needs no Kubernetes API.
 #[derive(Clone)]
-pub(super) enum NodePart {
-    /// Tells the kubelet that the driver is there.
+pub(super) enum NodeTask {
+    /// Registers the driver with the kubelet.
     Registrar {
         options: Box<RegistrarOptions>,
-        /// Of the registrar that runs now.
+        /// Health of the current registrar.
         health: Arc<Mutex<Option<RegistrarHealth>>>,
     },
-    /// Answers on a port of its own whether the driver lives.
+    /// Answers on its own port whether the driver is alive.
     Liveness(Probe),
 }
 
-impl NodePart {
+impl NodeTask {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Registrar { .. } => REGISTRAR,
@@ -96,16 +97,16 @@ impl NodePart {
         }
     }
 
-    /// Runs it until it is told to stop, again after a pause if it failed.
-    pub(super) async fn run<For: Served>(
+    /// Runs until `stop`, and restarts after a pause if it failed.
+    pub(super) async fn run<T: Target>(
         self,
         calls: RpcMetrics,
-        eyes: Eyes<For>,
+        process_health: ProcessHealth<T>,
         stop: CancellationToken,
     ) {
         let begin = || self.clone().run_once(calls.clone(), stop.clone());
-        // It never ends with an error of its own: others may run in the process.
-        let _ = supervise(self.name(), &eyes, &stop, false, begin).await;
+        // Supervised as one of several, so that its error does not end the process.
+        let _ = supervise(self.name(), &process_health, &stop, false, begin).await;
     }
 
     async fn run_once(self, calls: RpcMetrics, stop: CancellationToken) -> anyhow::Result<()> {
@@ -123,7 +124,7 @@ impl NodePart {
         }
     }
 
-    /// Serves what it has to say of itself.
+    /// Adds the registrar's `/healthz` to the admin endpoint.
     pub(super) fn show(&self, admin: Admin) -> Admin {
         let Self::Registrar { options, health } = self else { return admin };
         let (timeout, health) = (options.timeout, health.clone());

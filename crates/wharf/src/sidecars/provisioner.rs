@@ -24,12 +24,12 @@ use self::{
 };
 use super::{
     controller::{Cluster, Controller, MakeController, StandbyWork},
-    driver::{Connected, DriverSource},
+    driver::{ConnectedDriver, DriverSource},
     flags::{
         Common, CommonFlags, DriverFlags, MasterFlag, RELEASE_ON_EXIT, Retired, RetryFlags, retire,
         variable, workers,
     },
-    shell::{Part, Personality},
+    runner::{ControllerSpec, Personality},
 };
 use crate::unserved;
 
@@ -41,7 +41,7 @@ const ATTRIBUTES_CLASS: Gate = Gate::new("VolumeAttributesClass", Stage::Ga, tru
 const CROSS_NAMESPACE: Gate =
     Gate::new("CrossNamespaceVolumeDataSource", Stage::Alpha, false).fixed();
 
-/// How many characters a UID has without its dashes.
+/// Characters of a UID without its dashes.
 const UID_LENGTH: i64 = 32;
 
 pub(super) struct Flags {
@@ -67,7 +67,7 @@ pub(super) struct Flags {
 
 impl Personality for Flags {
     const NAME: &'static str = "provisioner";
-    const ABOUT: &'static str = "Makes volumes for claims and deletes released ones: has the CSI driver do it, and writes PersistentVolumes.";
+    const ABOUT: &'static str = "Creates a volume and a PersistentVolume for each claim, and deletes released volumes: calls the CSI driver for both.";
     const DIALECT: Dialect = Dialect::Pflag;
     type Source = DriverSource;
 
@@ -77,7 +77,7 @@ impl Personality for Flags {
                 .removed("HonorPVReclaimPolicy", "the reclaim policy is always honoured")
                 .removed(
                     "CSINodeExpandSecret",
-                    "secrets for the node's part of a growth are always passed on",
+                    "secrets for NodeExpandVolume are always written to PersistentVolumes",
                 );
         let gates = unserved::foreign_gates(gates, PROGRAM);
         let flags = Self {
@@ -86,38 +86,38 @@ impl Personality for Flags {
             worker_threads: set.uint(
                 "worker-threads",
                 100,
-                "How many volumes are made at once, and how many deleted.",
+                "Workers that create volumes, and as many that delete them.",
             ),
             protection_threads: set.uint(
                 "cloning-protection-threads",
                 1,
-                "How many cloned claims are let go at once.",
+                "Workers that remove clone-protection finalizers.",
             ),
             retry: RetryFlags::register(set),
             volume_name_prefix: set.string(
                 "volume-name-prefix",
                 "pvc",
-                "What names of volumes begin with.",
+                "Prefix of the names of volumes.",
             ),
             volume_name_uuid_length: set.int(
                 "volume-name-uuid-length",
                 -1,
-                "How much of the claim's UID is in the name of its volume. -1: all of it.",
+                "Characters of the claim's UID in the name of its volume, without dashes. -1: all, with dashes.",
             ),
             strict_topology: set.bool(
                 "strict-topology",
                 false,
-                "Ask for volumes in the place of the selected node only, and not in all others as well.",
+                "Request volumes in the topology of the selected node only, and not in all others as well.",
             ),
             immediate_topology: set.bool(
                 "immediate-topology",
                 true,
-                "Where no node is selected, ask for volumes in all places of the cluster, and not just anywhere.",
+                "Request volumes in the topologies of the cluster's nodes if no node is selected. false: without a topology.",
             ),
             extra_create_metadata: set.bool(
                 "extra-create-metadata",
                 false,
-                "Tell the CSI driver the names of claim and volume.",
+                "Pass the names of the claim and the PersistentVolume to the CSI driver.",
             ),
             default_fstype: set.string(
                 "default-fstype",
@@ -127,23 +127,23 @@ impl Personality for Flags {
             controller_publish_readonly: set.bool(
                 "controller-publish-readonly",
                 false,
-                "Attach volumes read-only whose claim is for readers only.",
+                "Attach a volume read-only if its claim's access mode is ReadOnlyMany alone.",
             ),
             prevent_volume_mode_conversion: set.bool(
                 "prevent-volume-mode-conversion",
                 true,
-                "Restore snapshots in another volume mode only where they are marked for it.",
+                "Restore a snapshot in another volume mode only if its content allows it by annotation.",
             ),
             snapshot_orphan_sweep_interval: set.duration(
                 "snapshot-orphan-sweep-interval",
                 Duration::from_mins(5),
-                "How often snapshots are let go that nothing is restored from any more. 0: never.",
+                "Interval at which finalizers are removed from snapshots that no claim is restored from any more. 0: never.",
             ),
             leftover_check_interval: set.duration(
                 "leftover-check-interval",
                 Duration::ZERO,
-                "Interval at which the CSI driver is asked for all of its volumes (ListVolumes), and those that the cluster \
-                 does not know are logged and counted. 0: never.",
+                "Interval at which volumes of the CSI driver (ListVolumes) that no PersistentVolume names are logged and \
+                 counted. 0: never.",
             ),
             master: MasterFlag::register(set),
             capacity: CapacityFlags::register(set),
@@ -154,7 +154,7 @@ impl Personality for Flags {
         retire(
             set,
             &[
-                ("provisioner", Retired::Text, "the CSI driver says its name itself"),
+                ("provisioner", Retired::Text, "the CSI driver reports its name"),
                 ("enable-leader-election", Retired::Switch, "use --leader-election"),
                 ("capacity-controller-deployment-mode", Retired::Text, "use --enable-capacity"),
             ],
@@ -166,7 +166,11 @@ impl Personality for Flags {
         &self.common
     }
 
-    fn plan(&self, parsed: &Parsed, mut common: Common) -> Result<Part<DriverSource>, FlagError> {
+    fn plan(
+        &self,
+        parsed: &Parsed,
+        mut common: Common,
+    ) -> Result<ControllerSpec<DriverSource>, FlagError> {
         if let Some(file) = variable("KUBECONFIG") {
             common.access = Access::new(Some(PathBuf::from(file)));
         }
@@ -177,7 +181,7 @@ impl Personality for Flags {
             access: common.access.clone(),
         };
         let mut driver = self.driver.options(parsed)?;
-        // A claim has its mark before its call ends without an answer.
+        // The claim gets its finalizer before the call can time out.
         let options = &mut controller.options;
         options.mark_after = options.mark_after.min(driver.timeout / 2);
         driver.node.place = controller.options.node.is_some();
@@ -187,12 +191,12 @@ impl Personality for Flags {
             controller.options.queues = Some(queues.clone());
             Arc::new(controller)
         });
-        Ok(Part::of_driver(Self::NAME, common, driver, lease::provisioner, make))
+        Ok(ControllerSpec::of_driver(Self::NAME, common, driver, lease::provisioner, make))
     }
 }
 
 impl Flags {
-    /// The options for a driver whose name is not known yet.
+    /// The options without the driver's name, which is not known yet.
     fn options(&self, parsed: &Parsed, common: &Common) -> Result<ProvisionerOptions, FlagError> {
         let gates = parsed.get(&self.common.gates);
         let uid_length = *parsed.get(&self.volume_name_uuid_length);
@@ -230,7 +234,7 @@ impl Flags {
     }
 }
 
-/// The provisioner for whichever driver is there.
+/// Runs the provisioner for the driver that is connected.
 struct Volumes {
     options: ProvisionerOptions,
     capacity: Option<CapacityPlan>,
@@ -242,7 +246,7 @@ impl Controller for Volumes {
     async fn run(
         &self,
         Cluster { client, caches, permissions, writes_until }: Cluster,
-        driver: Connected,
+        driver: ConnectedDriver,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let options = ProvisionerOptions { driver: driver.name, ..self.options.clone() };
@@ -272,10 +276,10 @@ impl Controller for Volumes {
     fn stand_by(
         &self,
         Cluster { client, caches, .. }: Cluster,
-        driver: Connected,
+        driver: ConnectedDriver,
         stop: CancellationToken,
     ) -> Option<StandbyWork> {
-        // A claim of another node is left to the provisioner there.
+        // The provisioner of another node serves that node's claims.
         if self.options.node.is_some() {
             return None;
         }

@@ -16,12 +16,12 @@ use wharf_sidecars::{
 
 use super::{
     controller::{Cluster, Controller, MakeController},
-    driver::{Connected, DriverSource},
+    driver::{ConnectedDriver, DriverSource},
     flags::{
         Common, CommonFlags, DriverFlags, MasterFlag, NodeFlag, RELEASE_ON_EXIT, Retired,
         RetryFlags, retire, workers,
     },
-    shell::{Part, Personality},
+    runner::{ControllerSpec, Personality},
 };
 use crate::unserved;
 
@@ -30,10 +30,10 @@ const PROGRAM: &str = "csi-resizer";
 
 const ANNOTATE_FS_RESIZE: Gate = Gate::new("AnnotateFsResize", Stage::Beta, true);
 const ATTRIBUTES_CLASS: Gate = Gate::new("VolumeAttributesClass", Stage::Ga, true);
-/// Lets users lower an expansion that failed, which is always done here.
+/// Lets users lower the size of a failed expansion. Always on here.
 const RECOVER: Gate = Gate::new("RecoverVolumeExpansionFailure", Stage::Ga, true).fixed();
 
-/// Between two questions to a driver that does not answer.
+/// Pause between two calls to a driver that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Flags {
@@ -50,8 +50,7 @@ pub(super) struct Flags {
 
 impl Personality for Flags {
     const NAME: &'static str = "resizer";
-    const ABOUT: &'static str =
-        "Grows and modifies volumes: has the CSI driver bring them to what their claims ask for.";
+    const ABOUT: &'static str = "Grows and modifies volumes: calls the CSI driver for each PersistentVolumeClaim that asks for it.";
     type Source = DriverSource;
 
     fn register(set: &mut FlagSet) -> Self {
@@ -65,23 +64,23 @@ impl Personality for Flags {
             workers: set.int(
                 "workers",
                 10,
-                "How many volumes are grown at once, and how many modified.",
+                "Workers that grow volumes, and as many that modify them.",
             ),
             resync_period: set.duration(
                 "resync-period",
                 Duration::from_mins(10),
-                "How often every claim is looked at again, changed or not. 0: never.",
+                "Interval at which every PersistentVolumeClaim is processed again, changed or not. 0: never.",
             ),
             retry: RetryFlags::register(set),
             in_use: set.bool(
                 "handle-volume-inuse-error",
                 true,
-                "Watch pods, so that a volume that does not grow in use is left alone while a pod uses it.",
+                "Watch pods: an expansion that the CSI driver refuses because the volume is in use waits until no pod uses it.",
             ),
             extra_metadata: set.bool(
                 "extra-modify-metadata",
                 false,
-                "Tell the CSI driver the names of claim and volume when it modifies one.",
+                "Pass the names of the claim and the PersistentVolume to the CSI driver with each modification.",
             ),
             node: NodeFlag::register(set),
         };
@@ -94,7 +93,11 @@ impl Personality for Flags {
         &self.common
     }
 
-    fn plan(&self, parsed: &Parsed, mut common: Common) -> Result<Part<DriverSource>, FlagError> {
+    fn plan(
+        &self,
+        parsed: &Parsed,
+        mut common: Common,
+    ) -> Result<ControllerSpec<DriverSource>, FlagError> {
         let mut controller = Claims(self.options(parsed, &common)?);
         common.access = self.master.access(parsed, common.access)?;
         let mut driver = self.driver.options(parsed)?;
@@ -104,12 +107,12 @@ impl Personality for Flags {
             controller.0.queues = Some(queues.clone());
             Arc::new(controller)
         });
-        Ok(Part::of_driver(Self::NAME, common, driver, lease::resizer, make))
+        Ok(ControllerSpec::of_driver(Self::NAME, common, driver, lease::resizer, make))
     }
 }
 
 impl Flags {
-    /// The options for a driver whose name is not known yet.
+    /// The options without the driver's name, which is not known yet.
     fn options(&self, parsed: &Parsed, common: &Common) -> Result<ResizerOptions, FlagError> {
         let gates = parsed.get(&self.common.gates);
         Ok(ResizerOptions {
@@ -127,7 +130,7 @@ impl Flags {
     }
 }
 
-/// The resizer for whichever driver is there.
+/// Runs the resizer for the driver that is connected.
 struct Claims(ResizerOptions);
 
 #[async_trait]
@@ -135,7 +138,7 @@ impl Controller for Claims {
     async fn run(
         &self,
         Cluster { client, caches, .. }: Cluster,
-        driver: Connected,
+        driver: ConnectedDriver,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let component = format!("external-resizer {}", driver.name);
@@ -147,7 +150,7 @@ impl Controller for Claims {
                     (options.clone(), driver.driver.clone(), events.clone());
                 match Resizer::new(options, client.clone(), driver, caches.clone(), events).await {
                     Err(error) if error.may_pass() => {
-                        warn!(%error, "CSI driver does not say what it can do");
+                        warn!(%error, "failed to get CSI driver's capabilities, retrying");
                         sleep(PAUSE).await;
                     }
                     made => return made,

@@ -12,16 +12,17 @@ use wharf_sidecars::unsettled::{self, UnsettledClaim};
 
 use crate::{
     access::KubectlArgs,
-    running::{Threads, run},
+    runtime::{Threads, run},
     text::plain,
 };
 
 /// Removes the marks of unsettled volumes from claims
 ///
-/// A claim has the finalizer wharf.dev/unsettled-volume while its driver may have a volume that no PersistentVolume names.
-/// wharf's provisioner removes it. On the way back to another provisioner, which never would, stop wharf's and run this: it
-/// shows each such claim and the volume that the driver may have, asks, and removes the finalizers. It does not call the
-/// driver: look for the volumes that it names in the storage.
+/// A claim has the finalizer wharf.dev/unsettled-volume while its driver may have a volume that no
+/// PersistentVolume names. Only wharf's provisioner removes it. Before you return to another
+/// provisioner, stop wharf's and run this: it shows each such claim and the volume that the driver
+/// may have, asks, and removes the finalizers. It does not call the driver: look for the volumes in
+/// the storage yourself.
 #[derive(Parser)]
 struct Settle {
     /// Only claims of this CSI driver
@@ -68,7 +69,7 @@ impl Settle {
     }
 }
 
-/// What may be left of a claim, in words.
+/// Describes the volume that may be left over from a claim.
 fn description(claim: &UnsettledClaim) -> String {
     let going = if claim.is_deleting() { ", which is being deleted" } else { "" };
     let mut text = format!("claim {}{going}\n", claim.key());
@@ -77,10 +78,10 @@ fn description(claim: &UnsettledClaim) -> String {
     };
     let (driver, volume) = (plain(&claim.driver), plain(&claim.volume));
     if claim.known {
-        line(format!("PersistentVolume {volume} stands for its volume: nothing is left over"));
+        line(format!("PersistentVolume {volume} names its volume: nothing is left over"));
         return text;
     }
-    line(format!("driver {driver} may have volume {volume}, and no PersistentVolume tells of it"));
+    line(format!("driver {driver} may have volume {volume}, and no PersistentVolume names it"));
     if let Some(node) = &claim.node {
         line(format!("asked for on node {}", plain(node)));
     }
@@ -142,16 +143,16 @@ mod tests {
             known: false,
         };
         let expected = "claim n/data, which is being deleted\n  \
-            driver d.example.com may have volume pvc-1, and no PersistentVolume tells of it\n  \
+            driver d.example.com may have volume pvc-1, and no PersistentVolume names it\n  \
             asked for on node n1\n  \
             asked for with StorageClass gold\n  \
             parameters tier=fast\\n\n  \
             secret vault/login\n";
         assert_eq!(description(&claim), expected);
         claim.known = true;
-        let told = description(&claim);
         assert!(
-            told.ends_with("PersistentVolume pvc-1 stands for its volume: nothing is left over\n")
+            description(&claim)
+                .ends_with("PersistentVolume pvc-1 names its volume: nothing is left over\n")
         );
     }
 

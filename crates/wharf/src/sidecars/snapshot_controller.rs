@@ -13,17 +13,17 @@ use wharf_sidecars::{
 };
 
 use super::{
-    controller::{Cluster, Controller, Scope, WholeCluster},
+    controller::{Cluster, ClusterSource, Controller, Scope},
     flags::{Common, CommonFlags, RELEASE_ON_EXIT, RetryFlags, workers},
     groups::{self, GROUPS},
-    shell::{Part, Personality},
+    runner::{ControllerSpec, Personality},
 };
 use crate::unserved;
 
 /// Upstream's name.
 const PROGRAM: &str = "snapshot-controller";
 
-/// The least time that the kinds are waited for.
+/// The shortest wait for the snapshot CRDs.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct Flags {
@@ -40,7 +40,7 @@ impl Personality for Flags {
     const NAME: &'static str = "snapshot-controller";
     const ABOUT: &'static str =
         "Binds VolumeSnapshots to VolumeSnapshotContents, for all CSI drivers of a cluster.";
-    type Source = WholeCluster;
+    type Source = ClusterSource;
 
     fn register(set: &mut FlagSet) -> Self {
         let gates = unserved::foreign_gates(FeatureGates::new(&[RELEASE_ON_EXIT, GROUPS]), PROGRAM);
@@ -51,28 +51,28 @@ impl Personality for Flags {
             worker_threads: set.int(
                 "worker-threads",
                 10,
-                "How many snapshots are worked on at once.",
+                "Workers that process VolumeSnapshots.",
             ),
             resync_period: set.duration(
                 "resync-period",
                 Duration::from_mins(15),
-                "How often every VolumeSnapshot is looked at again, changed or not. 0: never.",
+                "Interval at which every VolumeSnapshot is processed again, changed or not. 0: never.",
             ),
             retry: RetryFlags::register(set),
             retry_crd_interval_max: set.duration(
                 "retry-crd-interval-max",
                 Duration::from_secs(30),
-                "How long the API may take to serve the kinds of snapshots.",
+                "Time for which the controller waits at its start until the API serves the snapshot CRDs.",
             ),
             distributed: set.bool(
                 "enable-distributed-snapshotting",
                 false,
-                "Have the snapshotter of a volume's node take its snapshots.",
+                "Mark each snapshot with its volume's node, so that the snapshotter of that node takes it.",
             ),
             prevent_volume_mode_conversion: set.bool(
                 "prevent-volume-mode-conversion",
                 true,
-                "Write down the mode of a volume, so that claims are not restored in another unasked.",
+                "Record the source volume's mode on each content, so that a restore in another mode can be refused.",
             ),
         }
     }
@@ -81,12 +81,16 @@ impl Personality for Flags {
         &self.common
     }
 
-    fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<WholeCluster>, FlagError> {
+    fn plan(
+        &self,
+        parsed: &Parsed,
+        common: Common,
+    ) -> Result<ControllerSpec<ClusterSource>, FlagError> {
         let mut controller = Snapshots {
             options: self.options(parsed)?,
             patience: (*parsed.get(&self.retry_crd_interval_max)).max(LEAST_PATIENCE),
         };
-        Ok(Part {
+        Ok(ControllerSpec {
             name: Self::NAME,
             common,
             source: (),
@@ -114,7 +118,7 @@ impl Flags {
     }
 }
 
-/// The snapshot controller, once its kinds are served.
+/// Runs the snapshot controller once the API serves its CRDs.
 struct Snapshots {
     options: SnapshotControllerOptions,
     patience: Duration,

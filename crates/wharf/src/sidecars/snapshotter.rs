@@ -15,13 +15,13 @@ use wharf_sidecars::{
 
 use super::{
     controller::{Cluster, Controller, MakeController, Scope},
-    driver::{Connected, DriverSource},
+    driver::{ConnectedDriver, DriverSource},
     flags::{
         Common, CommonFlags, DriverFlags, NodeFlag, RELEASE_ON_EXIT, Retired, RetryFlags, retire,
         workers,
     },
     groups::{self, GROUPS},
-    shell::{Part, Personality},
+    runner::{ControllerSpec, Personality},
 };
 use crate::unserved;
 
@@ -43,16 +43,20 @@ pub(super) struct Flags {
 impl Personality for Flags {
     const NAME: &'static str = "snapshotter";
     const ABOUT: &'static str =
-        "Takes and deletes snapshots: has the CSI driver do what VolumeSnapshotContents ask for.";
+        "Takes and deletes snapshots: calls the CSI driver for each VolumeSnapshotContent.";
     type Source = DriverSource;
 
     fn register(set: &mut FlagSet) -> Self {
         retire(
             set,
             &[
-                ("snapshotter", Retired::Text, "the CSI driver says its name"),
+                ("snapshotter", Retired::Text, "the CSI driver reports its name"),
                 ("create-snapshotcontent-interval", Retired::Time, "use --retry-interval-start"),
-                ("create-snapshotcontent-retrycount", Retired::Text, "retries do not end"),
+                (
+                    "create-snapshotcontent-retrycount",
+                    Retired::Text,
+                    "failed calls are retried without an end",
+                ),
             ],
         );
         let gates = unserved::foreign_gates(FeatureGates::new(&[RELEASE_ON_EXIT, GROUPS]), PROGRAM);
@@ -60,13 +64,9 @@ impl Personality for Flags {
         set.string(
             "groupsnapshot-name-prefix",
             "groupsnapshot",
-            "Ignored: group snapshots are not served here.",
+            "Ignored: group snapshots are not built.",
         );
-        set.int(
-            "groupsnapshot-name-uuid-length",
-            -1,
-            "Ignored: group snapshots are not served here.",
-        );
+        set.int("groupsnapshot-name-uuid-length", -1, "Ignored: group snapshots are not built.");
         unserved::warn_of(set, PROGRAM);
         Self {
             common: CommonFlags::register(set, gates),
@@ -74,27 +74,27 @@ impl Personality for Flags {
             worker_threads: set.int(
                 "worker-threads",
                 10,
-                "How many snapshots are worked on at once.",
+                "Workers that take and delete snapshots.",
             ),
             resync_period: set.duration(
                 "resync-period",
                 Duration::from_mins(15),
-                "How often every VolumeSnapshotContent is looked at again, changed or not. 0: never.",
+                "Interval at which every VolumeSnapshotContent is processed again, changed or not. 0: never.",
             ),
             name_prefix: set.string(
                 "snapshot-name-prefix",
                 "snapshot",
-                "What the names of snapshots in the CSI driver begin with.",
+                "Prefix of the names of snapshots in the CSI driver.",
             ),
             name_uuid_length: set.int(
                 "snapshot-name-uuid-length",
                 -1,
-                "How many characters of the VolumeSnapshot's UID follow, without dashes. -1: all, with dashes.",
+                "Characters of the VolumeSnapshot's UID in the name of its snapshot, without dashes. -1: all, with dashes.",
             ),
             extra_create_metadata: set.bool(
                 "extra-create-metadata",
                 false,
-                "Tell the CSI driver what a snapshot is called in the API.",
+                "Pass the names of the VolumeSnapshot and its content to the CSI driver.",
             ),
             retry: RetryFlags::register(set),
             node: NodeFlag::register(set),
@@ -105,7 +105,11 @@ impl Personality for Flags {
         &self.common
     }
 
-    fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<DriverSource>, FlagError> {
+    fn plan(
+        &self,
+        parsed: &Parsed,
+        common: Common,
+    ) -> Result<ControllerSpec<DriverSource>, FlagError> {
         let mut controller = Snapshots(self.options(parsed, &common)?);
         let mut driver = self.driver.options(parsed)?;
         driver.node.place = controller.0.node.is_some();
@@ -113,16 +117,16 @@ impl Personality for Flags {
             controller.0.queues = Some(queues.clone());
             Arc::new(controller)
         });
-        Ok(Part::of_driver(Self::NAME, common, driver, lease::snapshotter, make))
+        Ok(ControllerSpec::of_driver(Self::NAME, common, driver, lease::snapshotter, make))
     }
 }
 
 impl Flags {
-    /// The options for a driver whose name is not known yet.
+    /// The options without the driver's name, which is not known yet.
     fn options(&self, parsed: &Parsed, common: &Common) -> Result<SnapshotterOptions, FlagError> {
         let uid_length = match *parsed.get(&self.name_uuid_length) {
             -1 => None,
-            // As many characters as a UID has.
+            // A UID has 32 characters without its dashes.
             length @ 0..=32 => usize::try_from(length).ok(),
             length => {
                 return Err(parsed.usage_error(format_args!(
@@ -147,7 +151,7 @@ impl Flags {
     }
 }
 
-/// The snapshotter for whichever driver is there.
+/// Runs the snapshotter for the driver that is connected.
 struct Snapshots(SnapshotterOptions);
 
 #[async_trait]
@@ -155,12 +159,12 @@ impl Controller for Snapshots {
     async fn run(
         &self,
         Cluster { client, caches, .. }: Cluster,
-        driver: Connected,
+        driver: ConnectedDriver,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         ensure!(
             driver.capabilities.controller.contains(&rpc::Type::CreateDeleteSnapshot),
-            "the CSI driver {} takes no snapshots: it lacks the capability CREATE_DELETE_SNAPSHOT",
+            "CSI driver {} cannot take snapshots: it lacks the capability CREATE_DELETE_SNAPSHOT",
             driver.name
         );
         let options = SnapshotterOptions { driver: driver.name, ..self.0.clone() };

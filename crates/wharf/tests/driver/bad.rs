@@ -1,19 +1,23 @@
-//! Bytes of others, programs and devices that are missing, readers that write.
+//! Foreign data, missing programs and devices, and readers that write.
 
-use std::fs::File;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::process::Command;
+use std::{
+    fs::File,
+    io::{ErrorKind, Write},
+    os::unix::fs::FileExt,
+    path::Path,
+    process::Command,
+};
 
 use tonic::Code;
 use wharf_proto::csi::volume_capability::access_mode::Mode;
 
-use crate::bench::{Bench, MIB, PoolKind, needs};
-use crate::bytes::{bytes, checksum, checksum_of, read, write};
-use crate::client::{Usage, block, block_as, mounted, mounted_as, text, volume};
-use crate::codes::refused;
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB, PoolKind, needs},
+    bytes::{bytes, checksum, checksum_of, read, write},
+    client::{Usage, block, block_as, mounted, mounted_as, text, volume},
+    codes::refused,
+    running::Running,
+};
 
 const SIZE: u64 = 16 * MIB;
 const HIDE_MKFS_XFS: &str = "for path in /usr/sbin/mkfs.xfs /sbin/mkfs.xfs; do \

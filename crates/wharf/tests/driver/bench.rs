@@ -1,7 +1,9 @@
-//! A folder with a pool in it, and nothing of it left behind.
+//! A temporary folder with a pool, and a check that nothing of it is left.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
 
 use tempfile::TempDir;
 use wharf_mount::{freeze, loopdev, mount, mountinfo};
@@ -16,7 +18,8 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// How the pool of a bench keeps its images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolKind {
-    /// In a folder of whatever filesystem temporary files are on; ext4 as a rule, which cannot share blocks.
+    /// In a folder of whatever filesystem temporary files are on; ext4 as a rule, which cannot
+    /// share blocks.
     Copy,
     /// On XFS in an image of this size, in MiB.
     Reflink(u64),
@@ -26,7 +29,8 @@ pub(crate) enum PoolKind {
 
 /// A folder with a pool, staging paths and target paths.
 ///
-/// When it goes, everything that is mounted below it is unmounted and the loop devices of files below it are detached.
+/// When it goes, everything that is mounted below it is unmounted and the loop devices of files
+/// below it are detached.
 pub(crate) struct Bench {
     folder: TempDir,
     root: PathBuf,
@@ -36,7 +40,8 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// A new bench, or `None` where this machine cannot have one; the current test is then recorded as skipped.
+    /// A new bench, or `None` where this machine cannot have one; the current test is then recorded
+    /// as skipped.
     pub(crate) fn new(kind: PoolKind) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             skip::record(None, "needs root");
@@ -235,9 +240,11 @@ fn loops_shown_below(folder: &Path) -> Vec<loopdev::Loop> {
     all.filter(is_shown).collect()
 }
 
-/// Unmounts and detaches all below a folder, in rounds: a pool's image is busy until its volumes are gone.
+/// Unmounts and detaches all below a folder, in rounds: a pool's image is busy until its volumes
+/// are gone.
 fn clear(folder: &Path) {
-    // A pool whose mount was detached hides the paths of its images: their devices are known by what is mounted of them.
+    // A pool whose mount was detached hides the paths of its images: their devices are known by
+    // what is mounted of them.
     let shown = loops_shown_below(folder);
     for round in 0..4 {
         let points = mounts_below(folder);

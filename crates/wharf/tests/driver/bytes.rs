@@ -1,8 +1,6 @@
-//! Bytes that can be told from any others, written and read so that nothing hangs a test.
+//! Recognizable data, and reads and writes with a deadline.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::{path::Path, process::Command, time::Duration};
 
 use sha2::{Digest, Sha256};
 use wharf_testkit::process;
@@ -48,7 +46,8 @@ pub(crate) fn checksum_of(path: &Path, size: u64) -> String {
     checksum(&read(path, size))
 }
 
-/// Whether a filesystem takes a write; another process writes, since a frozen one holds its writers for good.
+/// Whether a filesystem takes a write; another process writes, since a frozen one holds its writers
+/// for good.
 pub(crate) async fn takes_a_write(folder: &Path) -> anyhow::Result<()> {
     let mut command = Command::new("dd");
     command.args(["if=/dev/zero", "bs=4096", "count=1", "conv=fsync", "status=none"]);

@@ -1,17 +1,20 @@
-//! CSI as an orchestrator speaks it.
+//! The CSI calls that kubelet and sidecars make.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tonic::Status;
 use wharf_csi::{Driver, DriverOptions};
-use wharf_proto::csi;
-use wharf_proto::csi::controller_client::ControllerClient;
-use wharf_proto::csi::group_controller_client::GroupControllerClient;
-use wharf_proto::csi::node_client::NodeClient;
-use wharf_proto::csi::volume_capability::access_mode::Mode;
-use wharf_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use wharf_proto::csi::{
+    self,
+    controller_client::ControllerClient,
+    group_controller_client::GroupControllerClient,
+    node_client::NodeClient,
+    volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
+};
 use wharf_uds::{Channel, ChannelOptions};
 
 use crate::bench::{Bench, NODE};

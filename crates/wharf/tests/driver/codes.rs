@@ -1,22 +1,24 @@
-//! The code of every refusal, RPC by RPC, as the protocol has it.
+//! The gRPC code of every refusal, RPC by RPC.
 
 use std::fmt::Debug;
 
 use tonic::{Code, Response, Status};
-use wharf_proto::csi;
-use wharf_proto::csi::volume_capability::access_mode::Mode;
+use wharf_proto::csi::{self, volume_capability::access_mode::Mode};
 
-use crate::bench::{Bench, MIB, NODE, PoolKind};
-use crate::client::{
-    Usage, block, block_as, from_snapshot, from_volume, map, mounted, mounted_as, range, text,
-    volume,
+use crate::{
+    bench::{Bench, MIB, NODE, PoolKind},
+    client::{
+        Usage, block, block_as, from_snapshot, from_volume, map, mounted, mounted_as, range, text,
+        volume,
+    },
+    running::Running,
 };
-use crate::running::Running;
 
 const SIZE: u64 = 16 * MIB;
 const NONE: &str = "no-such-thing";
 
-/// Checks a refusal: its code, a text for the person who has to act on it, and nothing in the details.
+/// Checks a refusal: its code, a text for the person who has to act on it, and nothing in the
+/// details.
 #[track_caller]
 pub(crate) fn refused<T: Debug>(what: &str, answer: Result<T, Status>, code: Code) -> String {
     let status = match answer {

@@ -1,12 +1,14 @@
-//! Copies that crashes fall on: what a copy holds is what its source held when it was copied.
+//! Crashes during copies: a copy holds the data that its source had at the time of the copy.
 
 use tonic::Code;
 use wharf_proto::csi;
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, from_snapshot, from_volume, mounted, volume};
-use crate::codes::refused;
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, from_snapshot, from_volume, mounted, volume},
+    codes::refused,
+};
 
 const SIZE: u64 = 16 * MIB;
 const DATA: u64 = MIB;

@@ -1,15 +1,17 @@
-//! kill -9 at every step of every call: what was promised is kept, and nothing else is left.
+//! kill -9 at every step of every call: promises are kept, and nothing is left over.
 
 use wharf_csi_sdk::fault::FaultPoint;
 use wharf_driver::points::Point;
 
-use crate::bench::{Bench, PoolKind};
-use crate::life::Life;
+use crate::{
+    bench::{Bench, PoolKind},
+    life::Life,
+};
 
 const POOL: PoolKind = PoolKind::Reflink(2048);
 
-/// The calls of a life in their order, by what the names of their points begin with. One life can be cut in each of them;
-/// creating is cut twice, of a new volume and of a restored one.
+/// The calls of a life in their order, by what the names of their points begin with. One life can
+/// be cut in each of them; creating is cut twice, of a new volume and of a restored one.
 const CALLS: [&str; 17] = [
     "Create",
     "Attach",
@@ -30,8 +32,9 @@ const CALLS: [&str; 17] = [
     "GroupDelete",
 ];
 
-/// What the names of points begin with that are no part of such a life on every pool: `devices.rs` cuts a stage at the
-/// first, `offline.rs` at the second, and `unshare_crashes.rs` copies at the others.
+/// What the names of points begin with that are no part of such a life on every pool: `devices.rs`
+/// cuts a stage at the first, `offline.rs` at the second, and `unshare_crashes.rs` copies at the
+/// others.
 const ELSEWHERE: [&str; 4] = ["Replay", "Rework", "Reserve", "Unshare"];
 
 /// Each of these but the first of a line is reached by the start after the crash before it.

@@ -1,17 +1,21 @@
-//! Bytes that a disk lost: nothing that a caller was told of is deleted, and no loss is hidden.
+//! Data that a disk lost: no volume that a caller knows is deleted, and no loss is hidden.
 
-use std::fs::{self, File};
-use std::path::Path;
+use std::{
+    fs::{self, File},
+    path::Path,
+};
 
 use tonic::Code;
 use wharf_proto::csi;
 
-use crate::bench::{Bench, MIB, PoolKind, WHARF};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, from_snapshot, from_volume, mounted, volume};
-use crate::codes::refused;
-use crate::running::Running;
-use crate::state_file::with_volume_on_second_pool;
+use crate::{
+    bench::{Bench, MIB, PoolKind, WHARF},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, from_snapshot, from_volume, mounted, volume},
+    codes::refused,
+    running::Running,
+    state_file::with_volume_on_second_pool,
+};
 
 const SIZE: u64 = 32 * MIB;
 
@@ -103,7 +107,8 @@ async fn a_group_of_which_only_a_part_is_found_is_not_answered_as_whole() {
     driver.stop().await;
 }
 
-/// A person copied an image of another pool into this one: this pool does not serve it, and keeps it.
+/// A person copied an image of another pool into this one: this pool does not serve it, and keeps
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_image_of_another_pool_is_not_recorded() {
     let Some((bench, fast, id)) = with_volume_on_second_pool().await else { return };

@@ -1,19 +1,22 @@
-//! Images that cannot be looked at, or that somebody put something else in the place of: they cost neither other volumes nor
-//! what belongs to others.
+//! Unreadable or replaced images: they harm neither other volumes nor foreign files.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    fs::{self, File},
+    os::unix::fs::{MetadataExt, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use tonic::Code;
 use wharf_mount::loopdev::{self, Loop, LoopOptions};
 
-use crate::bench::{Bench, MIB, PoolKind, needs};
-use crate::client::{Usage, mounted, volume};
-use crate::codes::refused;
-use crate::full::mount_pool;
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB, PoolKind, needs},
+    client::{Usage, mounted, volume},
+    codes::refused,
+    full::mount_pool,
+    running::Running,
+};
 
 const SIZE: u64 = 16 * MIB;
 

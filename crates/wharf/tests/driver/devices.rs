@@ -1,4 +1,5 @@
-//! One device per image, whoever else holds it, and targets that show the volume's device and no other.
+//! One loop device per image, whoever else holds it, and targets that show only the device of their
+//! volume.
 
 use std::{
     os::unix::fs::{FileTypeExt, MetadataExt},
@@ -12,17 +13,20 @@ use wharf_mount::loopdev::{self, Loop, LoopStatus};
 use wharf_proto::csi::{self, volume_capability::access_mode::Mode};
 use wharf_testkit::process::{self, Process};
 
-use crate::bench::{Bench, MIB, PoolKind, loops_below, mounts_below};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, block, block_as, from_snapshot, mounted, mounted_as, volume};
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB, PoolKind, loops_below, mounts_below},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, block, block_as, from_snapshot, mounted, mounted_as, volume},
+    running::Running,
+};
 
 const SIZE: u64 = 64 * MIB;
 const DATA: u64 = MIB;
 const PATIENCE: Duration = Duration::from_secs(20);
 const POOLS: [PoolKind; 3] = [PoolKind::Copy, PoolKind::Reflink(1024), PoolKind::Btrfs(1024)];
 
-/// A process in a mount namespace of its own, where the bench's mounts of this moment stay until the process ends.
+/// A process in a mount namespace of its own, where the bench's mounts of this moment stay until
+/// the process ends.
 pub(crate) struct Stranger(Process);
 
 impl Stranger {
@@ -30,7 +34,8 @@ impl Stranger {
         Self::inside(bench, Path::new("/")).await
     }
 
-    /// One that also works in `folder`, so that the mount there stays when the folder below it is removed.
+    /// One that also works in `folder`, so that the mount there stays when the folder below it is
+    /// removed.
     pub(crate) async fn inside(bench: &Bench, folder: &Path) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c"]);
@@ -170,7 +175,8 @@ async fn a_target_published_while_another_is_unpublished_keeps_its_device() {
         let first = Usage { read_only: true, ..first };
         let second = Usage { target: bench.path("pods/second"), ..first.clone() };
         driver.bring_up(&first).await.unwrap();
-        // The first target is forgotten, and its device not yet detached, when the second is published.
+        // The first target is forgotten, and its device not yet detached, when the second is
+        // published.
         let (gone, published) = tokio::join!(driver.unpublish(&first), async {
             let forgotten = async || (!first.target.exists()).then_some(());
             process::wait_for(PATIENCE, "the first target to go", forgotten).await.unwrap();
@@ -270,7 +276,8 @@ async fn a_volume_whose_loop_or_image_is_gone_is_unpublished_all_the_same() {
             driver.bring_up(&usage).await.unwrap();
             match lost {
                 "image" => std::fs::remove_file(image_of(&bench)).unwrap(),
-                // A device that is mounted goes with its last mount, one that is only shown at once.
+                // A device that is mounted goes with its last mount, one that is only shown at
+                // once.
                 _ => {
                     let _busy = loopdev::detach(&devices(&bench)[0]);
                 }
@@ -315,7 +322,8 @@ async fn a_replay_that_was_cut_short_leaves_no_writable_mount() {
     }
 }
 
-/// What is written through a device that shows only a part of the image, or blocks of another size, is lost to the next.
+/// What is written through a device that shows only a part of the image, or blocks of another size,
+/// is lost to the next.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_that_somebody_attached_in_another_way_is_not_used() {
     for options in [&["--offset", "1048576"][..], &["--sizelimit", "33554432"], &[]] {

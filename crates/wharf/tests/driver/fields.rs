@@ -1,14 +1,15 @@
-//! Fields that nobody should send, and some.
+//! Invalid and unusual fields of requests.
 
 use std::os::unix::fs::symlink;
 
 use tonic::Code;
-use wharf_proto::csi;
-use wharf_proto::csi::volume_capability::access_mode::Mode;
+use wharf_proto::csi::{self, volume_capability::access_mode::Mode};
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::client::{Usage, map, mounted, mounted_as, volume};
-use crate::codes::refused;
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    client::{Usage, map, mounted, mounted_as, volume},
+    codes::refused,
+};
 
 const SIZE: u64 = 16 * MIB;
 

@@ -1,20 +1,25 @@
-//! Symlinks, hard links, named pipes and mounts that somebody left under the names of files and folders that the driver makes.
+//! Symlinks, hard links, named pipes and mounts that somebody left under the names of files and
+//! folders that the driver makes.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tonic::Code;
 use wharf_testkit::process::{Process, wait_for};
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::client::{mounted, volume};
-use crate::codes::refused;
-use crate::pools::configure;
-use crate::running::PATIENCE;
-use crate::state_file::{has, with_volume_on_second_pool};
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    client::{mounted, volume},
+    codes::refused,
+    pools::configure,
+    running::PATIENCE,
+    state_file::{has, with_volume_on_second_pool},
+};
 
 const SIZE: u64 = 16 * MIB;
 const KINDS: [&str; 3] = ["symlink", "hard link", "pipe"];
@@ -147,7 +152,8 @@ fn show(kind: &str, foreign: &Path, place: &Path) {
     }
 }
 
-/// A folder of a pool that is somebody else's: its pool is not served until it is back, and others are.
+/// A folder of a pool that is somebody else's: its pool is not served until it is back, and others
+/// are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_folder_in_place_of_a_pool_s_is_neither_emptied_nor_given_another_mode() {
     let Some((bench, fast, b)) = with_volume_on_second_pool().await else { return };

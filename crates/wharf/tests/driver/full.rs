@@ -1,23 +1,30 @@
-//! Pools that are full, and pools that take no more writes.
+//! Full pools, and pools that refuse writes.
 
-use std::fs::File;
-use std::io::{ErrorKind, Write};
-use std::path::Path;
-use std::process::Command;
+use std::{
+    fs::File,
+    io::{ErrorKind, Write},
+    path::Path,
+    process::Command,
+};
 
 use tonic::Code;
 use wharf_driver::inspect::PoolUsage;
-use wharf_mount::loopdev::{self, LoopOptions};
-use wharf_mount::mount::{self, MountOptions};
-use wharf_mount::{Filesystem, format, freeze, space};
+use wharf_mount::{
+    Filesystem, format, freeze,
+    loopdev::{self, LoopOptions},
+    mount::{self, MountOptions},
+    space,
+};
 use wharf_proto::csi;
 use wharf_testkit::process::wait_for;
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::bytes::{bytes, checksum, checksum_of, read, write};
-use crate::client::{Usage, block, map, mounted, volume};
-use crate::codes::refused;
-use crate::running::{PATIENCE, Running};
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    bytes::{bytes, checksum, checksum_of, read, write},
+    client::{Usage, block, map, mounted, volume},
+    codes::refused,
+    running::{PATIENCE, Running},
+};
 
 const SIZE: u64 = 16 * MIB;
 const DATA: u64 = MIB / 4;
@@ -35,7 +42,8 @@ fn full_of(byte: u8, size: u64) -> Vec<u8> {
     vec![byte; usize::try_from(size).unwrap()]
 }
 
-/// Waits until the pool can promise as much as before: XFS gives the blocks of deleted files back when it finds time.
+/// Waits until the pool can promise as much as before: XFS gives the blocks of deleted files back
+/// when it finds time.
 async fn regains(driver: &Running, capacity: u64) {
     wait_for(PATIENCE, "the capacity of before", async || {
         (driver.capacity().await.unwrap() >= capacity - OVERHEAD).then_some(())
@@ -44,7 +52,8 @@ async fn regains(driver: &Running, capacity: u64) {
     .unwrap();
 }
 
-/// Brings the pool's filesystem to rest: what XFS still has to give back of deleted files is given back by a freeze.
+/// Brings the pool's filesystem to rest: what XFS still has to give back of deleted files is given
+/// back by a freeze.
 fn settle(bench: &Bench) {
     freeze::freeze(&bench.images()).unwrap().thaw().unwrap();
 }
@@ -272,7 +281,8 @@ pub(crate) fn mount_pool(bench: &Bench) {
     mount_pool_of(bench, 512 * MIB);
 }
 
-/// Mounts a disk of its own where the pool is, with its space allocated: other tests fill the machine's disk meanwhile.
+/// Mounts a disk of its own where the pool is, with its space allocated: other tests fill the
+/// machine's disk meanwhile.
 pub(crate) fn mount_pool_of(bench: &Bench, size: u64) {
     let image = bench.path("disk.img");
     if !image.exists() {

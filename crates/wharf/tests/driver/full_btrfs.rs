@@ -2,8 +2,10 @@
 
 use std::{fs::File, io::Write, path::Path};
 
-use crate::bench::{Bench, MIB, PoolKind, needs};
-use crate::client::{Usage, map, mounted, volume};
+use crate::{
+    bench::{Bench, MIB, PoolKind, needs},
+    client::{Usage, map, mounted, volume},
+};
 
 const SIZE: u64 = 64 * MIB;
 
@@ -24,7 +26,8 @@ async fn a_volume_is_deleted_at_once_after_a_repair_that_had_no_room() {
     if needs(&["debugfs"]).is_none() {
         return;
     }
-    // A copy that runs out of room takes all of it, and gives it back only when the transaction is over.
+    // A copy that runs out of room takes all of it, and gives it back only when the transaction is
+    // over.
     for (thin, rest) in [("true", 0), ("true", 24 * MIB), ("false", 0), ("false", 24 * MIB)] {
         let Some(bench) = Bench::with_thin(PoolKind::Btrfs(512)) else { return };
         let driver = bench.start().await;

@@ -1,14 +1,19 @@
-//! Pools on disks that are full to the last block or inode when the driver starts: they are served, and volumes deleted.
+//! Pools on disks that are full to the last block or inode when the driver starts: they are served,
+//! and volumes deleted.
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::Path;
-use std::process::Command;
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::Path,
+    process::Command,
+};
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::client::{mounted, volume};
-use crate::full::mount_pool;
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    client::{mounted, volume},
+    full::mount_pool,
+    running::Running,
+};
 
 const SIZE: u64 = 16 * MIB;
 /// Small files that take what is left after the last whole block.
@@ -131,7 +136,8 @@ async fn a_state_file_that_is_lost_on_a_full_pool_is_rebuilt() {
     }
 }
 
-/// Without ballast there is no room for a state file: its beginning takes none from others, and nobody is told to rebuild it.
+/// Without ballast there is no room for a state file: its beginning takes none from others, and
+/// nobody is told to rebuild it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_file_that_cannot_be_made_on_a_full_pool_leaves_nothing_and_says_why() {
     let Some(bench) = on_disk(PoolKind::Copy) else { return };

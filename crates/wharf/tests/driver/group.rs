@@ -1,22 +1,25 @@
-//! Volumes that stand still while they are copied: together, and not for long.
+//! Volumes that are frozen while they are copied: together, and briefly.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 use tonic::Code;
-use wharf_driver::inspect::Row;
-use wharf_driver::pool::Mark;
+use wharf_driver::{inspect::Row, pool::Mark};
 use wharf_proto::csi;
 use wharf_testkit::process::wait_for;
 
-use crate::bench::{Bench, MIB, PoolKind, needs};
-use crate::bytes::{bytes, checksum, checksum_of, takes_a_write, write};
-use crate::client::{Usage, block, from_snapshot, from_volume, mounted, volume};
-use crate::codes::refused;
-use crate::running::{PATIENCE, Running};
+use crate::{
+    bench::{Bench, MIB, PoolKind, needs},
+    bytes::{bytes, checksum, checksum_of, takes_a_write, write},
+    client::{Usage, block, from_snapshot, from_volume, mounted, volume},
+    codes::refused,
+    running::{PATIENCE, Running},
+};
 
 const SIZE: u64 = 16 * MIB;
 const TRIALS: usize = 200;
@@ -34,7 +37,8 @@ async fn up(
     usage
 }
 
-/// Writes a growing number to one file and then to the other, each through to the disk, until it is told to stop.
+/// Writes a growing number to one file and then to the other, each through to the disk, until it is
+/// told to stop.
 fn count(first: &Path, second: &Path, reached: &AtomicU64, stop: &AtomicBool) {
     let files = [first, second].map(|path| File::create(path).unwrap());
     while !stop.load(Ordering::Relaxed) {
@@ -166,7 +170,8 @@ async fn a_device_in_use_is_copied_only_where_a_copy_takes_no_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_is_not_deleted_while_a_member_is_restored() {
     let Some(bench) = Bench::new(PoolKind::Copy) else { return };
-    // The second volume that is created, which is the restored one, is held up before its copy begins.
+    // The second volume that is created, which is the restored one, is held up before its copy
+    // begins.
     let driver = bench.start_with(&["--fault", "stall:CreatePromised:2"]).await;
     let data = bytes(1, 48 * MIB);
     let source = up(&bench, &driver, "a", volume("a", 64 * MIB, block())).await;
@@ -200,7 +205,8 @@ async fn a_group_is_not_deleted_while_a_member_is_restored() {
     driver.stop().await;
 }
 
-/// Somebody who thaws a volume in the middle of its copy, such as a backup program, makes the copy worthless.
+/// Somebody who thaws a volume in the middle of its copy, such as a backup program, makes the copy
+/// worthless.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_volume_that_somebody_thawed_meanwhile_is_refused() {
     let Some(bench) = Bench::new(PoolKind::Copy) else { return };

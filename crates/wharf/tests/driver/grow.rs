@@ -1,11 +1,13 @@
-//! Volumes that grow: to whole blocks, and to the end before they are copied.
+//! Expansion: rounded to whole blocks, and finished before a volume is copied.
 
 use tonic::Code;
 use wharf_proto::csi;
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::client::{Usage, from_snapshot, from_volume, mounted, range, volume};
-use crate::codes::refused;
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    client::{Usage, from_snapshot, from_volume, mounted, range, volume},
+    codes::refused,
+};
 
 const SIZE: u64 = 16 * MIB;
 /// The smallest XFS, which grows mounted with any capabilities.

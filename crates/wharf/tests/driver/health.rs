@@ -1,11 +1,13 @@
-//! What the health RPCs see.
+//! The answers of the health RPCs.
 
 use wharf_mount::mount;
 use wharf_proto::csi;
 
-use crate::bench::{Bench, MIB, PoolKind, loops_below};
-use crate::client::{Usage, mounted, text, volume};
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB, PoolKind, loops_below},
+    client::{Usage, mounted, text, volume},
+    running::Running,
+};
 
 async fn up(bench: &Bench, driver: &Running) -> Usage {
     let id = driver.create(volume("a", 16 * MIB, mounted(""))).await.unwrap().volume_id;

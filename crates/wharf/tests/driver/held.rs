@@ -1,16 +1,19 @@
-//! Volumes that a stranger holds: teardown, stage and start go on, and nothing is leaked once the stranger is gone.
+//! Volumes that a foreign process holds: teardown, stage and start succeed, and nothing is leaked
+//! once the process ends.
 
 use std::{path::Path, process::Command, time::Duration};
 
 use wharf_mount::space;
 use wharf_testkit::process::{self, wait_for};
 
-use crate::bench::{Bench, MIB, PoolKind, loops_below, mounts_below, needs};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, block, map, mounted, volume};
-use crate::devices::{Stranger, devices, image_of, new_volume, refused};
-use crate::inline::inline;
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB, PoolKind, loops_below, mounts_below, needs},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, block, map, mounted, volume},
+    devices::{Stranger, devices, image_of, new_volume, refused},
+    inline::inline,
+    running::Running,
+};
 
 const SIZE: u64 = 64 * MIB;
 const DATA: u64 = MIB;
@@ -266,7 +269,8 @@ async fn an_unclean_volume_whose_device_is_open_elsewhere_is_staged_without_a_ch
     bench.assert_empty();
 }
 
-/// A start that waited for one volume after the other would take longer than `Running::start` waits.
+/// A start that waited for one volume after the other would take longer than `Running::start`
+/// waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_does_not_wait_for_each_of_many_held_volumes() {
     const COUNT: usize = 12;

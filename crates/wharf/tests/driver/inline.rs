@@ -1,15 +1,16 @@
-//! Volumes that are declared in a pod: made by their publish, and gone when that fails.
+//! Inline volumes of pods: created by NodePublishVolume, and removed if it fails.
 
 use std::path::PathBuf;
 
 use tonic::Code;
-use wharf_proto::csi;
-use wharf_proto::csi::volume_capability::access_mode::Mode;
+use wharf_proto::csi::{self, volume_capability::access_mode::Mode};
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, block, map, mounted, mounted_as};
-use crate::codes::refused;
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, block, map, mounted, mounted_as},
+    codes::refused,
+};
 
 /// An inline volume of this name, in a pod of this UID.
 pub(crate) fn inline(

@@ -1,18 +1,19 @@
-//! All that a driver is asked for in the life of volumes, by a caller that never gives up.
+//! All calls in the life of volumes, by a caller that retries until it succeeds.
 
 use std::path::PathBuf;
 
 use tonic::{Code, Status};
 use wharf_csi_sdk::fault::FaultPoint;
-use wharf_driver::inspect::Row;
-use wharf_driver::points::Point;
+use wharf_driver::{inspect::Row, points::Point};
 use wharf_mount::space;
 use wharf_proto::csi;
 
-use crate::bench::{Bench, MIB};
-use crate::bytes::{bytes, checksum, checksum_of, takes_a_write, write};
-use crate::client::{Usage, block, from_snapshot, from_volume, map, mounted, volume};
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB},
+    bytes::{bytes, checksum, checksum_of, takes_a_write, write},
+    client::{Usage, block, from_snapshot, from_volume, map, mounted, volume},
+    running::Running,
+};
 
 const SIZE: u64 = 16 * MIB;
 /// The smallest XFS.
@@ -147,7 +148,8 @@ impl<'a> Life<'a> {
         self.files.retain(|(file, _)| !file.starts_with(&usage.target));
     }
 
-    /// Creates a volume. Its id is the one that was promised before a crash, and a further call gives it again.
+    /// Creates a volume. Its id is the one that was promised before a crash, and a further call
+    /// gives it again.
     async fn create(&mut self, request: csi::CreateVolumeRequest) -> String {
         let before = self.crashes;
         let create = async |driver: &Running| driver.create(request.clone()).await;

@@ -1,16 +1,20 @@
-//! Limits of a volume's device, as the kernel keeps them.
+//! I/O limits of a volume's device, as the kernel reports them.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 
 use wharf_mount::loopdev;
 use wharf_proto::csi;
 use wharf_testkit::{process, skip};
 
-use crate::bench::{Bench, MIB, PoolKind, loops_below};
-use crate::client::{Usage, block, map, volume};
+use crate::{
+    bench::{Bench, MIB, PoolKind, loops_below},
+    client::{Usage, block, map, volume},
+};
 
 const BLKIO: &str = "/sys/fs/cgroup/blkio";
 const POD: &str = "0b5e1f6c-2f0e-4f4c-9d52-6a4d1f0e7c11";

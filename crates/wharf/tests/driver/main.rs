@@ -1,4 +1,5 @@
-//! `wharf driver` as a process on its socket: with real loop devices, real filesystems and real faults.
+//! `wharf driver` as a process on its socket: with real loop devices, real filesystems and real
+//! faults.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "helpers of tests, too, fail by panicking")]
 

@@ -1,15 +1,18 @@
-//! A format that is killed is begun again, and never takes what somebody wrote meanwhile.
+//! A format that is killed is repeated, and never overwrites data that was written meanwhile.
 
-use crate::bench::{Bench, MIB, PoolKind, needs};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, block, mounted, volume};
-use crate::offline::cutting;
-use crate::stand_in::start_with_path;
+use crate::{
+    bench::{Bench, MIB, PoolKind, needs},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, block, mounted, volume},
+    offline::cutting,
+    stand_in::start_with_path,
+};
 
 const SIZE: u64 = 320 * MIB;
 const DATA: u64 = MIB;
 
-/// Stages a new volume with mkfs killed after a while, and the driver with it; true if the kill came in time.
+/// Stages a new volume with mkfs killed after a while, and the driver with it; true if the kill
+/// came in time.
 async fn is_cut(bench: &Bench, filesystem: &str, seconds: &str) -> bool {
     let program = format!("mkfs.{filesystem}");
     let case = format!("{program} killed after {seconds} s");
@@ -59,7 +62,8 @@ async fn a_format_with_xfs_that_is_killed_is_begun_again() {
     survives_cuts("xfs").await;
 }
 
-/// Somebody who uses the volume as a device after a format was cut short finds it empty, and keeps what is written.
+/// Somebody who uses the volume as a device after a format was cut short finds it empty, and keeps
+/// what is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_after_a_killed_format_is_empty_and_stays_what_its_user_makes_of_it() {
     let Some(bench) = Bench::new(PoolKind::Copy) else { return };

@@ -1,22 +1,26 @@
-//! A filesystem that is checked and grown while nobody uses it survives every kill, of the program and of the driver.
+//! The check and the growth of an unused filesystem survive every kill, of the program and of the
+//! driver.
 
 use std::{os::unix::fs::PermissionsExt, path::PathBuf, process::Command, time::Duration};
 
 use wharf_mount::space;
 use wharf_testkit::process;
 
-use crate::bench::{Bench, MIB, PoolKind, needs};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, map, mounted, volume};
-use crate::running::Running;
-use crate::stand_in::start_with_path;
+use crate::{
+    bench::{Bench, MIB, PoolKind, needs},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, map, mounted, volume},
+    running::Running,
+    stand_in::start_with_path,
+};
 
 const SIZE: u64 = 64 * MIB;
 const GROWN: u64 = 3 << 30;
 const DATA: u64 = MIB;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Puts a script in front of `program` that kills the program after `seconds`, and the driver with it. Gives the folder.
+/// Puts a script in front of `program` that kills the program after `seconds`, and the driver with
+/// it. Gives the folder.
 pub(crate) fn cutting(bench: &Bench, program: &str, seconds: &str) -> PathBuf {
     let folder = bench.path(&format!("cut-{program}"));
     std::fs::create_dir_all(&folder).unwrap();

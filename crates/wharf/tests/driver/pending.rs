@@ -1,4 +1,5 @@
-//! An image that a killed e2fsck or resize2fs left half changed: nobody copies or grows it before it is restored.
+//! Images that a killed e2fsck or resize2fs left half changed are restored before they are copied
+//! or grown.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,12 +11,14 @@ use tonic::{Code, Status};
 use wharf_mount::space;
 use wharf_testkit::process;
 
-use crate::bench::{Bench, MIB, PoolKind, needs};
-use crate::bytes::{bytes, write};
-use crate::client::{Usage, from_volume, map, mounted, volume};
-use crate::codes::refused;
-use crate::running::Running;
-use crate::stand_in::{stand_in, start_with_path};
+use crate::{
+    bench::{Bench, MIB, PoolKind, needs},
+    bytes::{bytes, write},
+    client::{Usage, from_volume, map, mounted, volume},
+    codes::refused,
+    running::Running,
+    stand_in::{stand_in, start_with_path},
+};
 
 const SIZE: u64 = 32 * MIB;
 const GROWN: u64 = 256 * MIB;

@@ -1,4 +1,4 @@
-//! Several pools on a node, and pools whose disk is not there.
+//! Several pools on a node, and pools whose disk is missing.
 
 mod attach_limit;
 mod configured;
@@ -13,10 +13,12 @@ mod opening;
 mod orphans;
 mod strange_loop;
 
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::PathBuf;
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    path::PathBuf,
+};
 
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
@@ -26,12 +28,14 @@ use wharf_testkit::process::wait_for;
 
 pub(crate) use configured::configure;
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Client, Usage, from_snapshot, from_volume, map, mounted, text, volume};
-use crate::codes::refused;
-use crate::full::mount_pool;
-use crate::running::{PATIENCE, Running};
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Client, Usage, from_snapshot, from_volume, map, mounted, text, volume},
+    codes::refused,
+    full::mount_pool,
+    running::{PATIENCE, Running},
+};
 
 const SIZE: u64 = 16 * MIB;
 const DATA: u64 = MIB;

@@ -1,13 +1,17 @@
-//! Nobody but root reads what is in a pool, whatever the umask was.
+//! Only root can read the files of a pool, whatever the umask.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::client::{Usage, map, mounted, volume};
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    client::{Usage, map, mounted, volume},
+    running::Running,
+};
 
 const SIZE: u64 = 16 * MIB;
 

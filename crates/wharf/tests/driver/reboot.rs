@@ -1,14 +1,15 @@
-//! What survives a reboot, the loss of the state file, and files that nobody knows.
+//! Reboots, a lost state file, and foreign files.
 
 use std::path::{Path, PathBuf};
 
-use wharf_proto::csi;
-use wharf_proto::csi::volume_capability::access_mode::Mode;
+use wharf_proto::csi::{self, volume_capability::access_mode::Mode};
 
-use crate::bench::{Bench, MIB, PoolKind, mounts_below};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, block, from_snapshot, map, mounted, mounted_as, text, volume};
-use crate::running::PATIENCE;
+use crate::{
+    bench::{Bench, MIB, PoolKind, mounts_below},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, block, from_snapshot, map, mounted, mounted_as, text, volume},
+    running::PATIENCE,
+};
 
 const SIZE: u64 = 16 * MIB;
 const DATA: u64 = MIB / 4;

@@ -1,4 +1,4 @@
-//! `wharf driver pool path` and `repair`: for a person whose volume the driver refuses.
+//! `wharf driver pool path` and `repair`, for volumes that the driver refuses.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,13 +9,16 @@ use std::{
 use tonic::Code;
 use wharf_testkit::process;
 
-use crate::bench::{Bench, MIB, PoolKind, needs};
-use crate::client::{Usage, mounted, volume};
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB, PoolKind, needs},
+    client::{Usage, mounted, volume},
+    running::Running,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Takes the root folder of the ext4 in an image away, and has the filesystem say that it has errors.
+/// Takes the root folder of the ext4 in an image away, and has the filesystem say that it has
+/// errors.
 pub(crate) async fn damage(image: &Path) {
     for change in ["clri <2>", "set_super_value state 2"] {
         let mut debugfs = Command::new("debugfs");

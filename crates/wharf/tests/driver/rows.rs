@@ -1,11 +1,13 @@
-//! Faults that an attack on the driver found, by the tests that hold each of them, and the kinds of pools that these run on.
+//! Faults that attacks on the driver found, with the tests of each, and the kinds of pools that
+//! these run on.
 
 use std::{collections::BTreeSet, process::Command};
 
 /// A row of faults.
 struct Row {
     fault: &'static str,
-    /// The pools that the tests run on: `copy` is a folder on ext4, `reflink` an XFS image, `btrfs` a disk with btrfs.
+    /// The pools that the tests run on: `copy` is a folder on ext4, `reflink` an XFS image, `btrfs`
+    /// a disk with btrfs.
     pools: &'static [&'static str],
     /// Why the other pools need no test of their own.
     others: &'static str,

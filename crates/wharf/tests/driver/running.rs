@@ -1,10 +1,8 @@
-//! A driver that runs.
+//! A running driver process.
 
-use std::ops::Deref;
-use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    ops::Deref, os::unix::process::ExitStatusExt, path::Path, process::Command, time::Duration,
+};
 
 use anyhow::{Result, bail};
 use rustix::process::Signal;

@@ -1,10 +1,12 @@
-//! csi-sanity's full score, the SDK's laws, and no secret in a log.
+//! All of csi-sanity, the SDK's conformance tests, and a search for secrets in the log.
 
 use wharf_csi_sdk::laws::Subject;
 use wharf_testkit::sanity::{Access, Sanity, Score};
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    running::Running,
+};
 
 /// One case is switched off in the suite's source.
 const FULL: Score = Score { passed: 102, failed: 0, skipped: 0, pending: 1, failures: Vec::new() };

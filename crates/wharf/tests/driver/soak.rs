@@ -1,22 +1,27 @@
-//! Lives of volumes on two pools at once, while the driver is killed at random moments. Afterwards all data is what it was,
-//! and nothing else is left.
+//! Lives of volumes on two pools at once, while the driver is killed at random moments. Afterwards
+//! all data is what it was, and nothing else is left.
 //!
 //! `cargo xtask soak driver` runs it for as long as one likes. A failure prints its seed.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Client, Usage, block, from_snapshot, from_volume, map, mounted, text, volume};
-use crate::full::mount_pool_of;
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Client, Usage, block, from_snapshot, from_volume, map, mounted, text, volume},
+    full::mount_pool_of,
+    running::Running,
+};
 
 /// How long the suite lets it run.
 const USUAL: Duration = Duration::from_secs(60);
@@ -28,8 +33,8 @@ const REFLINK: &str = "reflink";
 /// How long one call may be repeated: a driver under this load is back within seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Kills in a row that may leave every call unanswered. On a busy machine a stage takes longer than the time between two
-/// kills, and would never end.
+/// Kills in a row that may leave every call unanswered. On a busy machine a stage takes longer than
+/// the time between two kills, and would never end.
 const FRUITLESS_KILLS: u32 = 5;
 
 /// Numbers that only a seed decides.
@@ -120,7 +125,8 @@ async fn lives_on_two_pools_survive_kills_at_random_moments() {
     driver.stop().await;
 }
 
-/// Kills the driver and starts it again until all is over. `answers` changes with each call that succeeds.
+/// Kills the driver and starts it again until all is over. `answers` changes with each call that
+/// succeeds.
 async fn kill_at_random(
     bench: Arc<Bench>,
     mut driver: Running,
@@ -278,7 +284,8 @@ impl Life {
         self.again("delete", || self.client.delete(&usage.id)).await;
     }
 
-    /// A block device in use is held still by nobody, and on the pool that copies it would have to be.
+    /// A block device in use is held still by nobody, and on the pool that copies it would have to
+    /// be.
     fn can_be_cut(usage: &Usage, pool: &str) -> bool {
         usage.capability != block() || pool == REFLINK
     }

@@ -1,14 +1,14 @@
-//! Programs that stand in front of e2fsck, resize2fs and e2undo, to fail or to take their time.
+//! Programs that replace e2fsck, resize2fs and e2undo, to fail or to delay.
 
 use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
-use crate::bench::Bench;
-use crate::running::Running;
+use crate::{bench::Bench, running::Running};
 
-/// Puts a shell script in front of `program`; `$real` in it is the program. Gives the folder of the script.
+/// Puts a shell script in front of `program`; `$real` in it is the program. Gives the folder of the
+/// script.
 pub(crate) fn stand_in(bench: &Bench, program: &str, script: &str) -> PathBuf {
     let folder = bench.path(&format!("bin-{program}"));
     std::fs::create_dir_all(&folder).unwrap();

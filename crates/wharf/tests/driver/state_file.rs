@@ -1,18 +1,23 @@
-//! State files that a crash, a full disk or a bad sector left: nothing is lost, and no other pool suffers.
+//! State files that a crash, a full disk or a bad sector damaged: nothing is lost, and other pools
+//! are served.
 
-use std::fs::{self, File};
-use std::io::{Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{self, File},
+    io::{Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tonic::Code;
 use wharf_testkit::process::wait_for;
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, map, mounted, text, volume};
-use crate::codes::refused;
-use crate::running::{PATIENCE, Running};
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, map, mounted, text, volume},
+    codes::refused,
+    running::{PATIENCE, Running},
+};
 
 const SIZE: u64 = 16 * MIB;
 
@@ -96,7 +101,8 @@ async fn a_damaged_state_file_keeps_no_other_pool_from_being_served() {
     }
 }
 
-/// A bench with the pools `default` and `fast`, the folder of `fast`, and the id of a volume on it. The driver is stopped.
+/// A bench with the pools `default` and `fast`, the folder of `fast`, and the id of a volume on it.
+/// The driver is stopped.
 pub(crate) async fn with_volume_on_second_pool() -> Option<(Bench, PathBuf, String)> {
     let bench = Bench::new(PoolKind::Copy)?;
     let fast = bench.path("fast");
@@ -153,7 +159,8 @@ async fn links_and_pipes_in_place_of_a_pool_s_files_are_neither_followed_nor_wai
     assert_eq!(fs::read(&foreign).unwrap(), b"precious");
 }
 
-/// Files that somebody put in the place of an image: what they lead to stays as it is, and no call waits for them.
+/// Files that somebody put in the place of an image: what they lead to stays as it is, and no call
+/// waits for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn links_and_pipes_in_place_of_an_image_are_neither_followed_nor_waited_for() {
     let Some(bench) = Bench::new(PoolKind::Copy) else { return };

@@ -1,7 +1,10 @@
-//! Foreign files and folders in the pool's own folders: none of them keeps the driver from starting.
+//! Foreign files and folders in the pool's own folders: none of them keeps the driver from
+//! starting.
 
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::client::{Usage, mounted, volume};
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    client::{Usage, mounted, volume},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_foreign_in_the_pool_stops_a_start() {

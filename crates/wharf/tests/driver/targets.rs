@@ -1,18 +1,20 @@
-//! Target paths that are not the driver's to use: refused before anything is made or recorded.
+//! Target paths that the driver must not use: refused before anything is created or recorded.
 
-use std::path::Path;
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use tonic::Code;
 use wharf_proto::csi;
 
-use crate::bench::{Bench, PoolKind};
-use crate::client::{Usage, block, mounted};
-use crate::codes::refused;
-use crate::devices::new_volume;
-use crate::inline::inline;
+use crate::{
+    bench::{Bench, PoolKind},
+    client::{Usage, block, mounted},
+    codes::refused,
+    devices::new_volume,
+    inline::inline,
+};
 
-/// Targets that nothing can be published at, each for a filesystem (false) or a block device (true).
+/// Targets that nothing can be published at, each for a filesystem (false) or a block device
+/// (true).
 const BAD: [(&str, bool); 7] = [
     ("a foreign mount", false),
     ("a file with content", false),

@@ -1,4 +1,4 @@
-//! A thick volume keeps the space that it was promised, whatever its users do.
+//! A thick volume keeps its promised space, whatever its users do.
 
 use std::{
     io::Write,
@@ -11,10 +11,12 @@ use std::{
 use tonic::Code;
 use wharf_testkit::process;
 
-use crate::bench::{Bench, MIB, PoolKind, needs};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, block, from_snapshot, map, mounted, volume};
-use crate::running::Running;
+use crate::{
+    bench::{Bench, MIB, PoolKind, needs},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, block, from_snapshot, map, mounted, volume},
+    running::Running,
+};
 
 const SIZE: u64 = 128 * MIB;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -121,7 +123,8 @@ async fn a_thick_volume_is_overwritten_on_a_full_pool() {
     }
 }
 
-/// btrfs writes what is overwritten to a new place, unless it is told not to; then blocks cannot be shared.
+/// btrfs writes what is overwritten to a new place, unless it is told not to; then blocks cannot be
+/// shared.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_btrfs_thick_volumes_are_copied_and_thin_ones_share_blocks() {
     let Some(bench) = Bench::new(PoolKind::Btrfs(2048)) else { return };

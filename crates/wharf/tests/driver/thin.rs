@@ -1,22 +1,26 @@
-//! Kinds of volumes, the bounds of thin ones, and sizes that GetCapacity tells.
+//! Kinds of volumes, limits of thin ones, and the sizes in GetCapacity.
 
 use std::{fs::File, io::Write, path::PathBuf, sync::Arc};
 
 use prometheus_client::{encoding::text, registry::Registry};
 use tonic::Code;
-use wharf_driver::config::PoolConfig;
-use wharf_driver::metrics::PoolMetrics;
-use wharf_driver::pools::{Pools, PoolsOptions};
-use wharf_driver::state_dir::StateDir;
+use wharf_driver::{
+    config::PoolConfig,
+    metrics::PoolMetrics,
+    pools::{Pools, PoolsOptions},
+    state_dir::StateDir,
+};
 use wharf_mount::{freeze, space};
 use wharf_proto::csi;
 use wharf_testkit::process::wait_for;
 
-use crate::bench::{Bench, MIB, NODE, PoolKind};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, block, from_snapshot, from_volume, map, mounted, volume};
-use crate::codes::refused;
-use crate::running::{PATIENCE, Running};
+use crate::{
+    bench::{Bench, MIB, NODE, PoolKind},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, block, from_snapshot, from_volume, map, mounted, volume},
+    codes::refused,
+    running::{PATIENCE, Running},
+};
 
 const SIZE: u64 = 16 * MIB;
 /// More than the floor.
@@ -46,7 +50,8 @@ async fn largest(driver: &Running, kind: &[(&str, &str)]) -> u64 {
     u64::try_from(told.maximum_volume_size.unwrap()).unwrap()
 }
 
-/// Brings the pool's filesystem to rest: what XFS still has to give back of deleted files is given back by a freeze.
+/// Brings the pool's filesystem to rest: what XFS still has to give back of deleted files is given
+/// back by a freeze.
 fn settle(bench: &Bench) {
     freeze::freeze(&bench.images()).unwrap().thaw().unwrap();
 }

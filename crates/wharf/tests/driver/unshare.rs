@@ -1,4 +1,5 @@
-//! Thick volumes whose blocks were shared with a copy: the copy gets blocks of its own, and no writer runs out of space.
+//! Thick volumes whose blocks were shared with a copy: the copy gets blocks of its own, and no
+//! writer runs out of space.
 
 use std::{
     fs::File,
@@ -14,18 +15,22 @@ use std::{
 };
 
 use tonic::Code;
-use wharf_driver::node::{InlineLimits, NodeOptions, NodeVolumes};
-use wharf_driver::pool::{Pool, PoolOptions, PoolSettings, UnshareStep};
+use wharf_driver::{
+    node::{InlineLimits, NodeOptions, NodeVolumes},
+    pool::{Pool, PoolOptions, PoolSettings, UnshareStep},
+};
 use wharf_mount::{space, unshare};
 use wharf_proto::csi;
 use wharf_testkit::process::wait_for;
 
-use crate::bench::{Bench, MIB, PoolKind, needs};
-use crate::bytes::{bytes, checksum, checksum_of, read, write};
-use crate::client::{Usage, block, from_snapshot, from_volume, map, mounted, volume};
-use crate::codes::refused;
-use crate::running::{PATIENCE, Running};
-use crate::unshare_crashes::Source;
+use crate::{
+    bench::{Bench, MIB, PoolKind, needs},
+    bytes::{bytes, checksum, checksum_of, read, write},
+    client::{Usage, block, from_snapshot, from_volume, map, mounted, volume},
+    codes::refused,
+    running::{PATIENCE, Running},
+    unshare_crashes::Source,
+};
 
 pub(crate) const SIZE: u64 = 96 * MIB;
 /// More than two stretches of those that are moved at a time.
@@ -337,8 +342,8 @@ async fn a_copy_whose_space_cannot_be_held_leaves_nothing() {
     source.end().await;
 }
 
-/// A writer that never stops, while snapshots of its volume are cut and unshared: no write fails, none is lost, and no
-/// snapshot has a byte that was written after it.
+/// A writer that never stops, while snapshots of its volume are cut and unshared: no write fails,
+/// none is lost, and no snapshot has a byte that was written after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_goes_on_while_its_snapshots_are_unshared() {
     const BLOCK: u64 = 64 * 1024;

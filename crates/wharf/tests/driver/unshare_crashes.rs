@@ -7,13 +7,16 @@ use wharf_driver::points::Point;
 use wharf_proto::csi;
 use wharf_testkit::process;
 
-use crate::bench::{Bench, needs};
-use crate::bytes::{bytes, checksum, checksum_of, write};
-use crate::client::{Usage, block, from_snapshot, from_volume, mounted, volume};
-use crate::running::{PATIENCE, Running};
-use crate::unshare::{DATA, SIZE, bench, made, shared, unshared};
+use crate::{
+    bench::{Bench, needs},
+    bytes::{bytes, checksum, checksum_of, write},
+    client::{Usage, block, from_snapshot, from_volume, mounted, volume},
+    running::{PATIENCE, Running},
+    unshare::{DATA, SIZE, bench, made, shared, unshared},
+};
 
-/// A block volume full of the bytes of a seed, with a caller that may have to call again after a crash.
+/// A block volume full of the bytes of a seed, with a caller that may have to call again after a
+/// crash.
 pub(crate) struct Source<'a> {
     bench: &'a Bench,
     pub(crate) driver: Running,
@@ -111,8 +114,8 @@ async fn a_crash_at_any_point_of_the_unsharing_of_a_clone_costs_nothing() {
     }
 }
 
-/// The volume overwrites its blocks in place as soon as the snapshot has others. A power cut must not bring the snapshot
-/// back to the blocks that were overwritten.
+/// The volume overwrites its blocks in place as soon as the snapshot has others. A power cut must
+/// not bring the snapshot back to the blocks that were overwritten.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_power_cut_before_the_new_blocks_are_on_disk_leaves_a_snapshot_as_it_was() {
     if needs(&["xfs_io"]).is_none() {

@@ -1,15 +1,17 @@
-//! The alert rules of deploy/: each is about a metric that there is, and fires when it should and not before.
+//! The alert rules of deploy/: each uses an existing metric, and fires when it should and not
+//! before.
 
-use std::collections::BTreeSet;
-use std::process::Command;
+use std::{collections::BTreeSet, process::Command};
 
 use serde_json::Value;
 use wharf_testkit::skip;
 
-use crate::eyes::Shown;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::Order;
-use crate::site::Site;
+use crate::{
+    program::{Kind, Make, Program},
+    readiness::Shown,
+    sidecar::Order,
+    site::Site,
+};
 
 const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/alerts/sidecars.yaml");
 /// Series of metrics, and which alerts they lead to.

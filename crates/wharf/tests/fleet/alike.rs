@@ -1,11 +1,13 @@
-//! What a fleet of Go's sidecars and one of ours leave in the API for the same work.
+//! The API objects that a fleet of Go's sidecars and a fleet of ours write for the same work.
 
 use serde_json::{Value, json};
 use wharf_facts::finalizer;
 
-use crate::life::Life;
-use crate::program::{Kind, Make};
-use crate::site::Site;
+use crate::{
+    life::Life,
+    program::{Kind, Make},
+    site::Site,
+};
 
 const UID: usize = 36;
 /// Two for each claim, three for the snapshot, two for the growth, two for the class of attributes.
@@ -23,7 +25,8 @@ const DIFFERENT: [&str; 9] = [
     "volume.kubernetes.io/node-expansion-not-required",
 ];
 
-/// The objects of a life in its middle, when everything is made and nothing is deleted, and the events of all of it.
+/// The objects of a life in its middle, when everything is made and nothing is deleted, and the
+/// events of all of it.
 async fn left_by(site: &Site, make: Make) -> Option<Vec<Value>> {
     let make_of = |kind| if kind == Kind::Attacher { Make::Ours } else { make };
     let _fleet = site.start_all(make_of)?;

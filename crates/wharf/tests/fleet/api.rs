@@ -1,7 +1,6 @@
-//! The API, as an administrator uses it.
+//! An administrator's access to the API.
 
-use std::path::Path;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use http::Request;
 use kube::Client;

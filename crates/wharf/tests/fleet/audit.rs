@@ -1,14 +1,18 @@
-//! Who wrote what, as the API server tells it.
+//! The writers of objects, from the API server's audit log.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+};
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::rights::named;
-use crate::role::{EVENTLESS, OLDER, READER, RIGHTLESS};
-use crate::site::Site;
+use crate::{
+    rights::named,
+    role::{EVENTLESS, OLDER, READER, RIGHTLESS},
+    site::Site,
+};
 
 const FORBIDDEN: u16 = 403;
 const WRITES: [&str; 4] = ["create", "update", "patch", "delete"];

@@ -1,26 +1,30 @@
-//! Controllers started with the arguments of charts, each until it leads and knows all objects that it needs.
+//! Controllers started with the arguments of charts, each until it leads and knows all objects that
+//! it needs.
 //!
 //! Of the arguments only the socket and the address of the metrics are others than the chart's.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
-use tokio::task::JoinSet;
+use tokio::{sync::OnceCell, task::JoinSet};
 use wharf_proto::csi::{
     ControllerServiceCapability, PluginCapability, Topology,
     controller_service_capability::{self, Rpc, rpc},
     plugin_capability::{self, Service, service},
 };
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
-use wharf_testkit::deploy::{self, Subject};
+use wharf_testkit::{
+    cluster::Cluster,
+    csi_driver::{DriverScript, ScriptedDriver},
+    deploy::{self, Subject},
+};
 
-use crate::chart_lines::{Line, lines};
-use crate::eyes::Shown;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{Sidecar, link};
-use crate::site::Site;
+use crate::{
+    chart_lines::{Line, lines},
+    program::{Kind, Make, Program},
+    readiness::Shown,
+    sidecar::{Sidecar, link},
+    site::Site,
+};
 
 /// The namespaces that the charts name.
 const NAMESPACES: [&str; 3] = ["storage", "longhorn-system", "rook-ceph"];

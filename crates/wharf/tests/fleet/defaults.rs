@@ -1,15 +1,17 @@
-//! The controllers that run where none are named: those of one driver, in each of its namespaces.
+//! The default of `--controllers`: the controllers of one driver, in each of its namespaces.
 
 use std::net::Ipv4Addr;
 
 use serde_json::Value;
 use wharf_testkit::relay::Relay;
 
-use crate::audit;
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
+use crate::{
+    audit,
+    life::Life,
+    program::{Kind, Make, Program},
+    sidecar::{Order, Sidecar},
+    site::Site,
+};
 
 async fn start(site: &Site, address: Ipv4Addr) -> (Sidecar, Relay) {
     let relay = Relay::open(site.cluster.server(), address).await.unwrap();
@@ -24,7 +26,8 @@ fn writes(site: &Site, address: Ipv4Addr, resource: &str, is: bool) -> Vec<Value
     writes
 }
 
-/// A cluster has one snapshot-controller, and sidecars of two drivers are two processes that know nothing of each other.
+/// A cluster has one snapshot-controller, and sidecars of two drivers are two processes that know
+/// nothing of each other.
 #[tokio::test]
 async fn sidecars_of_two_drivers_leave_snapshots_to_the_one_snapshot_controller() {
     let Some(one) = Site::with_snapshots("defaults-one").await else { return };

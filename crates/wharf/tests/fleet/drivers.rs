@@ -1,13 +1,16 @@
-//! Two replicas, each beside a driver of its own: work follows the driver, and calls that the driver has begun.
+//! Two replicas, each with its own driver: work follows the driver, also calls that the driver has
+//! begun.
 
 use wharf_testkit::relay::SocketRelay;
 
-use crate::eyes::Shown;
-use crate::ledger::Door;
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{LEASE, Order, Sidecar};
-use crate::site::Site;
+use crate::{
+    ledger::Door,
+    life::Life,
+    program::{Kind, Make, Program},
+    readiness::Shown,
+    sidecar::{LEASE, Order, Sidecar},
+    site::Site,
+};
 
 /// A replica with its own socket of the driver.
 struct Replica {
@@ -147,7 +150,7 @@ async fn a_leader_whose_driver_is_slow_leads_on() {
 async fn controllers_in_one_process_without_their_driver_let_another_replica_work() {
     let Some(site) = Site::with_snapshots("driverless-joint").await else { return };
     let kinds = [Kind::Provisioner, Kind::Attacher, Kind::Resizer, Kind::Snapshotter];
-    work_follows(&site, Program::Joint, &kinds).await;
+    work_follows(&site, Program::Combined, &kinds).await;
 }
 
 #[tokio::test]

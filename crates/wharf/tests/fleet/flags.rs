@@ -1,15 +1,17 @@
-//! Flags of Go's sidecars, as these tell them in their help: ours know each of them, if only to say why it is not served.
+//! Flags in the help of Go's sidecars: ours accept each of them, if only to warn that it is not
+//! obeyed.
 
-use std::path::Path;
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use wharf_testkit::{peers, process};
 
-use crate::api::PATIENCE;
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{Order, link};
-use crate::site::Site;
+use crate::{
+    api::PATIENCE,
+    life::Life,
+    program::{Kind, Make, Program},
+    sidecar::{Order, link},
+    site::Site,
+};
 
 /// What a program says, and how it ends.
 async fn run(program: &Path, args: &[&str]) -> (Option<i32>, String) {
@@ -22,8 +24,8 @@ async fn run(program: &Path, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(said).unwrap())
 }
 
-/// The flag of a line of help, with a value: `  -name type` of Go's own package, or `  -n, --name type   What for` of
-/// pflag. What a flag is for goes on further right.
+/// The flag of a line of help, with a value: `  -name type` of Go's own package, or `  -n, --name
+/// type   What for` of pflag. What a flag is for goes on further right.
 fn flag(line: &str) -> Option<String> {
     let text = line.trim_start_matches(' ');
     let text = text.split_once(", --").map_or(text, |(_, long)| long);

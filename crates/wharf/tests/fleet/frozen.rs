@@ -1,22 +1,25 @@
-//! A leader that is frozen for longer than its Lease lasts, as by SIGSTOP or on a paused machine.
+//! A leader that is frozen for longer than its Lease, as by SIGSTOP or on a paused machine.
 
 use std::net::Ipv4Addr;
 
 use wharf_testkit::relay::Relay;
 
-use crate::audit;
-use crate::ledger::Door;
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
+use crate::{
+    audit,
+    ledger::Door,
+    life::Life,
+    program::{Kind, Make, Program},
+    sidecar::{Order, Sidecar},
+    site::Site,
+};
 
 const KIND: Kind = Kind::Attacher;
 const ROUNDS: usize = 4;
 /// Enough for the calls and the end of the term to come together.
 const CROWD: usize = 20;
 
-/// A replica on a host of this name, with its own socket of the driver, and its own address for the API server.
+/// A replica on a host of this name, with its own socket of the driver, and its own address for the
+/// API server.
 struct Replica {
     host: &'static str,
     address: Ipv4Addr,
@@ -44,8 +47,8 @@ impl Replica {
     }
 }
 
-/// A leader that runs again handles the events of its watches while its election notices that the Lease expired. A
-/// VolumeAttachment that the next leader is attaching looks unattached to it.
+/// A leader that runs again handles the events of its watches while its election notices that the
+/// Lease expired. A VolumeAttachment that the next leader is attaching looks unattached to it.
 #[tokio::test]
 async fn a_leader_that_was_frozen_does_not_call_the_driver_nor_write() {
     let Some(site) = Site::new("frozen-leader").await else { return };

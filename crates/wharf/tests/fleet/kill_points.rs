@@ -1,7 +1,8 @@
-//! kill -9 between a call and a write of a mark, or between two writes, where the driver is not at work.
+//! kill -9 between a call and a write of a mark, or between two writes, where the driver is not at
+//! work.
 //!
-//! A write that nobody is told of is made by a relay that carries requests and no answers: what it was about is so, and its
-//! process does not go on.
+//! A write that nobody is told of is made by a relay that carries requests and no answers: what it
+//! was about is so, and its process does not go on.
 
 use std::net::Ipv4Addr;
 
@@ -9,11 +10,13 @@ use serde_json::Value;
 use wharf_facts::annotation::SNAPSHOT_BEING_CREATED;
 use wharf_testkit::relay::Relay;
 
-use crate::life::{CONTENTS, Life, VOLUMES};
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
-use crate::unsettled::{is_marked, marked};
+use crate::{
+    life::{CONTENTS, Life, VOLUMES},
+    program::{Kind, Make, Program},
+    sidecar::{Order, Sidecar},
+    site::Site,
+    unsettled::{is_marked, marked},
+};
 
 /// A controller that reaches the API by a relay.
 async fn relayed(site: &Site, kind: Kind) -> (Sidecar, Relay) {
@@ -23,8 +26,9 @@ async fn relayed(site: &Site, kind: Kind) -> (Sidecar, Relay) {
     (order.start().unwrap(), relay)
 }
 
-/// Waits until an event was written for each call that failed, of all that there were: then no request is under way, and one of
-/// the connections that are kept carries the next. No other can be made once answers are held back.
+/// Waits until an event was written for each call that failed, of all that there were: then no
+/// request is under way, and one of the connections that are kept carries the next. No other can be
+/// made once answers are held back.
 async fn is_quiet(site: &Site, rpc: &str, namespace: &str) {
     let failed = site.ledger.calls(rpc) - 1;
     let text = format!("{rpc} is down");
@@ -37,7 +41,8 @@ async fn is_quiet(site: &Site, rpc: &str, namespace: &str) {
     site.api.wait(&path, |all| told(all) >= failed).await;
 }
 
-/// Kills a provisioner that has written the PersistentVolume of a marked claim, and has not removed the mark.
+/// Kills a provisioner that has written the PersistentVolume of a marked claim, and has not removed
+/// the mark.
 async fn killed_before_the_mark_goes<'a>(
     site: &'a Site,
     name: &str,

@@ -1,9 +1,11 @@
-//! kill -9 between what the driver has done and the write that would tell of it.
+//! kill -9 between a call's effect at the driver and the write that records it.
 
-use crate::life::Life;
-use crate::program::{Kind, Make};
-use crate::sidecar::Sidecar;
-use crate::site::Site;
+use crate::{
+    life::Life,
+    program::{Kind, Make},
+    sidecar::Sidecar,
+    site::Site,
+};
 
 struct Scene<'a> {
     site: &'a Site,
@@ -12,8 +14,8 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Takes the step, and kills the controllers when the driver has done its part of it, before it answers. Those that
-    /// are started then have to ask again.
+    /// Takes the step, and kills the controllers when the driver has done its part of it, before it
+    /// answers. Those that are started then have to ask again.
     async fn killed<T>(
         &mut self,
         kinds: &[Kind],
@@ -76,5 +78,5 @@ async fn each_sidecar_takes_up_what_its_killed_self_left() {
 #[tokio::test]
 async fn one_process_takes_up_what_its_killed_self_left() {
     let Some(site) = Site::with_snapshots("killed-joint").await else { return };
-    survive(&site, vec![(Kind::ALL.to_vec(), site.start_joint())]).await;
+    survive(&site, vec![(Kind::ALL.to_vec(), site.start_combined())]).await;
 }

@@ -1,14 +1,16 @@
-//! A driver in memory: it counts what it is asked, and holds an answer back when told.
+//! A driver in memory that counts its calls, and delays an answer on request.
 
 mod hold;
 mod node;
 mod service;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use tokio::task::JoinSet;
@@ -187,7 +189,8 @@ impl Door {
         entries.calls.iter().filter(|call| call.door == self.service.door).count()
     }
 
-    /// The next call of `rpc` that comes in here does its work and is not answered, and those after it are refused.
+    /// The next call of `rpc` that comes in here does its work and is not answered, and those after
+    /// it are refused.
     pub(crate) fn hold(&self, rpc: &'static str) {
         self.service.ledger.hold.begin(rpc, Some(&self.service.door));
     }

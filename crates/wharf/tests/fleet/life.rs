@@ -1,9 +1,8 @@
-//! The life of a claim, and what kube-controller-manager does in it.
+//! The life of a claim, and kube-controller-manager's role in it.
 
 use serde_json::{Value, json};
 
-use crate::program::Kind;
-use crate::site::Site;
+use crate::{program::Kind, site::Site};
 
 pub(crate) const VOLUMES: &str = "/api/v1/persistentvolumes";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
@@ -140,7 +139,8 @@ impl<'a> Life<'a> {
         paths
     }
 
-    /// Sees to it that nobody could delete what is in use: the volume that is attached, and its snapshot.
+    /// Sees to it that nobody could delete what is in use: the volume that is attached, and its
+    /// snapshot.
     pub(crate) async fn assert_protected(&self) {
         let attacher = format!("external-attacher/{}", self.site.name);
         let bound = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection";

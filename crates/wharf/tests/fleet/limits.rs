@@ -5,11 +5,13 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use wharf_testkit::relay::Relay;
 
-use crate::audit;
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::Order;
-use crate::site::Site;
+use crate::{
+    audit,
+    life::Life,
+    program::{Kind, Make, Program},
+    sidecar::Order,
+    site::Site,
+};
 
 const QPS: f64 = 10.0;
 const BURST: f64 = 10.0;
@@ -39,8 +41,9 @@ async fn controllers_of_a_process_share_one_limit() {
     }
     let relay = Relay::open(site.cluster.server(), SOURCE).await.unwrap();
     let more: &[&str] = &["--kube-api-qps=10", "--kube-api-burst=10"];
-    let order = Order { more, server: Some(relay.address()), ..site.order(Program::Joint, None) };
-    let mut joint = order.start().unwrap();
+    let order =
+        Order { more, server: Some(relay.address()), ..site.order(Program::Combined, None) };
+    let mut combined = order.start().unwrap();
     for life in &attached {
         life.attached().await;
     }
@@ -58,5 +61,5 @@ async fn controllers_of_a_process_share_one_limit() {
     // Two limits would let half of this pass in each.
     let least = (times.len() as f64 - BURST) / QPS;
     assert!(took >= least * 0.9, "{} writes took {took} s, and {least} s at least", times.len());
-    joint.stop().await;
+    combined.stop().await;
 }

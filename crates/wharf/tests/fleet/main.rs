@@ -1,7 +1,9 @@
-//! The sidecars as a cluster runs them: processes of ours and of others side by side, exchanged and killed.
+//! The sidecars as a cluster runs them: processes of ours and of others side by side, exchanged and
+//! killed.
 //!
-//! The API server is real, the driver keeps a ledger of what it is asked, and the tests do what kube-controller-manager
-//! would: they bind, attach, release. Judged are the objects that are left, and the ledger.
+//! The API server is real, the driver keeps a ledger of what it is asked, and the tests do what
+//! kube-controller-manager would: they bind, attach, release. Judged are the objects that are left,
+//! and the ledger.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "helpers of tests, too, fail by panicking")]
 
@@ -14,7 +16,6 @@ mod chart_lines;
 mod charts;
 mod defaults;
 mod drivers;
-mod eyes;
 mod flags;
 mod frozen;
 mod kill_points;
@@ -28,6 +29,7 @@ mod nodes;
 mod not_served;
 mod partition;
 mod program;
+mod readiness;
 mod replicas;
 mod resigned;
 mod rights;

@@ -1,14 +1,16 @@
-//! Mixed fleets: each controller of ours among those of Go, and each of Go among ours.
+//! Mixed fleets: each of our controllers among Go's, and each of Go's among ours.
 
-use crate::audit;
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::role;
-use crate::sidecar::Order;
-use crate::site::Site;
+use crate::{
+    audit,
+    life::Life,
+    program::{Kind, Make, Program},
+    role,
+    sidecar::Order,
+    site::Site,
+};
 
-/// A whole life in a fleet where one sidecar is of another make than the others. The attacher is ours unless it is that
-/// one, since there may be no other.
+/// A whole life in a fleet where one sidecar is of another make than the others. The attacher is
+/// ours unless it is that one, since there may be no other.
 async fn alone(name: &str, one: Kind, make: Make) {
     let Some(site) = Site::with_snapshots(name).await else { return };
     let make_of = |kind| match kind {

@@ -1,15 +1,11 @@
-//! Our sidecars with a driver that others wrote: Kubernetes' mock driver, in Go.
+//! Our sidecars with Kubernetes' mock driver, in Go.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 use wharf_testkit::{peers, process::Process};
 
-use crate::api::PATIENCE;
-use crate::life::Life;
-use crate::program::Program;
-use crate::sidecar::Order;
-use crate::site::Site;
+use crate::{api::PATIENCE, life::Life, program::Program, sidecar::Order, site::Site};
 
 const NODE: &str = "mock-life-node";
 
@@ -21,7 +17,7 @@ async fn a_life_on_the_go_mock_driver() {
     let driver = json!({ "name": site.name, "nodeID": site.name });
     let node = json!({ "metadata": { "name": NODE }, "spec": { "drivers": [driver] } });
     site.api.create("/apis/storage.k8s.io/v1/csinodes", "CSINode", node).await;
-    let order = site.order(Program::Joint, None);
+    let order = site.order(Program::Combined, None);
     let socket = order.folder.join("mock.sock");
     let mut command = Command::new(mock);
     command.arg("--endpoint").arg(&socket).args(["--driver-name", &site.name]);

@@ -1,4 +1,4 @@
-//! Drivers of one node each, with their own sidecars beside them.
+//! Drivers of one node each, with their own sidecars.
 
 use std::sync::Arc;
 
@@ -6,13 +6,15 @@ use serde_json::json;
 use wharf_csi_sdk::prelude::Topology;
 use wharf_testkit::process;
 
-use crate::api::PATIENCE;
-use crate::ledger::{Door, Ledger};
-use crate::life::{CONTENTS, Life, VOLUMES};
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
-use crate::unsettled::{TIMEOUT, command, is_marked, marked, wharf};
+use crate::{
+    api::PATIENCE,
+    ledger::{Door, Ledger},
+    life::{CONTENTS, Life, VOLUMES},
+    program::{Kind, Make, Program},
+    sidecar::{Order, Sidecar},
+    site::Site,
+    unsettled::{TIMEOUT, command, is_marked, marked, wharf},
+};
 
 const KEY: &str = "per-node.test/node";
 
@@ -35,7 +37,8 @@ impl OnNode {
         Self { name, ledger, _door: door, sidecars }
     }
 
-    /// Sees to it that the driver was called so often: an operation that two did shows in the ledger of one of them.
+    /// Sees to it that the driver was called so often: an operation that two did shows in the
+    /// ledger of one of them.
     fn assert_calls(&self, rpcs: &[&str], count: usize) {
         for rpc in rpcs {
             assert_eq!(self.ledger.calls(rpc), count, "{rpc} on {}", self.name);
@@ -98,7 +101,8 @@ async fn each_node_serves_its_own_volumes() {
     assert_eq!(site.ledger.journal().len(), 0, "the driver of the whole cluster has no sidecars");
 }
 
-/// Marks of a provisioner that serves one node are settled as all others are, and say on which node to look.
+/// Marks of a provisioner that serves one node are settled as all others are, and say on which node
+/// to look.
 #[tokio::test]
 async fn an_operator_removes_marks_of_nodes_on_the_way_back_to_go() {
     let Some(site) = Site::new("per-node-settle").await else { return };

@@ -1,4 +1,5 @@
-//! Objects that ask for what is not built: said once on each, counted, and in nobody's way.
+//! Objects that ask for features which are not built: reported once on each, counted, and no
+//! obstacle to others.
 
 use std::path::PathBuf;
 
@@ -6,13 +7,15 @@ use serde_json::{Value, json};
 use wharf_csi_sdk::prelude::Topology;
 use wharf_testkit::process::wait_for;
 
-use crate::api::PATIENCE;
-use crate::eyes::Shown;
-use crate::life::VOLUMES;
-use crate::program::{Kind, Make, Program};
-use crate::role::EVENTLESS;
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
+use crate::{
+    api::PATIENCE,
+    life::VOLUMES,
+    program::{Kind, Make, Program},
+    readiness::Shown,
+    role::EVENTLESS,
+    sidecar::{Order, Sidecar},
+    site::Site,
+};
 
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -105,7 +108,7 @@ async fn a_volume_of_an_in_tree_plugin_is_told_once_and_others_are_served() {
     });
     site.api.create("/apis/storage.k8s.io/v1/csinodes", "CSINode", node).await;
     let in_tree = volume(&site, "in-tree", "cinder", json!({ "volumeID": "v" })).await;
-    let order = site.order(Program::Joint, None);
+    let order = site.order(Program::Combined, None);
     let socket = order.folder.join("cinder.sock");
     let _door = site.ledger.open(driver, &socket);
     let [attacher, provisioner, resizer] = [Shown::new(), Shown::new(), Shown::new()];

@@ -1,5 +1,5 @@
-//! A cut between the API server and the replica that leads: at any time one of two works, and what both had in hand is done
-//! once.
+//! A cut between the API server and the leader: at any time one of two replicas works, and the work
+//! of both is done once.
 
 mod pair;
 
@@ -8,9 +8,11 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::site::Site;
+use crate::{
+    life::Life,
+    program::{Kind, Make, Program},
+    site::Site,
+};
 
 use self::pair::{Pair, Replica};
 
@@ -156,21 +158,21 @@ async fn a_snapshot_controller_that_is_cut_off_stops() {
 #[tokio::test]
 async fn a_process_of_all_controllers_that_is_cut_off_stops() {
     let Some(site) = Site::with_snapshots("cut-joint").await else { return };
-    cut_off(&site, Kind::Attacher, [Program::Joint; 2], Cut::Late).await;
+    cut_off(&site, Kind::Attacher, [Program::Combined; 2], Cut::Late).await;
 }
 
 #[tokio::test]
 async fn a_process_that_was_cut_off_alone_lists_each_kind_once_at_the_most() {
     let Some(site) = Site::with_snapshots("cut-alone").await else { return };
     let address = Ipv4Addr::new(127, 0, 0, 4);
-    let mut alone = Replica::start(&site, "alone", address, Program::Joint).await.unwrap();
+    let mut alone = Replica::start(&site, "alone", address, Program::Combined).await.unwrap();
     alone.terms(&site, &[]).await;
     let before = Life::up_to(&site, Kind::Snapshotter, "before").await;
     let since = Timestamp::now();
     alone.relay.cut();
     alone.stopped_leading(&site).await;
     alone.relay.mend();
-    for lease in Program::Joint.leases(&site.name) {
+    for lease in Program::Combined.leases(&site.name) {
         assert_eq!(site.renewed(&lease).await, "alone");
     }
     let after = Life::up_to(&site, Kind::Snapshotter, "after").await;

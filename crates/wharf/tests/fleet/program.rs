@@ -1,7 +1,7 @@
-//! Which programs there are, and what tells them apart.
+//! The programs that tests run, and their differences.
 
 /// The user of a process that holds all controllers.
-pub(crate) const JOINT: &str = "sidecars";
+pub(crate) const COMBINED: &str = "sidecars";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -24,7 +24,7 @@ pub(crate) enum Make {
 pub(crate) enum Program {
     One(Kind, Make),
     /// All controllers of ours.
-    Joint,
+    Combined,
     /// Those of ours that run where none are named.
     OfDriver,
     /// Those of ours that a driver of one node has beside it.
@@ -91,7 +91,7 @@ impl Program {
     pub(crate) fn make(self) -> Make {
         match self {
             Self::One(_, make) => make,
-            Self::Joint | Self::OfDriver | Self::OnNode => Make::Ours,
+            Self::Combined | Self::OfDriver | Self::OnNode => Make::Ours,
         }
     }
 
@@ -99,7 +99,7 @@ impl Program {
     pub(crate) fn leases(self, driver: &str) -> Vec<String> {
         match self {
             Self::One(kind, _) => vec![kind.lease(driver)],
-            Self::Joint => Kind::ALL.map(|kind| kind.lease(driver)).into(),
+            Self::Combined => Kind::ALL.map(|kind| kind.lease(driver)).into(),
             Self::OfDriver | Self::OnNode => Vec::new(),
         }
     }
@@ -107,15 +107,16 @@ impl Program {
     pub(crate) fn name(self) -> String {
         match self {
             Self::One(kind, make) => format!("{make:?}-{}", kind.program()),
-            Self::Joint | Self::OfDriver | Self::OnNode => JOINT.to_owned(),
+            Self::Combined | Self::OfDriver | Self::OnNode => COMBINED.to_owned(),
         }
     }
 
-    /// The user that has its roles. Go's have ours: images and manifests may change one after the other.
+    /// The user that has its roles. Go's have ours: images and manifests may change one after the
+    /// other.
     pub(crate) fn user(self) -> &'static str {
         match self {
             Self::One(kind, _) => kind.user(),
-            Self::Joint | Self::OfDriver | Self::OnNode => JOINT,
+            Self::Combined | Self::OfDriver | Self::OnNode => COMBINED,
         }
     }
 
@@ -135,7 +136,7 @@ impl Program {
             Self::OfDriver | Self::OnNode => {
                 &["--snapshotter-feature-gates=CSIVolumeGroupSnapshot=false"]
             }
-            Self::Joint => &[
+            Self::Combined => &[
                 "--snapshotter-feature-gates=CSIVolumeGroupSnapshot=false",
                 "--snapshot-controller-feature-gates=CSIVolumeGroupSnapshot=false",
             ],

@@ -1,10 +1,12 @@
-//! Two replicas of one controller, one of ours and one of Go's, that take turns.
+//! Two replicas of one controller, ours and Go's, that share a Lease.
 
-use crate::ledger::Door;
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
+use crate::{
+    ledger::Door,
+    life::Life,
+    program::{Kind, Make, Program},
+    sidecar::{Order, Sidecar},
+    site::Site,
+};
 
 /// How a leader ends.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +41,8 @@ async fn work<'a>(site: &'a Site, kind: Kind, name: &str) -> [Life<'a>; 3] {
     tokio::join!(live(0), live(1), live(2)).into()
 }
 
-/// The leader works and the other does not; the leader ends in the middle of calls, and the other takes over.
+/// The leader works and the other does not; the leader ends in the middle of calls, and the other
+/// takes over.
 async fn change<'a>(
     site: &'a Site,
     leader: &mut Replica,

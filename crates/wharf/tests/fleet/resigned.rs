@@ -1,11 +1,14 @@
-//! A leader that resigns since its driver does not answer waits for the calls that its driver may still work on.
+//! A leader that resigns because its driver does not answer waits for the calls that the driver may
+//! still work on.
 
 use wharf_testkit::relay::SocketRelay;
 
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{LEASE, Order};
-use crate::site::Site;
+use crate::{
+    life::Life,
+    program::{Kind, Make, Program},
+    sidecar::{LEASE, Order},
+    site::Site,
+};
 
 const KIND: Kind = Kind::Attacher;
 
@@ -29,7 +32,8 @@ async fn a_leader_that_resigns_waits_for_calls_under_way_as_long_as_its_lease_wo
     first.said("gave the Lease back", 1).await;
     let hung = first.logged_at("CSI driver does not answer");
     let took = (first.logged_at("gave the Lease back") - hung).rem_euclid(86_400.0);
-    // The last renewal was up to a retry period ago, and a tenth of the Lease is kept for what is sent.
+    // The last renewal was up to a retry period ago, and a tenth of the Lease is kept for what is
+    // sent.
     assert!(took > LEASE * 0.9 - 1.5, "given back {took} s after the driver went silent");
     assert!(took < LEASE * 3.0, "after {took} s, in which nobody works");
     let told = first.lines(&["the CSI driver may still work on a call"]);

@@ -1,23 +1,28 @@
-//! Each verb that the roles of deploy/ grant is used, by our programs or by Go's, and none is missing.
+//! Each verb that the roles of deploy/ grant is used, by our programs or by Go's, and none is
+//! missing.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use wharf_csi_sdk::prelude::Topology;
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::deploy::{self, CONTROLLERS};
-use wharf_testkit::process::wait_for;
+use wharf_testkit::{
+    cluster::Cluster,
+    deploy::{self, CONTROLLERS},
+    process::wait_for,
+};
 
-use crate::api::PATIENCE;
-use crate::audit;
-use crate::life::{Life, VOLUMES};
-use crate::not_served::declare_groups;
-use crate::program::{Kind, Make, Program};
-use crate::secrets;
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
-use crate::upstream_roles;
+use crate::{
+    api::PATIENCE,
+    audit,
+    life::{Life, VOLUMES},
+    not_served::declare_groups,
+    program::{Kind, Make, Program},
+    secrets,
+    sidecar::{Order, Sidecar},
+    site::Site,
+    upstream_roles,
+};
 
 /// Where the driver's volumes are.
 const KEY: &str = "rights.test/zone";
@@ -28,7 +33,8 @@ const REFUSED: [&str; 3] = ["CreateVolume", "CreateSnapshot", "ControllerExpandV
 /// A verb, and what it is done to, as `resource.group`.
 type Right = (String, String);
 
-/// Rights that this test has no use for, and why a role has them all the same. Upstream's manifests grant each of them.
+/// Rights that this test has no use for, and why a role has them all the same. Upstream's manifests
+/// grant each of them.
 const ELSEWHERE: &[(&str, &[&str], &str, &str)] = &[
     ("provisioner", &["get"], "pods", "the owner of capacity objects is found by its pod"),
     ("provisioner", &["get"], "replicasets.apps", "the owner of capacity objects may be above it"),
@@ -78,8 +84,8 @@ pub(crate) fn named(resource: &str, group: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }
 
-/// What roles grant in vain. A kind that is watched may also be listed and read, for servers that do not stream lists and
-/// after conflicts.
+/// What roles grant in vain. A kind that is watched may also be listed and read, for servers that
+/// do not stream lists and after conflicts.
 fn unused(controller: &str, granted: &BTreeSet<Right>, used: &BTreeSet<Right>) -> Vec<String> {
     let is_watched = |what: &String| used.contains(&("watch".to_owned(), what.clone()));
     let is_used = |right: &Right| {
@@ -176,7 +182,7 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     site.api.create("/apis/storage.k8s.io/v1/csinodes", "CSINode", node).await;
     let node = json!({ "metadata": { "name": "placed", "labels": { KEY: "a" } } });
     site.api.create("/api/v1/nodes", "Node", node).await;
-    let socket = site.order(Program::Joint, None).folder.join("placed.sock");
+    let socket = site.order(Program::Combined, None).folder.join("placed.sock");
     let _door = site.ledger.open_at(&site.name, &socket, Topology::new(KEY, "a"));
     for make in [Make::Ours, Make::Go] {
         if make == Make::Go {

@@ -1,10 +1,12 @@
-//! What the manifests of deploy/ allow the controllers to do: a verb too many is refused.
+//! The controllers' rights in deploy/: a verb too many is refused.
 
 use serde_json::{Value, json};
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::deploy::{self, CONTROLLERS, Subject};
+use wharf_testkit::{
+    cluster::Cluster,
+    deploy::{self, CONTROLLERS, Subject},
+};
 
-use crate::program::JOINT;
+use crate::program::COMBINED;
 
 /// A user with the roles that a provisioner had in Go's manifests, at the release that is here.
 pub(crate) const OLDER: &str = "older-provisioner";
@@ -18,11 +20,12 @@ pub(crate) const EVENTLESS: &str = "attacher-without-events";
 /// A user with the roles of a provisioner that may not write to claims.
 pub(crate) const READER: &str = "reading-provisioner";
 
-/// Grants each controller's user the roles of its file, and the joint user those of all files.
+/// Grants each controller's user the roles of its file, and the combined user the roles of all
+/// files.
 pub(crate) async fn grant(cluster: &Cluster) {
     let mut roles = [older(), eventless(), of_reader()].concat();
     for user in CONTROLLERS {
-        let subjects = [Subject::User(user), Subject::User(JOINT)];
+        let subjects = [Subject::User(user), Subject::User(COMBINED)];
         roles.extend(deploy::roles(user, "default", &subjects).unwrap());
     }
     cluster.apply_all(&roles).await.unwrap();

@@ -1,17 +1,20 @@
-//! A change from Go's sidecars to ours and back, one after the other, while work goes on.
+//! A change from Go's sidecars to ours and back, one after the other, while work continues.
 
 use std::cell::Cell;
 
-use crate::life::Life;
-use crate::program::{Kind, Make};
-use crate::sidecar::Sidecar;
-use crate::site::Site;
+use crate::{
+    life::Life,
+    program::{Kind, Make},
+    sidecar::Sidecar,
+    site::Site,
+};
 
 /// Those that both makes have.
 const CHANGED: [Kind; 4] =
     [Kind::Provisioner, Kind::Resizer, Kind::Snapshotter, Kind::SnapshotController];
 
-/// Lives one after the other, so that one is under way at each exchange. The last begins after all of them.
+/// Lives one after the other, so that one is under way at each exchange. The last begins after all
+/// of them.
 async fn lane(site: &Site, name: &str, exchanged: &Cell<bool>) {
     for number in 0.. {
         let last = exchanged.get();

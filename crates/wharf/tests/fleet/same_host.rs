@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 
-use crate::ledger::Door;
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
+use crate::{
+    ledger::Door,
+    life::Life,
+    program::{Kind, Make, Program},
+    sidecar::{Order, Sidecar},
+    site::Site,
+};
 
 const KIND: Kind = Kind::Provisioner;
 const HOST: &str = "same";

@@ -1,13 +1,15 @@
-//! Secrets reach the driver, each in the calls that it is for, and nobody else: not with all that can be logged, and not
-//! when calls fail.
+//! Secrets reach the driver in the calls that need them, and nothing else: neither the log at its
+//! highest level nor errors.
 
 use serde_json::{Value, json};
 
-use crate::ledger::PASSWORD;
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
+use crate::{
+    ledger::PASSWORD,
+    life::Life,
+    program::{Kind, Make, Program},
+    sidecar::{Order, Sidecar},
+    site::Site,
+};
 
 /// What every password begins with, as it is and as the API writes it.
 const WORDS: [&str; 2] = ["hush-hush", "aHVzaC1odXNo"];
@@ -103,7 +105,7 @@ async fn lists(site: &Site) -> String {
 
 /// What all processes have said, the API server's account of the requests among it.
 fn logs(site: &Site) -> String {
-    let files = std::fs::read_dir(site.order(Program::Joint, None).folder).unwrap();
+    let files = std::fs::read_dir(site.order(Program::Combined, None).folder).unwrap();
     let files = files.map(|file| file.unwrap().path());
     let logs = files.filter(|path| path.extension().is_some_and(|it| it == "log"));
     let all = logs.chain([site.cluster.audit_log()]);
@@ -153,6 +155,6 @@ async fn one_process_keeps_secrets_whatever_it_logs() {
     let Some(site) = Site::with_snapshots("secrets-joint").await else { return };
     declare(&site).await;
     let more: &[&str] = &["-v=10", "--logging-format=json"];
-    let joint = Order { more, ..site.order(Program::Joint, None) }.start().unwrap();
-    keep(&site, vec![joint]).await;
+    let combined = Order { more, ..site.order(Program::Combined, None) }.start().unwrap();
+    keep(&site, vec![combined]).await;
 }

@@ -1,19 +1,20 @@
-//! One sidecar: a process of ours, or of the Go program that it stands in for.
+//! One sidecar: our process, or the Go program that it replaces.
 
-use std::net::SocketAddr;
-use std::os::unix::fs::symlink;
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    net::SocketAddr,
+    os::unix::{fs::symlink, process::ExitStatusExt},
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::peers;
-use wharf_testkit::process::Process;
+use wharf_testkit::{cluster::Cluster, peers, process::Process};
 
-use crate::api::PATIENCE;
-use crate::program::{Make, Program};
+use crate::{
+    api::PATIENCE,
+    program::{Make, Program},
+};
 
 const WHARF: &str = env!("CARGO_BIN_EXE_wharf");
 /// Go's own pace would take most of a test's time.
@@ -85,7 +86,9 @@ impl Order<'_> {
         let (path, arguments): (_, &[&str]) = match self.program {
             Program::One(kind, Make::Go) => (peers::binary(kind.program())?, &[]),
             Program::One(kind, Make::Ours) => (link(self.folder, kind.program()), &[]),
-            Program::Joint => (WHARF.into(), &["sidecars", "--controllers=*,snapshot-controller"]),
+            Program::Combined => {
+                (WHARF.into(), &["sidecars", "--controllers=*,snapshot-controller"])
+            }
             Program::OfDriver => (WHARF.into(), &["sidecars"]),
             Program::OnNode => (
                 WHARF.into(),
@@ -105,7 +108,8 @@ impl Order<'_> {
         Some(command)
     }
 
-    /// Writes the kubeconfig of an administrator, who acts as the user and has then that user's rights.
+    /// Writes the kubeconfig of an administrator, who acts as the user and has then that user's
+    /// rights.
     pub(crate) fn kubeconfig(&self, name: &str) -> PathBuf {
         let text = std::fs::read_to_string(self.cluster.kubeconfig()).unwrap();
         let mut config: Value = serde_json::from_str(&text).unwrap();

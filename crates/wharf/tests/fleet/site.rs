@@ -1,21 +1,20 @@
-//! Where a test takes place: a driver, its classes, a namespace and a node.
+//! The fixture of a test: a driver, its classes, a namespace and a node.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::Arc;
+use std::{path::PathBuf, process::Command, sync::Arc};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::process;
+use wharf_testkit::{cluster::Cluster, process};
 
-use crate::api::{Api, PATIENCE};
-use crate::ledger::{Door, Ledger};
-use crate::program::{Kind, Make, Program};
-use crate::role;
-use crate::sidecar::{Order, Sidecar};
+use crate::{
+    api::{Api, PATIENCE},
+    ledger::{Door, Ledger},
+    program::{Kind, Make, Program},
+    role,
+    sidecar::{Order, Sidecar},
+};
 
 /// Go's resizer reads classes of attributes in the version that was before the first.
 const OLD_CLASSES: &str = "storage.k8s.io/v1beta1";
@@ -62,7 +61,8 @@ impl Site {
         Some(site)
     }
 
-    /// The same for tests that run a snapshot controller: it works for all drivers, so there is one at a time.
+    /// The same for tests that run a snapshot controller: it works for all drivers, so there is one
+    /// at a time.
     pub(crate) async fn with_snapshots(name: &str) -> Option<Self> {
         static TURN: Mutex<()> = Mutex::const_new(());
         let turn = TURN.lock().await;
@@ -85,8 +85,8 @@ impl Site {
     }
 
     /// Starts all controllers in one process of ours.
-    pub(crate) fn start_joint(&self) -> Sidecar {
-        self.order(Program::Joint, None).start().unwrap()
+    pub(crate) fn start_combined(&self) -> Sidecar {
+        self.order(Program::Combined, None).start().unwrap()
     }
 
     /// Waits until a sidecar of this make holds its Lease.
@@ -114,7 +114,8 @@ impl Site {
         Term { holder: holder(&lease).unwrap(), since }
     }
 
-    /// The StorageClass and the VolumeSnapshotClass, made anew with changes that the API takes from nobody.
+    /// The StorageClass and the VolumeSnapshotClass, made anew with changes that the API takes from
+    /// nobody.
     pub(crate) async fn remake_classes(
         &self,
         change: impl FnOnce(&mut Value),

@@ -1,14 +1,16 @@
-//! Replicas that do not lead remove the mark of bound claims, whoever leads.
+//! Standby replicas remove the finalizer from bound claims, whichever program leads.
 
 use serde_json::json;
 
-use crate::audit;
-use crate::life::{Life, VOLUMES};
-use crate::program::{Kind, Make, Program};
-use crate::role::READER;
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
-use crate::unsettled::{MARK, PROVISIONER, TIMEOUT, is_marked, marked, start};
+use crate::{
+    audit,
+    life::{Life, VOLUMES},
+    program::{Kind, Make, Program},
+    role::READER,
+    sidecar::{Order, Sidecar},
+    site::Site,
+    unsettled::{MARK, PROVISIONER, TIMEOUT, is_marked, marked, start},
+};
 
 /// Sees to it that a replica of ours on this host leads, or that none of ours does.
 async fn leads(site: &Site, host: Option<&str>) {
@@ -117,7 +119,7 @@ async fn a_standby_of_go_removes_the_mark_of_a_bound_claim() {
 #[tokio::test]
 async fn a_process_that_leads_with_other_controllers_removes_marks_beside_go() {
     let Some(site) = Site::with_snapshots("standby-joint").await else { return };
-    beside_go(&site, Program::Joint).await;
+    beside_go(&site, Program::Combined).await;
 }
 
 /// A mark on a claim that is bound to a PersistentVolume of another claim stays.

@@ -1,13 +1,17 @@
-//! Provisioners that are told to end, as in a rolling update, while the driver makes the volume of a claim that was deleted.
+//! Provisioners that stop, as in a rolling update, while the driver creates the volume of a deleted
+//! claim.
 
-use crate::life::Life;
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
-use crate::unsettled::{PROVISIONER, deleted, is_marked};
+use crate::{
+    life::Life,
+    sidecar::{Order, Sidecar},
+    site::Site,
+    unsettled::{PROVISIONER, deleted, is_marked},
+};
 
 const LEFT: &str = "volume of a deleted claim may be left at the driver";
 
-/// A leader, and a claim that was deleted before it was marked, whose volume the driver has made and not yet told of.
+/// A leader, and a claim that was deleted before it was marked, whose volume the driver has made
+/// and not yet told of.
 async fn under_way<'a>(site: &'a Site, more: &[&str]) -> (Sidecar, Life<'a>) {
     site.ledger.hold("CreateVolume");
     let more = [&["--timeout=10m"], more].concat();

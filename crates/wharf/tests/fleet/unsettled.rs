@@ -1,20 +1,24 @@
-//! Claims whose CreateVolume had no final answer: whatever ends when, no volume is left at the driver.
+//! Claims whose CreateVolume had no final answer: no volume is left at the driver, whatever ends
+//! when.
 
-use std::net::Ipv4Addr;
-use std::process::Command;
+use std::{net::Ipv4Addr, process::Command};
 
 use serde_json::Value;
-use wharf_testkit::process::{self, wait_for};
-use wharf_testkit::relay::Relay;
+use wharf_testkit::{
+    process::{self, wait_for},
+    relay::Relay,
+};
 
-use crate::api::PATIENCE;
-use crate::audit;
-use crate::eyes::Shown;
-use crate::life::{Life, VOLUMES};
-use crate::program::{Kind, Make, Program};
-use crate::role::READER;
-use crate::sidecar::{Order, Sidecar};
-use crate::site::Site;
+use crate::{
+    api::PATIENCE,
+    audit,
+    life::{Life, VOLUMES},
+    program::{Kind, Make, Program},
+    readiness::Shown,
+    role::READER,
+    sidecar::{Order, Sidecar},
+    site::Site,
+};
 
 /// The finalizer.
 pub(crate) const MARK: &str = "wharf.dev/unsettled-volume";
@@ -35,7 +39,8 @@ pub(crate) async fn marked(site: &Site, life: &Life<'_>) {
     site.api.wait(&life.claim(), is_marked).await;
 }
 
-/// Waits until the claim is gone, and sees to it that the driver has nothing and that no PersistentVolume was made.
+/// Waits until the claim is gone, and sees to it that the driver has nothing and that no
+/// PersistentVolume was made.
 async fn settled(site: &Site, life: &Life<'_>) {
     site.api.gone(&life.claim()).await;
     assert_eq!(site.ledger.volumes(), 0, "a volume is left at the driver");
@@ -82,7 +87,8 @@ async fn a_leader_that_loses_its_lease_leaves_no_volume_of_a_deleted_claim() {
     site.ledger.assert_clean();
 }
 
-/// The cut comes before the claim is marked, and the claim goes: then no object tells of the volume.
+/// The cut comes before the claim is marked, and the claim goes: then no object tells of the
+/// volume.
 async fn cut_before_the_mark<'a>(site: &'a Site, shown: &Shown) -> (Sidecar, Relay, Life<'a>) {
     site.ledger.hold("CreateVolume");
     let relay = Relay::open(site.cluster.server(), Ipv4Addr::LOCALHOST).await.unwrap();
@@ -253,14 +259,16 @@ async fn a_deleted_claim_is_settled_whenever_its_provisioner_is_killed() {
         site.ledger.hold(rpc);
         life.delete_claim().await;
         site.ledger.bring_back("CreateVolume");
-        // Between the driver's work and its answer, which is before the write that would tell of it.
+        // Between the driver's work and its answer, which is before the write that would tell of
+        // it.
         site.ledger.held().await;
         provisioner.kill().await;
         assert!(is_marked(&site.api.get(&life.claim()).await.unwrap()), "{rpc}");
         site.ledger.release();
         provisioner.start_again();
         settled(&site, &life).await;
-        // A volume that is deleted already is made and deleted once more: only its name is known then.
+        // A volume that is deleted already is made and deleted once more: only its name is known
+        // then.
         if rpc == "CreateVolume" {
             site.ledger.assert_clean();
         }

@@ -1,5 +1,5 @@
-//! What upstream's manifests grant: deploy/kubernetes of external-provisioner 6.3, external-attacher 4.12, external-resizer 2.2 and
-//! external-snapshotter 8.6.
+//! The rights in upstream's manifests: deploy/kubernetes of external-provisioner 6.3,
+//! external-attacher 4.12, external-resizer 2.2 and external-snapshotter 8.6.
 
 const READ: &[&str] = &["get", "list", "watch"];
 const LEASES: &[&str] = &["get", "watch", "list", "delete", "update", "create"];
@@ -67,7 +67,8 @@ const SNAPSHOT_CONTROLLER: &[(&str, &[&str])] = &[
     ("leases.coordination.k8s.io", LEASES),
 ];
 
-/// Whether upstream's manifest for a controller grants a verb on `resource.group`, without the operator's own additions.
+/// Whether upstream's manifest for a controller grants a verb on `resource.group`, without the
+/// operator's own additions.
 pub(crate) fn grants(controller: &str, verb: &str, what: &str) -> bool {
     let role = match controller {
         "provisioner" => PROVISIONER,

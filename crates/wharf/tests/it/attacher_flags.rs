@@ -1,7 +1,6 @@
-//! csi-attacher's name and flags, and what surrounds its controller: the driver, the endpoint, the election.
+//! csi-attacher's name and flags, its driver, its HTTP endpoint and its election.
 
-use std::process::Command;
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -10,9 +9,11 @@ use wharf_proto::csi::{
     GetPluginCapabilitiesResponse, PluginCapability,
     plugin_capability::{self, Service, service},
 };
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
-use wharf_testkit::process::{Process, wait_for};
+use wharf_testkit::{
+    cluster::Cluster,
+    csi_driver::{DriverScript, ScriptedDriver},
+    process::{Process, wait_for},
+};
 
 use crate::support::{Bench, PATIENCE, free_port, get, ok, run_as};
 

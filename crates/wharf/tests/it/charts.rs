@@ -1,12 +1,17 @@
-//! Sidecars started as the charts, manifests and operators start them that `charts/charts.txt` lists.
+//! Sidecars started with the command lines of charts, manifests and operators in
+//! `charts/charts.txt`.
 
 use std::{path::Path, process::Command};
 
-use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
-use wharf_testkit::process::Process;
+use wharf_testkit::{
+    csi_driver::{DriverScript, ScriptedDriver},
+    process::Process,
+};
 
-use crate::chart_lines::{Line, lines};
-use crate::support::{Bench, DRIVER, PATIENCE, exists, run_as};
+use crate::{
+    chart_lines::{Line, lines},
+    support::{Bench, DRIVER, PATIENCE, exists, run_as},
+};
 
 /// The lines of these programs.
 fn of(programs: &[&str]) -> Vec<Line> {

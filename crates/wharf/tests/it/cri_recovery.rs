@@ -1,12 +1,14 @@
-//! What containerd tells of pods and containers that were made before anybody asked.
+//! containerd's answers about pods and containers that existed before the proxy started.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use wharf_cri::{Client, ClientOptions};
-use wharf_testkit::cluster::{Cluster, IMAGE};
-use wharf_testkit::peers;
+use wharf_testkit::{
+    cluster::{Cluster, IMAGE},
+    peers,
+};
 
 use crate::proxy::crictl;
 

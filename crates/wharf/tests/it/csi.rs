@@ -1,4 +1,4 @@
-//! `wharf csi`, command by command: what the driver is asked, and what people and programs are told.
+//! `wharf csi`, command by command: the calls to the driver, and the output.
 
 use std::{
     path::Path,

@@ -1,4 +1,4 @@
-//! A CSI driver that answers every call with something to show, and remembers what it was asked.
+//! A CSI driver that answers every call with non-empty fields, and records the requests.
 
 use std::{
     future::Future,

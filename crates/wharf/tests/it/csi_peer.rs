@@ -1,4 +1,4 @@
-//! `wharf csi` against a driver that others wrote: Kubernetes' mock driver, in Go.
+//! `wharf csi` with Kubernetes' mock driver, in Go.
 
 use std::process::Command;
 

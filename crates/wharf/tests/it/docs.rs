@@ -1,4 +1,4 @@
-//! The commands of the README and the docs, run as they stand there.
+//! Runs the commands of the README and the docs.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -11,7 +11,8 @@ use wharf_testkit::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a reader's shell would run through cargo is already built; anything else that the docs ask of cargo is a mistake.
+/// What a reader's shell would run through cargo is already built; anything else that the docs ask
+/// of cargo is a mistake.
 const PRELUDE: &str = r#"
 set -euo pipefail
 cargo() {

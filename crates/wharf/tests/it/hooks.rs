@@ -1,4 +1,4 @@
-//! `wharf hooks static` and `wharf hooks log`, asked as a proxy asks them.
+//! `wharf hooks static` and `wharf hooks log`, called as by a proxy.
 
 use std::{
     fs::{self, Permissions},

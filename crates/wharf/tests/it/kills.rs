@@ -1,4 +1,4 @@
-//! kill -9 of any part at any moment: what comes back finds its way.
+//! kill -9 of any part at any moment: the restarted part recovers.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ enum Victim {
     Manager,
 }
 
-/// Starts everything, kills one part after `moment`, starts it again, and waits until the driver is registered and
-/// connected and its registrar knows.
+/// Starts everything, kills one part after `moment`, starts it again, and waits until the driver is
+/// registered and connected and its registrar knows.
 async fn survives(victim: Victim, moment: Duration) {
     let bench = Bench::new();
     let (mut manager, mut address) = bench.manager().await;
@@ -39,7 +39,8 @@ async fn survives(victim: Victim, moment: Duration) {
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
-        // A registrar that ended, killed or because its driver was, is started again, as the kubelet does it.
+        // A registrar that ended, killed or because its driver was, is started again, as the
+        // kubelet does it.
         if registrar.wait(Duration::from_millis(20)).await.is_ok() {
             registrar = bench.registrar(&[]);
         }

@@ -1,4 +1,4 @@
-//! Our registrar under a real kubelet, and our manager in a kubelet's place, with a Go driver behind them.
+//! Our registrar with a real kubelet, and our manager in place of a kubelet, with a Go driver.
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
@@ -87,8 +87,8 @@ impl Bench {
     }
 }
 
-/// A kubelet dials the bare path of a socket and sends it as `:authority`, which most Rust servers refuse: that it
-/// registers the driver shows that ours does not.
+/// A kubelet dials the bare path of a socket and sends it as `:authority`, which most Rust servers
+/// refuse: that it registers the driver shows that ours does not.
 #[tokio::test]
 async fn a_kubelet_and_its_grpc_go_dial_our_registrar() -> Result<()> {
     let Some(mock) = peers::binary("mock-csi-driver") else { return Ok(()) };

@@ -4,8 +4,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::process::{Process, wait_for};
+use wharf_testkit::{
+    cluster::Cluster,
+    process::{Process, wait_for},
+};
 
 use crate::support::{Bench, PATIENCE, run_as};
 

@@ -1,8 +1,10 @@
-//! `wharf proxy` between crictl and a runtime that records what it gets.
+//! `wharf proxy` between crictl and a runtime that records its calls.
 
-use std::future::Future;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -33,7 +35,8 @@ pub(crate) fn recording(bench: &Bench) -> Runtime {
     runtime
 }
 
-/// A proxy at `proxy.sock` of the bench's folder, whose hook servers are in `hookserver.d`. It listens.
+/// A proxy at `proxy.sock` of the bench's folder, whose hook servers are in `hookserver.d`. It
+/// listens.
 pub(crate) async fn start(bench: &Bench, runtime: &Path) -> (Process, PathBuf) {
     let mut proxy = launch(bench, runtime, &[]);
     // A proxy that was killed leaves its socket, so that there is one says nothing.
@@ -127,7 +130,8 @@ async fn the_runtime_sees_what_crictl_sent() {
     );
 }
 
-/// What crictl is asked to do, with whatever there is to be done to a pod and its container among it.
+/// What crictl is asked to do, with whatever there is to be done to a pod and its container among
+/// it.
 pub(crate) fn script(bench: &Bench) -> Vec<String> {
     let metadata = json!({ "name": "p", "namespace": "n", "uid": "u", "attempt": 1 });
     let pod = json!({

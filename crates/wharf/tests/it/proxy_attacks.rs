@@ -1,4 +1,4 @@
-//! Clients that attack `wharf proxy`: its memory stays small, and others are served.
+//! Clients that attack `wharf proxy`: its memory stays small, and other clients are served.
 
 use std::time::Duration;
 
@@ -66,8 +66,8 @@ const LIST: &str = "/runtime.v1.RuntimeService/ListContainers";
 /// Calls under way when the attacker closes a connection.
 const UNDER_WAY: u32 = 900;
 const ATTACK: Duration = Duration::from_secs(3);
-/// The most calls of the attacker that may reach the runtime: what a process may have under way, what it may give up at once,
-/// and 100 a second.
+/// The most calls of the attacker that may reach the runtime: what a process may have under way,
+/// what it may give up at once, and 100 a second.
 const MOST: usize = 2048 + 512 + 3 * 100;
 
 /// Not a test: the attacker of the others, in a process of its own.

@@ -4,11 +4,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use wharf_testkit::cluster::{Cluster, IMAGE};
-use wharf_testkit::{peers, process};
+use wharf_testkit::{
+    cluster::{Cluster, IMAGE},
+    peers, process,
+};
 
-use crate::proxy::{crictl, start};
-use crate::support::{Bench, PATIENCE};
+use crate::{
+    proxy::{crictl, start},
+    support::{Bench, PATIENCE},
+};
 
 /// crictl at a socket.
 pub(crate) struct Crictl {

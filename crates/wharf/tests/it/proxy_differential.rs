@@ -1,5 +1,5 @@
-//! One script of CRI calls through koord-runtime-proxy and through ours: the same fields reach runtime and hook server,
-//! but for what the table says.
+//! One script of CRI calls through koord-runtime-proxy and through `wharf proxy`: the same fields
+//! reach runtime and hook server, except for the table of differences.
 
 mod differences;
 mod lane;
@@ -9,10 +9,12 @@ mod step;
 
 use std::collections::BTreeSet;
 
-use self::differences::{DIFFERENCES, Difference};
-use self::lane::{Lane, Proxy, Server};
-use self::script::script;
-use self::seen::Seen;
+use self::{
+    differences::{DIFFERENCES, Difference},
+    lane::{Lane, Proxy, Server},
+    script::script,
+    seen::Seen,
+};
 
 const V1: &str = "runtime.v1";
 const V1ALPHA2: &str = "runtime.v1alpha2";

@@ -1,4 +1,5 @@
-//! Ends of containers that the runtime reports, while one process of the proxy takes over from another.
+//! Ends of containers that the runtime reports, while one process of the proxy takes over from
+//! another.
 
 use prost_reflect::prost::{Message, bytes::Bytes};
 use tokio::sync::watch;
@@ -18,7 +19,8 @@ use crate::{
 
 const EVENTS: &str = "/GetContainerEvents";
 
-/// A runtime that makes the pod `pod` and the containers `first` and `second`, and sends `events` on every stream.
+/// A runtime that makes the pod `pod` and the containers `first` and `second`, and sends `events`
+/// on every stream.
 fn runtime(bench: &Bench, events: &watch::Sender<Vec<Bytes>>) -> Runtime {
     let runtime = Runtime::start(&bench.path("runtime.sock"));
     runtime.answer(|method| match method.rsplit('/').next() {
@@ -87,7 +89,8 @@ fn streams(runtime: &Runtime) -> usize {
     runtime.inquiries().iter().filter(|call| call.method.ends_with(EVENTS)).count()
 }
 
-/// The event comes before or after the hand-over: one of the two processes sends PostStopContainer, once.
+/// The event comes before or after the hand-over: one of the two processes sends PostStopContainer,
+/// once.
 #[tokio::test]
 async fn one_of_two_generations_tells_of_an_end() {
     for early in [true, false] {

@@ -1,4 +1,4 @@
-//! `wharf proxy explain`: what hook servers were asked, and what became of their answers.
+//! `wharf proxy explain`: requests to hook servers, and the effects of their answers.
 
 use std::{fs, process::Output, sync::Arc};
 
@@ -6,12 +6,15 @@ use anyhow::{Context, Result, ensure};
 use prost_reflect::prost::Message;
 use serde_json::{Value, json};
 use tonic::Code;
-use wharf_proto::cri::{
-    ContainerConfig, ContainerMetadata, CreateContainerRequest, CreateContainerResponse, KeyValue,
-    PodSandboxConfig, PodSandboxMetadata, RestorePodRequest, RestorePodResponse, RestoredContainer,
-    RunPodSandboxRequest, RunPodSandboxResponse, StopContainerRequest, StopContainerResponse,
+use wharf_proto::{
+    cri::{
+        ContainerConfig, ContainerMetadata, CreateContainerRequest, CreateContainerResponse,
+        KeyValue, PodSandboxConfig, PodSandboxMetadata, RestorePodRequest, RestorePodResponse,
+        RestoredContainer, RunPodSandboxRequest, RunPodSandboxResponse, StopContainerRequest,
+        StopContainerResponse,
+    },
+    hooks::PodSandboxHookResponse,
 };
-use wharf_proto::hooks::PodSandboxHookResponse;
 use wharf_testkit::{
     client::Client,
     cluster::Cluster,

@@ -1,4 +1,5 @@
-//! A proxy that the test replaces: a link to its program, a service manager's socket, and successors that end with the test.
+//! A proxy that the test replaces: a link to its program, a service manager's socket, and
+//! successors that end with the test.
 
 use std::{
     fs,

@@ -1,18 +1,24 @@
-//! crictl, `wharf proxy` with a hook server, and a runtime that records: what the hook changed arrives changed, and
-//! nothing else does.
+//! crictl, `wharf proxy` with a hook server, and a recording runtime: only the hook's changes reach
+//! the runtime.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 use serde_json::Value;
 use wharf_proto::hooks::{LinuxContainerResources, PodSandboxHookResponse};
-use wharf_testkit::hook_server::{HookScript, HookServer, echo};
-use wharf_testkit::peers;
-use wharf_testkit::runtime::Received;
+use wharf_testkit::{
+    hook_server::{HookScript, HookServer, echo},
+    peers,
+    runtime::Received,
+};
 
-use crate::proxy::{crictl, recorded, recording, register, script, start};
-use crate::support::Bench;
+use crate::{
+    proxy::{crictl, recorded, recording, register, script, start},
+    support::Bench,
+};
 
 /// The fields that arrive otherwise than they were sent.
 const CHANGED: &[&str] = &[

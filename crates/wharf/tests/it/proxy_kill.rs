@@ -1,26 +1,32 @@
-//! `wharf proxy`, killed and restarted while containers come and go: containerd has what those who called believe.
+//! `wharf proxy`, killed and restarted while containers come and go: containerd agrees with the
+//! answers that callers got.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use anyhow::{Context, Result, ensure};
 use prost_reflect::prost::Message;
 use rustix::process::Signal;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 use tonic::Status;
 use wharf_cri::ClientOptions;
 use wharf_proto::cri::{
     self, ContainerConfig, ContainerMetadata, ContainerState, ImageSpec, LinuxPodSandboxConfig,
     PodSandboxConfig, PodSandboxMetadata,
 };
-use wharf_testkit::client::Client;
-use wharf_testkit::cluster::{Cluster, IMAGE};
-use wharf_testkit::hook_server::{HookCall, HookScript, HookServer};
-use wharf_testkit::process::wait_for;
+use wharf_testkit::{
+    client::Client,
+    cluster::{Cluster, IMAGE},
+    hook_server::{HookCall, HookScript, HookServer},
+    process::wait_for,
+};
 
-use crate::proxy::{register, start};
-use crate::support::{Bench, PATIENCE};
+use crate::{
+    proxy::{register, start},
+    support::{Bench, PATIENCE},
+};
 
 const WORKERS: usize = 3;
 const KILLS: usize = 3;
@@ -108,7 +114,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) async fn begin(cluster: &Cluster, socket: &Path, number: usize) -> Result<Worker> {
+    pub(crate) async fn begin(cluster: &Cluster, socket: &Path, number: usize) -> Result<Self> {
         let group = cluster.folder().file_name().context("a name")?.display();
         let name = format!("pod-{number}");
         let (uid, namespace) = (name.clone(), "default".to_owned());
@@ -140,7 +146,7 @@ impl Worker {
         mut self,
         lives: watch::Sender<usize>,
         stop: watch::Receiver<bool>,
-    ) -> Worker {
+    ) -> Self {
         while !*stop.borrow() {
             match self.life().await {
                 Ok(()) => lives.send_modify(|lives| *lives += 1),
@@ -227,8 +233,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Removes the pod as a kubelet does, which asks again: containerd refuses to remove a container whose StartContainer was
-    /// cut, as long as its task runs.
+    /// Removes the pod as a kubelet does, which asks again: containerd refuses to remove a
+    /// container whose StartContainer was cut, as long as its task runs.
     pub(crate) async fn end(self) -> Result<()> {
         let pod_sandbox_id = self.pod.clone();
         let stop = cri::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() };

@@ -1,19 +1,23 @@
-//! A real kubelet whose runtime is `wharf proxy`, with containerd behind it and hook servers beside it.
+//! A real kubelet whose runtime is `wharf proxy`, with containerd and hook servers.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use wharf_testkit::cluster::{Cluster, IMAGE};
-use wharf_testkit::hook_server::{HookCall, HookScript, HookServer};
-use wharf_testkit::peers;
-use wharf_testkit::process::wait_for;
+use wharf_testkit::{
+    cluster::{Cluster, IMAGE},
+    hook_server::{HookCall, HookScript, HookServer},
+    peers,
+    process::wait_for,
+};
 
-use crate::proxy::{register, start};
-use crate::proxy_containerd::Crictl;
-use crate::proxy_rules::{allowed, own_cpus, rules};
-use crate::support::{Bench, PATIENCE};
+use crate::{
+    proxy::{register, start},
+    proxy_containerd::Crictl,
+    proxy_rules::{allowed, own_cpus, rules},
+    support::{Bench, PATIENCE},
+};
 
 /// Kubelet takes its time, and more when all tests run.
 const POD: Duration = Duration::from_secs(90);
@@ -51,7 +55,8 @@ async fn pods_of_the_api_get_what_hooks_give_them() -> Result<()> {
     ensure!(node.is_ready().await?, "the node is not ready");
     ensure!(witness.calls().is_empty(), "{:?}", witness.hooks());
 
-    // Nor does one that is killed while a pod is being started: the kubelet does again what it has no answer to.
+    // Nor does one that is killed while a pod is being started: the kubelet does again what it has
+    // no answer to.
     for stage in [Stage::Asked, Stage::Sandbox, Stage::Container] {
         let name = stage.name();
         node.run(name, "yes").await?;
@@ -196,7 +201,8 @@ impl Node {
         .await
     }
 
-    /// Removes what is left of a deleted pod, as the kubelet does once a minute: it stops it again before.
+    /// Removes what is left of a deleted pod, as the kubelet does once a minute: it stops it again
+    /// before.
     async fn collect(&self, name: &str) -> Result<()> {
         wait_for(PATIENCE, "the sandbox's removal", || async {
             let left = self.crictl.run(&format!("pods --quiet --name {name}")).await.ok()?;

@@ -1,20 +1,26 @@
-//! The proxy under koord-runtime-proxy's name, and what both names make of bad flags and bad files.
+//! The proxy under koord-runtime-proxy's name, and errors in flags and files under both names.
 
-use std::collections::BTreeSet;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::{
+    collections::BTreeSet,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
 
 use prost_reflect::prost::Message;
 use serde_json::json;
 use wharf_proto::cri::{PodSandboxConfig, PodSandboxMetadata, RunPodSandboxRequest};
-use wharf_testkit::client::Client;
-use wharf_testkit::hook_server::{HookScript, HookServer};
-use wharf_testkit::koord;
-use wharf_testkit::process::Process;
+use wharf_testkit::{
+    client::Client,
+    hook_server::{HookScript, HookServer},
+    koord,
+    process::Process,
+};
 
-use crate::proxy::{address, hook_folder, recording, register};
-use crate::support::{Bench, PATIENCE, WHARF, exists, get, ok, wharf};
+use crate::{
+    proxy::{address, hook_folder, recording, register},
+    support::{Bench, PATIENCE, WHARF, exists, get, ok, wharf},
+};
 
 /// The binary under the other name.
 fn koord_runtime_proxy(bench: &Bench) -> PathBuf {

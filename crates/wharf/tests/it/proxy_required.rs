@@ -1,4 +1,5 @@
-//! Mandatory hooks stay mandatory: over restarts, bad files, deleted files and folders that are moved away.
+//! Mandatory hooks stay mandatory: over restarts, bad files, deleted files and folders that are
+//! moved away.
 
 use std::{
     fs::{self, Permissions},
@@ -37,11 +38,11 @@ struct Node {
 
 impl Node {
     /// With a file for the hook server that has these keys besides its own.
-    async fn start(keys: Value) -> Node {
+    async fn start(keys: Value) -> Self {
         Node::start_with(Some(keys), &[]).await
     }
 
-    async fn start_with(keys: Option<Value>, flags: &[&'static str]) -> Node {
+    async fn start_with(keys: Option<Value>, flags: &[&'static str]) -> Self {
         let bench = Bench::new();
         let runtime = recording(&bench);
         let hooks = HookServer::serve(&bench.path("hooks.sock"), HookScript::echo());

@@ -1,16 +1,21 @@
-//! `wharf hooks static` beside `wharf proxy`, containerd and runc behind it: rules are felt inside of containers.
+//! `wharf hooks static` with `wharf proxy`, containerd and runc: rules take effect inside
+//! containers.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use wharf_testkit::cluster::{Cluster, IMAGE};
-use wharf_testkit::peers;
-use wharf_testkit::process::Process;
+use wharf_testkit::{
+    cluster::{Cluster, IMAGE},
+    peers,
+    process::Process,
+};
 
-use crate::proxy::{hook_folder, start};
-use crate::proxy_containerd::{Crictl, write};
-use crate::support::{Bench, PATIENCE, exists};
+use crate::{
+    proxy::{hook_folder, start},
+    proxy_containerd::{Crictl, write},
+    support::{Bench, PATIENCE, exists},
+};
 
 #[tokio::test]
 async fn rules_are_felt_inside_of_containers() -> Result<()> {
@@ -50,7 +55,8 @@ async fn rules_are_felt_inside_of_containers() -> Result<()> {
     cluster.stop().await
 }
 
-/// `wharf hooks static` for the bench's proxy, which sets these for pods with the label `hooked: yes`.
+/// `wharf hooks static` for the bench's proxy, which sets these for pods with the label `hooked:
+/// yes`.
 pub(crate) async fn rules(bench: &Bench, set: &str) -> Process {
     let (file, socket) = (bench.path("rules.yaml"), bench.path("static.sock"));
     let rule =
@@ -85,7 +91,7 @@ struct Life {
 }
 
 impl Life {
-    async fn begin(cluster: &Cluster, crictl: &Crictl, name: &str, labels: &Value) -> Result<Life> {
+    async fn begin(cluster: &Cluster, crictl: &Crictl, name: &str, labels: &Value) -> Result<Self> {
         let folder: &Path = cluster.folder();
         let group = folder.file_name().context("a name")?.display();
         let pod = write(

@@ -1,4 +1,4 @@
-//! `wharf proxy` as a service: sockets of the service manager, and what that is told.
+//! `wharf proxy` as a service: the service manager's sockets and notifications.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
 

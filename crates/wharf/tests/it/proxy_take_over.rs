@@ -1,4 +1,5 @@
-//! `wharf proxy --take-over`, and a death of either process at each step of a hand-over: somebody serves.
+//! `wharf proxy --take-over`, and the death of either process at each step of a hand-over: one of
+//! them serves.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -1,4 +1,4 @@
-//! Upgrades of `wharf proxy`: a successor takes over, and nobody notices.
+//! Upgrades of `wharf proxy`: a successor takes over without a failed call.
 
 use std::{fs, process::Command, sync::Arc};
 
@@ -102,7 +102,8 @@ fn with_events(bench: &Bench) -> Runtime {
     runtime
 }
 
-/// How many streams of events the runtime serves: their requests have ended, and nobody has reset them.
+/// How many streams of events the runtime serves: their requests have ended, and nobody has reset
+/// them.
 fn open(runtime: &Runtime) -> usize {
     let calls = runtime.calls();
     let events = calls.iter().filter(|call| call.method.ends_with("/GetContainerEvents"));
@@ -147,7 +148,8 @@ async fn streams_of_events_stay_with_the_old_process_until_the_next_upgrade() {
     second.ended().await;
 }
 
-/// A runtime with a pod and a container of it, to which a call of this method is answered once it is let.
+/// A runtime with a pod and a container of it, to which a call of this method is answered once it
+/// is let.
 fn hesitant(bench: &Bench, method: &'static str) -> (Runtime, Arc<Notify>) {
     let (runtime, go) = (Runtime::start(&bench.path("runtime.sock")), Arc::new(Notify::new()));
     let pause = go.clone();
@@ -214,7 +216,8 @@ fn knows_the_container(hooks: &HookServer, hook: &str) {
     assert_eq!(question.container_meta.as_ref().unwrap().id, "id-1");
 }
 
-/// A container that a call under way makes is known to the successor before its maker has the answer.
+/// A container that a call under way makes is known to the successor before its maker has the
+/// answer.
 #[tokio::test]
 async fn what_a_call_under_way_makes_is_known_to_the_successor() {
     let bench = Bench::new();

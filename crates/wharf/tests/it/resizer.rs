@@ -1,4 +1,4 @@
-//! csi-resizer's name and flags, and what surrounds its controller.
+//! csi-resizer's name and flags, its driver and its endpoint.
 
 use std::process::Command;
 
@@ -10,9 +10,11 @@ use wharf_proto::csi::{
     controller_service_capability as controller, node_service_capability as node,
     plugin_capability::{self, Service, service},
 };
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
-use wharf_testkit::process::{Process, wait_for};
+use wharf_testkit::{
+    cluster::Cluster,
+    csi_driver::{DriverScript, ScriptedDriver},
+    process::{Process, wait_for},
+};
 
 use crate::support::{Bench, PATIENCE, free_port, get, run_as};
 

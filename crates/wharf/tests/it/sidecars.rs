@@ -1,12 +1,13 @@
-//! All controllers in one process, on a cluster of their own: a claim's way through each of them.
+//! All controllers in one process, on their own cluster: a claim passes each of them.
 
-use std::collections::BTreeMap;
-use std::process::Command;
+use std::{collections::BTreeMap, process::Command};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::process::{Process, wait_for};
+use wharf_testkit::{
+    cluster::Cluster,
+    process::{Process, wait_for},
+};
 
 use crate::support::{Bench, DRIVER as DEMO, PATIENCE, exists, free_port, get, ok, wharf};
 

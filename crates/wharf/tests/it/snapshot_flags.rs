@@ -1,11 +1,13 @@
-//! csi-snapshotter's and snapshot-controller's names and flags, and the kinds that both need.
+//! csi-snapshotter's and snapshot-controller's names and flags, and the CRDs that both need.
 
 use std::process::Command;
 
 use anyhow::Result;
 use serde_json::json;
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::process::{self, Process, wait_for};
+use wharf_testkit::{
+    cluster::Cluster,
+    process::{self, Process, wait_for},
+};
 
 use crate::support::{Bench, PATIENCE, WHARF, free_port, get, run_as};
 

@@ -1,9 +1,13 @@
-//! What people are told about storage objects of a real API.
+//! `wharf status` and `wharf why` on storage objects of a real API.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use serde_json::{Value, json};
 use wharf_testkit::cluster::Cluster;
@@ -164,7 +168,8 @@ async fn the_cluster_is_found_and_reached_as_kubectl_does() {
     let (ok, said) = run(&["--context", "through"], &[]);
     assert!(ok && said.contains("default/found"), "{said}");
     assert!(carried.load(Ordering::SeqCst) > 0, "nothing went through the proxy");
-    // A variable's list counts before the home folder, and the machine itself needs no proxy of the environment.
+    // A variable's list counts before the home folder, and the machine itself needs no proxy of the
+    // environment.
     let list = format!("{}:/nonexistent", cluster.kubeconfig().display());
     let (ok, said) = run(&[], &[("KUBECONFIG", &list), ("HTTPS_PROXY", "http://127.0.0.1:1")]);
     assert!(ok && said.contains("default/found"), "{said}");

@@ -1,4 +1,4 @@
-//! What the tests of the binary share: a folder with processes in it.
+//! Shared by the tests of the binary: a folder with processes in it.
 
 use std::{
     os::unix::fs::symlink,
@@ -110,7 +110,8 @@ pub(crate) fn wharf(args: &[&str]) -> Output {
     Command::new(WHARF).args(args).output().unwrap()
 }
 
-/// Runs the binary under the name of a Go program to its end. Gives what it said on standard error, too.
+/// Runs the binary under the name of a Go program to its end. Gives what it said on standard error,
+/// too.
 pub(crate) fn run_as(name: &str, args: &[&str], variables: &[(&str, &str)]) -> (Output, String) {
     let bench = Bench::new();
     let mut command = Command::new(bench.called(name));

@@ -1,4 +1,5 @@
-//! Flags and feature gates beside those of upstream's newest releases, which `upstream_flags.txt` lists.
+//! Flags and feature gates compared with those of upstream's newest releases in
+//! `upstream_flags.txt`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -209,7 +210,8 @@ fn flags_and_gates_that_no_upstream_has_are_errors() {
     }
 }
 
-/// A row of the table of docs/sidecars.md: flags, each with what it has to stand beside, and programs.
+/// A row of the table of docs/sidecars.md: flags, each with what it has to stand beside, and
+/// programs.
 fn unserved() -> Vec<(Vec<String>, Vec<String>)> {
     let (_, section) = DOCS.split_once("\n## Flags that are not served\n").unwrap();
     let section = section.split("\n## ").next().unwrap();

@@ -1,16 +1,16 @@
-//! A driver of one node as it is meant to be deployed: with its own sidecars beside it, and volumes that nobody attaches.
+//! A driver of one node, deployed with its own sidecars, whose volumes are not attached.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use wharf_testkit::deploy::manifest;
-use wharf_testkit::process::wait_for;
-use wharf_testkit::rig::Driver;
+use wharf_testkit::{deploy::manifest, process::wait_for, rig::Driver};
 
-use crate::node::{PoolView, wharf};
-use crate::objects::claim;
-use crate::rig::PATIENCE;
-use crate::world::{
-    ATTACHMENT, CLAIM, CLASS, CONTENT, CSI_DRIVER, SNAPSHOT, SNAPSHOT_CLASS, VOLUME, World,
+use crate::{
+    node::{PoolView, wharf},
+    objects::claim,
+    rig::PATIENCE,
+    world::{
+        ATTACHMENT, CLAIM, CLASS, CONTENT, CSI_DRIVER, SNAPSHOT, SNAPSHOT_CLASS, VOLUME, World,
+    },
 };
 
 const APART: &str = "apart.csi.wharf";

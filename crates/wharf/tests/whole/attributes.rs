@@ -1,4 +1,4 @@
-//! Claims whose class of attributes changes.
+//! Claims whose VolumeAttributesClass changes.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,11 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use wharf_testkit::process::wait_for;
 
-use crate::objects::claim;
-use crate::rig::{DRIVER, PATIENCE};
-use crate::world::{ATTRIBUTES, CLAIM, POD, VOLUME, World, has};
+use crate::{
+    objects::claim,
+    rig::{DRIVER, PATIENCE},
+    world::{ATTRIBUTES, CLAIM, POD, VOLUME, World, has},
+};
 
 #[tokio::test]
 async fn limits_follow_the_class_of_a_claim() -> Result<()> {

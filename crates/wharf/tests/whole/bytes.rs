@@ -1,13 +1,15 @@
-//! A claim, a pod that writes, and copies of what it wrote.
+//! A claim, a pod that writes, and copies of its data.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use wharf_testkit::process::wait_for;
 
-use crate::objects::{claim, copy};
-use crate::rig::PATIENCE;
-use crate::world::{ATTACHMENT, CLAIM, SNAPSHOT, VOLUME, World, has};
+use crate::{
+    objects::{claim, copy},
+    rig::PATIENCE,
+    world::{ATTACHMENT, CLAIM, SNAPSHOT, VOLUME, World, has},
+};
 
 const SIZE: &str = "320Mi";
 const WRITE: &str = "seq 200000 > /data/numbers && sync && sha256sum < /data/numbers";

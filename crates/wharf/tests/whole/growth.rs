@@ -3,9 +3,11 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::objects::{claim, condition, larger};
-use crate::rig::AT_ONCE;
-use crate::world::{CLAIM, World, has};
+use crate::{
+    objects::{claim, condition, larger},
+    rig::AT_ONCE,
+    world::{CLAIM, World, has},
+};
 
 /// Prints how many MiB the filesystem has, whenever that changes.
 const WATCH: &str = "old=; while :; do now=$(df -m /data | awk 'END { print $(NF-4) }'); \

@@ -1,19 +1,20 @@
-//! A volume and a pool that broke, as the kubelet's gate CSIVolumeHealth shows them.
+//! A damaged volume and its pod, through the kubelet's gate CSIVolumeHealth.
 
-use std::fs::File;
-use std::path::Path;
+use std::{fs::File, path::Path};
 
 use anyhow::{Context, Result};
 use rustix::fs::FallocateFlags;
 use serde_json::{Value, json};
-use wharf_testkit::deploy::manifest;
-use wharf_testkit::rig::Driver;
+use wharf_testkit::{deploy::manifest, rig::Driver};
 
-use crate::node::{PoolView, wharf};
-use crate::objects::claim;
-use crate::world::{CLAIM, CSI_DRIVER, CSI_NODE, POD, VOLUME, World};
+use crate::{
+    node::{PoolView, wharf},
+    objects::claim,
+    world::{CLAIM, CSI_DRIVER, CSI_NODE, POD, VOLUME, World},
+};
 
-/// A driver of its own, since nothing new is made while its pool is full; volumes are made by hand and not attached.
+/// A driver of its own, since nothing new is made while its pool is full; volumes are made by hand
+/// and not attached.
 const FRAIL: &str = "frail.csi.wharf";
 const SIZE: &str = "16Mi";
 const FLOOR: u64 = 64 << 20;

@@ -1,17 +1,20 @@
-//! That nothing is left of what was deleted.
+//! Checks that nothing is left of deleted objects.
 
 use anyhow::Result;
 use sha2::{Digest, Sha256};
 use wharf_mount::{loopdev, mountinfo};
 use wharf_testkit::process::wait_for;
 
-use crate::node::PoolView;
-use crate::objects::Made;
-use crate::rig::PATIENCE;
-use crate::world::{ATTACHMENT, CONTENT, VOLUME, World};
+use crate::{
+    node::PoolView,
+    objects::Made,
+    rig::PATIENCE,
+    world::{ATTACHMENT, CONTENT, VOLUME, World},
+};
 
 impl World {
-    /// Waits until deleted volumes and snapshots have left nothing: no object, no image, no loop device and no mount.
+    /// Waits until deleted volumes and snapshots have left nothing: no object, no image, no loop
+    /// device and no mount.
     pub(crate) async fn nothing_left(&self, made: &[Made]) -> Result<()> {
         for it in made {
             self.gone(VOLUME, &it.name).await?;

@@ -1,5 +1,6 @@
-//! The driver and all sidecars in a whole cluster: kube-controller-manager, kube-scheduler and kubelet do their part, and
-//! tests make what users make. Judged by the objects that users see and by the bytes that pods read.
+//! The driver and all sidecars in a whole cluster: kube-controller-manager, kube-scheduler and
+//! kubelet do their part, and tests make what users make. Judged by the objects that users see and
+//! by the bytes that pods read.
 
 mod apart;
 mod attributes;

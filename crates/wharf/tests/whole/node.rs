@@ -1,12 +1,16 @@
-//! The driver's pool, as tests look into it.
+//! The driver's pool, for checks by tests.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::Result;
 use wharf_driver::inspect::Row;
-use wharf_testkit::process;
-use wharf_testkit::rig::{Driver, PATIENCE};
+use wharf_testkit::{
+    process,
+    rig::{Driver, PATIENCE},
+};
 
 /// The binary under test.
 pub(crate) const WHARF: &str = env!("CARGO_BIN_EXE_wharf");

@@ -1,11 +1,13 @@
-//! What users make, and what comes of it.
+//! The objects that users create, and their results.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use wharf_testkit::cluster::IMAGE;
 
-use crate::rig::DRIVER;
-use crate::world::{CLAIM, CONTENT, POD, SNAPSHOT, VOLUME, World};
+use crate::{
+    rig::DRIVER,
+    world::{CLAIM, CONTENT, POD, SNAPSHOT, VOLUME, World},
+};
 
 /// Conditions of claims that grow.
 const GROWTH: [&str; 4] =

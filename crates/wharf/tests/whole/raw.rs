@@ -4,11 +4,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use wharf_testkit::process::wait_for;
 
-use crate::bytes::digest_of;
-use crate::growth::at_least;
-use crate::objects::{claim, copy, larger, raw};
-use crate::rig::{AT_ONCE, PATIENCE};
-use crate::world::{CLAIM, CONTENT, SNAPSHOT, VOLUME, World};
+use crate::{
+    bytes::digest_of,
+    growth::at_least,
+    objects::{claim, copy, larger, raw},
+    rig::{AT_ONCE, PATIENCE},
+    world::{CLAIM, CONTENT, SNAPSHOT, VOLUME, World},
+};
 
 const MIB: usize = 1 << 20;
 const WRITE: &str = "yes pattern | dd of=/dev/data bs=1M count=8 iflag=fullblock conv=fsync";

@@ -3,19 +3,16 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::deploy::manifest;
-use wharf_testkit::rig::Setup;
 pub(crate) use wharf_testkit::rig::{DRIVER, PATIENCE, Rig};
-use wharf_testkit::skip;
+use wharf_testkit::{cluster::Cluster, deploy::manifest, rig::Setup, skip};
 
 use crate::node::wharf;
 
 /// A class of [`DRIVER`] beside that of the manifests: ext4, and made at once.
 pub(crate) const AT_ONCE: &str = "local-at-once";
 
-/// The rig of all tests, started by the first; `None` where this machine cannot have one. The cluster's guard removes
-/// it when the tests end.
+/// The rig of all tests, started by the first; `None` where this machine cannot have one. The
+/// cluster's guard removes it when the tests end.
 pub(crate) async fn shared() -> Result<Option<&'static Rig>> {
     static SHARED: OnceCell<Option<Rig>> = OnceCell::const_new();
     let rig = SHARED.get_or_try_init(start).await?.as_ref();

@@ -1,13 +1,16 @@
-//! Claims for which there is no room.
+//! Claims that are larger than the free space.
 
 use anyhow::Result;
 use wharf_testkit::process::wait_for;
 
-use crate::objects::claim;
-use crate::rig::PATIENCE;
-use crate::world::{CLAIM, World, has};
+use crate::{
+    objects::claim,
+    rig::PATIENCE,
+    world::{CLAIM, World, has},
+};
 
-/// The scheduler knows from the provisioner how much room there is, and people are told what it says.
+/// The scheduler knows from the provisioner how much room there is, and people are told what it
+/// says.
 #[tokio::test]
 async fn a_claim_larger_than_the_pool_waits_for_the_scheduler() -> Result<()> {
     let Some(world) = World::new("room").await? else { return Ok(()) };

@@ -1,10 +1,12 @@
-//! A namespace of the cluster, and what a user does in it.
+//! A namespace of the cluster, and the actions of a user in it.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::{
+    api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    core::{ApiResource, GroupVersionKind},
+};
 use serde_json::{Value, json};
 use wharf_testkit::process::{self, wait_for};
 

@@ -1,4 +1,5 @@
-//! Questions: to the running driver through its admin socket, or else to the disk.
+//! Queries about pools: the running driver answers through its admin socket, otherwise the disk is
+//! read.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -20,7 +21,7 @@ use wharf_driver::{
 
 use super::{DriverArgs, Selector};
 
-/// A pool that no driver serves now.
+/// A pool that no running driver serves.
 struct OfflinePool {
     name: String,
     folder: PathBuf,
@@ -32,7 +33,7 @@ pub(super) fn layout(folder: &Path) -> anyhow::Result<Layout> {
     let layout = Layout::new(pool_image::folder(folder));
     if !layout.volumes().is_dir() {
         bail!(
-            "{} is no pool: it has no folder volumes (is its disk or its pool image not mounted?)",
+            "{} is not a pool: it lacks the folder volumes (is its disk or its pool image mounted?)",
             folder.display()
         );
     }
@@ -47,7 +48,7 @@ impl DriverArgs {
 }
 
 impl Selector {
-    /// What the running driver answers, or else the disk.
+    /// The running driver's answer, or the disk's if no driver runs.
     pub(super) fn answer(&self, question: &Question) -> anyhow::Result<Answer> {
         let answer = match self.ask(question.clone())? {
             Some(answer) => answer,
@@ -59,7 +60,7 @@ impl Selector {
         }
     }
 
-    /// Asks the running driver; `None` when there is none.
+    /// Asks the running driver; `None` if none runs.
     pub(super) fn ask(&self, question: Question) -> anyhow::Result<Option<Answer>> {
         let Some(folder) = self.folder()? else {
             return driver(&self.driver.socket(), self.pool.clone(), question);
@@ -72,16 +73,16 @@ impl Selector {
         driver(&layout.admin_socket(), pool, question)
     }
 
-    /// The root of the pool that holds a volume, with no driver running.
+    /// The root of the pool that holds a volume, found without a driver.
     pub(super) fn folder_of(&self, row: &Row) -> anyhow::Result<PathBuf> {
         let pools = self.offline()?;
         match pools.into_iter().find(|pool| pool.name == row.pool) {
             Some(pool) => Ok(pool.layout.root().to_owned()),
-            None => bail!("pool {} is gone", row.pool),
+            None => bail!("pool {} is missing", row.pool),
         }
     }
 
-    /// The folder that is meant, if a folder is: a word is a pool's name where the driver knows one of that name.
+    /// The folder in --pool; `None` if its value is the name of a pool that the driver knows.
     fn folder(&self) -> anyhow::Result<Option<PathBuf>> {
         let Some(pool) = &self.pool else { return Ok(None) };
         if pool.contains('/') {
@@ -93,7 +94,7 @@ impl Selector {
         Ok((!named && folder.is_dir()).then_some(folder))
     }
 
-    /// The pools that are meant, with no driver running.
+    /// The selected pools, found without a driver.
     fn offline(&self) -> anyhow::Result<Vec<OfflinePool>> {
         let notes = StateDir::peek(&self.driver.state_dir, &self.driver.driver_name)?;
         if let Some(folder) = self.folder()? {
@@ -105,7 +106,7 @@ impl Selector {
         }
         let is_meant = |name: &String| self.pool.as_ref().is_none_or(|it| it == name);
         if let Some((name, reason)) = notes.damaged.iter().find(|(name, _)| is_meant(name)) {
-            bail!("pool {name}: {reason}; name the pool's folder with --pool DIR");
+            bail!("pool {name}: {reason}; set --pool to the pool's folder");
         }
         let meant = notes.known.into_iter().filter(|(name, _)| is_meant(name));
         let pools: Vec<_> = meant
@@ -124,14 +125,14 @@ impl Selector {
         Ok(pools)
     }
 
-    /// Looks at the disk, without changing anything.
+    /// Reads the disk without changing anything.
     fn look(&self, question: &Question) -> anyhow::Result<Answer> {
         let (mut rows, mut usages, mut findings) = (Vec::new(), Vec::new(), Vec::new());
         for OfflinePool { name, folder, layout } in self.offline()? {
             let file = layout.state();
             if !file.exists() {
                 bail!(
-                    "{} is gone: `wharf driver pool rebuild`, or the driver's next start, makes it anew",
+                    "{} is missing: `wharf driver pool rebuild`, or the driver's next start, rebuilds it",
                     file.display()
                 );
             }
@@ -145,7 +146,7 @@ impl Selector {
                         usages.push(PoolUsage { pool, usage: Some(usage) });
                     }
                     Question::Check => findings.extend(inspect::check(&layout, state)?),
-                    _ => bail!("only a running driver does that: start it"),
+                    _ => bail!("this command needs a running driver: start it"),
                 }
                 Ok(())
             })?;
@@ -158,7 +159,7 @@ impl Selector {
     }
 }
 
-/// Asks the driver behind a socket; `None` when there is none.
+/// Asks the driver at a socket; `None` if none runs.
 pub(super) fn driver(
     socket: &Path,
     pool: Option<String>,
@@ -172,7 +173,7 @@ pub(super) fn driver(
     BufReader::new(stream).read_line(&mut line).with_context(|| format!("{}", socket.display()))?;
     let answer = serde_json::from_str(&line).with_context(|| {
         format!(
-            "{}: the driver's answer is not understood; is it of another version?",
+            "{}: cannot parse the driver's answer; does it run another version of wharf?",
             socket.display()
         )
     })?;

@@ -1,4 +1,4 @@
-//! Answers for people and programs.
+//! Prints answers as tables or JSON.
 
 use comfy_table::{Table, presets::NOTHING};
 use wharf_driver::{
@@ -66,20 +66,20 @@ fn usage(PoolUsage { pool, usage }: &PoolUsage) -> String {
     if let Some(report) = usage {
         for (name, bytes, about) in [
             ("total", report.total, "size of the pool's filesystem"),
-            ("available", report.available, "left on it now"),
-            ("promised", report.promised, "owed to volumes and snapshots"),
-            ("floor", report.floor, "never promised"),
+            ("available", report.available, "free on it now"),
+            ("promised", report.promised, "reserved for volumes and snapshots"),
+            ("floor", report.floor, "never promised to volumes"),
             ("capacity", report.capacity, "can still be promised"),
         ] {
             table.add_row([name, &human(bytes), about]);
         }
         let thin = [
-            ("thin promised", report.thin_promised, "sizes of the thin volumes"),
-            ("thin limit", report.thin_limit, "sizes they may have together (--thin-ratio)"),
-            ("thin floor", report.thin_floor, "nothing thin is created with less available"),
+            ("thin promised", report.thin_promised, "sum of the sizes of thin volumes"),
+            ("thin limit", report.thin_limit, "limit of that sum (--thin-ratio)"),
+            ("thin floor", report.thin_floor, "no thin volume is created with less available"),
             ("thin capacity", report.thin_capacity, "the largest thin volume that can be created"),
         ];
-        // On a pool of thick volumes alone these figures say nothing.
+        // These figures have no meaning on a pool of thick volumes alone.
         if pool.kinds.contains("thin") || report.thin_promised > 0 {
             for (name, bytes, about) in thin {
                 table.add_row([name, &human(bytes), about]);

@@ -1,4 +1,4 @@
-//! What is printed of a hook.
+//! The line that is printed for a hook.
 
 use std::fmt;
 
@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use wharf_hooks::{Container, HookPoint, Outcome, Pod, PodSandbox, QosClass, Resources};
 
-/// One hook. Environment variables are told by name and length, annotations by key: values of either may be secrets.
+/// One hook. Environment variables appear by name and length, annotations by key, because values of
+/// either may be secrets.
 pub(super) struct Entry<'a> {
     at: Timestamp,
     point: HookPoint,
@@ -35,7 +36,7 @@ impl<'a> Entry<'a> {
         Entry { at, point, pod, qos, container: Some(container), outcome }
     }
 
-    /// As an object with a key for everything that there is.
+    /// The entry as a JSON object, without keys for missing values.
     pub(super) fn json(&self) -> Value {
         let Pod { namespace, name, uid, labels, annotations, cgroup_parent, .. } = self.pod;
         let annotations: Vec<_> = annotations.keys().collect();
@@ -80,7 +81,7 @@ impl<'a> Entry<'a> {
 }
 
 impl fmt::Display for Entry<'_> {
-    /// As a line for people: what strangers wrote is escaped.
+    /// The entry as a line of text. Strings that others chose are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (namespace, name) = (self.pod.namespace.escape_debug(), self.pod.name.escape_debug());
         write!(f, "{:.3} {} {namespace}/{name}", self.at, self.point.name())?;
@@ -118,7 +119,7 @@ fn list(f: &mut fmt::Formatter<'_>, key: &str, items: impl Iterator<Item = Strin
     if items.is_empty() { Ok(()) } else { write!(f, " {key}=[{}]", items.join(" ")) }
 }
 
-/// The resources that were said, under the keys that `wharf hooks static` has for them.
+/// The requested resources, under the keys of `wharf hooks static`.
 fn resources(resources: &Resources) -> impl Iterator<Item = (String, Value)> {
     let numbers = [
         ("cpuShares", resources.cpu_shares),

@@ -1,4 +1,4 @@
-//! A file of rules, read and checked whole.
+//! Reads a file of rules, and checks it as a whole.
 
 use std::{
     collections::BTreeSet,
@@ -16,36 +16,36 @@ use wharf_hooks::{
 
 use super::rule::Rule;
 
-/// The rules of a file, which are sound.
+/// The valid rules of a file.
 pub(super) struct Rules(Vec<Rule>);
 
-/// Why there are no rules.
+/// Why a file of rules is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RulesError {
     #[error("cannot read the rules {}", .0.display())]
     Read(PathBuf, #[source] io::Error),
-    #[error("the rules {}: {}", .0.display(), .1)]
+    #[error("cannot parse the rules {}: {}", .0.display(), .1)]
     Untrusted(PathBuf, String),
     #[error("{}: {}", .0.display(), .1.join("; "))]
     Unsound(PathBuf, Vec<String>),
 }
 
 impl Rules {
-    pub(super) async fn load(path: &Path) -> Result<Rules, RulesError> {
+    pub(super) async fn load(path: &Path) -> Result<Self, RulesError> {
         let own = path.to_owned();
         let text = tokio::task::spawn_blocking(move || text(own)).await;
         let failed = |error| RulesError::Read(path.to_owned(), io::Error::from(error));
         Rules::parse(path, &text.map_err(failed).flatten()?)
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Rules, RulesError> {
+    fn parse(path: &Path, text: &str) -> Result<Self, RulesError> {
         let Rules(rules) =
             read(text).map_err(|mistake| RulesError::Unsound(path.to_owned(), vec![mistake]))?;
         let mut mistakes = Vec::new();
         let mut names = BTreeSet::new();
         for (index, rule) in rules.iter().enumerate() {
             let known = (rule.name.is_empty() || !names.insert(&rule.name))
-                .then(|| "name: expected one of its own".to_owned());
+                .then(|| "name: expected a name that no other rule has".to_owned());
             for mistake in known.into_iter().chain(rule.mistakes()) {
                 mistakes.push(format!("rule {:?}: rules[{index}].{mistake}", rule.name));
             }
@@ -61,7 +61,7 @@ impl Rules {
         self.0.len()
     }
 
-    /// Where the proxy has to ask, for every rule to apply.
+    /// The hooks at which the proxy must call the server, so that every rule applies.
     pub(super) fn points(&self) -> BTreeSet<HookPoint> {
         let points = |rule: &Rule| {
             let changes = [
@@ -103,7 +103,7 @@ impl Rules {
     }
 }
 
-/// The file's text, if others than root and ourselves had no hand in it. Blocks.
+/// The file's text, if only root and our own user can change the file. Blocks.
 fn text(path: PathBuf) -> Result<String, RulesError> {
     match std::fs::read_to_string(&path) {
         Ok(text) => match trust_file(&path) {
@@ -114,7 +114,7 @@ fn text(path: PathBuf) -> Result<String, RulesError> {
     }
 }
 
-/// The rules as they are written, or the key that is wrong, with its line.
+/// The parsed rules, or the key that is wrong, with its line.
 fn read(text: &str) -> Result<Rules, String> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

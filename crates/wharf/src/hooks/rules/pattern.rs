@@ -1,8 +1,8 @@
-//! A name, or the beginning of one.
+//! A name, or the beginning of names.
 
 use serde::Deserialize;
 
-/// `batch`, or `batch-*` for all that begin so.
+/// `batch`, or `batch-*` for all names that begin with `batch-`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) enum Pattern {
@@ -22,13 +22,13 @@ impl Pattern {
 impl TryFrom<String> for Pattern {
     type Error = &'static str;
 
-    fn try_from(text: String) -> Result<Pattern, &'static str> {
+    fn try_from(text: String) -> Result<Self, &'static str> {
         let (pattern, rest) = match text.strip_suffix('*') {
             Some(beginning) => (Pattern::Beginning(beginning.to_owned()), beginning),
             None => (Pattern::Whole(text.clone()), text.as_str()),
         };
         if text.is_empty() || rest.contains('*') {
-            return Err("expected a name, or the beginning of one with a * at the end");
+            return Err("expected a name, or the beginning of a name with a * at the end");
         }
         Ok(pattern)
     }

@@ -1,4 +1,4 @@
-//! The file of rules, followed.
+//! Reloads the file of rules when it changes.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ pub(super) async fn watch(
     follow(&file, stop, || load(&file, &rules, &server)).await;
 }
 
-/// To load a version again does no harm.
+/// Loads the file. Loading the same version twice is harmless.
 async fn load(file: &Path, hooks: &RuleServer, server: &HookServer) {
     match Rules::load(file).await {
         Ok(rules) => {
@@ -33,7 +33,7 @@ async fn load(file: &Path, hooks: &RuleServer, server: &HookServer) {
         }
         Err(error) => {
             let error = format!("{:#}", anyhow::Error::from(error));
-            error!(error, "the new rules are refused: the last good ones stay in force");
+            error!(error, "refused the new rules, keeping the last good ones");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One rule: which pods, and what changes.
+//! One rule: the pods that it selects, and its changes.
 
 use serde::Deserialize;
 use wharf_hooks::{
@@ -18,32 +18,32 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// Whether it is for the sandbox of this pod, and all its containers.
+    /// Whether the rule applies to the sandbox of this pod and all its containers.
     pub(super) fn is_for_pod(&self, pod: &Pod, qos: Option<QosClass>) -> bool {
         !self.selector.is_of_containers() && self.selector.selects(pod, qos)
     }
 
-    /// Whether it is for this container of a pod.
+    /// Whether the rule applies to this container of a pod.
     pub(super) fn is_for_container(&self, pod: &Pod, qos: Option<QosClass>, name: &str) -> bool {
         self.selector.selects(pod, qos) && self.selector.selects_container(name)
     }
 
-    /// Adds what it changes of a sandbox.
+    /// Adds the rule's changes to a sandbox.
     pub(super) fn sandbox(&self, to: PodAdjustment) -> PodAdjustment {
         self.set.sandbox(to)
     }
 
-    /// Adds what it changes of a container.
+    /// Adds the rule's changes to a container.
     pub(super) fn container(&self, to: ContainerAdjustment) -> ContainerAdjustment {
         self.set.container(to)
     }
 
-    /// Adds what it changes of a container's resources.
+    /// Adds the rule's changes to a container's resources.
     pub(super) fn resources(&self, to: ResourceAdjustment) -> ResourceAdjustment {
         self.set.resources(to)
     }
 
-    /// What is wrong with it, if anything: each with its key, and what was expected.
+    /// The rule's mistakes: each with its key and the expected value.
     pub(super) fn mistakes(&self) -> Vec<String> {
         let mut mistakes = self.selector.mistakes();
         mistakes.extend(self.set.mistakes());

@@ -1,4 +1,4 @@
-//! Which pods and containers a rule is for.
+//! Selects the pods and containers of a rule.
 
 use std::{collections::BTreeMap, str::FromStr};
 
@@ -7,7 +7,7 @@ use wharf_hooks::{Pod, QosClass};
 
 use super::pattern::Pattern;
 
-/// What is left out selects everything.
+/// A missing key selects everything.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Selector {
@@ -20,7 +20,7 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    /// Whether it selects this pod, or some of its containers.
+    /// Whether the selector matches this pod, or some of its containers.
     pub(super) fn selects(&self, pod: &Pod, qos: Option<QosClass>) -> bool {
         let namespaces = self.namespaces.as_ref();
         namespaces.is_none_or(|all| all.iter().any(|one| one.matches(&pod.namespace)))
@@ -28,17 +28,17 @@ impl Selector {
             && self.qos.as_ref().is_none_or(|all| qos.is_some_and(|qos| all.contains(&qos)))
     }
 
-    /// Whether it selects the container of this name in a pod that it selects.
+    /// Whether the selector matches the container of this name in a matching pod.
     pub(super) fn selects_container(&self, name: &str) -> bool {
         self.containers.as_ref().is_none_or(|names| names.iter().any(|own| own == name))
     }
 
-    /// Whether it tells containers of one pod apart.
+    /// Whether the selector names containers.
     pub(super) fn is_of_containers(&self) -> bool {
         self.containers.is_some()
     }
 
-    /// What is wrong with it: a list without entries would select nothing, ever.
+    /// The selector's mistakes: an empty list would never match.
     pub(super) fn mistakes(&self) -> Vec<String> {
         let lists = [
             ("match.namespaces", self.namespaces.as_ref().map(Vec::len)),
@@ -46,7 +46,9 @@ impl Selector {
             ("match.containers", self.containers.as_ref().map(Vec::len)),
         ];
         let empty = lists.into_iter().filter(|(_, length)| *length == Some(0));
-        empty.map(|(key, _)| format!("{key}: expected at least one, or no such key")).collect()
+        empty
+            .map(|(key, _)| format!("{key}: expected at least one entry, or no such key"))
+            .collect()
     }
 }
 

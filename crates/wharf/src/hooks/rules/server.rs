@@ -1,4 +1,4 @@
-//! The rules as hooks.
+//! The hooks that apply the rules.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,11 +10,11 @@ use super::file::Rules;
 pub(super) struct RuleServer(RwLock<Arc<Rules>>);
 
 impl RuleServer {
-    pub(super) fn new(rules: Rules) -> RuleServer {
+    pub(super) fn new(rules: Rules) -> Self {
         RuleServer(RwLock::new(Arc::new(rules)))
     }
 
-    /// Puts others in force, from the next call on.
+    /// Replaces the rules, from the next call on.
     pub(super) fn replace(&self, rules: Rules) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }

@@ -1,4 +1,4 @@
-//! What a rule changes.
+//! The changes of a rule.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 use wharf_facts::quantity;
 use wharf_hooks::adjustment::{ContainerAdjustment, PodAdjustment, ResourceAdjustment};
 
-/// Labels by which kubelet finds its own pods again.
+/// Labels by which the kubelet finds its own pods.
 const KUBELETS: &str = "io.kubernetes.";
 
 #[derive(Deserialize)]
@@ -46,7 +46,7 @@ impl Set {
         with(to, self.cgroup_parent.as_ref(), PodAdjustment::cgroup_parent)
     }
 
-    /// The cgroup parent is repeated, for proxies that forget it.
+    /// Repeats the cgroup parent, for proxies that do not remember it.
     pub(super) fn container(&self, to: ContainerAdjustment) -> ContainerAdjustment {
         let mut to = to.resources(self.resources(ResourceAdjustment::new()));
         for (key, value) in &self.annotations {
@@ -72,20 +72,20 @@ impl Set {
         with(to, self.oom_score_adj, ResourceAdjustment::oom_score_adj)
     }
 
-    /// Whether it is about pods as wholes.
+    /// Whether any change is to a whole pod.
     pub(super) fn changes_pods(&self) -> bool {
         self.sandbox(PodAdjustment::new()) != PodAdjustment::new()
     }
 
-    /// What is wrong with it, key by key.
+    /// The mistakes, one per key.
     pub(super) fn mistakes(&self) -> Vec<String> {
         let container = self.container(ContainerAdjustment::new());
         if container == ContainerAdjustment::new() && !self.changes_pods() {
-            return vec!["set: expected something to set".to_owned()];
+            return vec!["set: expected at least one key".to_owned()];
         }
         let mut mistakes = Vec::new();
         for key in self.pod_labels.keys().filter(|key| key.starts_with(KUBELETS)) {
-            let expected = "a label other than kubelet's own, by which it finds its pods";
+            let expected = "a label other than those by which the kubelet finds its pods";
             mistakes.push(format!("set.podLabels[{key}]: expected {expected}"));
         }
         if let Err(error) = container.check() {
@@ -109,7 +109,8 @@ fn with<T, V>(to: T, value: Option<V>, set: impl FnOnce(T, V) -> T) -> T {
     }
 }
 
-/// The key of a file for the name of a setter: `cpuShares` for `cpu_shares`. Keys of maps stay as they are.
+/// The file's key for the name of a setter: `cpuShares` for `cpu_shares`. Keys of maps stay the
+/// same.
 fn key(setter: &str) -> String {
     let (name, rest) = setter.split_at(setter.find('[').unwrap_or(setter.len()));
     let mut words = name.split('_');
@@ -121,7 +122,7 @@ fn key(setter: &str) -> String {
     key + rest
 }
 
-/// A size as Kubernetes writes it.
+/// A size as a Kubernetes quantity.
 fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     let text = String::deserialize(from)?;
     let bytes = quantity::parse(&text).map_err(de::Error::custom)?;

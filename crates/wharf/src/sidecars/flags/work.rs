@@ -1,4 +1,4 @@
-//! Flags about the work itself that several sidecars have: how many things at once, how often again, and where.
+//! Flags that several sidecars have: number of workers, retries, the node, the API server's URL.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ impl RetryFlags {
             start: set.duration(
                 "retry-interval-start",
                 Duration::from_secs(1),
-                "Pause after a first failure. It doubles with each further one.",
+                "Pause after a first failure. It doubles with each further failure.",
             ),
             max: set.duration(
                 "retry-interval-max",
                 Duration::from_mins(5),
-                "The longest pause after a failure, and the one after what the CSI driver calls infeasible.",
+                "The longest pause after a failure, and the pause after a request that the CSI driver reports as infeasible.",
             ),
         }
     }
@@ -35,7 +35,7 @@ impl RetryFlags {
     }
 }
 
-/// How many things are done at once.
+/// Reads a number of workers, which must be greater than 0.
 pub(in crate::sidecars) fn workers<T>(parsed: &Parsed, flag: &Flag<T>) -> Result<usize, FlagError>
 where
     T: FlagValue + Copy,
@@ -46,7 +46,7 @@ where
         .ok_or_else(|| parsed.usage_error(format_args!("--{} must be greater than 0", flag.name())))
 }
 
-/// `--node-deployment`, for drivers that serve the node alone that they run on.
+/// `--node-deployment`, for drivers that run on each node and serve that node alone.
 pub(in crate::sidecars) struct NodeFlag(Flag<bool>);
 
 impl NodeFlag {
@@ -58,7 +58,7 @@ impl NodeFlag {
         ))
     }
 
-    /// The node that is served alone.
+    /// The only node to serve; `None` without the flag.
     pub(in crate::sidecars) fn name(
         &self,
         parsed: &Parsed,
@@ -69,7 +69,7 @@ impl NodeFlag {
         }
         if common.election.is_some() {
             return Err(parsed.usage_error(
-                "--leader-election cannot be set with --node-deployment: each node works by itself",
+                "--leader-election cannot be set with --node-deployment: each node has a sidecar of its own",
             ));
         }
         variable("NODE_NAME").map(Some).ok_or_else(|| {
@@ -86,11 +86,11 @@ impl MasterFlag {
         Self(set.string(
             "master",
             "",
-            "URL of the API server, in place of the one that the kubeconfig names.",
+            "URL of the API server. It replaces the URL in the kubeconfig.",
         ))
     }
 
-    /// The way to the API server, given that of the kubeconfig.
+    /// `access` with the URL of the flag, if it is set.
     pub(in crate::sidecars) fn access(
         &self,
         parsed: &Parsed,
@@ -106,7 +106,7 @@ impl MasterFlag {
     }
 }
 
-/// A variable of the environment that says something.
+/// An environment variable; `None` if it is unset or empty.
 pub(in crate::sidecars) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

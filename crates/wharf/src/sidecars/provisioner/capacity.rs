@@ -6,7 +6,7 @@ use wharf_sidecars::provisioner::{CapacityOptions, OwnerOptions};
 
 use super::super::flags::{variable, workers};
 
-/// Flags about what the scheduler is told of capacities.
+/// Flags of CSIStorageCapacity objects, which the scheduler reads.
 pub(super) struct CapacityFlags {
     enabled: Flag<bool>,
     threads: Flag<u64>,
@@ -17,10 +17,10 @@ pub(super) struct CapacityFlags {
     burst: Flag<i64>,
 }
 
-/// What they ask for.
+/// The values of [`CapacityFlags`].
 pub(super) struct CapacityPlan {
     pub(super) options: CapacityOptions,
-    /// `None` where the client of all other work will do.
+    /// `None`: the controller's other requests and these share one client.
     pub(super) throttle: Option<Throttle>,
 }
 
@@ -30,35 +30,35 @@ impl CapacityFlags {
             enabled: set.bool(
                 "enable-capacity",
                 false,
-                "Tell the scheduler how much the CSI driver can still make, as CSIStorageCapacity objects.",
+                "Publish the CSI driver's free capacity as CSIStorageCapacity objects, for the scheduler.",
             ),
-            threads: set.uint("capacity-threads", 1, "How many such objects are written at once."),
+            threads: set.uint("capacity-threads", 1, "Workers that write CSIStorageCapacity objects."),
             poll_interval: set.duration(
                 "capacity-poll-interval",
                 Duration::from_mins(1),
-                "How often the CSI driver is asked what it can still make.",
+                "Interval of GetCapacity calls to the CSI driver.",
             ),
             ownerref_level: set.int(
                 "capacity-ownerref-level",
                 1,
-                "Owner of such objects, counted from the pod named by POD_NAME and NAMESPACE: -1: none, 0: the pod, \
-                 1: its StatefulSet or DaemonSet, 2: its Deployment.",
+                "Owner of CSIStorageCapacity objects, counted from the pod named by POD_NAME and NAMESPACE. -1: none, \
+                 0: the pod, 1: its StatefulSet or DaemonSet, 2: its Deployment.",
             ),
             immediate: set.bool(
                 "capacity-for-immediate-binding",
                 false,
-                "Tell of StorageClasses as well that do not wait for their first consumer.",
+                "Publish capacity also for StorageClasses with volumeBindingMode Immediate.",
             ),
             qps: set.float(
                 "kube-api-capacity-qps",
                 1.0,
-                "Requests per second to the Kubernetes API for such objects, in the long run. Where neither this nor \
-                 the burst is given they are requests as all others.",
+                "Average limit of requests for CSIStorageCapacity objects per second. Unless this flag or \
+                 --kube-api-capacity-burst is set, the limits of all requests apply.",
             ),
             burst: set.int(
                 "kube-api-capacity-burst",
                 5,
-                "Requests to the Kubernetes API for such objects that may follow each other at once.",
+                "Requests for CSIStorageCapacity objects that may exceed --kube-api-capacity-qps for a moment.",
             ),
         }
     }

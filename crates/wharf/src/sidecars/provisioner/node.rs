@@ -4,7 +4,7 @@ use wharf_cli::{FlagError, FlagSet, Parsed};
 
 use super::super::flags::{Common, NodeFlag};
 
-/// Flags about a driver that runs on each node and serves that alone.
+/// Flags for a driver that runs on each node and serves that node alone.
 pub(super) struct NodeFlags(NodeFlag);
 
 impl NodeFlags {
@@ -16,7 +16,7 @@ impl NodeFlags {
         Self(NodeFlag::register(set))
     }
 
-    /// The node that is served alone.
+    /// The only node to serve; `None` without `--node-deployment`.
     pub(super) fn name(
         &self,
         parsed: &Parsed,

@@ -1,4 +1,4 @@
-//! The limit of attached volumes, which counts those of pools that are not served.
+//! The limit of attached volumes, which includes volumes of pools that are not served.
 
 use std::fs;
 
@@ -6,8 +6,10 @@ use tonic::Code;
 use wharf_mount::{loopdev, mount};
 
 use super::{is_served, made_on, two_pools};
-use crate::bench::{PoolKind, loops_below};
-use crate::codes::refused;
+use crate::{
+    bench::{PoolKind, loops_below},
+    codes::refused,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn staged_volumes_of_a_missing_pool_count_for_the_attach_limit() {

@@ -1,17 +1,21 @@
-//! Pools in a file, which changes while the driver runs.
+//! A configuration file of pools that changes while the driver runs.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use tonic::Code;
 use wharf_testkit::process::wait_for;
 
 use super::{SIZE, fill, made_on};
-use crate::bench::{Bench, PoolKind, WHARF, loops_below, mounts_below, needs};
-use crate::bytes::checksum_of;
-use crate::client::{mounted, text, volume};
-use crate::codes::refused;
-use crate::running::{PATIENCE, Running};
+use crate::{
+    bench::{Bench, PoolKind, WHARF, loops_below, mounts_below, needs},
+    bytes::checksum_of,
+    client::{mounted, text, volume},
+    codes::refused,
+    running::{PATIENCE, Running},
+};
 
 /// Writes the file anew, as an editor does: under another name first.
 pub(crate) fn configure(file: &Path, pools: &[(&str, PathBuf, &str)]) {

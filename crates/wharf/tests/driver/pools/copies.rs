@@ -4,11 +4,13 @@ use tonic::Code;
 use wharf_mount::freeze;
 
 use super::{DATA, SIZE, fill, made_on, on_pool};
-use crate::bench::{Bench, PoolKind};
-use crate::bytes::{checksum_of, write};
-use crate::client::{Usage, block, from_snapshot, from_volume, mounted, volume};
-use crate::codes::refused;
-use crate::running::Running;
+use crate::{
+    bench::{Bench, PoolKind},
+    bytes::{checksum_of, write},
+    client::{Usage, block, from_snapshot, from_volume, mounted, volume},
+    codes::refused,
+    running::Running,
+};
 
 /// A pool that shares blocks, and one called `fast` that copies.
 fn unlike_pools() -> Option<Bench> {
@@ -86,7 +88,8 @@ async fn a_source_in_use_stands_still_for_a_copy_to_another_pool() {
     driver.bring_up(&source).await.unwrap();
     driver.kill().await;
 
-    // Killed while the source is frozen for a copy that another pool keeps: the next start lets it go on.
+    // Killed while the source is frozen for a copy that another pool keeps: the next start lets it
+    // go on.
     let mut driver = bench.start_with(&["--fault", "kill:CloneFrozen"]).await;
     let mut request = on_pool("fast", volume("copy", SIZE, mounted("")));
     request.volume_content_source = from_volume(&source.id);
@@ -100,7 +103,8 @@ async fn a_source_in_use_stands_still_for_a_copy_to_another_pool() {
     let again = freeze::freeze(&source.staging).expect("thawed by the start");
     again.thaw().unwrap();
 
-    // It is thawed once: a copy that is being made has its source frozen while missing pools are tried again.
+    // It is thawed once: a copy that is being made has its source frozen while missing pools are
+    // tried again.
     std::fs::rename(&fast, bench.path("away")).unwrap();
     let driver = bench.start().await;
     let frozen = freeze::freeze(&source.staging).unwrap();

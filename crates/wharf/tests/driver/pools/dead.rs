@@ -1,19 +1,26 @@
 //! A pool whose disk dies under staged volumes.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use tonic::Code;
 use wharf_mount::{loopdev, mount, mountinfo};
 use wharf_testkit::process;
 
-use super::orphans::{image_names, loops_of};
-use super::{SIZE, fill, made_on, two_pools};
-use crate::bench::{Bench, MIB, PoolKind, loops_below, needs};
-use crate::client::{Usage, block, mounted, volume};
-use crate::codes::refused;
-use crate::full::mount_pool;
-use crate::running::PATIENCE;
+use super::{
+    SIZE, fill, made_on,
+    orphans::{image_names, loops_of},
+    two_pools,
+};
+use crate::{
+    bench::{Bench, MIB, PoolKind, loops_below, needs},
+    client::{Usage, block, mounted, volume},
+    codes::refused,
+    full::mount_pool,
+    running::PATIENCE,
+};
 
 /// Mounts XFS where the pool will be.
 pub(super) fn mount_xfs(bench: &Bench) {
@@ -98,7 +105,8 @@ async fn nothing_is_written_to_a_disk_that_takes_the_place_of_a_dead_one() {
     let create = driver.create(volume("b", SIZE, mounted(""))).await.map(drop);
     refused("a new volume", create, Code::Unavailable);
 
-    // Its folder is the driver's for as long as it serves the pool, although nothing can be written any more.
+    // Its folder is the driver's for as long as it serves the pool, although nothing can be written
+    // any more.
     let status = Command::new("umount").arg(bench.pool()).status().unwrap();
     assert!(!status.success(), "the pool's disk was taken from under the driver");
     let status = Command::new("umount").arg("--lazy").arg(bench.pool()).status().unwrap();

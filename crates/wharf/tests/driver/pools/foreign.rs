@@ -1,17 +1,17 @@
-//! Two drivers on a node: each has its own pools, and lets the other's volumes alone.
+//! Two drivers on a node: each serves its own pools, and leaves the other's volumes alone.
 
 use std::process::Command;
 
 use tonic::Code;
 use wharf_mount::freeze;
 
-use super::configured::configure;
-use super::made_on;
-use super::orphans::is_mounted;
-use crate::bench::{Bench, NODE, PoolKind, WHARF, loops_below};
-use crate::client::{Usage, block, mounted, volume};
-use crate::codes::refused;
-use crate::running::Running;
+use super::{configured::configure, made_on, orphans::is_mounted};
+use crate::{
+    bench::{Bench, NODE, PoolKind, WHARF, loops_below},
+    client::{Usage, block, mounted, volume},
+    codes::refused,
+    running::Running,
+};
 
 /// A driver of another name, with a pool in `folder`.
 async fn start_other(bench: &Bench, folder: &str) -> Running {

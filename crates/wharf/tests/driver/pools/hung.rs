@@ -1,7 +1,6 @@
-//! A pool whose disk hangs, or is covered by another, beside a pool that works.
+//! A pool whose disk hangs or is covered by another mount, next to a pool that works.
 
-use std::process::Command;
-use std::sync::Arc;
+use std::{process::Command, sync::Arc};
 
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -9,11 +8,13 @@ use wharf_mount::{freeze, mount};
 use wharf_testkit::process::wait_for;
 
 use super::{SIZE, configure, fill, get, made_on, on_pool, readyz, two_pools};
-use crate::bench::{Bench, MIB, PoolKind};
-use crate::client::{Client, Usage, block, mounted, volume};
-use crate::codes::refused;
-use crate::full::{mount_pool, mount_pool_of};
-use crate::running::PATIENCE;
+use crate::{
+    bench::{Bench, MIB, PoolKind},
+    client::{Client, Usage, block, mounted, volume},
+    codes::refused,
+    full::{mount_pool, mount_pool_of},
+    running::PATIENCE,
+};
 
 /// More than work on one pool at the same time.
 const CALLS: usize = 80;

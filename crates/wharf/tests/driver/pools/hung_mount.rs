@@ -1,21 +1,27 @@
-//! Folders below a mount that answers nothing: every look at a path there waits, as on a network disk whose server is gone.
+//! Folders below a hung mount: every access to a path there blocks, as on a network disk whose
+//! server is down.
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+};
 
 use rustix::mount::{MountFlags, mount};
 use tonic::Code;
 use wharf_mount::mount::lazy_unmount;
-use wharf_testkit::process::wait_for;
-use wharf_testkit::skip;
+use wharf_testkit::{process::wait_for, skip};
 
-use super::configured::{becomes, configure};
-use super::{fill, made_on};
-use crate::bench::{Bench, PoolKind};
-use crate::client::text;
-use crate::running::PATIENCE;
+use super::{
+    configured::{becomes, configure},
+    fill, made_on,
+};
+use crate::{
+    bench::{Bench, PoolKind},
+    client::text,
+    running::PATIENCE,
+};
 
 const INIT: u32 = 26;
 
@@ -40,7 +46,8 @@ impl HungMount {
         let mut request = vec![0; 1 << 20];
         let length = device.read(&mut request).unwrap();
         assert!(length >= 16 && request[4..8] == INIT.to_le_bytes(), "the greeting comes first");
-        // `struct fuse_out_header`, then `struct fuse_init_out`: version 7.31, and what may be read and written at a time.
+        // `struct fuse_out_header`, then `struct fuse_init_out`: version 7.31, and what may be read
+        // and written at a time.
         let mut answer = Vec::from(80_u32.to_le_bytes());
         answer.extend([0; 4]);
         answer.extend(&request[8..16]);
@@ -123,7 +130,8 @@ async fn a_pool_whose_mount_hangs_is_forgotten_and_stops_no_change_of_other_pool
     driver.stop().await;
 }
 
-/// Only the thread that opens a pool resolves its folder, so it is that thread that finds two names of one folder.
+/// Only the thread that opens a pool resolves its folder, so it is that thread that finds two names
+/// of one folder.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_symlink_to_the_folder_or_into_the_images_of_another_pool_is_not_served() {
     let Some(bench) = Bench::new(PoolKind::Copy) else { return };

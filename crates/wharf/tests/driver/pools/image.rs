@@ -6,13 +6,16 @@ use tonic::Code;
 use wharf_testkit::process::wait_for;
 
 use super::{configure, dead::mount_xfs, fill, made_on, rows};
-use crate::bench::{Bench, PoolKind, needs};
-use crate::bytes::{bytes, checksum_of, write};
-use crate::codes::refused;
-use crate::running::PATIENCE;
-use crate::unshare::{shared, unshared};
+use crate::{
+    bench::{Bench, PoolKind, needs},
+    bytes::{bytes, checksum_of, write},
+    codes::refused,
+    running::PATIENCE,
+    unshare::{shared, unshared},
+};
 
-/// An empty pool in an image would be served in place of the pool, and its volumes would be unknown, or deleted unseen.
+/// An empty pool in an image would be served in place of the pool, and its volumes would be
+/// unknown, or deleted unseen.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_pool_image_takes_the_place_of_a_pool() {
     let Some(bench) = Bench::new(PoolKind::Copy) else { return };
@@ -70,7 +73,8 @@ async fn of_two_pools_in_one_folder_none_is_served() {
     bench.assert_empty();
 }
 
-/// The other pool would take the space that overwritten blocks of a thick volume with a snapshot need.
+/// The other pool would take the space that overwritten blocks of a thick volume with a snapshot
+/// need.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_blocks_stay_shared_once_another_pool_is_on_the_filesystem() {
     if needs(&["mkfs.xfs"]).is_none() {

@@ -1,14 +1,15 @@
-//! Notes in the state folder: damaged ones keep only their own pools from being served, and old ones are removed.
+//! Notes in the state folder: a damaged one affects only its own pool, and old ones are removed.
 
-use std::fs;
-use std::process::Output;
+use std::{fs, process::Output};
 
 use tonic::Code;
 
 use super::{fill, made_on, readyz, two_pools};
-use crate::bench::{Bench, PoolKind};
-use crate::codes::refused;
-use crate::devices::Stranger;
+use crate::{
+    bench::{Bench, PoolKind},
+    codes::refused,
+    devices::Stranger,
+};
 
 fn said(output: &Output) -> String {
     let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));

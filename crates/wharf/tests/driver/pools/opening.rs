@@ -7,16 +7,22 @@ use tonic::Code;
 use wharf_mount::{freeze, mount};
 use wharf_testkit::process::wait_for;
 
-use super::configured::{becomes, configure};
-use super::orphans::is_mounted;
-use super::{fill, is_served, made_on, readyz, two_pools};
-use crate::bench::{Bench, PoolKind, loops_below};
-use crate::codes::refused;
-use crate::devices::Stranger;
-use crate::full::mount_pool;
-use crate::running::PATIENCE;
+use super::{
+    configured::{becomes, configure},
+    fill, is_served, made_on,
+    orphans::is_mounted,
+    readyz, two_pools,
+};
+use crate::{
+    bench::{Bench, PoolKind, loops_below},
+    codes::refused,
+    devices::Stranger,
+    full::mount_pool,
+    running::PATIENCE,
+};
 
-/// A filesystem that stands still, no longer than a test waits: a driver that hangs there could not be killed.
+/// A filesystem that stands still, no longer than a test waits: a driver that hangs there could not
+/// be killed.
 struct Hung {
     thaw: oneshot::Sender<()>,
     thawing: JoinSet<()>,
@@ -110,7 +116,8 @@ async fn a_pool_whose_disk_hangs_stops_neither_changes_of_others_nor_the_end_of_
     configure(&file, &[default.clone(), slow, ("three", three, "")]);
     becomes(&bench, &driver, "hung", Code::Unavailable).await;
 
-    // The kernel keeps the process until its last thread leaves the frozen filesystem. Nobody has to wait for that.
+    // The kernel keeps the process until its last thread leaves the frozen filesystem. Nobody has
+    // to wait for that.
     driver.terminate();
     let next = wait_for(PATIENCE, "a driver in its place", async || {
         let (command, folder) = (bench.command(&[]), bench.path("next"));
@@ -148,7 +155,8 @@ async fn an_unpublish_while_its_pool_is_being_opened_leaves_no_false_record() {
     refused("two is missing", driver.delete(&a.id).await, Code::Unavailable);
     let mut mount = std::process::Command::new("mount");
     assert!(mount.arg(&disk.path).arg(bench.pool()).status().unwrap().success());
-    // The pool is opened now, which takes 5 s: a stranger holds the volume whose unstage was cut short.
+    // The pool is opened now, which takes 5 s: a stranger holds the volume whose unstage was cut
+    // short.
     wait_for(PATIENCE, "the end of the unstage", async || {
         (!is_mounted(&held.staging)).then_some(())
     })

@@ -1,19 +1,22 @@
-//! Volumes in use whose pool is not served any more.
+//! Volumes in use whose pool is no longer served.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use tonic::Code;
 use wharf_mount::{freeze, loopdev, mount, mountinfo};
 use wharf_proto::csi::volume_capability::access_mode::Mode;
 
-use super::configured::configure;
-use super::{made_on, on_pool};
-use crate::bench::{Bench, PoolKind, loops_below, needs};
-use crate::client::{Usage, block, block_as, from_volume, map, mounted, volume};
-use crate::codes::refused;
-use crate::full::mount_pool;
-use crate::running::Running;
+use super::{configured::configure, made_on, on_pool};
+use crate::{
+    bench::{Bench, PoolKind, loops_below, needs},
+    client::{Usage, block, block_as, from_volume, map, mounted, volume},
+    codes::refused,
+    full::mount_pool,
+    running::Running,
+};
 
 const SIZE: u64 = super::SIZE;
 
@@ -61,7 +64,8 @@ async fn volumes_of_a_pool_that_was_removed_are_taken_from_their_pods() {
     driver.stop().await;
     assert_eq!(loops_below(&two), []);
 
-    // The pool is back: its volumes are there, none is in use, and the inline one is gone with its pod.
+    // The pool is back: its volumes are there, none is in use, and the inline one is gone with its
+    // pod.
     configure(&file, &[("default", one, ""), ("two", two.clone(), "")]);
     let driver = bench.start().await;
     for usage in [&a, &raw] {

@@ -1,17 +1,25 @@
-//! A loop device of somebody else on a mount that answers no more. To ask the kernel whose file it shows waits for that mount.
+//! A foreign loop device on a hung mount: asking the kernel for its file blocks.
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::mount::{MountFlags, mount};
-use wharf_mount::loopdev::{self, Loop, LoopOptions};
-use wharf_mount::mount::lazy_unmount;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    mount::{MountFlags, mount},
+};
+use wharf_mount::{
+    loopdev::{self, Loop, LoopOptions},
+    mount::lazy_unmount,
+};
 use wharf_testkit::skip;
 
 use super::{fill, made_on};

@@ -1,7 +1,6 @@
-//! Answers that are held back.
+//! Delayed answers.
 
-use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 use wharf_csi_sdk::prelude::Failure;
 
 use crate::api::PATIENCE;

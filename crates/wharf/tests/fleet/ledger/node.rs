@@ -1,4 +1,4 @@
-//! What the driver of one node says of it. Nothing is mounted here.
+//! The driver's answers about its node. Nothing is mounted here.
 
 use wharf_csi_sdk::prelude::*;
 

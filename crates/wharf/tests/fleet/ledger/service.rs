@@ -1,4 +1,4 @@
-//! What the driver can do.
+//! The calls of the driver.
 
 use std::time::SystemTime;
 

@@ -1,18 +1,19 @@
 //! Two replicas, of which the first leads until it is cut off.
 
-use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use jiff::Timestamp;
 use serde_json::Value;
 use wharf_testkit::relay::Relay;
 
-use crate::audit;
-use crate::ledger::Door;
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::sidecar::{Order, Sidecar};
-use crate::site::{Site, Term};
+use crate::{
+    audit,
+    ledger::Door,
+    life::Life,
+    program::{Kind, Make, Program},
+    sidecar::{Order, Sidecar},
+    site::{Site, Term},
+};
 
 pub(super) struct Pair<'a> {
     site: &'a Site,
@@ -22,7 +23,8 @@ pub(super) struct Pair<'a> {
     led: Vec<Term>,
 }
 
-/// One of the two: its host, the address that the API server sees, and its ways to the API server and to the driver.
+/// One of the two: its host, the address that the API server sees, and its ways to the API server
+/// and to the driver.
 pub(super) struct Replica {
     host: &'static str,
     address: Ipv4Addr,
@@ -47,8 +49,8 @@ impl<'a> Pair<'a> {
         self.second.terms(self.site, &self.led).await
     }
 
-    /// Goes on when the second leads, for these terms, and the first is cut off: alone, then with the first back again,
-    /// which does nothing until the second has ended and it leads again.
+    /// Goes on when the second leads, for these terms, and the first is cut off: alone, then with
+    /// the first back again, which does nothing until the second has ended and it leads again.
     pub(super) async fn go_on(&mut self, kind: Kind, terms: &[Term]) -> [Life<'a>; 3] {
         let (site, first, second) = (self.site, &mut self.first, &mut self.second);
         let apart = Life::up_to(site, kind, "apart").await;
@@ -60,7 +62,8 @@ impl<'a> Pair<'a> {
         let calls = site.ledger.journal();
         let late = calls.iter().find(|call| call.door == first.host && call.at > since);
         assert!(late.is_none(), "{late:?} was made when another had the Lease, since {since}");
-        // What the first had sent when it was cut off may have arrived meanwhile, and did no harm then.
+        // What the first had sent when it was cut off may have arrived meanwhile, and did no harm
+        // then.
         for life in [&apart, &mended] {
             assert!(second.wrote(site, life).await, "not written by the one that led");
             assert!(!first.wrote(site, life).await, "written by the one that did not lead");

@@ -1,8 +1,9 @@
-//! Where ours is deliberately unlike koord-runtime-proxy. docs/differences.md tells users the same.
+//! Deliberate differences from koord-runtime-proxy, each a row of docs/differences.md.
 
 use super::lane::Server;
 
-/// A set of fields, what arrives there from either proxy, and why. In each, `*` stands for any text.
+/// A set of fields, what arrives there from either proxy, and why. In each, `*` stands for any
+/// text.
 #[derive(Debug)]
 pub(super) struct Difference {
     /// The number of the defect that ours does without, in the survey of koord-runtime-proxy.
@@ -46,8 +47,8 @@ const KEPT: &str = "an update that the runtime refused stays in the record";
 const FORGOTTEN: &str = "forgets a container or pod when it is stopped, even if that failed";
 const BY_ITSELF: &str = "PostStopContainer is not called for containers that end by themselves";
 const HUGE_PAGES: &str = "carries the huge page limits of the container's creation";
-const OUTCOME: &str = "told the outcome";
-const NO_WORD: &str = "an update that a hook server answered without a word";
+const OUTCOME: &str = "they get the outcome";
+const NO_WORD: &str = "an update with an empty answer of a hook server";
 
 const RUN: &str = "\"PreRunPodSandbox\"";
 const CREATE: &str = "\"PreCreateContainer\"";

@@ -1,23 +1,31 @@
-//! A proxy with a recording runtime behind it and a recording hook server beside it.
+//! A proxy with a recording runtime and a recording hook server.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
 
 use serde_json::json;
 use tonic::Status;
 use wharf_proto::hooks::{
     ContainerResourceHookResponse, LinuxContainerResources, PodSandboxHookResponse,
 };
-use wharf_testkit::client::Client;
-use wharf_testkit::hook_server::{Answer, Behind, HookScript, HookServer};
-use wharf_testkit::koord::{self, Koord};
-use wharf_testkit::process::Process;
-use wharf_testkit::runtime::{Reply, Runtime, Then, message};
+use wharf_testkit::{
+    client::Client,
+    hook_server::{Answer, Behind, HookScript, HookServer},
+    koord::{self, Koord},
+    process::Process,
+    runtime::{Reply, Runtime, Then, message},
+};
 
-use super::seen::{Seen, encoded};
-use super::step::Step;
+use super::{
+    seen::{Seen, encoded},
+    step::Step,
+};
 use crate::support::{Bench, PATIENCE, exists};
 
 /// Which proxy.
@@ -53,7 +61,7 @@ pub(super) struct Lane {
 
 impl Lane {
     /// `None` where this run does without the peers.
-    pub(super) async fn start(proxy: Proxy, server: Server) -> Option<Lane> {
+    pub(super) async fn start(proxy: Proxy, server: Server) -> Option<Self> {
         let bench = Bench::new();
         let fails = Arc::new(AtomicBool::new(false));
         let runtime = runtime(&bench.path("runtime.sock"), fails.clone());

@@ -1,4 +1,4 @@
-//! The calls that are played: pods of koordinator's classes, from beginning to end.
+//! The script of calls: pods of koordinator's classes, from creation to removal.
 
 use serde_json::{Value, json};
 
@@ -101,7 +101,8 @@ fn latency_sensitive() -> Vec<Step> {
     ]
 }
 
-/// Class BE with batch resources: koordlet sets shares, quota and memory, and takes the cpuset away.
+/// Class BE with batch resources: koordlet sets shares, quota and memory, and takes the cpuset
+/// away.
 fn best_effort() -> Vec<Step> {
     let labels = json!({ "koordinator.sh/qosClass": "BE" });
     let spec = json!({ "containers": { "main": {

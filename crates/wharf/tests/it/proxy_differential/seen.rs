@@ -1,15 +1,20 @@
-//! What reached runtime and hook server, field by field.
+//! The requests that reached runtime and hook server, field by field.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
-use prost_reflect::prost::Message;
-use prost_reflect::prost::bytes::Bytes;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions,
+    prost::{Message, bytes::Bytes},
+};
 use serde_json::Value;
 use tonic::Status;
-use wharf_testkit::hook_server::{HookCall, Subject};
-use wharf_testkit::runtime::Received;
+use wharf_testkit::{
+    hook_server::{HookCall, Subject},
+    runtime::Received,
+};
 
 use super::step::Step;
 

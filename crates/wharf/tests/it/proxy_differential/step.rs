@@ -12,7 +12,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    pub(super) fn new(name: &'static str, method: &'static str, request: Value) -> Step {
+    pub(super) fn new(name: &'static str, method: &'static str, request: Value) -> Self {
         Step { name, method, request, fails: false }
     }
 

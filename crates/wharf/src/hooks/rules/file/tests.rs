@@ -107,7 +107,7 @@ fn mistakes_are_named_with_their_rule_and_key() {
         ("name: a, set: { cgroupParent: '' }", "set.cgroupParent: expected a path"),
         ("name: a, set: { podLabels: { '': a } }", "set.podLabels: expected keys"),
         ("name: a, set: { podLabels: { io.kubernetes.pod.uid: a } }", "io.kubernetes.pod.uid"),
-        ("name: a, set: {}", "set: expected something"),
+        ("name: a, set: {}", "set: expected at least one key"),
         ("name: a", "set"),
         ("name: '', set: { cpuset: '0' }", "name: expected"),
         ("set: { cpuset: '0' }", "name"),

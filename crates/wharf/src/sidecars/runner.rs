@@ -1,4 +1,5 @@
-//! What surrounds controllers: flags before them, and an endpoint beside them.
+//! Starts a process of controllers: reads the command line, serves metrics and health, connects to
+//! the driver, and hands over to the supervisor.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -16,56 +17,60 @@ use wharf_reconcile::WorkqueueMetrics;
 use wharf_uds::RpcMetrics;
 
 use super::{
-    controller::{BesideDriver, MakeController, Served, Source, Timed, WholeCluster},
-    driver::{Connected, DriverOptions, DriverSource},
-    eyes::Eyes,
+    controller::{ClusterController, ClusterSource, MakeController, Target, TargetSource, Timed},
+    driver::{ConnectedDriver, DriverOptions, DriverSource},
     flags::{Common, CommonFlags, ELECTION_HEALTH, Http},
-    node::{NodePart, ProcessFlags},
-    shift::{Candidacy, End, Post, Shift},
+    node::{NodeTask, ProcessFlags},
+    process_health::ProcessHealth,
+    supervisor::{Candidacy, ControllerSlot, End, Supervisor},
 };
 use crate::{
     registrar::print_version,
-    running::{Threads, give_back_at_rest, run, usage},
+    runtime::{Threads, give_back_at_rest, run, usage},
 };
 
 /// The command line of one sidecar.
 pub(super) trait Personality: Sized + 'static {
-    /// What it is called among others.
+    /// Its name in `wharf sidecars --controllers`.
     const NAME: &'static str;
-    /// What it does, for people.
+    /// The first paragraph of its help.
     const ABOUT: &'static str;
-    /// How its flags are written.
+    /// The flag library of the Go program.
     const DIALECT: Dialect = Dialect::Go;
-    /// Where it finds whom it works for.
-    type Source: Source;
+    /// Finds the driver or cluster that it serves.
+    type Source: TargetSource;
 
     fn register(set: &mut FlagSet) -> Self;
 
     fn common(&self) -> &CommonFlags;
 
-    /// What a command line asks for.
-    fn plan(&self, parsed: &Parsed, common: Common) -> Result<Part<Self::Source>, FlagError>;
+    /// Reads the flags of this sidecar, given those that all sidecars have.
+    fn plan(
+        &self,
+        parsed: &Parsed,
+        common: Common,
+    ) -> Result<ControllerSpec<Self::Source>, FlagError>;
 
-    /// What a command line asks for, once the flags that all have are read.
-    fn part(&self, parsed: &Parsed) -> Result<Part<Self::Source>, FlagError> {
+    /// Reads the whole command line.
+    fn spec(&self, parsed: &Parsed) -> Result<ControllerSpec<Self::Source>, FlagError> {
         self.plan(parsed, self.common().common(parsed)?)
     }
 }
 
-/// A controller that is to run in a process.
-pub(super) struct Part<S: Source> {
+/// A controller to run, as its command line asks for it.
+pub(super) struct ControllerSpec<S: TargetSource> {
     pub(super) name: &'static str,
     pub(super) common: Common,
     pub(super) source: S::Options,
-    pub(super) lease: Lease<S::Found>,
-    pub(super) controller: MakeController<S::Found>,
+    pub(super) lease: Lease<S::Target>,
+    pub(super) controller: MakeController<S::Target>,
 }
 
-/// Names the Lease of whom a controller works for.
-pub(super) type Lease<For> = Box<dyn Fn(&For) -> String + Send + Sync>;
+/// Computes the name of a controller's Lease from what it serves.
+pub(super) type Lease<T> = Box<dyn Fn(&T) -> String + Send + Sync>;
 
-impl Part<DriverSource> {
-    /// A controller whose Lease has a name made of the driver's.
+impl ControllerSpec<DriverSource> {
+    /// A controller whose Lease's name is made from the driver's name.
     pub(super) fn of_driver(
         name: &'static str,
         common: Common,
@@ -78,7 +83,7 @@ impl Part<DriverSource> {
             name,
             common,
             source,
-            lease: Box::new(move |driver: &Connected| lease(&driver.name)),
+            lease: Box::new(move |driver: &ConnectedDriver| lease(&driver.name)),
             controller: Box::new(move |registry, queues| {
                 Arc::new(Timed { timeout, controller: controller(registry, queues) })
             }),
@@ -86,43 +91,43 @@ impl Part<DriverSource> {
     }
 }
 
-impl Part<WholeCluster> {
-    /// The same in a process that has a driver.
-    pub(super) fn beside_driver(self, source: DriverOptions) -> Part<DriverSource> {
+impl ControllerSpec<ClusterSource> {
+    /// The same controller for a process that serves a driver.
+    pub(super) fn with_driver(self, source: DriverOptions) -> ControllerSpec<DriverSource> {
         let Self { name, common, lease, controller, .. } = self;
-        Part {
+        ControllerSpec {
             name,
             common,
             source,
             lease: Box::new(move |_| lease(&())),
             controller: Box::new(move |registry, queues| {
-                Arc::new(BesideDriver(controller(registry, queues)))
+                Arc::new(ClusterController(controller(registry, queues)))
             }),
         }
     }
 }
 
-/// Runs a sidecar alone.
+/// Runs one sidecar in a process of its own.
 pub(super) fn main<P: Personality>(name: &str, args: Vec<String>) -> ExitCode {
     let mut set = FlagSet::new(name, P::ABOUT).dialect(P::DIALECT);
     let flags = P::register(&mut set);
     match set.parse(args) {
         Ok(parsed) => {
-            let plan = || Ok(Plan { parts: vec![flags.part(&parsed)?], node: Vec::new() });
+            let plan = || Ok(Plan { specs: vec![flags.spec(&parsed)?], node: Vec::new() });
             start(name, flags.common(), &parsed, plan)
         }
         Err(error) => usage(&error),
     }
 }
 
-/// What is to run in a process.
-pub(super) struct Plan<S: Source> {
-    pub(super) parts: Vec<Part<S>>,
-    pub(super) node: Vec<NodePart>,
+/// The controllers and node tasks of a process.
+pub(super) struct Plan<S: TargetSource> {
+    pub(super) specs: Vec<ControllerSpec<S>>,
+    pub(super) node: Vec<NodeTask>,
 }
 
-/// Runs what `plan` makes of a command line, whose flags of the process are these.
-pub(super) fn start<S: Source>(
+/// Runs a process with controllers. `common` are its process-wide flags; `plan` reads the others.
+pub(super) fn start<S: TargetSource>(
     name: &str,
     common: &CommonFlags,
     parsed: &Parsed,
@@ -132,16 +137,16 @@ pub(super) fn start<S: Source>(
     start_logged(name, version, logging, parsed, plan, |plan, stop| serve(plan, stop))
 }
 
-/// Runs parts that need no API in one process, whose flags these are.
+/// Runs a process of node tasks alone, which need no Kubernetes API.
 pub(super) fn start_node(
     name: &str,
     process: &ProcessFlags,
     parsed: &Parsed,
-    plan: impl FnOnce() -> Result<Vec<NodePart>, FlagError>,
+    plan: impl FnOnce() -> Result<Vec<NodeTask>, FlagError>,
 ) -> ExitCode {
     let (version, logging) = (&process.version, &process.logging);
     let http = parsed.get(&process.http_endpoint).clone();
-    start_logged(name, version, logging, parsed, plan, |parts, stop| serve_node(parts, http, stop))
+    start_logged(name, version, logging, parsed, plan, |tasks, stop| serve_node(tasks, http, stop))
 }
 
 fn start_logged<P, F>(
@@ -170,65 +175,69 @@ where
     run(Threads::One, |stop| serve(plan, stop))
 }
 
-/// Runs parts that need no API until the process is told to stop.
+/// Runs node tasks until `stop`.
 async fn serve_node(
-    parts: Vec<NodePart>,
+    tasks: Vec<NodeTask>,
     http: String,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     let mut registry = Registry::default();
     process_metrics(&mut registry);
     let calls = RpcMetrics::register(&mut registry);
-    let names: Vec<_> = parts.iter().map(NodePart::name).collect();
-    let eyes: Eyes<()> = Eyes::register(&mut registry, &names);
-    eyes.begin(&(), None);
+    let names: Vec<_> = tasks.iter().map(NodeTask::name).collect();
+    let process_health: ProcessHealth<()> = ProcessHealth::register(&mut registry, &names);
+    process_health.begin(&(), None);
     let mut serving = JoinSet::new();
     if !http.is_empty() {
         let (flag, metrics_path) = ("http-endpoint", "/metrics".to_owned());
         let http = Http { address: http, flag, metrics_path, health: false };
-        let admin = endpoint(&http, registry, Vec::new(), eyes.clone(), &parts).await?;
+        let admin = endpoint(&http, registry, Vec::new(), process_health.clone(), &tasks).await?;
         serving.spawn(admin.serve(stop.clone()));
     }
-    for part in parts {
-        serving.spawn(part.run(calls.clone(), eyes.clone(), stop.clone()));
+    for task in tasks {
+        serving.spawn(task.run(calls.clone(), process_health.clone(), stop.clone()));
     }
     serving.join_all().await;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs controllers in one process until it is told to stop. What they share is said by the first.
-async fn serve<S: Source>(plan: Plan<S>, stop: CancellationToken) -> anyhow::Result<ExitCode> {
-    let Plan { parts, node } = plan;
-    let Some(first) = parts.first() else { return Ok(ExitCode::SUCCESS) };
+/// Runs the controllers and node tasks of a process until `stop`. The first controller's flags set
+/// the socket and the HTTP address.
+async fn serve<S: TargetSource>(
+    plan: Plan<S>,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    let Plan { specs, node } = plan;
+    let Some(first) = specs.first() else { return Ok(ExitCode::SUCCESS) };
     let mut registry = Registry::default();
     process_metrics(&mut registry);
     let elections = ElectionMetrics::register(&mut registry);
     let queues = WorkqueueMetrics::register(&mut registry);
     let calls = RpcMetrics::register(&mut registry);
-    let names = parts.iter().map(|part| part.name).chain(node.iter().map(NodePart::name));
-    let eyes = Eyes::register(&mut registry, &names.collect::<Vec<_>>());
+    let names = specs.iter().map(|spec| spec.name).chain(node.iter().map(NodeTask::name));
+    let process_health = ProcessHealth::register(&mut registry, &names.collect::<Vec<_>>());
     let source = S::new(first.source.clone(), calls.clone());
     let http = first.common.http.clone();
-    let said = parts.iter().map(|part| part.common.access.clone());
-    // Not every controller has every flag about it.
-    let access = said.reduce(Access::or).unwrap_or_default();
+    let accesses = specs.iter().map(|spec| spec.common.access.clone());
+    // Not every controller has every flag about the API server: --master is missing in some.
+    let access = accesses.reduce(Access::or).unwrap_or_default();
     let mut made = Vec::new();
-    for Part { name, common, lease, controller, .. } in parts {
+    for ControllerSpec { name, common, lease, controller, .. } in specs {
         made.push((name, common, lease, controller(&mut registry, &queues)));
     }
 
-    let client = access.client_of(&eyes.permissions, None).await?;
-    // One more for all elections: renewals must not wait behind work.
-    let voter = access.client_of(&eyes.permissions, None).await?;
-    let (mut posts, mut healths) = (Vec::new(), Vec::new());
-    // A limit that several controllers have is the limit of all of them together.
+    let client = access.client_of(&process_health.permissions, None).await?;
+    // A separate client for all elections: renewals must not wait behind other requests.
+    let voter = access.client_of(&process_health.permissions, None).await?;
+    let (mut slots, mut healths) = (Vec::new(), Vec::new());
+    // Controllers with the same rate limit share one client, and so the limit.
     let mut limited: Vec<(Throttle, Client)> = Vec::new();
     for (name, common, lease, controller) in made {
         let client = match common.throttle {
             Some(limit) => match limited.iter().find(|(shared, _)| *shared == limit) {
                 Some((_, client)) => client.clone(),
                 None => {
-                    let client = access.client_of(&eyes.permissions, Some(limit)).await?;
+                    let client = access.client_of(&process_health.permissions, Some(limit)).await?;
                     limited.push((limit, client.clone()));
                     client
                 }
@@ -240,27 +249,34 @@ async fn serve<S: Source>(plan: Plan<S>, stop: CancellationToken) -> anyhow::Res
             healths.push(health.clone());
             Candidacy { client: voter.clone(), plan, lease, health, metrics: elections.clone() }
         });
-        posts.push(Post { name, client, controller, eyes: eyes.clone(), candidacy });
+        slots.push(ControllerSlot {
+            name,
+            client,
+            controller,
+            process_health: process_health.clone(),
+            candidacy,
+        });
     }
     let mut serving = JoinSet::new();
     serving.spawn(give_back_at_rest(stop.clone()));
     if let Some(http) = &http {
-        let admin = endpoint(http, registry, healths, eyes.clone(), &node).await?;
+        let admin = endpoint(http, registry, healths, process_health.clone(), &node).await?;
         serving.spawn(admin.serve(stop.clone()));
     }
-    for part in node {
-        let span = info_span!("controller", controller = part.name());
-        serving.spawn(part.run(calls.clone(), eyes.clone(), stop.clone()).instrument(span));
+    for task in node {
+        let span = info_span!("controller", controller = task.name());
+        serving
+            .spawn(task.run(calls.clone(), process_health.clone(), stop.clone()).instrument(span));
     }
-    let Some(found) = stop.run_until_cancelled(source.connect()).await else {
+    let Some(target) = stop.run_until_cancelled(source.connect()).await else {
         return Ok(ExitCode::SUCCESS);
     };
-    let mut found = found?;
-    let shift = Shift::new(client, source, posts, eyes);
+    let mut target = target?;
+    let supervisor = Supervisor::new(client, source, slots, process_health);
     let outcome = loop {
-        match shift.work(&found, &stop).await {
+        match supervisor.work(&target, &stop).await {
             Ok(End::Stopped) => break Ok(ExitCode::SUCCESS),
-            Ok(End::Changed(changed)) => found = changed,
+            Ok(End::Changed(changed)) => target = changed,
             Err(error) => break Err(error),
         }
     };
@@ -269,16 +285,16 @@ async fn serve<S: Source>(plan: Plan<S>, stop: CancellationToken) -> anyhow::Res
     outcome
 }
 
-async fn endpoint<For: Served>(
+async fn endpoint<T: Target>(
     http: &Http,
     registry: Registry,
     elections: Vec<ElectionHealth>,
-    eyes: Eyes<For>,
-    node: &[NodePart],
+    process_health: ProcessHealth<T>,
+    node: &[NodeTask],
 ) -> anyhow::Result<BoundAdmin> {
     let mut admin = Admin::new().flag(http.flag).metrics(&http.metrics_path, Arc::new(registry));
     admin = admin.check("/readyz", move || {
-        let problems = eyes.problems();
+        let problems = process_health.problems();
         let failure = || CheckFailure::new(503, problems.join("\n"));
         let checked = if problems.is_empty() { Ok(()) } else { Err(failure()) };
         async move { checked }
@@ -290,7 +306,7 @@ async fn endpoint<For: Served>(
             async move { checked.map_err(failure) }
         });
     }
-    admin = node.iter().fold(admin, |admin, part| part.show(admin));
+    admin = node.iter().fold(admin, |admin, task| task.show(admin));
     let bound = admin.bind(&http.address).await?;
     info!(address = %bound.local_addr(), path = %http.metrics_path, "serving metrics");
     Ok(bound)

@@ -1,19 +1,25 @@
-//! What an operator sees of a process that cannot work: `/readyz` and metrics.
+//! `/readyz` and metrics of a process that cannot work.
 
-use std::net::{Ipv4Addr, TcpListener};
-use std::process::Command;
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    process::Command,
+};
 
-use wharf_testkit::csi_driver::{DriverScript, ScriptedDriver};
-use wharf_testkit::deploy::{self, Subject};
-use wharf_testkit::process::wait_for;
-use wharf_testkit::relay::Relay;
+use wharf_testkit::{
+    csi_driver::{DriverScript, ScriptedDriver},
+    deploy::{self, Subject},
+    process::wait_for,
+    relay::Relay,
+};
 
-use crate::api::PATIENCE;
-use crate::life::Life;
-use crate::program::{Kind, Make, Program};
-use crate::role::RIGHTLESS;
-use crate::sidecar::Order;
-use crate::site::Site;
+use crate::{
+    api::PATIENCE,
+    life::Life,
+    program::{Kind, Make, Program},
+    role::RIGHTLESS,
+    sidecar::Order,
+    site::Site,
+};
 
 /// Where a process shows itself.
 pub(crate) struct Shown(pub(crate) String);
@@ -169,20 +175,21 @@ async fn a_controller_that_fails_is_seen_and_old_objects_are() {
     let Some(site) = Site::with_snapshots("eyes-restarts").await else { return };
     let shown = Shown::new();
     let more = ["--http-endpoint", &shown.0];
-    let order = site.order(Program::Joint, None);
+    let order = site.order(Program::Combined, None);
     // A driver that says that it can do nothing.
     let driver =
         ScriptedDriver::serve(&order.folder.join("bare.sock"), DriverScript::new(&site.name));
     let order = Order { socket: driver.path().to_owned(), more: &more, ..order };
     let mut sidecar = order.start().unwrap();
-    let metrics = shown.reads("503", &["resizer failed and is begun again"]).await;
+    let metrics = shown.reads("503", &["resizer failed and restarts"]).await;
     let restarts =
         |name| format!("wharf_sidecars_controller_restarts_total{{controller=\"{name}\"}}");
     assert_shows(&metrics, &[&format!("{} 1", restarts("resizer"))]);
     let failed = ["the controller failed", "controller=\"resizer\""];
     assert!(sidecar.lines(&failed) >= 1, "{}", sidecar.log());
     assert_shows(&metrics, &[&format!("{} 0", restarts("snapshot-controller"))]);
-    // A queue is shown once its controller works, which the others may have done later than the resizer failed.
+    // A queue is shown once its controller works, which the others may have done later than the
+    // resizer failed.
     let shows_age = async || {
         let is_age = |line: &str| line.starts_with("wharf_oldest_pending_seconds{name=");
         shown.get("/metrics").1.lines().any(is_age).then_some(())

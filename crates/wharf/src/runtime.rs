@@ -1,4 +1,5 @@
-//! What every long-running command does: a runtime, a stop on SIGTERM, an exit code and a last word.
+//! The runtime of every long-running command: threads, a stop on SIGTERM, the exit code, and the
+//! last error in the log and the pod's status.
 
 use std::{future::Future, process::ExitCode, time::Duration};
 
@@ -20,32 +21,33 @@ use wharf_cli::{
     write_termination_message,
 };
 
-/// A thread that makes system calls ends this long after its last one: each holds on to memory that it has freed.
+/// Idle time after which a thread for system calls ends: each thread keeps memory that it has
+/// freed.
 const IDLE_CALLER: Duration = Duration::from_millis(500);
 
-/// How long system calls may take once everything else has ended.
+/// Time that system calls may take once everything else has ended.
 const LAST_CALLS: Duration = Duration::from_secs(2);
 
-/// How often a process is asked whether it rests.
+/// Interval at which [`give_back_at_rest`] checks whether the process is idle.
 const LOOK: Duration = Duration::from_secs(5);
-/// A process that rests uses the processor for less than this between two looks.
+/// Largest processor time between two checks of a process that counts as idle.
 const AT_REST: Duration = Duration::from_millis(25);
-/// Work after which there may be something to give back.
+/// Processor time after which memory may be worth returning.
 const A_BURST: Duration = Duration::from_millis(100);
 
-/// How many threads a command deserves.
+/// The threads of a command.
 #[derive(Clone, Copy)]
 pub(crate) enum Threads {
-    /// A small process beside a driver: one thread, little memory.
+    /// One thread, which takes little memory, for a small process such as a sidecar.
     One,
-    /// The node's own services.
+    /// One thread per processor, for the node's own services.
     Cores,
 }
 
-/// Flags of the log, for commands that are not a Go program's.
+/// Flags of the log, for commands of wharf's own.
 #[derive(Args)]
 pub(crate) struct LogArgs {
-    /// How much to log: 0 what happens, 4 details, 8 details of libraries as well
+    /// Log level: 0 events, 4 details, 8 details of libraries as well
     #[arg(short, long, default_value_t = 2)]
     v: u32,
     /// Form of the log
@@ -60,7 +62,7 @@ enum Logging {
 }
 
 impl LogArgs {
-    /// Turns the log on, until what is returned is dropped.
+    /// Turns the log on, until the guard is dropped.
     pub(crate) fn init(&self) -> Result<LogGuard, LogError> {
         let format = match self.logging_format {
             Logging::Text => LogFormat::Text,
@@ -70,7 +72,7 @@ impl LogArgs {
     }
 }
 
-/// A duration as Go programs take it: 30s, 1m30s, 500ms.
+/// Parses a duration in Go's form: 30s, 1m30s, 500ms.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let nanos = wharf_cli::go::parse_duration(text).map_err(|error| error.to_string())?;
     u64::try_from(nanos)
@@ -78,14 +80,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "must not be negative, expected a time such as 30s".to_owned())
 }
 
-/// Runs `main` until it ends; the token is cancelled by SIGTERM or SIGINT. An error is the process's last word: in the
-/// log, or on standard error where a command has none, and in the pod's status.
+/// Runs `main` until it ends; SIGTERM and SIGINT cancel the token. An error goes to the log, or to
+/// standard error if the command has no log, and to the pod's status.
 pub(crate) fn run<F>(threads: Threads, main: impl FnOnce(CancellationToken) -> F) -> ExitCode
 where
     F: Future<Output = anyhow::Result<ExitCode>>,
 {
     raise_open_files();
-    // Without it everything still works, in a little more memory.
+    // A failure costs a little memory and nothing else.
     let _ = wharf_mount::heap::share();
     let outcome = runtime(threads).and_then(|runtime| {
         let outcome = runtime.block_on(async {
@@ -99,11 +101,12 @@ where
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }
-                info!("stopping on a signal");
+                info!("received a signal, stopping");
                 stop.cancel();
             }
         });
-        // A thread that hangs in a system call cannot be ended, and must not keep the process.
+        // A thread that hangs in a system call cannot be ended, and must not keep the process
+        // alive.
         runtime.shutdown_timeout(LAST_CALLS);
         outcome
     });
@@ -114,22 +117,22 @@ where
         } else {
             eprintln!("wharf: {error}");
         }
-        // A pod's status shows it; outside a pod there is no such file.
+        // The pod's status shows the message; outside a pod the file is missing.
         let _ = write_termination_message(TERMINATION_LOG, &error);
         ExitCode::FAILURE
     })
 }
 
-/// Gives memory back whenever a burst of work is over, until it is told to stop: lists of thousands of objects leave much
-/// behind that is free and not the kernel's.
+/// Returns free memory to the kernel after each burst of work, until `stop`: lists of thousands of
+/// objects leave much of it behind.
 pub(crate) async fn give_back_at_rest(stop: CancellationToken) {
     let (mut given_back, mut last) = (None, Duration::ZERO);
     while stop.run_until_cancelled(sleep(LOOK)).await.is_some() {
         let used = processor_time();
         let rests = used - last < AT_REST;
-        // The start is a burst, however short.
+        // The start counts as a burst, however short.
         if rests && given_back.is_none_or(|then| used - then > A_BURST) {
-            // If it panics, there is nothing to give back.
+            // A panic means that no memory is returned.
             let _ = spawn_blocking(wharf_mount::heap::trim_all).await;
             given_back = Some(processor_time());
         }
@@ -137,19 +140,19 @@ pub(crate) async fn give_back_at_rest(stop: CancellationToken) {
     }
 }
 
-/// Of all threads, since the start.
+/// Processor time of all threads since the start.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// A thread that waits for a disk that hangs is not given back. Each pool may keep about a hundred and thirty, and must not take
-/// those of other pools; nothing is taken that no call needs.
+/// A thread that waits for a hung disk stays blocked. Each pool may block about 130 threads, and
+/// must not use up those of other pools. Threads are started only when a call needs them.
 const BLOCKING_THREADS: usize = 1 << 14;
 
-/// Says what is wrong with a command line, or gives the help that was asked for.
+/// Prints an error of the command line, or the help that it asks for.
 pub(crate) fn usage(error: &FlagError) -> ExitCode {
-    // Standard output may be closed; the exit code says enough then.
+    // The exit code remains if standard output is closed.
     let _ = error.print();
     ExitCode::from(error.exit_code())
 }
@@ -163,9 +166,10 @@ fn runtime(threads: Threads) -> anyhow::Result<Runtime> {
     Ok(builder.enable_all().thread_keep_alive(IDLE_CALLER).build()?)
 }
 
-/// The usual soft limit of 1,024 open files is for programs that use select(2); Go programs raise it, too.
+/// Raises the soft limit of open files, as Go programs do: the usual 1,024 is for programs that use
+/// select(2).
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // Without the raise everything still works, only with fewer plugins.
+    // A failure only limits the number of plugins.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

@@ -1,4 +1,4 @@
-//! `wharf hooks static`: adjustments from a file of rules.
+//! `wharf hooks static`: a hook server that adjusts pods and containers by a file of rules.
 
 mod file;
 mod pattern;
@@ -18,23 +18,24 @@ use tracing::info;
 
 use self::{file::Rules, server::RuleServer};
 use super::serving::Serving;
-use crate::running::{self, Threads};
+use crate::runtime::{self, Threads};
 
 /// Adjusts pods and containers by the rules of a YAML file
 ///
-/// Rules match pods by namespace, labels and QoS class, and set cpusets, shares, quotas, memory, environment variables,
-/// annotations and the cgroup parent. All that match apply, in the file's order; the later one wins. The file is watched:
-/// a new version applies to calls from then on, and one with a mistake is refused whole, with the last good one in force.
+/// Rules match pods by namespace, labels and QoS class, and set cpusets, shares, quotas, memory,
+/// environment variables, annotations and the cgroup parent. All matching rules apply in the file's
+/// order; later rules win. The server watches the file: a new version applies to later calls, and a
+/// version with a mistake is refused as a whole, so that the last good version stays in force.
 /// docs/hooks.md has the reference.
 #[derive(Args)]
 pub(crate) struct Static {
     /// File with the rules
     #[arg(long, value_name = "FILE")]
     rules: PathBuf,
-    /// Check the rules and leave
+    /// Check the rules and exit
     #[arg(long)]
     check: bool,
-    /// Socket to serve hooks on; its folder is made if it is not there
+    /// Socket to serve hooks on; its folder is created if it is missing
     #[arg(long, value_name = "SOCKET", required_unless_present = "check")]
     socket: Option<PathBuf>,
     /// Name of the server, and of its file in --config-dir
@@ -47,10 +48,10 @@ pub(crate) struct Static {
 impl Static {
     pub(crate) fn run(self) -> ExitCode {
         if self.check {
-            return running::run(Threads::One, |_| self.checked());
+            return runtime::run(Threads::One, |_| self.checked());
         }
         let guard = self.serving.log.init();
-        let code = running::run(Threads::One, |stop| self.serve(stop));
+        let code = runtime::run(Threads::One, |stop| self.serve(stop));
         drop(guard);
         code
     }
@@ -64,7 +65,7 @@ impl Static {
     }
 
     async fn serve(self, stop: CancellationToken) -> anyhow::Result<ExitCode> {
-        let socket = self.socket.clone().context("--socket is needed")?;
+        let socket = self.socket.clone().context("--socket is required")?;
         let rules = Rules::load(&self.rules).await?;
         info!(file = %self.rules.display(), rules = rules.len(), "rules loaded");
         let (points, hooks) = (rules.points(), Arc::new(RuleServer::new(rules)));

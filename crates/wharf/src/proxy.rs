@@ -1,4 +1,4 @@
-//! `wharf proxy`: between kubelet and container runtime.
+//! `wharf proxy`: the CRI proxy between kubelet and container runtime.
 
 mod check;
 mod control;
@@ -28,20 +28,21 @@ use self::{
     successor::StartSuccessor,
     tap::Tap,
 };
-use crate::running::{self, LogArgs, Threads};
+use crate::runtime::{self, LogArgs, Threads};
 
-/// Folder for the last good versions of hook server files, unless a flag says otherwise.
+/// Default of the folder for the last good versions of hook server files.
 const STATE_DIR: &str = "/run/wharf/proxy";
-/// Socket for questions to the proxy, unless a flag says otherwise.
+/// Default of the control socket.
 const CONTROL: &str = "/run/wharf/proxy/control.sock";
 
-/// Stands between kubelet and container runtime, and asks hook servers
+/// Runs the CRI proxy between kubelet and container runtime, which calls hook servers
 ///
-/// Point the kubelet's --container-runtime-endpoint (or crictl's --runtime-endpoint) at the socket given by --listen.
-/// Calls are passed on to the runtime byte for byte, of whatever CRI version, and so are the answers. Hook servers, one
-/// file each in --hooks-dir, are asked before a pod or container is made, started or changed, and told after it was
-/// stopped; what they change is all that changes. While the runtime is down calls are answered UNAVAILABLE; once it is
-/// back they pass again. To back out, point the kubelet at the runtime's own socket.
+/// Point the kubelet's --container-runtime-endpoint (or crictl's --runtime-endpoint) at the socket
+/// given by --listen. The proxy relays calls and answers of every CRI version byte for byte. It
+/// calls hook servers, one file each in --hooks-dir, before a pod or container is created, started
+/// or changed and after it has stopped, and applies only their changes. While the runtime is down,
+/// the proxy answers calls with UNAVAILABLE. To stop using the proxy, point the kubelet at the
+/// runtime's own socket.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Proxy {
@@ -98,14 +99,15 @@ impl Serve {
     fn run(self) -> ExitCode {
         let guard = self.log.init();
         let plan = self.settings.plan();
-        let code = running::run(Threads::One, |stop| plan.serve(stop));
+        let code = runtime::run(Threads::One, |stop| plan.serve(stop));
         drop(guard);
         code
     }
 }
 
-/// Gives memory back after a burst of calls; of the program only once, when the start is over: what comes back after that is
-/// what calls need, and they have no time to wait for it.
+/// Returns free memory to the kernel after a burst of calls. Pages of the program are returned only
+/// once, after the start: the pages that calls read back later are needed, and calls must not wait
+/// for them again.
 fn give_back() {
     static STARTED: Once = Once::new();
     if STARTED.is_completed() {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-/// Which hook server to run.
+/// The hook server to run.
 #[derive(Subcommand)]
 pub(crate) enum Hooks {
     Static(rules::Static),

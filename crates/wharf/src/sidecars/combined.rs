@@ -1,4 +1,4 @@
-//! `wharf sidecars`: controllers in one process, with one cache of what they watch.
+//! `wharf sidecars`: several controllers in one process, with one cache of the objects they watch.
 
 use std::process::ExitCode;
 
@@ -6,20 +6,20 @@ use wharf_cli::{CombinedFlags, CombinedLine, Flag, FlagError, FlagSet, LoggingFl
 
 use super::{
     Attacher, Provisioner, Resizer, SnapshotController, Snapshotter,
-    controller::{MakeController, WholeCluster},
+    controller::{ClusterSource, MakeController},
     driver::{DriverSource, NodeFacts},
     flags::{CommonFlags, WHOLE},
-    node::{LIVENESS, LivenessFlags, NodePart, ProcessFlags, REGISTRAR, RegistrarFlags},
-    shell::{Part, Personality, Plan, start, start_node},
+    node::{LIVENESS, LivenessFlags, NodeTask, ProcessFlags, REGISTRAR, RegistrarFlags},
+    runner::{ControllerSpec, Personality, Plan, start, start_node},
 };
-use crate::running::usage;
+use crate::runtime::usage;
 
 const ABOUT: &str = "Runs CSI sidecars in one process: one watch for each kind of object, one connection to the CSI \
-                     driver, and a Lease for each controller.\nA flag counts for every controller that has it; with a \
-                     controller's name before it, as in --attacher-timeout=1m, for that one alone.";
+                     driver, and a Lease for each controller.\nA flag applies to every controller that has it. With a \
+                     controller's name as its prefix, as in --attacher-timeout=1m, it applies to that controller alone.";
 
-/// The flags of all that can be joined.
-struct Joint {
+/// The flags of everything that can run in one process.
+struct Combined {
     flags: CombinedFlags,
     controllers: Flag<Vec<String>>,
     attacher: Attacher,
@@ -31,11 +31,12 @@ struct Joint {
     liveness: LivenessFlags,
 }
 
-/// Controllers that serve one driver: `*`.
+/// Controllers that serve one driver, the meaning of `*`.
 const OF_DRIVER: [&str; 4] = [Attacher::NAME, Provisioner::NAME, Resizer::NAME, Snapshotter::NAME];
 
-/// Names of all that can be joined, in the order in which they are joined. snapshot-controller serves the whole cluster, which
-/// needs one of it and not one beside each driver, and the last two serve a node: they run only when they are named.
+/// Names of everything that can run in one process, in the order of joining. A cluster needs one
+/// snapshot-controller and not one for each driver, and the last two serve a node: these three run
+/// only when they are named.
 const NAMES: [&str; 7] = [
     Attacher::NAME,
     Provisioner::NAME,
@@ -47,11 +48,11 @@ const NAMES: [&str; 7] = [
 ];
 
 pub(super) fn main(name: &str, args: Vec<String>) -> ExitCode {
-    let joint = Joint::new(name);
-    joint.run(name, args).unwrap_or_else(|error| usage(&error))
+    let combined = Combined::new(name);
+    combined.run(name, args).unwrap_or_else(|error| usage(&error))
 }
 
-impl Joint {
+impl Combined {
     fn new(command: &str) -> Self {
         fn join<P: Personality>(flags: &mut CombinedFlags, command: &str) -> P {
             join_set(flags, command, P::NAME, P::register)
@@ -72,8 +73,9 @@ impl Joint {
             "controllers",
             vec!["*".to_owned()],
             format!(
-                "Which to run: names, or * for {}; -name leaves one out. Only when named run snapshot-controller, of which a \
-                 cluster needs one, and {REGISTRAR} and {LIVENESS}, which need no Kubernetes API, beside the driver on each node.",
+                "Controllers to run: names, or * for {}; -NAME excludes one. Three run only when they are named: \
+                 snapshot-controller, of which a cluster needs one, and {REGISTRAR} and {LIVENESS}, which run on each node with \
+                 the driver and need no Kubernetes API.",
                 OF_DRIVER.join(", ")
             ),
         );
@@ -99,40 +101,40 @@ impl Joint {
         let parsed = line.parse(&chosen)?;
         let lines: Vec<(&str, &Parsed)> = chosen.iter().copied().zip(&parsed).collect();
         let Some(&(first, process)) = lines.first() else { return Ok(ExitCode::SUCCESS) };
-        let node = || self.node_parts(&lines);
+        let node = || self.node_tasks(&lines);
         Ok(match (first, self.common(first)) {
             (_, None) => start_node(name, self.node_process(first), process, node),
             (SnapshotController::NAME, Some(common)) => start(name, common, process, || {
-                let part: Part<WholeCluster> = self.snapshot_controller.part(process)?;
-                Ok(Plan { parts: vec![part], node: node()? })
+                let spec: ControllerSpec<ClusterSource> = self.snapshot_controller.spec(process)?;
+                Ok(Plan { specs: vec![spec], node: node()? })
             }),
             (_, Some(common)) => start(name, common, process, || {
-                Ok(Plan { parts: self.parts(&lines)?, node: node()? })
+                Ok(Plan { specs: self.specs(&lines)?, node: node()? })
             }),
         })
     }
 
-    fn node_parts(&self, lines: &[(&str, &Parsed)]) -> Result<Vec<NodePart>, FlagError> {
-        let part = |(name, parsed): &(&str, &Parsed)| match *name {
-            REGISTRAR => Some(self.registrar.part(parsed)),
-            LIVENESS => Some(self.liveness.part(parsed)),
+    fn node_tasks(&self, lines: &[(&str, &Parsed)]) -> Result<Vec<NodeTask>, FlagError> {
+        let task = |(name, parsed): &(&str, &Parsed)| match *name {
+            REGISTRAR => Some(self.registrar.task(parsed)),
+            LIVENESS => Some(self.liveness.task(parsed)),
             _ => None,
         };
-        lines.iter().filter_map(part).collect()
+        lines.iter().filter_map(task).collect()
     }
 
     fn node_process(&self, name: &str) -> &ProcessFlags {
         if name == REGISTRAR { &self.registrar.process } else { &self.liveness.process }
     }
 
-    /// The names of those that were asked for.
+    /// The names that `--controllers` selects.
     fn chosen(&self, line: &CombinedLine<'_>) -> Result<Vec<&'static str>, FlagError> {
         let own = line.own();
         let asked: Vec<&str> = own.get(&self.controllers).iter().map(|name| name.trim()).collect();
         for name in asked.iter().filter(|name| **name != "*") {
             if !NAMES.contains(&name.strip_prefix('-').unwrap_or(name)) {
                 return Err(own.usage_error(format_args!(
-                    "--controllers: there is no {name:?}: expected * or some of {}",
+                    "--controllers: unknown name {name:?}, expected * or some of {}",
                     NAMES.join(", ")
                 )));
             }
@@ -145,48 +147,52 @@ impl Joint {
         let chosen: Vec<&str> =
             NAMES.into_iter().filter(|name| is_asked(name) && !is_left_out(name)).collect();
         match chosen.is_empty() {
-            true => Err(own.usage_error("--controllers leaves none to run")),
+            true => Err(own.usage_error("--controllers excludes every controller")),
             false => Ok(chosen),
         }
     }
 
-    fn parts(&self, lines: &[(&str, &Parsed)]) -> Result<Vec<Part<DriverSource>>, FlagError> {
-        let mut parts = Vec::new();
+    fn specs(
+        &self,
+        lines: &[(&str, &Parsed)],
+    ) -> Result<Vec<ControllerSpec<DriverSource>>, FlagError> {
+        let mut specs = Vec::new();
         for (name, parsed) in lines {
             match *name {
-                Attacher::NAME => parts.push(self.attacher.part(parsed)?),
-                Provisioner::NAME => parts.push(self.provisioner.part(parsed)?),
-                Resizer::NAME => parts.push(self.resizer.part(parsed)?),
-                Snapshotter::NAME => parts.push(self.snapshotter.part(parsed)?),
+                Attacher::NAME => specs.push(self.attacher.spec(parsed)?),
+                Provisioner::NAME => specs.push(self.provisioner.spec(parsed)?),
+                Resizer::NAME => specs.push(self.resizer.spec(parsed)?),
+                Snapshotter::NAME => specs.push(self.snapshotter.spec(parsed)?),
                 _ => {}
             }
         }
-        if !parts.is_empty() {
-            let first = parts.remove(0);
-            parts.insert(0, warning_when_made(first, further_warnings(lines)));
+        if !specs.is_empty() {
+            let first = specs.remove(0);
+            specs.insert(0, warning_when_made(first, further_warnings(lines)));
         }
-        // They have one driver, and what counts for one of them makes it another for all.
+        // The controllers share one connection to the driver, which watches the facts of the node
+        // that any of them needs.
         let node = NodeFacts {
-            place: parts.iter().any(|part| part.source.node.place),
-            capabilities: parts.iter().any(|part| part.source.node.capabilities),
+            place: specs.iter().any(|spec| spec.source.node.place),
+            capabilities: specs.iter().any(|spec| spec.source.node.capabilities),
         };
-        parts.iter_mut().for_each(|part| part.source.node = node);
+        specs.iter_mut().for_each(|spec| spec.source.node = node);
         let of_cluster = lines.iter().find(|(name, _)| *name == SnapshotController::NAME);
-        if let (Some((_, parsed)), Some(first)) = (of_cluster, parts.first()) {
+        if let (Some((_, parsed)), Some(first)) = (of_cluster, specs.first()) {
             let driver = first.source.clone();
-            let controller = self.snapshot_controller.part(parsed)?;
+            let controller = self.snapshot_controller.spec(parsed)?;
             if node.place && controller.common.election.is_none() {
                 return Err(parsed.usage_error(
-                    "snapshot-controller serves the whole cluster, and would do so on each node with --node-deployment: \
-                     leave it out of --controllers, or give it --snapshot-controller-leader-election",
+                    "snapshot-controller serves the whole cluster, and --node-deployment would run one on each node: \
+                     remove it from --controllers, or set --snapshot-controller-leader-election",
                 ));
             }
-            parts.push(controller.beside_driver(driver));
+            specs.push(controller.with_driver(driver));
         }
-        Ok(parts)
+        Ok(specs)
     }
 
-    /// The flags that all controllers have; `None` for what needs no API.
+    /// The flags that all controllers have; `None` for node tasks, which need no Kubernetes API.
     fn common(&self, name: &str) -> Option<&CommonFlags> {
         match name {
             Attacher::NAME => Some(self.attacher.common()),
@@ -218,15 +224,18 @@ fn further_warnings(lines: &[(&str, &Parsed)]) -> Vec<String> {
 }
 
 /// Logs warnings when the controller is made, which is after the log is set up.
-fn warning_when_made(part: Part<DriverSource>, warnings: Vec<String>) -> Part<DriverSource> {
-    let make = part.controller;
+fn warning_when_made(
+    spec: ControllerSpec<DriverSource>,
+    warnings: Vec<String>,
+) -> ControllerSpec<DriverSource> {
+    let make = spec.controller;
     let controller: MakeController = Box::new(move |registry, queues| {
         for warning in warnings {
             tracing::warn!("{warning}");
         }
         make(registry, queues)
     });
-    Part { controller, ..part }
+    ControllerSpec { controller, ..spec }
 }
 
 #[cfg(test)]
@@ -234,10 +243,10 @@ mod tests {
     use super::*;
 
     fn chosen(controllers: &str) -> Result<Vec<&'static str>, String> {
-        let joint = Joint::new("wharf sidecars");
+        let combined = Combined::new("wharf sidecars");
         let args = vec![format!("--controllers={controllers}")];
-        let line = joint.flags.read(args).map_err(|error| error.to_string())?;
-        joint.chosen(&line).map_err(|error| error.to_string())
+        let line = combined.flags.read(args).map_err(|error| error.to_string())?;
+        combined.chosen(&line).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -247,21 +256,21 @@ mod tests {
         assert_eq!(chosen("registrar,liveness").unwrap(), [REGISTRAR, LIVENESS]);
         assert_eq!(chosen("resizer, attacher").unwrap(), ["attacher", "resizer"]);
         assert_eq!(chosen("*,-snapshot-controller").unwrap(), OF_DRIVER);
-        assert!(chosen("atacher").unwrap_err().contains("there is no \"atacher\""));
-        assert!(chosen("attacher,-attacher").unwrap_err().contains("leaves none"));
+        assert!(chosen("atacher").unwrap_err().contains("unknown name \"atacher\""));
+        assert!(chosen("attacher,-attacher").unwrap_err().contains("excludes every"));
     }
 
     #[test]
     fn each_gets_its_own_value_where_it_has_one() {
-        let joint = Joint::new("wharf sidecars");
+        let combined = Combined::new("wharf sidecars");
         let args = ["--timeout=20s", "--snapshotter-timeout=2m", "--csi-address=/x/csi.sock"];
-        let line = joint.flags.read(args.map(str::to_owned).to_vec()).unwrap();
+        let line = combined.flags.read(args.map(str::to_owned).to_vec()).unwrap();
         let controllers = &NAMES[..5];
         let parsed = line.parse(controllers).unwrap();
         let lines: Vec<(&str, &Parsed)> = controllers.iter().copied().zip(&parsed).collect();
-        let parts = joint.parts(&lines).unwrap();
+        let specs = combined.specs(&lines).unwrap();
         let found: Vec<(&str, u64)> =
-            parts.iter().map(|part| (part.name, part.source.timeout.as_secs())).collect();
+            specs.iter().map(|spec| (spec.name, spec.source.timeout.as_secs())).collect();
         let wanted = [20, 20, 20, 120, 20];
         assert_eq!(found, controllers.iter().copied().zip(wanted).collect::<Vec<_>>());
     }

@@ -1,4 +1,4 @@
-//! `wharf hooks log`: who is run, seen at every hook.
+//! `wharf hooks log`: a hook server that prints a line for every hook.
 
 mod entry;
 mod lines;
@@ -16,25 +16,26 @@ use self::{
     lines::{Lines, print},
 };
 use super::serving::Serving;
-use crate::running::{self, Threads};
+use crate::runtime::{self, Threads};
 
-/// How long a reader has for the lines that are left at the end.
+/// Time that a reader of standard output has for the last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// Prints a line for every hook, and changes nothing
 ///
-/// Offers all seven hooks. A line has the time, the hook, pod and container, the resources that are asked for, the keys of
-/// annotations, the names of environment variables with the lengths of their values, and how the runtime's call went. To see
-/// what other servers make of a container, give it an --order above theirs.
+/// Serves all seven hooks. A line has the time, the hook, pod and container, the requested
+/// resources, the keys of annotations, the names of environment variables with the lengths of their
+/// values, and the outcome of the runtime's call. To see the changes of other servers, set an
+/// --order above theirs.
 #[derive(Args)]
 pub(crate) struct Log {
-    /// Socket to serve hooks on; its folder is made if it is not there
+    /// Socket to serve hooks on; its folder is created if it is missing
     #[arg(long, value_name = "SOCKET")]
     socket: PathBuf,
     /// Name of the server, and of its file in --config-dir
     #[arg(long, value_name = "NAME", default_value = "wharf-log")]
     name: String,
-    /// A line of text, or an object of JSON
+    /// Form of a line: text, or a JSON object
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
     #[command(flatten)]
@@ -50,7 +51,7 @@ enum Output {
 impl Log {
     pub(crate) fn run(self) -> ExitCode {
         let guard = self.serving.log.init();
-        let code = running::run(Threads::One, |stop| self.serve(stop));
+        let code = runtime::run(Threads::One, |stop| self.serve(stop));
         drop(guard);
         code
     }
@@ -69,23 +70,23 @@ impl Log {
             .post_stop_container(hooks)
             .build()?;
         let mut printing = JoinSet::new();
-        // A reader that is gone, such as `head`, ends the server.
+        // A closed standard output, as after `head`, ends the server.
         let gone = stop.clone().drop_guard();
         printing.spawn_blocking(move || {
             let _gone = gone;
             print(printed)
         });
         self.serving.serve(server, self.socket.clone(), registry, stop).await?;
-        // Its hooks are gone with it, and so the printer has an end, unless nobody reads what it prints.
+        // The server has dropped its hooks, so the printer ends unless standard output is not read.
         match timeout(LAST_LINES, printing.join_all()).await {
             Ok(printed) => printed.into_iter().collect::<io::Result<()>>()?,
-            Err(_) => warn!("standard output is not read: the last lines are lost"),
+            Err(_) => warn!("dropped the last lines: standard output is not read"),
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Sees everything and touches nothing.
+/// Hooks that print every call and change nothing.
 struct Witness {
     output: Output,
     lines: Lines,

@@ -1,8 +1,8 @@
-//! `wharf csi`: any CSI driver, driven from the command line, for whoever debugs one at night.
+//! `wharf csi`: calls any CSI driver from the command line, to debug it.
 //!
-//! A command is one file's struct: its flags, and a `run` that asks for the capabilities that it needs, makes its calls
-//! and gives a [`Report`]. What is the same for all of them stands beside: [`flags`] how the driver is
-//! reached, [`session`] how it is called, [`report`] how an answer is shown, [`failure`] what the exit code means.
+//! A command is a struct with its flags and a `run` that checks the capabilities it needs, makes
+//! its calls and returns a [`Report`]. The commands share [`flags`] (how to reach the driver),
+//! [`session`] (how to call it), [`report`] (how to show an answer) and [`failure`] (exit codes).
 
 mod access;
 mod attach;
@@ -29,13 +29,13 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use self::{failure::Failure, flags::Flags, report::Report, session::Session};
-use crate::running::{self, Threads};
+use crate::runtime::{self, Threads};
 
-/// Drives any CSI driver from the command line: one command is one call
+/// Calls any CSI driver from the command line: one command is one call
 ///
-/// Every command says in its help which RPC it makes. Before a call that needs a capability, the driver is asked
-/// whether it has it. Exit codes: 0 done, 1 the driver refused or cannot, 2 a mistake on the command line, 3 the driver
-/// is not reachable.
+/// The help of each command names its RPC. Before a call that needs a capability, the command
+/// checks that the driver advertises it. Exit codes: 0 done, 1 the driver refused or lacks a
+/// capability, 2 a mistake on the command line, 3 the driver is not reachable.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  export CSI_ENDPOINT=unix:///csi/csi.sock\n  wharf csi info\n  \
@@ -68,10 +68,10 @@ enum Verb {
     Expand(resize::Expand),
     Grow(resize::Grow),
     Modify(resize::Modify),
-    /// Makes, lists, shows and deletes snapshots
+    /// Creates, lists, shows and deletes snapshots
     #[command(subcommand)]
     Snap(snapshot::Snap),
-    /// Makes, shows and deletes snapshots of several volumes at one moment
+    /// Creates, shows and deletes snapshots of several volumes at one moment
     #[command(subcommand)]
     Group(group::Group),
     Health(health::Health),
@@ -81,20 +81,20 @@ impl Csi {
     pub(crate) fn run(self) -> ExitCode {
         let _guard = match self.flags.log() {
             Ok(guard) => guard,
-            Err(failure) => return failure.told(),
+            Err(failure) => return failure.print(),
         };
         let (session, output) = match self.flags.open() {
             Ok(opened) => opened,
-            Err(failure) => return failure.told(),
+            Err(failure) => return failure.print(),
         };
-        running::run(Threads::One, |stop| async move {
+        runtime::run(Threads::One, |stop| async move {
             let outcome = stop.run_until_cancelled(self.verb.run(&session)).await;
-            let told = match outcome {
+            let code = match outcome {
                 Some(Ok(report)) => report.write(output, &session.secrets),
                 Some(Err(failure)) => Err(failure.without(&session.secrets)),
                 None => Err(Failure::Interrupted),
             };
-            Ok(told.unwrap_or_else(|failure| failure.told()))
+            Ok(code.unwrap_or_else(|failure| failure.print()))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What an operator sees of a process of sidecars: metrics, and whether it is ready.
+//! Metrics and readiness of a process of sidecars.
 
 use std::{
     collections::BTreeMap,
@@ -15,61 +15,62 @@ use prometheus_client::{
 use wharf_cluster::Permissions;
 use wharf_sidecars::{Caches, not_served::Unserved};
 
-use super::controller::Served;
+use super::controller::Target;
 
-/// What is known of the process. Clones share it.
+/// State of the process for `/readyz` and `/metrics`. Clones share it.
 #[derive(Clone)]
-pub(super) struct Eyes<For> {
+pub(super) struct ProcessHealth<T> {
     pub(super) permissions: Permissions,
-    /// Objects that are not served.
+    /// Objects that ask for features which are not built.
     pub(super) unserved: Unserved,
-    seen: Arc<Mutex<Seen<For>>>,
+    seen: Arc<Mutex<Seen<T>>>,
 }
 
-struct Seen<For> {
-    /// Whom the controllers work for, once it was found.
-    served: Option<For>,
+struct Seen<T> {
+    /// The driver or cluster, once connected.
+    served: Option<T>,
     caches: Option<Caches>,
-    /// How often each controller was begun again.
+    /// Restarts of each controller.
     restarts: BTreeMap<&'static str, u64>,
-    /// Controllers that rest after a failure, and what failed.
+    /// Controllers that wait for a restart, and their errors.
     failed: BTreeMap<&'static str, String>,
 }
 
-impl<For: Served> Eyes<For> {
-    /// Registers the metrics; those of all controllers are there from the start.
+impl<T: Target> ProcessHealth<T> {
+    /// Registers the metrics, with a restart counter of 0 for each controller.
     pub(super) fn register(registry: &mut Registry, controllers: &[&'static str]) -> Self {
         let restarts = controllers.iter().map(|name| (*name, 0)).collect();
         let seen = Seen { served: None, caches: None, restarts, failed: BTreeMap::new() };
-        let eyes = Self {
+        let process_health = Self {
             permissions: Permissions::default(),
             unserved: Unserved::default(),
             seen: Arc::new(Mutex::new(seen)),
         };
-        registry.register_collector(Box::new(eyes.clone()));
-        eyes
+        registry.register_collector(Box::new(process_health.clone()));
+        process_health
     }
 
-    /// Work begins for this driver, with these caches; without any where nothing asks the API.
-    pub(super) fn begin(&self, served: &For, caches: Option<&Caches>) {
+    /// Records the target that the controllers now serve, and their caches; `None` in a process
+    /// that makes no requests to the API.
+    pub(super) fn begin(&self, served: &T, caches: Option<&Caches>) {
         let mut seen = self.seen();
         seen.served = Some(served.clone());
         seen.caches = caches.cloned();
     }
 
-    /// A controller failed, and rests before it is begun again.
+    /// Records that a controller failed and waits for a restart.
     pub(super) fn failed(&self, controller: &'static str, failure: String) {
         let mut seen = self.seen();
         *seen.restarts.entry(controller).or_default() += 1;
         seen.failed.insert(controller, failure);
     }
 
-    /// A controller works again.
+    /// Records that a controller runs.
     pub(super) fn works(&self, controller: &'static str) {
         self.seen().failed.remove(controller);
     }
 
-    /// What keeps the process from its work; empty if nothing does.
+    /// Reasons why the process is not ready; empty if it is.
     pub(super) fn problems(&self) -> Vec<String> {
         let seen = self.seen();
         let mut problems = Vec::new();
@@ -78,12 +79,12 @@ impl<For: Served> Eyes<For> {
             Some(served) => problems.extend(served.absence()),
         }
         for (controller, failure) in &seen.failed {
-            problems.push(format!("{controller} failed and is begun again: {failure}"));
+            problems.push(format!("{controller} failed and restarts: {failure}"));
         }
         for watch in seen.caches.iter().flat_map(Caches::watches).filter(|watch| !watch.synced) {
             problems.push(format!("not all objects of kind {} are known yet", watch.kind));
         }
-        // A replica that stands by asks the API for its Lease alone.
+        // A standby's only requests are those for its Lease, so silence of the API counts here too.
         if seen.caches.is_some() {
             problems.extend(self.permissions.silence());
         }
@@ -93,27 +94,27 @@ impl<For: Served> Eyes<For> {
         problems
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen<For>> {
+    fn seen(&self) -> MutexGuard<'_, Seen<T>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<For> fmt::Debug for Eyes<For> {
+impl<T> fmt::Debug for ProcessHealth<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Eyes").finish_non_exhaustive()
+        formatter.debug_struct("ProcessHealth").finish_non_exhaustive()
     }
 }
 
-impl<For: Served> Collector for Eyes<For> {
+impl<T: Target> Collector for ProcessHealth<T> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let seen = self.seen();
         if let Some(absence) =
-            seen.served.as_ref().filter(|it| it.driver_name().is_some()).map(For::absence)
+            seen.served.as_ref().filter(|it| it.driver_name().is_some()).map(T::absence)
         {
             let connected = ConstGauge::new(i64::from(absence.is_none()));
             let encoder = encoder.encode_descriptor(
                 "wharf_sidecars_driver_connected",
-                "Whether the CSI driver is connected and has said that it is still the same",
+                "1 if the CSI driver is connected and its name and capabilities are confirmed, otherwise 0",
                 None,
                 connected.metric_type(),
             )?;
@@ -124,7 +125,7 @@ impl<For: Served> Collector for Eyes<For> {
             (ConstGauge::new(0).metric_type(), ConstCounter::new(0u64).metric_type());
         let mut family = encoder.encode_descriptor(
             "wharf_sidecars_cache_synced",
-            "Whether all objects of a kind are known",
+            "1 if all objects of the kind are in the cache, otherwise 0",
             None,
             gauge,
         )?;
@@ -134,7 +135,7 @@ impl<For: Served> Collector for Eyes<For> {
         }
         let mut family = encoder.encode_descriptor(
             "wharf_sidecars_watch_failures",
-            "How often the watch of a kind has failed",
+            "Failures of the watch of a kind",
             None,
             counter,
         )?;
@@ -144,7 +145,7 @@ impl<For: Served> Collector for Eyes<For> {
         }
         let mut family = encoder.encode_descriptor(
             "wharf_sidecars_controller_restarts",
-            "How often a controller panicked or failed and was begun again",
+            "Restarts of a controller that panicked or failed",
             None,
             counter,
         )?;
@@ -155,7 +156,7 @@ impl<For: Served> Collector for Eyes<For> {
         drop(seen);
         let mut family = encoder.encode_descriptor(
             "wharf_sidecars_missing_verb",
-            "Rights that the account lacked when they were last needed",
+            "1 for each right that the account lacked when it was last needed",
             None,
             gauge,
         )?;
@@ -169,7 +170,7 @@ impl<For: Served> Collector for Eyes<For> {
         }
         let mut family = encoder.encode_descriptor(
             "wharf_sidecars_unserved_objects",
-            "Objects that ask for what is not built, by controller, kind and reason",
+            "Objects that ask for features which are not built, by controller, kind and reason",
             None,
             gauge,
         )?;

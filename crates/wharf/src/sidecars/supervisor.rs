@@ -1,4 +1,5 @@
-//! Controllers at work: each whenever it is its turn, all of them for as long as the driver stays what it was.
+//! Runs the controllers of a process: each while it holds its Lease, all until the driver's name,
+//! capabilities or topology change.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -17,101 +18,103 @@ use wharf_csi::Calls;
 use wharf_sidecars::{Caches, not_served::Guard};
 
 use super::{
-    controller::{Cluster, Controller, Scope, Served, Source},
+    controller::{Cluster, Controller, Scope, Target, TargetSource},
     election::ElectionPlan,
-    eyes::Eyes,
     leading::Leading,
-    shell::Lease,
+    process_health::ProcessHealth,
+    runner::Lease,
 };
 
-/// How long a controller that panicked or failed rests before it is begun again, longer each time.
+/// Pause before a controller that panicked or failed is restarted. It doubles with each failure.
 const FIRST_REST: Duration = Duration::from_secs(5);
 const LONGEST_REST: Duration = Duration::from_mins(5);
 
-/// What controllers that begin together have listed so short a time ago need not be listed for each of them.
+/// Lists this recent are shared by controllers that start together.
 const NEW: Duration = Duration::from_secs(10);
 
-/// How long a leader that is told to end waits for its controller and for calls that its driver has not answered, before it gives
-/// its Lease back. Pods have 30 s to end by default.
+/// How long a leader that stops waits for its controller and for unanswered calls to the driver
+/// before it releases its Lease. Pods have 30 s to end by default.
 const LAST_CALLS: Duration = Duration::from_secs(20);
 
-/// How long a controller may take to stop when its driver is gone: enough to mark claims for the next leader.
+/// How long a controller may take to stop when its driver is disconnected: enough to mark claims
+/// for the next leader.
 const LAST_MARKS: Duration = Duration::from_secs(4);
 
 /// How long controllers may take to stop when their driver has changed.
 const GRACE: Duration = LAST_CALLS.saturating_add(Duration::from_secs(5));
 
 /// All controllers of a process.
-pub(super) struct Shift<S: Source> {
+pub(super) struct Supervisor<S: TargetSource> {
     client: Client,
     source: S,
-    posts: Vec<Arc<Post<S::Found>>>,
-    eyes: Eyes<S::Found>,
+    slots: Vec<Arc<ControllerSlot<S::Target>>>,
+    process_health: ProcessHealth<S::Target>,
 }
 
-/// A controller, and what it needs to work whenever it is its turn.
-pub(super) struct Post<For> {
+/// A controller, and what it needs to run.
+pub(super) struct ControllerSlot<T> {
     pub(super) name: &'static str,
     pub(super) client: Client,
-    pub(super) controller: Arc<dyn Controller<For>>,
-    pub(super) eyes: Eyes<For>,
+    pub(super) controller: Arc<dyn Controller<T>>,
+    pub(super) process_health: ProcessHealth<T>,
     /// `None` where there is one replica only.
-    pub(super) candidacy: Option<Candidacy<For>>,
+    pub(super) candidacy: Option<Candidacy<T>>,
 }
 
-/// A stand in the election for a Lease.
-pub(super) struct Candidacy<For> {
+/// Takes part in the election for a Lease.
+pub(super) struct Candidacy<T> {
     pub(super) client: Client,
     pub(super) plan: ElectionPlan,
-    pub(super) lease: Lease<For>,
+    pub(super) lease: Lease<T>,
     pub(super) health: ElectionHealth,
     pub(super) metrics: ElectionMetrics,
 }
 
-/// Why work ended.
+/// Why the controllers ended.
 pub(super) enum End<F> {
     Stopped,
-    /// The driver has another name, and so another Lease, or other capabilities.
+    /// The driver came back with another name (and so another Lease), other capabilities or
+    /// another topology.
     Changed(F),
 }
 
-impl<S: Source> Shift<S> {
+impl<S: TargetSource> Supervisor<S> {
     pub(super) fn new(
         client: Client,
         source: S,
-        posts: Vec<Post<S::Found>>,
-        eyes: Eyes<S::Found>,
+        slots: Vec<ControllerSlot<S::Target>>,
+        process_health: ProcessHealth<S::Target>,
     ) -> Self {
-        Self { client, source, posts: posts.into_iter().map(Arc::new).collect(), eyes }
+        Self { client, source, slots: slots.into_iter().map(Arc::new).collect(), process_health }
     }
 
-    /// Works, or stands by, until it is told to stop or the driver has become another one.
+    /// Runs the controllers, as leaders or standbys, until `stop` or until the driver changes.
     ///
-    /// One that works alone ends with an error of its own, as whoever started the process expects; where there are
-    /// others, it rests and begins again.
+    /// The error of the only controller of a process ends the process, as upstream's programs do;
+    /// one of several is restarted after a pause.
     pub(super) async fn work(
         &self,
-        found: &S::Found,
+        target: &S::Target,
         stop: &CancellationToken,
-    ) -> anyhow::Result<End<S::Found>> {
-        let told = stop.child_token();
-        let scopes: Vec<Scope> = self.posts.iter().map(|post| post.controller.scope()).collect();
-        let caches = Scope::caches(&scopes, S::driver(found));
-        self.eyes.begin(found, Some(&caches));
-        let alone = self.posts.len() == 1;
+    ) -> anyhow::Result<End<S::Target>> {
+        let stopping = stop.child_token();
+        let scopes: Vec<Scope> = self.slots.iter().map(|slot| slot.controller.scope()).collect();
+        let caches = Scope::caches(&scopes, S::driver(target));
+        self.process_health.begin(target, Some(&caches));
+        let alone = self.slots.len() == 1;
         let mut working = JoinSet::new();
-        for post in &self.posts {
-            let (post, found) = (Arc::clone(post), found.clone());
-            let (caches, told) = (caches.clone(), told.clone());
-            let span = info_span!("controller", controller = post.name);
-            let work = async move { post.work(&caches, &found, &told, alone).await };
-            // A name beside each line would only be in the way of one that is alone.
+        for slot in &self.slots {
+            let (slot, target) = (Arc::clone(slot), target.clone());
+            let (caches, stopping) = (caches.clone(), stopping.clone());
+            let span = info_span!("controller", controller = slot.name);
+            let work = async move { slot.work(&caches, &target, &stopping, alone).await };
+            // The log of a single controller does not repeat its name in each line.
             match alone {
                 true => working.spawn(work),
                 false => working.spawn(work.instrument(span)),
             };
         }
-        let watching = caches.run(&self.client, &told);
+        let watching = caches.run(&self.client, &stopping);
         let ended = async {
             while let Some(outcome) = working.join_next().await {
                 outcome.unwrap_or_else(|panic| Err(panic.into()))?;
@@ -121,54 +124,54 @@ impl<S: Source> Shift<S> {
         let outcome = tokio::select! {
             outcome = ended => outcome.map(|()| End::Stopped),
             () = watching => Ok(End::Stopped),
-            changed = self.source.changed(found) => {
-                warn!("beginning again with the driver as it is now");
+            changed = self.source.changed(target) => {
+                warn!("CSI driver changed, restarting all controllers");
                 Ok(End::Changed(changed))
             }
         };
-        told.cancel();
-        // What does not end in time is cut by being dropped.
+        stopping.cancel();
+        // Controllers that do not stop in time are dropped.
         let _ = timeout(GRACE, working.join_all()).await;
         outcome
     }
 }
 
-impl<For: Served> Post<For> {
+impl<T: Target> ControllerSlot<T> {
     async fn work(
         &self,
         caches: &Caches,
-        found: &For,
+        target: &T,
         stop: &CancellationToken,
         alone: bool,
     ) -> anyhow::Result<()> {
         let Some(candidacy) = &self.candidacy else {
-            return self.supervise(self.cluster(caches), found, stop.clone(), alone).await;
+            return self.supervise(self.cluster(caches), target, stop.clone(), alone).await;
         };
         let leading = Leading::default();
         tokio::select! {
-            outcome = self.stand(candidacy, caches, found, stop, alone, &leading) => outcome,
-            never = self.stand_by(candidacy, caches, found, stop, &leading) => never,
+            outcome = self.stand(candidacy, caches, target, stop, alone, &leading) => outcome,
+            never = self.stand_by(candidacy, caches, target, stop, &leading) => never,
         }
     }
 
-    /// Stands for election, and works whenever it leads.
+    /// Takes part in the election, and runs the controller while it leads.
     async fn stand(
         &self,
-        candidacy: &Candidacy<For>,
+        candidacy: &Candidacy<T>,
         caches: &Caches,
-        found: &For,
+        target: &T,
         stop: &CancellationToken,
         alone: bool,
         leading: &Leading,
     ) -> anyhow::Result<()> {
-        let election = candidacy.election(found);
+        let election = candidacy.election(target);
         let patience = candidacy.plan.lease_duration();
         let needs_driver = self.controller.needs_driver();
         let mut first = true;
-        // A lost Lease ends the work and not the process: it stands again.
+        // A lost Lease ends the controller and not the process, which becomes a candidate again.
         loop {
-            // A leader without its driver would keep everybody from working.
-            if needs_driver && stop.run_until_cancelled(found.present()).await.is_none() {
+            // A leader without its driver would keep replicas that have one from leading.
+            if needs_driver && stop.run_until_cancelled(target.present()).await.is_none() {
                 return Ok(());
             }
             let work = |term: Term| async move {
@@ -180,17 +183,17 @@ impl<For: Served> Post<For> {
                 }
                 let absent = async {
                     match needs_driver {
-                        true => found.absent_for(patience).await,
+                        true => target.absent_for(patience).await,
                         false => std::future::pending().await,
                     }
                 };
-                self.lead(caches, found, term, alone, candidacy.plan.releases(), absent).await
+                self.lead(caches, target, term, alone, candidacy.plan.releases(), absent).await
             };
             match election.run(stop, work).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(Some(outcome))) => return outcome,
                 Ok(Some(None)) => {
-                    warn!(absent_for = ?patience, "gave the Lease back: the CSI driver is gone or does not answer, and another replica may have one");
+                    warn!(duration = ?patience, "CSI driver does not answer, released the Lease");
                 }
                 Err(lost) => error!(error = %lost, "stopped leading"),
             }
@@ -198,38 +201,42 @@ impl<For: Served> Post<For> {
         }
     }
 
-    /// Does the work of a standby whenever this replica has not led for a lease duration: by then another leads, or none.
+    /// Does the work of a standby whenever this replica has not led for a lease duration: by then
+    /// another replica leads, or none does.
     async fn stand_by(
         &self,
-        candidacy: &Candidacy<For>,
+        candidacy: &Candidacy<T>,
         caches: &Caches,
-        found: &For,
+        target: &T,
         stop: &CancellationToken,
         leading: &Leading,
     ) -> anyhow::Result<()> {
         while !stop.is_cancelled() {
             let begin = || {
-                let told = stop.clone();
-                let work =
-                    self.controller.stand_by(self.cluster(caches), found.clone(), told.clone());
+                let stopping = stop.clone();
+                let work = self.controller.stand_by(
+                    self.cluster(caches),
+                    target.clone(),
+                    stopping.clone(),
+                );
                 async move {
                     match work {
                         Some(work) => work.await,
-                        None => told.cancelled().await,
+                        None => stopping.cancelled().await,
                     }
                     Ok(())
                 }
             };
             let work = async {
                 sleep(candidacy.plan.lease_duration()).await;
-                supervise(self.name, &self.eyes, stop, false, begin).await
+                supervise(self.name, &self.process_health, stop, false, begin).await
             };
             tokio::select! {
                 outcome = work => outcome?,
                 () = leading.is(true) => leading.is(false).await,
             }
         }
-        // Whoever stands for election says how that ended.
+        // `stand` returns the outcome.
         std::future::pending().await
     }
 
@@ -237,22 +244,22 @@ impl<For: Served> Post<For> {
         Cluster {
             client: self.client.clone(),
             caches: caches.clone(),
-            permissions: self.eyes.permissions.clone(),
+            permissions: self.process_health.permissions.clone(),
             writes_until: None,
         }
     }
 
-    /// The cluster as a leader sees it, whose writes are sent before this moment only.
+    /// The cluster for a leader: its client sends writes only before the moment in `until`.
     fn led_cluster(&self, caches: &Caches, until: watch::Receiver<Instant>) -> Cluster {
         let client = writing_until(&self.client, until.clone());
         Cluster { client, writes_until: Some(until), ..self.cluster(caches) }
     }
 
-    /// Works until told to stop, or until the driver is `absent`, which gives `None`.
+    /// Runs the controller until the term ends, or until `absent` completes, which gives `None`.
     async fn lead(
         &self,
         caches: &Caches,
-        found: &For,
+        target: &T,
         Term { stop, held_until, .. }: Term,
         alone: bool,
         release: bool,
@@ -260,37 +267,38 @@ impl<For: Served> Post<For> {
     ) -> Ended<Option<anyhow::Result<()>>> {
         let cluster = self.led_cluster(caches, held_until.clone());
         let calls = Calls::only_until(held_until.clone());
-        // Calls must not outlive the Lease: neither if it is lost, when all of this is dropped, nor if it is given back.
+        // Calls must not outlive the Lease: neither if it is lost, when this future is dropped, nor
+        // if it is released.
         let _cut = calls.cut_on_drop();
-        let found = found.with_calls(calls.clone());
-        let told = stop.child_token();
+        let target = target.with_calls(calls.clone());
+        let stopping = stop.child_token();
         let mut end = pin!(async {
             stop.cancelled().await;
             sleep(LAST_CALLS).await;
         });
-        let mut work = pin!(self.supervise(cluster, &found, told.clone(), alone));
+        let mut work = pin!(self.supervise(cluster, &target, stopping.clone(), alone));
         let outcome = tokio::select! {
             outcome = &mut work => outcome,
             () = absent => {
-                told.cancel();
-                // A driver that does not answer may still work on calls. They are waited for as long as the Lease would last if this
-                // replica were gone.
+                stopping.cancel();
+                // A driver that does not answer may still work on calls. Wait for them until the
+                // Lease would expire if this replica were gone.
                 let expiry = (*held_until.borrow()).min(Instant::now() + LAST_CALLS);
                 let _ = timeout(LAST_MARKS, &mut work).await;
-                if timeout_at(expiry, no_call_under_way(&calls, &found)).await.is_err() {
-                    warn!("gives the Lease back although the CSI driver may still work on a call");
+                if timeout_at(expiry, no_call_under_way(&calls, &target)).await.is_err() {
+                    warn!("releasing the Lease although the CSI driver may work on a call");
                 }
                 return Ended::Resigned(None);
             }
             () = &mut end => {
-                warn!(waited = ?LAST_CALLS, "the controller did not stop in time: the Lease is not given back and expires by itself");
+                warn!(duration = ?LAST_CALLS, "controller did not stop in time, leaving the Lease to expire");
                 return Ended::Unfinished(Some(Ok(())));
             }
         };
         if !release {
             return Ended::Done(Some(outcome));
         }
-        // The time that the controller took to stop counts.
+        // The time that the controller took to stop counts towards the limit.
         let late = async {
             tokio::select! {
                 () = end => {}
@@ -298,57 +306,57 @@ impl<For: Served> Post<For> {
             }
         };
         tokio::select! {
-            () = no_call_under_way(&calls, &found) => Ended::Done(Some(outcome)),
+            () = no_call_under_way(&calls, &target) => Ended::Done(Some(outcome)),
             () = late => {
-                warn!(waited = ?LAST_CALLS, "the CSI driver still works on a call: the Lease is not given back and expires by itself");
+                warn!(duration = ?LAST_CALLS, "CSI driver still works on a call, leaving the Lease to expire");
                 Ended::Unfinished(Some(outcome))
             }
         }
     }
 
-    /// Has the controller work on this cluster.
+    /// Runs the controller on this cluster, and restarts it after a failure.
     async fn supervise(
         &self,
         cluster: Cluster,
-        found: &For,
+        target: &T,
         stop: CancellationToken,
         alone: bool,
     ) -> anyhow::Result<()> {
         let begin = || {
             let (cluster, controller) = (cluster.clone(), Arc::clone(&self.controller));
-            let (found, told) = (found.clone(), stop.clone());
+            let (target, stopping) = (target.clone(), stop.clone());
             let guard = Guard::new(
                 self.name,
-                found.driver_name(),
+                target.driver_name(),
                 controller.gaps(),
                 cluster.client.clone(),
                 cluster.caches.clone(),
-                self.eyes.unserved.clone(),
+                self.process_health.unserved.clone(),
             );
             async move {
                 tokio::select! {
-                    outcome = controller.run(cluster, found, told.clone()) => outcome,
-                    never = guard.run(told.clone()) => match never {},
+                    outcome = controller.run(cluster, target, stopping.clone()) => outcome,
+                    never = guard.run(stopping.clone()) => match never {},
                 }
             }
         };
-        supervise(self.name, &self.eyes, &stop, alone, begin).await
+        supervise(self.name, &self.process_health, &stop, alone, begin).await
     }
 }
 
-/// Waits until the driver works on no call.
-async fn no_call_under_way(calls: &Calls, found: &impl Served) {
+/// Waits until the driver has answered every call, or is disconnected.
+async fn no_call_under_way(calls: &Calls, target: &impl Target) {
     tokio::select! {
         () = calls.finished() => {}
-        () = found.disconnected() => {}
+        () = target.disconnected() => {}
     }
 }
 
-/// Runs work until it is told to stop, again after a pause if it panicked or failed. Work that is `alone` in its process ends
-/// with its error instead. Dropping this ends the work, too.
-pub(super) async fn supervise<For: Served, F>(
+/// Runs a controller until `stop`, and restarts it after a pause if it panicked or failed. One that
+/// is `alone` in its process ends with its error instead. Dropping the future ends the controller.
+pub(super) async fn supervise<T: Target, F>(
     name: &'static str,
-    eyes: &Eyes<For>,
+    process_health: &ProcessHealth<T>,
     stop: &CancellationToken,
     alone: bool,
     mut begin: impl FnMut() -> F,
@@ -361,21 +369,21 @@ where
         let began = Instant::now();
         let mut task = JoinSet::new();
         task.spawn(begin().in_current_span());
-        eyes.works(name);
+        process_health.works(name);
         let failure = match task.join_next().await {
             Some(Err(panic)) => {
-                error!(error = %panic, "the controller panicked, beginning again");
+                error!(error = %panic, "controller panicked, restarting");
                 panic.to_string()
             }
             Some(Ok(Err(failure))) if !alone => {
                 let failure = with_causes(failure.as_ref());
-                error!(error = %failure, again_in = ?rest, "the controller failed");
+                error!(error = %failure, again_in = ?rest, "controller failed, restarting");
                 failure
             }
             Some(Ok(outcome)) => return outcome,
             None => return Ok(()),
         };
-        eyes.failed(name, failure);
+        process_health.failed(name, failure);
         if began.elapsed() > LONGEST_REST {
             rest = FIRST_REST;
         }
@@ -386,9 +394,9 @@ where
     }
 }
 
-impl<For> Candidacy<For> {
-    fn election(&self, found: &For) -> Election {
-        let options = self.plan.options((self.lease)(found));
+impl<T> Candidacy<T> {
+    fn election(&self, target: &T) -> Election {
+        let options = self.plan.options((self.lease)(target));
         Election::new(self.client.clone(), options, self.health.clone(), &self.metrics)
     }
 }
@@ -401,7 +409,7 @@ mod tests {
     use async_trait::async_trait;
     use prometheus_client::registry::Registry;
 
-    use super::{super::controller::WholeCluster, *};
+    use super::{super::controller::ClusterSource, *};
 
     /// Panics or fails the first time, and works from then on.
     struct Shaky {
@@ -441,19 +449,19 @@ mod tests {
         }
     }
 
-    fn shift(controllers: Vec<Arc<dyn Controller<()>>>) -> Shift<WholeCluster> {
+    fn supervisor(controllers: Vec<Arc<dyn Controller<()>>>) -> Supervisor<ClusterSource> {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client: Client = config.try_into().unwrap();
-        let eyes = Eyes::register(&mut Registry::default(), &["some"]);
-        let post = |controller| Post {
+        let process_health = ProcessHealth::register(&mut Registry::default(), &["some"]);
+        let slot = |controller| ControllerSlot {
             name: "some",
             client: client.clone(),
             controller,
-            eyes: eyes.clone(),
+            process_health: process_health.clone(),
             candidacy: None,
         };
-        let posts = controllers.into_iter().map(post).collect();
-        Shift::new(client.clone(), WholeCluster, posts, eyes.clone())
+        let slots = controllers.into_iter().map(slot).collect();
+        Supervisor::new(client.clone(), ClusterSource, slots, process_health.clone())
     }
 
     fn shaky(panics: bool) -> Arc<Shaky> {
@@ -469,8 +477,8 @@ mod tests {
                 begun: AtomicUsize::new(0),
                 end: end.clone(),
             });
-            let shift = shift(vec![other.clone(), steady.clone()]);
-            assert!(matches!(shift.work(&(), &end).await.unwrap(), End::Stopped));
+            let supervisor = supervisor(vec![other.clone(), steady.clone()]);
+            assert!(matches!(supervisor.work(&(), &end).await.unwrap(), End::Stopped));
             assert_eq!(other.begun.load(Ordering::SeqCst), 2);
             assert_eq!(steady.begun.load(Ordering::SeqCst), 1);
         }
@@ -478,8 +486,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_is_alone_ends_the_process_with_its_error() {
-        let shift = shift(vec![shaky(false)]);
-        let ended = shift.work(&(), &CancellationToken::new()).await;
+        let supervisor = supervisor(vec![shaky(false)]);
+        let ended = supervisor.work(&(), &CancellationToken::new()).await;
         assert_eq!(ended.err().unwrap().to_string(), "the first time");
     }
 }

@@ -1,4 +1,4 @@
-//! `wharf driver`: the local-storage CSI driver, and what is on its pools.
+//! `wharf driver`: the local-storage CSI driver, and commands for its pools.
 
 mod config;
 mod pool;
@@ -8,15 +8,15 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-/// Where a driver keeps what belongs to none of its pools.
+/// Default of --state-dir.
 const STATE_DIR: &str = "/var/lib/wharf-driver";
-/// The driver's name unless a flag says otherwise.
+/// Default of --driver-name.
 const DRIVER_NAME: &str = "local.csi.wharf";
 
 /// Serves local storage as CSI volumes, from a folder of this node
 ///
-/// Volumes are images in the pool's folder: with snapshots and clones that take no time where its filesystem can share
-/// blocks (xfs, btrfs), and on any other filesystem, too. For example:
+/// Volumes are images in the pool's folder. Snapshots and clones take no time where the folder's
+/// filesystem can share blocks (xfs, btrfs), and are full copies on other filesystems. For example:
 ///
 ///   wharf driver --endpoint unix:///csi/csi.sock --pool /var/lib/wharf --node "$NODE_NAME"
 #[derive(Args)]
@@ -34,10 +34,10 @@ pub(crate) struct Driver {
 
 #[derive(Subcommand)]
 enum About {
-    /// Shows, verifies and repairs what is on a pool's disk
+    /// Shows, checks and repairs the contents of a pool
     #[command(subcommand)]
     Pool(pool::Pool),
-    /// Checks a file for --config; exits with 1 when the driver would refuse it
+    /// Checks a file for --config; exits with 1 if the driver would refuse it
     CheckConfig(config::CheckConfig),
 }
 

@@ -1,4 +1,4 @@
-//! `wharf plugins`: the plugins of a node, for people.
+//! `wharf plugins`: lists, watches or manages the plugins of a node.
 
 mod ls;
 mod run;
@@ -9,12 +9,12 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand, ValueEnum};
 
-/// What to do with the plugins of a node.
+/// Commands for the plugins of a node.
 #[derive(Subcommand)]
 pub(crate) enum Plugins {
-    /// Asks every plugin in a plugins_registry folder who it is, once
+    /// Lists the plugins in a plugins_registry folder, with the answer of each
     Ls(ls::Ls),
-    /// Shows the plugins in a plugins_registry folder as they come and go
+    /// Shows the plugins in a plugins_registry folder, and updates when they change
     Watch(watch::Watch),
     /// Runs the plugin manager on a folder: discovers, validates, registers and deregisters plugins
     Run(Box<run::Run>),
@@ -30,10 +30,10 @@ impl Plugins {
     }
 }
 
-/// The folder to look at.
+/// The folder of registration sockets.
 #[derive(Args)]
 struct Folder {
-    /// The plugins_registry folder itself
+    /// The plugins_registry folder
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/plugins_registry")]
     root: PathBuf,
 }
