@@ -24,8 +24,8 @@ pub const NOT_SERVED: &str = "NotServed";
 pub enum Gap {
     /// PersistentVolumes of in-tree plugins that were migrated to the driver are not translated.
     InTreeVolumes,
-    /// Claims of StorageClasses that bind immediately get no volume from provisioners that serve one
-    /// node each.
+    /// Claims of StorageClasses that bind immediately get no volume from provisioners that serve
+    /// one node each.
     ImmediateClaims,
     /// VolumeGroupSnapshots are not bound.
     GroupSnapshots,

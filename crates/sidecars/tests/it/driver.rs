@@ -20,8 +20,11 @@ use wharf_proto::csi::{
 use wharf_uds::Routes;
 
 pub(crate) use crate::scripted::Answer;
-use crate::scripted::{self, Answers, others};
-use crate::{journal::Journal, provisioner::volumes::Volumes};
+use crate::{
+    journal::Journal,
+    provisioner::volumes::Volumes,
+    scripted::{self, Answers, others},
+};
 
 /// Clones share the state.
 #[derive(Clone)]
