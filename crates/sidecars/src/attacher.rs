@@ -12,9 +12,9 @@
 //! - `attachment`: the operation for one VolumeAttachment; `status` builds its patches.
 //! - `volume`: the operation for one PersistentVolume.
 //! - `fair_semaphore`: limits concurrent calls, separately for attaching and detaching, and fairly
-//! between nodes.
+//!   between nodes.
 //! - `triggers`: queues objects on changes; `audit`: compares the driver's attachments with the
-//! API's.
+//!   API's.
 
 mod attachment;
 mod audit;

@@ -6,7 +6,7 @@
 //!
 //! - `cluster_snapshot`: the objects at one moment.
 //! - `claim`, `volume`, `attachment`, `snapshot`, `content`, `group_snapshot`, `pod`: findings
-//! about one object, as pure functions of the cluster snapshot.
+//!   about one object, as pure functions of the cluster snapshot.
 //! - `subject`: an object to be explained, and its dependencies.
 
 mod attachment;

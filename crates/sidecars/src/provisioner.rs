@@ -7,18 +7,18 @@
 //! deleted as any other.
 //!
 //! - `decide`: the next step for a claim or a volume, as pure functions; `state`: what a failure
-//! says about the volume.
+//!   says about the volume.
 //! - `persistent_volume`: builds the object from the driver's answer.
 //! - `claim`: the operation for one claim. `plan` looks up the parts of its request, `make` calls
-//! the driver, `outcome` writes the result, and `ledger` keeps its state until the next attempt.
+//!   the driver, `outcome` writes the result, and `ledger` keeps its state until the next attempt.
 //! - `unsettled`: the mark on a claim whose CreateVolume had no final answer, which outlasts this
-//! process; `note` is its content. `standby` removes the mark of bound claims while another process
-//! leads.
+//!   process; `note` is its content. `standby` removes the mark of bound claims while another
+//!   process leads.
 //! - `carried`: the state that outlasts a term as leader; `handover` marks claims for the next
-//! leader. `last` settles volumes without any object before a process ends.
+//!   leader. `last` settles volumes without any object before a process ends.
 //! - `volume`: the operation for one PersistentVolume.
 //! - `protection`: sources of volumes are not deleted while they are used; `sweep` finds those that
-//! were protected too long.
+//!   were protected too long.
 //! - `capacity`: publishes the driver's free capacity for the scheduler.
 //! - `leftovers`: reports volumes that no object names.
 //! - `triggers`: queues objects on changes.

@@ -8,7 +8,7 @@
 //! kubelet.
 //!
 //! - `capabilities`: the driver's capabilities; `place`: which volumes belong to this node, if a
-//! controller runs on each.
+//!   controller runs on each.
 //! - `expansion`: the operation for a claim to be expanded, its decisions and patches.
 //! - `modification`: the same for a claim whose volume is to be modified.
 //! - `triggers`: queues claims on changes; `claim_states`: state of claims that is not in the API.

@@ -8,10 +8,10 @@
 //! never deleted: it may be restored from a backup before its VolumeSnapshot.
 //!
 //! - `decide`: the content of a snapshot and its source, as pure functions; next to it `class`
-//! chooses a default class, and `node` the node whose snapshotter serves a content.
+//!   chooses a default class, and `node` the node whose snapshotter serves a content.
 //! - `status`: builds patches of VolumeSnapshots, `document`: of contents and claims; pure as well.
 //! - `snapshot`: the operation for one VolumeSnapshot, with `take`, `claim` and `deletion` for its
-//! creation, its source and its deletion.
+//!   creation, its source and its deletion.
 //! - `content`: the operation for one VolumeSnapshotContent.
 //! - `triggers`: queues objects on changes.
 

@@ -8,7 +8,7 @@
 //! - `decide`: the next step for a content, and the reaction to its changes, as pure functions.
 //! - `request`: builds the driver's requests from objects; pure as well.
 //! - `content`: the operation for one VolumeSnapshotContent; `status` builds its patches, `calls`
-//! makes its calls.
+//!   makes its calls.
 //! - `asked`: parameters of CreateSnapshot calls without a final answer.
 //! - `triggers`: queues contents on changes.
 
