@@ -12,11 +12,11 @@ use kube::{
 
 use crate::{
     Permissions, Throttle,
-    patience::Patience,
+    retry_after::RetryAfterLayer,
     transport::{Transport, transport},
 };
 
-/// Why there is no client.
+/// Why a client cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The kubeconfig file cannot be used.
@@ -27,23 +27,25 @@ pub enum ConnectError {
         /// What is wrong with it.
         source: Box<KubeconfigError>,
     },
-    /// There is no service account to use.
-    #[error("no kubeconfig was given and this is no pod with a service account: give --kubeconfig")]
+    /// No kubeconfig was given, and the process has no service account.
+    #[error(
+        "no kubeconfig was given, and not running in a pod with a service account: give --kubeconfig"
+    )]
     InCluster(#[from] InClusterError),
-    /// The URL of the API server is none.
-    #[error("{0:?} is no URL of an API server: expected one such as https://10.0.0.1:6443")]
+    /// The text is not the URL of an API server.
+    #[error("{0:?} is not the URL of an API server: expected one such as https://10.0.0.1:6443")]
     Server(String),
-    /// The API server is to be reached through a proxy of a kind that is not known here.
+    /// The kind of proxy is not supported.
     #[error(
         "proxy {0} of proxy-url in the kubeconfig, HTTPS_PROXY or HTTP_PROXY: expected a URL such as http://proxy:3128 or \
          socks5://proxy:1080"
     )]
     Proxy(String),
-    /// The kubeconfig expects a server of a name that is none.
+    /// The kubeconfig's `tls-server-name` is not the name of a server.
     #[error("tls-server-name {0:?} in the kubeconfig: expected a DNS name or an IP address")]
     ServerName(String),
-    /// The configuration does not make a client.
-    #[error("the Kubernetes client cannot be made from its configuration")]
+    /// The configuration was rejected.
+    #[error("the Kubernetes client cannot be built from its configuration")]
     Client(#[source] Box<kube::Error>),
 }
 
@@ -53,29 +55,30 @@ impl From<kube::Error> for ConnectError {
     }
 }
 
-/// Where the API server is, and as whom it is asked.
+/// Address and credentials of the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
     server: Option<Uri>,
-    /// Where no kubeconfig is given, look for one where kubectl does.
+    /// Without a kubeconfig, look for one where kubectl does.
     as_kubectl: bool,
 }
 
 impl Access {
-    /// As a kubeconfig file says, or the pod's service account where none is given.
+    /// Reads this kubeconfig file, or without one uses the pod's service account.
     pub fn new(kubeconfig: Option<PathBuf>) -> Self {
         Self { kubeconfig, ..Self::default() }
     }
 
-    /// As kubectl finds it: in the file that is given, else in those of `KUBECONFIG` or in `~/.kube/config`, and by the pod's
-    /// service account where there is none of them; in this context, or the current one.
+    /// Reads the same configuration as kubectl: this file, else those of `KUBECONFIG`, else
+    /// `~/.kube/config`, and without any of them the pod's service account. `context` replaces the
+    /// current context.
     pub fn as_kubectl(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
         Self { kubeconfig, context, server: None, as_kubectl: true }
     }
 
-    /// At this URL, whatever the kubeconfig says of it; without a kubeconfig, asked as nobody.
+    /// Replaces the server's URL. Without a kubeconfig the client is anonymous.
     pub fn at(self, server: &str) -> Result<Self, ConnectError> {
         let uri = server.parse::<Uri>().ok();
         let uri = uri.filter(|uri| uri.scheme().is_some() && uri.authority().is_some());
@@ -83,7 +86,7 @@ impl Access {
         Ok(Self { server: Some(server), ..self })
     }
 
-    /// What this says, and for what it does not say, the other.
+    /// Fills settings that are missing here from `other`.
     pub fn or(self, other: Self) -> Self {
         Self {
             kubeconfig: self.kubeconfig.or(other.kubeconfig),
@@ -93,19 +96,20 @@ impl Access {
         }
     }
 
-    /// A client. Nothing is dialled yet.
+    /// Builds a client. It does not dial yet.
     pub async fn client(&self) -> Result<Client, ConnectError> {
         client(&self.configuration().await?)
     }
 
-    /// The same, which notes rights that its account lacks, with a limit on its requests if one is asked for.
+    /// Builds a client that notes missing rights of its account in `permissions`, and throttles its
+    /// requests if a limit is given.
     pub async fn client_of(
         &self,
         permissions: &Permissions,
         throttle: Option<Throttle>,
     ) -> Result<Client, ConnectError> {
         let config = self.configuration().await?;
-        let builder = builder(&config)?.with_layer(permissions).with_layer(&Patience);
+        let builder = builder(&config)?.with_layer(permissions).with_layer(&RetryAfterLayer);
         Ok(match throttle {
             Some(throttle) => builder.with_layer(&throttle).build(),
             None => builder.build(),
@@ -133,13 +137,13 @@ impl Access {
         Ok(config)
     }
 
-    /// What kubectl would read, and the path that it is named by, if there is any.
+    /// The kubeconfig that kubectl would read, and the path that errors name.
     fn usual_kubeconfig(&self) -> Result<Option<(PathBuf, Kubeconfig)>, ConnectError> {
         if !self.as_kubectl {
             return Ok(None);
         }
         if let Some(list) = env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
-            // Files that are not there are left out.
+            // Like kubectl, skip files that do not exist.
             let mut merged: Option<Kubeconfig> = None;
             for path in env::split_paths(&list).filter(|path| path.exists()) {
                 let unusable = |source| unusable(&path, source);
@@ -167,14 +171,16 @@ impl Access {
     }
 }
 
-/// A client from a kubeconfig file, or from the pod's service account where none is given. Nothing is dialled yet.
+/// Builds a client from a kubeconfig file, or without one from the pod's service account. It does
+/// not dial yet.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
     Access::new(kubeconfig.map(Path::to_owned)).client().await
 }
 
-/// A client whose watches share one connection. Where the server asks for a pause, a request waits and is sent again.
+/// Builds a client whose watches share one connection. When the server asks for a pause, a request
+/// waits and is sent again.
 pub fn client(config: &Config) -> Result<Client, ConnectError> {
-    Ok(builder(config)?.with_layer(&Patience).build())
+    Ok(builder(config)?.with_layer(&RetryAfterLayer).build())
 }
 
 fn builder(config: &Config) -> Result<ClientBuilder<Transport>, ConnectError> {
@@ -185,7 +191,7 @@ fn unusable(path: &Path, source: KubeconfigError) -> ConnectError {
     ConnectError::Kubeconfig { path: path.to_owned(), source: Box::new(source) }
 }
 
-/// The proxy that a kubeconfig names itself: the client would mix it with the environment's, and leave `NO_PROXY` out.
+/// The kubeconfig's own proxy. The client would mix it with the environment's and drop `NO_PROXY`.
 fn proxy_url(
     file: &Kubeconfig,
     options: &KubeConfigOptions,
@@ -209,7 +215,7 @@ mod tests {
         let garbage = folder.path().join("garbage");
         std::fs::write(&garbage, "clusters: 7").unwrap();
         for path in [folder.path().join("missing"), garbage] {
-            let Err(error) = connect(Some(&path)).await else { panic!("{path:?} was taken") };
+            let Err(error) = connect(Some(&path)).await else { panic!("{path:?} was accepted") };
             assert!(error.to_string().contains(&path.display().to_string()), "{error}");
         }
     }
@@ -237,7 +243,7 @@ mod tests {
         }
         for text in ["", "10.0.0.1", "https://", "a b"] {
             let error = Access::default().at(text).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{text:?} is no URL")), "{error}");
+            assert!(error.starts_with(&format!("{text:?} is not the URL")), "{error}");
         }
     }
 
@@ -246,7 +252,7 @@ mod tests {
         let config = |change: fn(&mut Config)| {
             let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
             change(&mut config);
-            let Err(error) = client(&config) else { panic!("it was taken") };
+            let Err(error) = client(&config) else { panic!("it was accepted") };
             error.to_string()
         };
         let error = config(|it| it.tls_server_name = Some("no name".to_owned()));

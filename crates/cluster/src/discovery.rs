@@ -1,4 +1,4 @@
-//! Where the API serves a kind that may not be installed, or in an earlier version.
+//! Finds the API version of a kind that may be missing, or be served in an earlier version.
 
 use http::Request;
 use kube::Client;
@@ -7,9 +7,10 @@ use serde::{Deserialize, de::IgnoredAny};
 use crate::{ApiFailure, Kind, bounded, permissions::Optional};
 
 /// Finds where the API serves a kind: the path of its group and version, such as
-/// `/apis/groupsnapshot.storage.k8s.io/v1beta1`. The version that the API server prefers is tried first.
+/// `/apis/groupsnapshot.storage.k8s.io/v1beta1`. The server's preferred version is tried first.
 ///
-/// `None` if no version of the group has the kind, or if the account may not list it. The account need not have that right.
+/// `None` if no version of the group has the kind, or if the account may not list it; this right is
+/// optional.
 ///
 /// # Errors
 /// When the API does not answer.
@@ -26,7 +27,7 @@ pub async fn served_at<K: Kind>(client: &Client) -> Result<Option<String>, ApiFa
             Ok(_) => return Ok(Some(at)),
             Err(ApiFailure::NotFound { .. }) => {}
             Err(error @ ApiFailure::Forbidden { .. }) => {
-                tracing::info!(kind = K::KIND, %error, "objects of this kind are not looked for");
+                tracing::info!(kind = K::KIND, %error, "not watching this kind");
                 return Ok(None);
             }
             Err(failure) => return Err(failure),
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
     use crate::VolumeGroupSnapshot;
 
-    /// An API whose group has two versions, of which each answers lists with a code.
+    /// An API whose group has two versions; each answers lists with its code.
     fn api(group: u16, v1: u16, v1beta1: u16) -> Client {
         let service = tower::service_fn(move |request: Request<Body>| {
             let version = |name: &str| json!({ "version": name });

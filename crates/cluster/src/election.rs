@@ -1,13 +1,14 @@
-//! Which of several replicas works: the one that holds the Lease.
+//! Leader election by a Lease.
 //!
-//! The protocol is that of client-go, so that replicas of either kind can stand beside each other: a holder writes the
-//! Lease every retry period; whoever else wants it waits until the Lease has not changed for its duration by the
-//! waiter's own clock, since clocks of machines disagree; every write is based on the version that was read.
+//! The protocol is client-go's, so that replicas of both programs can run at the same time: the
+//! holder writes the Lease every retry period; other candidates wait until the Lease has not
+//! changed for its duration by their own clock, since clocks of machines disagree; every write is
+//! based on the version that was read.
 //!
-//! Three things are done better, and none of them is visible to others. A replica that stands by watches the Lease
-//! instead of asking for it, so that it knows of a release or of the last renewal at once. A leader counts from the
-//! moment at which it *sent* its last renewal, and is out before anyone else can be in. And a leader that sees another
-//! holder stops at once instead of trying on.
+//! Three improvements are invisible to others. A standby watches the Lease instead of polling it,
+//! so that it knows of a release or of the last renewal at once. A leader counts from the moment at
+//! which it *sent* its last renewal, and stops before another replica can lead. And a leader that
+//! sees another holder stops at once instead of retrying.
 
 mod identity;
 mod known;
@@ -46,36 +47,36 @@ pub use watchdog::{ElectionHealth, ElectionMetrics};
 use known::{Held, Renewal, Rival};
 use watchdog::Watchdog;
 
-/// What an election is about.
+/// Settings of an election.
 #[derive(Clone, Debug)]
 pub struct ElectionOptions {
-    /// Where the Lease is.
+    /// The Lease's namespace.
     pub namespace: String,
     /// The Lease's name, which all replicas share.
     pub name: String,
-    /// This replica's name.
+    /// This replica's identity.
     pub identity: ReplicaIdentity,
     /// Labels that the Lease gets.
     pub labels: BTreeMap<String, String>,
-    /// How long things take.
+    /// Lease duration, renew deadline and retry period.
     pub timing: ElectionTiming,
-    /// Give the Lease back at the end, so that the next leader need not wait for its expiry.
+    /// Release the Lease at the end, so that the next leader need not wait for its expiry.
     pub release: bool,
 }
 
-/// How work ended that was done under a Lease, and what becomes of the Lease.
+/// How the work under a Lease ended, which decides whether the Lease is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended<T> {
-    /// As it should: the Lease is given back if [`ElectionOptions::release`] says so.
+    /// Normally: the Lease is released if [`ElectionOptions::release`] is set.
     Done(T),
-    /// The replica cannot work any more: the Lease is given back, so that another replica works.
+    /// The replica cannot work any more: the Lease is released, so that another replica leads.
     Resigned(T),
-    /// Something that was begun under the Lease may still be under way: the Lease expires by itself.
+    /// A call that began under the Lease may still be in progress: the Lease expires by itself.
     Unfinished(T),
 }
 
 impl<T> Ended<T> {
-    /// What the work gave.
+    /// The result of the work.
     pub fn into_inner(self) -> T {
         match self {
             Self::Done(value) | Self::Resigned(value) | Self::Unfinished(value) => value,
@@ -83,7 +84,7 @@ impl<T> Ended<T> {
     }
 }
 
-/// The Lease went to someone else, or could not be renewed in time.
+/// Another replica holds the Lease, or it could not be renewed in time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Lease {lease} is lost: {reason}")]
 pub struct LeaseLost {
@@ -101,20 +102,20 @@ pub struct Election<A = KubeLease> {
     last: Mutex<Option<String>>,
 }
 
-/// A time in which a replica leads.
+/// The time during which a replica leads.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// Cancelled when the work is to end.
+    /// Cancelled when the work has to end.
     pub stop: CancellationToken,
-    /// Whether this replica led before, and no other has led since.
+    /// Whether this replica led before and no other has led since.
     pub resumed: bool,
-    /// Until when no other replica can have the Lease; each renewal moves it. A replica that was frozen sees here that it must not
-    /// act, before its timers have told it.
+    /// The moment until which no other replica can lead; each renewal moves it. A replica that was
+    /// frozen sees here that it must not act, before its timers fire.
     pub held_until: watch::Receiver<Instant>,
 }
 
 impl Election {
-    /// A candidate. The client should be one of its own: renewals must not wait behind work.
+    /// A candidate. Its client should be separate: renewals must not queue behind other requests.
     pub fn new(
         client: Client,
         options: ElectionOptions,
@@ -127,7 +128,7 @@ impl Election {
 }
 
 impl<A: LeaseApi> Election<A> {
-    /// A candidate for a Lease that may be anywhere.
+    /// A candidate for a Lease behind any [`LeaseApi`].
     pub fn with_api(
         api: A,
         options: ElectionOptions,
@@ -143,12 +144,14 @@ impl<A: LeaseApi> Election<A> {
         Self { api, options, claim, watchdog, last: Mutex::default() }
     }
 
-    /// Waits for the Lease, and works for as long as it is held.
+    /// Waits for the Lease, and works while it is held.
     ///
-    /// `work` gets a token that is cancelled by `stop`; it may take its time then, for the Lease is held until it
-    /// ends. When the Lease is lost the token is cancelled, too, and `work` is dropped in the same moment.
+    /// `work` gets a token that `stop` cancels; it may take its time then, because the Lease is
+    /// held until it ends. If the Lease is lost the token is cancelled too, and `work` is dropped
+    /// at the same moment.
     ///
-    /// Gives what `work` gave, and `None` when `stop` came first. It may be run again after a loss.
+    /// Returns the result of `work`, or `None` if `stop` came before this replica led. May be run
+    /// again after a loss.
     pub async fn run<T, F>(
         &self,
         stop: &CancellationToken,
@@ -212,7 +215,7 @@ impl<A: LeaseApi> Election<A> {
         resumed
     }
 
-    /// Tries for the Lease until it is held.
+    /// Tries to take the Lease until it is held.
     async fn acquire(&self) -> Held {
         let mut rival = None;
         let (mut can_watch, mut has_failed) = (true, false);
@@ -221,9 +224,9 @@ impl<A: LeaseApi> Election<A> {
                 Ok(Some(held)) => return held,
                 Ok(None) => has_failed = false,
                 Err(error) => {
-                    // An outage is logged once, however often the server is tried.
+                    // An outage is logged once, however many attempts fail.
                     if !std::mem::replace(&mut has_failed, true) {
-                        warn!(lease = %self.options.name, %error, "the Lease cannot be had now");
+                        warn!(lease = %self.options.name, %error, "failed to take Lease, retrying");
                     }
                     sleep(self.after_error(&error)).await;
                     continue;
@@ -240,8 +243,8 @@ impl<A: LeaseApi> Election<A> {
         }
     }
 
-    /// One attempt at the Lease; `rival` is who holds it as far as this replica knows. A Lease with the own name was left by this
-    /// replica, or by a process that is dead: see [`ReplicaIdentity`].
+    /// One attempt to take the Lease; `rival` is its holder as far as known. A Lease with our own
+    /// name was left by this replica, or by a process that is dead: see [`ReplicaIdentity`].
     async fn attempt(&self, rival: &mut Option<Rival>) -> Result<Option<Held>, ApiFailure> {
         let Some(lease) = self.api.read().await? else {
             return self.create().await.map(Some);
@@ -261,7 +264,8 @@ impl<A: LeaseApi> Election<A> {
         self.write(&lease).await.map(Some)
     }
 
-    /// Follows the Lease until it may be free, or until that can no longer be followed; `false` if it never can be.
+    /// Watches the Lease until it may be free, or until the watch fails; `false` if the account may
+    /// not watch.
     async fn watch(&self, rival: &mut Rival) -> bool {
         let mut versions = self.api.versions(rival.lease.version());
         loop {
@@ -274,7 +278,7 @@ impl<A: LeaseApi> Election<A> {
                 Some(Ok(Some(lease))) => rival.observe(lease),
                 Some(Ok(None)) => return true,
                 Some(Err(error)) => {
-                    debug!(lease = %self.options.name, %error, "the Lease cannot be watched");
+                    debug!(lease = %self.options.name, %error, "failed to watch Lease");
                     let look = Instant::now() + self.between_attempts();
                     sleep_until(look.min(rival.expiry())).await;
                     return error.may_pass();
@@ -288,7 +292,7 @@ impl<A: LeaseApi> Election<A> {
         }
     }
 
-    /// Renews the Lease until that fails for good, and says why it did.
+    /// Renews the Lease until that fails for good, and returns the reason.
     async fn keep(&self, mut held: Held, until: &watch::Sender<Instant>) -> String {
         let timing = self.options.timing;
         let term = self.watchdog.term();
@@ -302,7 +306,7 @@ impl<A: LeaseApi> Election<A> {
                     match self.within_attempt(self.renew(&mut held)).await {
                         Ok(outcome) => break outcome,
                         Err(error) => {
-                            warn!(lease = %self.options.name, %error, "the Lease was not renewed, trying on");
+                            warn!(lease = %self.options.name, %error, "failed to renew Lease, retrying");
                             sleep(timing.after_failure()).await;
                         }
                     }
@@ -321,13 +325,14 @@ impl<A: LeaseApi> Election<A> {
         }
     }
 
-    /// One renewal, on the version that was written last; read again only if someone wrote since.
+    /// One renewal, based on the version that was written last. The Lease is read again only after
+    /// a conflict.
     async fn renew(&self, held: &mut Held) -> Result<Renewal, ApiFailure> {
         let lease = held.lease.clone();
         match self.write_again(held, &lease).await {
             Ok(held) => return Ok(Renewal::Renewed(held)),
             Err(error @ (ApiFailure::Conflict { .. } | ApiFailure::NotFound { .. })) => {
-                debug!(lease = %self.options.name, %error, "reading the Lease again");
+                debug!(lease = %self.options.name, %error, "reading Lease again");
             }
             Err(error) => return Err(error),
         }
@@ -359,7 +364,8 @@ impl<A: LeaseApi> Election<A> {
         self.put(self.claim.on(lease, Timestamp::now())).await
     }
 
-    /// The same, and remembers the write until one is answered: it may be done although its answer is lost.
+    /// Like the write, but remembered until one is answered: it may have happened although its
+    /// answer was lost.
     async fn write_again(&self, held: &mut Held, lease: &Lease) -> Result<Held, ApiFailure> {
         let claimed = self.claim.on(lease, Timestamp::now());
         held.unanswered.push(claimed.renew_time().clone());
@@ -376,7 +382,7 @@ impl<A: LeaseApi> Election<A> {
         lease.holder() == self.options.identity.as_str()
     }
 
-    /// Gives the Lease back if it is ours, which it may be even though no answer said so.
+    /// Releases the Lease if it is ours, which is possible even without an answer that confirms it.
     async fn release(&self) {
         let releasing = async {
             match self.api.read().await? {
@@ -387,7 +393,7 @@ impl<A: LeaseApi> Election<A> {
             }
         };
         if let Err(error) = self.within_attempt(releasing).await {
-            warn!(lease = %self.options.name, %error, "the Lease was not given back: it expires by itself");
+            warn!(lease = %self.options.name, %error, "failed to release Lease: it expires by itself");
         }
     }
 
@@ -404,8 +410,8 @@ impl<A: LeaseApi> Election<A> {
         })
     }
 
-    /// How long to wait after an attempt that failed. While the server is out of reach nobody may lead, so that its return has to be
-    /// noticed soon.
+    /// The pause after a failed attempt. While the API server is unreachable no replica leads, so
+    /// its return has to be noticed soon.
     fn after_error(&self, error: &ApiFailure) -> Duration {
         match error {
             ApiFailure::Unreachable { .. } => self.options.timing.after_failure(),
@@ -414,7 +420,7 @@ impl<A: LeaseApi> Election<A> {
     }
 
     fn between_attempts(&self) -> Duration {
-        // Each of the standard library's hashers has keys of its own: no generator is needed for a spread.
+        // Each hasher of the standard library has random keys: a spread needs no generator.
         let random = RandomState::new().hash_one(()) >> 11;
         self.options.timing.between_attempts(random as f64 / (1u64 << 53) as f64)
     }

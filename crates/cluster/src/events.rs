@@ -19,20 +19,20 @@ use serde_json::json;
 pub use self::writer::{EventWriter, Events};
 use self::{
     correlator::{Correlated, Entry},
-    writer::Told,
+    writer::QueuedEvent,
 };
 use crate::{ApiFailure, Kind, Meta, bounded, patch::request, permissions::Optional};
 
-/// The two kinds of events that `kubectl` knows.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
-    /// Something went as it should.
+    /// Normal operation.
     Normal,
-    /// Someone has to look.
+    /// An operator has to look.
     Warning,
 }
 
-/// Writes core events, which are what upstream's roles grant, under one component name.
+/// Writes core events, which upstream's roles grant, as one component.
 #[derive(Clone)]
 pub struct EventRecorder {
     client: Client,
@@ -41,12 +41,12 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// A recorder for a component on a host. An empty host is left out, as the Go sidecars do.
+    /// A recorder for a component on a host. An empty host is left out, as in the Go sidecars.
     pub fn new(client: Client, component: impl Into<String>, host: impl Into<String>) -> Self {
         Self { client, component: component.into(), host: host.into() }
     }
 
-    /// Writes one event about an object. Whoever calls sees to it that the same thing is not said twice.
+    /// Writes one event about an object. The caller prevents repetitions.
     pub async fn record(
         &self,
         about: ObjectReference,
@@ -58,9 +58,9 @@ impl EventRecorder {
         self.post(self.event(about, kind, reason, message, &entry)).await.map(drop)
     }
 
-    /// Writes one event about an object under a name that follows from the object, so that whoever says the same, in whatever
-    /// process, writes it once while it is there. Where the account may not write events, the answer is `Forbidden`, and
-    /// that is not noted as a right that the account lacks.
+    /// Writes one event about an object, under a name that follows from the object and the reason:
+    /// any process that reports the same finds the event and writes none. If the account may not
+    /// write events, the error is `Forbidden`, and the missing right is not noted.
     ///
     /// # Errors
     /// When the API refuses the event or does not answer.
@@ -79,23 +79,23 @@ impl EventRecorder {
         request.extensions_mut().insert(Optional);
         let what = what(&event.involved_object);
         match bounded(&what, self.client.request::<IgnoredAny>(request)).await {
-            // It is there already.
+            // The event exists already.
             Ok(_) | Err(ApiFailure::Conflict { .. }) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Writes an event that was told for the first time, or whose object is gone, and gives the object's name.
+    /// Creates an event, and returns the event's name.
     async fn create(
         &self,
-        told: &Told,
+        queued: &QueuedEvent,
         Correlated { entry, message, .. }: &Correlated,
     ) -> Result<String, ApiFailure> {
-        let event = self.event(told.about.clone(), told.kind, told.reason, message, entry);
+        let event = self.event(queued.about.clone(), queued.kind, queued.reason, message, entry);
         self.post(event).await
     }
 
-    /// Counts an event that was told again.
+    /// Counts a repetition of an event.
     async fn recount(
         &self,
         about: &ObjectReference,
@@ -159,7 +159,8 @@ fn creation(event: &Event) -> Request<Vec<u8>> {
     request(Method::POST, path, Some("application/json"), body)
 }
 
-/// The name of an event that is written once: the object's, with its UID and the reason, within the 253 characters of a name.
+/// The name of an event that is written once: the object's name, its UID and the reason, within the
+/// 253 characters of a name.
 fn lasting_name(about: &ObjectReference, reason: &str) -> String {
     let name = about.name.as_deref().unwrap_or("unknown");
     let name = name[..name.floor_char_boundary(LONGEST_PART)].trim_end_matches(['.', '-']);
@@ -167,10 +168,10 @@ fn lasting_name(about: &ObjectReference, reason: &str) -> String {
     format!("{name}.{uid}.{}", reason.to_lowercase())
 }
 
-/// So much of an object's name is in the name of an event that is written once.
+/// The most characters of the object's name in the name of an event that is written once.
 const LONGEST_PART: usize = 180;
 
-/// What is read of the answer to a new event, which is larger than the event.
+/// The part that is read of the answer to a new event; the answer is larger than the event.
 #[derive(Deserialize)]
 struct Made {
     metadata: MadeMeta,
@@ -191,7 +192,7 @@ fn what(about: &ObjectReference) -> String {
     format!("event about {}", title(about))
 }
 
-/// Names the object that an event is about, as its kind would.
+/// Names the object of an event as its kind would.
 fn title(about: &ObjectReference) -> String {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let of =
@@ -199,7 +200,7 @@ fn title(about: &ObjectReference) -> String {
     format!("{} {}", text(&about.kind), of.key())
 }
 
-/// The object that an event is about.
+/// The reference to an object for events about it.
 pub fn object_reference<K: Kind>(object: &K) -> ObjectReference {
     let meta = object.meta();
     // `/api/v1` or `/apis/GROUP/VERSION`.

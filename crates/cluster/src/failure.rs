@@ -2,66 +2,67 @@ use std::{cell::Cell, future::Future, pin::pin, time::Duration};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How long one request to the API may take.
+/// Limit for one request to the API.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What an error of the API means for whoever asked.
+/// The class of an API error, by which callers decide.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiFailure {
-    /// The object is not there.
+    /// The object does not exist.
     #[error("{what}: not found")]
     NotFound {
-        /// What was asked for.
+        /// The object or collection of the request.
         what: String,
     },
-    /// Someone else wrote first: read again.
+    /// Another writer was faster: read again.
     #[error("{what}: changed by someone else meanwhile")]
     Conflict {
-        /// What was to be written.
+        /// The object that was written.
         what: String,
     },
-    /// The server no longer has the version that was asked for: list anew.
+    /// The server no longer has the requested version: list again.
     #[error("{what}: the version asked for is no longer there")]
     Expired {
-        /// What was asked for.
+        /// The object or collection of the request.
         what: String,
     },
-    /// The object is not acceptable as it stands.
+    /// The API server rejects the object as written.
     #[error("{what}: refused as invalid: {message}")]
     Invalid {
-        /// What was to be written.
+        /// The object that was written.
         what: String,
-        /// What the API server says is wrong.
+        /// The API server's reason.
         message: String,
     },
-    /// The account may not do this.
+    /// The account lacks a right.
     #[error("{what}: forbidden for this account: {message}; grant it in the ClusterRole")]
     Forbidden {
-        /// What was asked for.
+        /// The object or collection of the request.
         what: String,
-        /// What the API server says.
+        /// The API server's reason.
         message: String,
     },
-    /// The API gave no answer: nothing is known, ask again.
+    /// The API did not answer: the outcome is unknown, try again.
     #[error("{what}: {message}")]
     Unreachable {
-        /// What was asked for.
+        /// The object or collection of the request.
         what: String,
-        /// What went wrong.
+        /// The failure.
         message: String,
     },
-    /// The API answered that it is overloaded or has failed, or its answer cannot be read: ask again, and not too often.
+    /// The API server is overloaded, has failed, or its answer cannot be read: try again with a
+    /// back-off.
     #[error("{what}: {message}")]
     Overloaded {
-        /// What was asked for.
+        /// The object or collection of the request.
         what: String,
-        /// What the API server says.
+        /// The API server's reason.
         message: String,
     },
 }
 
 impl ApiFailure {
-    /// Sorts an error of the client.
+    /// Classifies an error of the client.
     pub fn of(what: &str, error: &kube::Error) -> Self {
         let what = what.to_owned();
         let status = match error {
@@ -82,18 +83,19 @@ impl ApiFailure {
         }
     }
 
-    /// Whether the API could not do it for reasons of its own, and may soon.
+    /// Whether the API server failed for reasons of its own, so that a retry may succeed.
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Overloaded { .. })
     }
 
-    /// Whether asking again without a change of something else can help.
+    /// Whether a retry can succeed while everything else stays the same.
     pub fn may_pass(&self) -> bool {
         !matches!(self, Self::Invalid { .. } | Self::Forbidden { .. })
     }
 }
 
-/// One request, bounded in time, its error sorted. The time does not run while our own throttle holds it back.
+/// Sends one request within [`REQUEST_TIMEOUT`] and classifies its error. Time in our own throttle
+/// does not count.
 pub async fn bounded<T>(
     what: &str,
     request: impl Future<Output = Result<T, kube::Error>>,
@@ -121,20 +123,20 @@ pub async fn bounded<T>(
 }
 
 tokio::task_local! {
-    /// When the time of the request that the task waits for is over.
+    /// The deadline of the request that the current task waits for.
     static ENDS: Cell<Instant>;
 }
 
-/// Waits until it is a request's turn: its time begins then.
-pub(crate) async fn turn(wait: Sleep) {
-    // Requests that are not bounded have no clock.
+/// Waits for a token of the throttle. The deadline of the current request counts from then.
+pub(crate) async fn wait_for_token(wait: Sleep) {
+    // Requests outside `bounded` have no deadline.
     let set = |ends| ENDS.try_with(|it| it.set(ends)).unwrap_or_default();
     set(wait.deadline() + REQUEST_TIMEOUT);
     wait.await;
     set(Instant::now() + REQUEST_TIMEOUT);
 }
 
-/// An error with what caused it, each said once: many errors repeat their cause in their own words.
+/// An error with its causes, each once: many errors repeat their cause in their own text.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

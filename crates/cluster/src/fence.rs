@@ -1,17 +1,18 @@
-//! Requests of a leader, of which no write is sent once another replica may lead.
+//! Stops a leader's writes before another replica can lead.
 
 use http::{Method, Request};
 use kube::{Client, client::Body};
 use tokio::{sync::watch, time::Instant};
 use tower::{BoxError, service_fn};
 
-/// A write was not sent: nobody can prolong the time for writes any more.
+/// A write was not sent: its deadline has passed, and no election moves it any more.
 #[derive(Debug, thiserror::Error)]
 #[error("not sent: the time in which this process may write is over")]
 struct TooLate;
 
-/// The same client, whose writes are sent before this moment only. Later ones wait until the moment is moved. A frozen leader that
-/// runs again must not write once another replica may lead: its requests would run before its timers.
+/// Wraps a client so that writes are sent before this deadline only. Later writes wait until an
+/// election moves the deadline. A frozen leader that runs again must not write once another replica
+/// may lead: its requests could run before its timers.
 pub fn writing_until(client: &Client, until: watch::Receiver<Instant>) -> Client {
     let (inner, namespace) = (client.clone(), client.default_namespace().to_owned());
     let service = service_fn(move |request: Request<Body>| {

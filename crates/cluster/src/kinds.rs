@@ -1,14 +1,16 @@
 //! The kinds that wharf reads, trimmed to the fields that it uses: one set for all controllers.
 //!
-//! A PersistentVolume as others keep it takes kilobytes, most of them bookkeeping of the API. Here a field that nobody
-//! reads is skipped while the JSON is read, and never takes memory. Such a struct is for reading only: written back, it
-//! would erase what it does not know, and so none of them can be serialised.
+//! A whole PersistentVolume takes kilobytes, most of them bookkeeping of the API. Here unused
+//! fields are skipped while the JSON is decoded, and never take memory. Such a struct is for
+//! reading only: written back, it would erase the fields that it lacks, and so none of them can be
+//! serialised.
 
 mod attributes;
 mod attributes_class;
 mod claim;
 mod csi_node;
 mod group_snapshot;
+mod interned_str;
 mod meta;
 mod node;
 mod persistent_volume;
@@ -18,7 +20,6 @@ mod snapshot;
 mod storage_capacity;
 mod storage_class;
 mod volume_attachment;
-mod word;
 
 use serde::de::DeserializeOwned;
 
@@ -32,6 +33,7 @@ pub use csi_node::{CsiNode, CsiNodeDriver, CsiNodeSpec};
 pub use group_snapshot::{
     VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotContentSpec,
 };
+pub use interned_str::InternedStr;
 pub use meta::Meta;
 pub use node::Node;
 pub use persistent_volume::{
@@ -51,7 +53,6 @@ pub use storage_class::{StorageClass, TopologyRequirement, TopologyTerm};
 pub use volume_attachment::{
     VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
 };
-pub use word::Word;
 
 /// A kind of the API, and where it is served.
 pub trait Kind: DeserializeOwned + Clone + Send + Sync + 'static {
@@ -61,7 +62,7 @@ pub trait Kind: DeserializeOwned + Clone + Send + Sync + 'static {
     const GROUP: &'static str;
     /// The resource's name in paths, such as `volumeattachments`.
     const RESOURCE: &'static str;
-    /// By what objects can be looked up besides their name; positions are [`Index`]es.
+    /// The indexes: functions that return lookup values of an object. Positions are [`Index`]es.
     const INDEXES: &'static [IndexedBy<Self>] = &[];
 
     /// The metadata of the object.
@@ -73,7 +74,7 @@ pub trait Kind: DeserializeOwned + Clone + Send + Sync + 'static {
     }
 }
 
-/// Gives each value under which an object is to be found to the callback.
+/// Calls back with each value under which an object is indexed.
 pub type IndexedBy<K> = fn(&K, &mut dyn FnMut(&str));
 
 /// One of the indexes of a kind, by its position in [`Kind::INDEXES`].

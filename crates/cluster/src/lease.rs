@@ -1,6 +1,7 @@
-//! One Lease object: what replicas read in it, and what they write.
+//! One Lease object: the fields that replicas read and write.
 //!
-//! Lease objects are kept and written whole, so that fields that this build does not know survive an election.
+//! Lease objects are kept and written whole, so that fields that this build does not know survive
+//! an election.
 
 mod api;
 #[cfg(test)]
@@ -13,27 +14,27 @@ use serde_json::{Map, Value, json};
 
 pub use api::{KubeLease, LeaseApi, LeaseVersions};
 
-/// A Lease as the API gave it.
+/// A Lease as the API returned it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lease(pub Value);
 
 impl Lease {
-    /// Who holds it; empty when nobody does.
+    /// The holder's identity; empty if nobody holds it.
     pub fn holder(&self) -> &str {
         self.spec()["holderIdentity"].as_str().unwrap_or_default()
     }
 
-    /// For how long a holder is believed after it was last seen to renew.
+    /// How long a holder counts as alive after its last renewal was seen.
     pub fn duration(&self) -> Duration {
         Duration::from_secs(self.spec()["leaseDurationSeconds"].as_u64().unwrap_or_default())
     }
 
-    /// What changes with each renewal.
+    /// The fields that each renewal changes.
     pub fn spec(&self) -> &Value {
         &self.0["spec"]
     }
 
-    /// When it was last renewed, as its holder wrote it.
+    /// The time of the last renewal, by its holder's clock.
     pub(crate) fn renew_time(&self) -> &Value {
         &self.spec()["renewTime"]
     }
@@ -43,7 +44,8 @@ impl Lease {
         self.0["metadata"]["resourceVersion"].as_str().unwrap_or_default()
     }
 
-    /// The same Lease, given up in the way that client-go's replicas understand: held by nobody, for a second.
+    /// The same Lease, released in the way that client-go's replicas understand: no holder, and a
+    /// duration of one second.
     #[must_use]
     pub fn released(&self, now: Timestamp) -> Lease {
         let mut lease = self.clone();
@@ -60,19 +62,19 @@ impl Lease {
     }
 }
 
-/// What a replica writes into a Lease to hold it.
+/// The fields that a replica writes to hold the Lease.
 #[derive(Clone, Debug)]
 pub struct LeaseClaim {
-    /// Who claims it.
+    /// The replica's identity.
     pub identity: String,
-    /// For how long, in whole seconds.
+    /// The lease duration, in whole seconds.
     pub seconds: u32,
-    /// Labels that the Lease gets; others stay.
+    /// Labels to set; others stay.
     pub labels: BTreeMap<String, String>,
 }
 
 impl LeaseClaim {
-    /// A Lease that did not exist before.
+    /// A new Lease.
     pub fn first(&self, namespace: &str, name: &str, now: Timestamp) -> Lease {
         let mut lease = Lease(json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -109,7 +111,7 @@ impl LeaseClaim {
     }
 }
 
-/// The object in `value`, which becomes one if it is none.
+/// The object in `value`, which is replaced by an empty one if it is something else.
 fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());

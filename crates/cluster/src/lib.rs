@@ -1,9 +1,11 @@
-//! Kubernetes plumbing: a client, shared watches and caches, guarded writes, elections, what errors mean, and core events.
+//! Kubernetes plumbing: a client, shared watches and caches, guarded writes, leader election,
+//! classes of API errors, and core events.
 //!
-//! Each kind is watched once per process, by a [`Watch`] that keeps a [`Store`] of trimmed [kinds](Kind), and all controllers
-//! read from there. Objects that wharf writes are patched, or read, edited and written as whole JSON documents ([`Objects`]):
-//! a trimmed struct that is written back would lose the fields that it does not know. Which replica works is decided by a
-//! Lease ([`Election`]), in a way that client-go's replicas understand.
+//! Each kind is watched once per process, by a [`Watch`] that keeps a [`Store`] of trimmed objects
+//! of this [`Kind`]; all controllers read from there. Objects that wharf writes are patched, or
+//! read, edited and written as whole JSON documents ([`Objects`]): a trimmed struct that is written
+//! back would lose the fields that it lacks. A Lease decides which replica leads ([`Election`]), by
+//! client-go's protocol.
 
 mod client;
 mod discovery;
@@ -15,9 +17,9 @@ mod kinds;
 pub mod lease;
 mod pages;
 mod patch;
-mod patience;
 mod permissions;
 mod proxy;
+mod retry_after;
 mod store;
 mod throttle;
 mod transport;

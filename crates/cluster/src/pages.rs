@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::{ApiFailure, Meta, bounded};
 
-/// How many objects are asked for at a time.
+/// Objects per page.
 const PAGE: usize = 500;
 
-/// A list, page by page: no list ever stands in memory as a whole. Objects that cannot be read are left out.
+/// A list, page by page: no list is ever in memory as a whole. Unreadable objects are skipped.
 pub struct Pages<T> {
     client: Client,
     what: String,
@@ -49,14 +49,14 @@ struct PageMeta {
     next: Option<String>,
 }
 
-/// An object, or why it is none of its kind.
+/// An object, or the error if it does not have the form of its kind.
 enum Item<T> {
     Readable(T),
     Unreadable { key: String, error: serde_json::Error },
 }
 
 impl<T: DeserializeOwned> Pages<T> {
-    /// The objects at the path of a collection, which errors call `what`.
+    /// Lists the objects at the path of a collection, named `what` in errors.
     pub fn new(client: &Client, what: impl Into<String>, collection: &str) -> Self {
         Self {
             client: client.clone(),
@@ -71,14 +71,14 @@ impl<T: DeserializeOwned> Pages<T> {
         }
     }
 
-    /// Only those that a parameter of the query selects.
+    /// Lists only objects that a query parameter selects.
     #[must_use]
     pub fn selected(mut self, parameter: &str, value: &str) -> Self {
         self.selection += &format!("&{parameter}={}", escaped(value));
         self
     }
 
-    /// So many on a page.
+    /// Sets the objects per page.
     #[must_use]
     pub(crate) fn of(mut self, size: usize) -> Self {
         self.size = size;
@@ -108,38 +108,38 @@ impl<T: DeserializeOwned> Pages<T> {
         Ok(Some(items.into_iter().filter_map(|item| self.readable(item)).collect()))
     }
 
-    /// One object that cannot be read must not keep all others from being seen.
+    /// One unreadable object must not hide all others.
     fn readable(&mut self, item: Item<T>) -> Option<T> {
         match item {
             Item::Readable(object) => Some(object),
             Item::Unreadable { key, error } => {
-                tracing::error!(kind = self.what, object = key, %error, "object left out: it cannot be read");
+                tracing::error!(kind = self.what, object = key, %error, "skipping unreadable object");
                 self.unreadable.push(key);
                 None
             }
         }
     }
 
-    /// The keys of objects that were left out of the last page.
+    /// The keys of objects that were skipped on the last page.
     pub(crate) fn unreadable(&mut self) -> impl Iterator<Item = String> {
         self.unreadable.drain(..)
     }
 
-    /// The version that the list shows, once a page has come.
+    /// The version of the list, once a page has come.
     pub fn version(&self) -> &str {
         &self.version
     }
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<Page<Item<T>>, serde_json::Error> {
-    // The detour is only for pages that need it.
+    // Decode by way of a document only for pages that need it.
     if let Ok(Page { metadata, items }) = serde_json::from_str::<Page<T>>(text) {
         return Ok(Page { metadata, items: items.into_iter().map(Item::Readable).collect() });
     }
     serde_json::from_str(text)
 }
 
-/// By way of a document, so that what follows an unreadable object can still be found.
+/// Decodes by way of a JSON document, so that objects after an unreadable one are found.
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Item<T> {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         let document = Value::deserialize(source)?;
@@ -152,7 +152,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Item<T> {
     }
 }
 
-/// What others wrote may be anything; tokens are often base64, whose `+` is a space in a query.
+/// Tokens are often base64, whose `+` is a space in a query.
 pub(crate) fn escaped(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
 }

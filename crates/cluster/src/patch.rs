@@ -1,7 +1,8 @@
-//! Writes that do not undo what others wrote meanwhile.
+//! Writes that keep concurrent changes of other writers.
 //!
-//! A patch is planned from the object as it was last seen and holds only for that: it carries the version, or tests what
-//! it is about to change. When it turns out that someone was faster, the object is read and the patch planned anew.
+//! A patch is planned from the object as last seen and holds only for that state: it carries the
+//! resource version, or tests the fields that it changes. After a conflict the object is read and
+//! the patch is planned again.
 
 use std::sync::Arc;
 
@@ -11,30 +12,30 @@ use serde_json::{Value, json};
 
 use crate::{ApiFailure, Kind, Meta, Store, bounded};
 
-/// How often a write that lost against others is planned anew.
+/// The most plans for one write, counting those after conflicts.
 const ATTEMPTS: usize = 4;
 
 /// A change of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
-    /// Fields to set, or to remove where they are null.
+    /// A merge patch: fields to set, or to remove where they are null.
     Merge(Value),
-    /// Steps that are done all or not at all.
+    /// A JSON patch: all of its steps are applied, or none.
     Json(Value),
-    /// Fields to set, where lists of things with names are merged by those.
+    /// A strategic merge patch: as a merge patch, but lists of named entries are merged by name.
     Strategic(Value),
 }
 
-/// Which part of an object is written.
+/// The part of an object that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Everything but the status.
+    /// All but the status.
     Main,
     /// The status.
     Status,
 }
 
-/// The objects of one kind in the API. What it answers goes into the store as well.
+/// The objects of one kind in the API. Answers go into the store as well.
 #[derive(Clone)]
 pub struct Objects<K: Kind> {
     client: Client,
@@ -42,10 +43,10 @@ pub struct Objects<K: Kind> {
 }
 
 impl Patch {
-    /// Adds a finalizer and leaves those of others alone.
+    /// Adds a finalizer and keeps those of others.
     pub fn add_finalizer(to: &Meta, finalizer: &str) -> Self {
         let path = "/metadata/finalizers";
-        // Two that add the same at a time would else add it twice.
+        // Without the test two concurrent writers would add the finalizer twice.
         let (seen, place, value) = if to.finalizers.is_empty() {
             (Value::Null, path.to_owned(), json!([finalizer]))
         } else {
@@ -57,7 +58,7 @@ impl Patch {
         ]))
     }
 
-    /// Removes a finalizer and leaves those of others alone; `None` where it is not there.
+    /// Removes a finalizer and keeps those of others; `None` if it is missing.
     pub fn remove_finalizer(from: &Meta, finalizer: &str) -> Option<Self> {
         let place = from.finalizers.iter().position(|own| own == finalizer)?;
         let path = format!("/metadata/finalizers/{place}");
@@ -76,19 +77,20 @@ impl Patch {
         Self::Merge(json!({ "metadata": metadata }))
     }
 
-    /// Sets these fields of the status, whatever state the object is in; one made anew under its name is refused.
+    /// Sets these fields of the status in any state of the object. An object that was deleted and
+    /// created again under the same name is refused.
     pub fn status(of: &Meta, fields: &Value) -> Self {
         Self::Merge(json!({ "metadata": { "uid": of.uid }, "status": fields }))
     }
 }
 
 impl<K: Kind> Objects<K> {
-    /// The objects of a kind, as `client` may reach them.
+    /// The objects of a kind, reached by `client`.
     pub fn new(client: Client, store: Arc<Store<K>>) -> Self {
         Self { client, store }
     }
 
-    /// The store that knows them.
+    /// The store of the objects.
     pub fn store(&self) -> &Arc<Store<K>> {
         &self.store
     }
@@ -123,8 +125,8 @@ impl<K: Kind> Objects<K> {
         Ok(self.observed(written))
     }
 
-    /// Writes the patch that `plan` makes for the object, beginning with the state of it that is at hand, until it is
-    /// accepted or there is nothing left to write. Gives the object as it is then.
+    /// Writes the patch that `plan` returns, beginning with the given state, until the API accepts
+    /// it or `plan` returns none. Returns the object after the write.
     pub async fn edit(
         &self,
         of: &Arc<K>,
@@ -147,8 +149,8 @@ impl<K: Kind> Objects<K> {
         Err(ApiFailure::Conflict { what: current.title() })
     }
 
-    /// Reads the object as it stands, lets `change` edit the document, and writes it back whole: for those whose role
-    /// grants update and no patch. A write that lost against another is done again.
+    /// Reads the object, lets `change` edit the document, and writes it back whole: for roles that
+    /// grant update but not patch. Repeated after a conflict.
     pub async fn update(
         &self,
         of: &Meta,
@@ -180,7 +182,7 @@ impl<K: Kind> Objects<K> {
         Err(ApiFailure::Conflict { what })
     }
 
-    /// Makes an object of a whole document. One that is there already is a conflict.
+    /// Creates an object from a whole document. One that exists already is a conflict.
     pub async fn create(&self, object: &Value) -> Result<Arc<K>, ApiFailure> {
         let text = |field| object["metadata"][field].as_str().map(str::to_owned);
         let of = Meta {
@@ -195,14 +197,14 @@ impl<K: Kind> Objects<K> {
         Ok(self.observed(made))
     }
 
-    /// Deletes an object, and not another one that was made under its name meanwhile. Gives the object as it is then,
-    /// if someone holds it back.
+    /// Deletes the object with this UID, never a later one of the same name. Returns the object if
+    /// finalizers keep it.
     pub async fn delete(&self, of: &Meta) -> Result<Option<Arc<K>>, ApiFailure> {
         let body = json!({ "preconditions": { "uid": of.uid } }).to_string().into_bytes();
         let path = path::<K>(of, Part::Main);
         let request = request(Method::DELETE, path, Some("application/json"), body);
         let answer: Value = bounded(&title::<K>(of), self.client.request(request)).await?;
-        // Of an object that is gone some servers show the last state, and some that it went well.
+        // For an object that is gone some servers return its last state, others a `Status`.
         let left: Option<K> = serde_json::from_value(answer).ok();
         let left = left.filter(|left| left.meta().uid == of.uid && left.meta().deleting);
         Ok(left.filter(|left| !left.meta().finalizers.is_empty()).map(|left| self.observed(left)))
@@ -214,7 +216,7 @@ impl<K: Kind> Objects<K> {
     }
 }
 
-/// How the API answers a JSON patch that does not apply; it does not say why.
+/// The API's text for a JSON patch that does not apply. It does not say why.
 const TEST_FAILED: &str = "the server rejected our request due to an error in our request";
 
 fn title<K: Kind>(of: &Meta) -> String {

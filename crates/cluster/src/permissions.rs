@@ -1,6 +1,7 @@
-//! What the account of a client may not do, as the API server says it, and whether it has said anything yet.
+//! Collects the rights that a client's account lacks, and whether the API server has answered at
+//! all.
 //!
-//! A refusal for want of a right looks like others of the same code, such as that of a quota. The text of RBAC tells them
+//! A refusal by RBAC has the same code as others, such as that of a quota. Its text tells them
 //! apart, and names the verb and the resource that a role has to grant.
 
 use std::{
@@ -19,12 +20,12 @@ use serde::Deserialize;
 use tokio::sync::Mutex as Turn;
 use tower::{BoxError, Layer, Service};
 
-use crate::{patience::send, transport::is_watch, with_causes};
+use crate::{retry_after::send, transport::is_watch, with_causes};
 
-/// A refusal is a few hundred bytes.
+/// A refusal has a few hundred bytes.
 const MOST: usize = 64 << 10;
 
-/// A right that an account lacks.
+/// A right that the account lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MissingVerb {
     /// Such as `list`.
@@ -45,26 +46,26 @@ impl fmt::Display for MissingVerb {
     }
 }
 
-/// What the account may not do. Clones share it; it is filled by clients that have it as a layer.
+/// The missing rights of an account. Clones share them; clients with this layer fill them.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
     missing: BTreeSet<MissingVerb>,
-    /// The API server has answered a request, and knows the account.
+    /// Whether the API server has answered a request and accepted the account.
     reached: bool,
-    /// Why it has not, when a request failed last.
+    /// The last failure, while no request was answered yet.
     failure: Option<String>,
 }
 
 impl Permissions {
-    /// The rights that were missing when they were last needed.
+    /// Rights that were missing when they were last needed.
     pub fn missing(&self) -> Vec<MissingVerb> {
         self.lock().missing.iter().cloned().collect()
     }
 
-    /// Why the API server has not served any request yet, for people; `None` once it has.
+    /// Why the API server has not served any request yet, as a text; `None` once it has.
     pub fn silence(&self) -> Option<String> {
         let known = self.lock();
         let failure = known.failure.as_deref().map(|failure| format!(": {failure}"));
@@ -73,7 +74,7 @@ impl Permissions {
         (!known.reached).then(silence)
     }
 
-    /// Notes how a request ended, until one was served.
+    /// Records the outcome of requests until one is served.
     fn note(&self, answer: Result<StatusCode, &BoxError>) {
         let mut known = self.lock();
         if known.reached {
@@ -89,7 +90,7 @@ impl Permissions {
     fn refuse(&self, verb: MissingVerb) {
         let missing = &mut self.lock().missing;
         if !missing.contains(&verb) {
-            tracing::error!(verb = %verb, "the account lacks a right: grant it in its role");
+            tracing::error!(verb = %verb, "account lacks a right: grant it in its role");
             missing.insert(verb);
         }
     }
@@ -98,7 +99,7 @@ impl Permissions {
         self.lock().missing.retain(|missing| {
             let granted = request.is(missing);
             if granted {
-                tracing::info!(verb = %missing, "the account has the right that it lacked");
+                tracing::info!(verb = %missing, "account has been granted the missing right");
             }
             !granted
         });
@@ -113,7 +114,7 @@ impl Permissions {
     }
 }
 
-/// Marks a request whose refusal keeps nobody from work: that the account lacks the right is not noted.
+/// Marks a request for an optional right: a refusal is not recorded as missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Optional;
 
@@ -127,7 +128,7 @@ impl<S> Layer<S> for Permissions {
 
 /// Reads refusals on their way to the caller.
 pub struct Permitted<S> {
-    /// Held only until it has taken a request.
+    /// Locked only until it has accepted a request.
     inner: Arc<Turn<S>>,
     permissions: Permissions,
 }
@@ -171,13 +172,13 @@ where
     }
 }
 
-/// The right that a refusal says is missing.
+/// The missing right that a refusal names.
 fn missing(body: &[u8]) -> Option<MissingVerb> {
     #[derive(Deserialize)]
-    struct Refusal {
+    struct StatusBody {
         message: String,
     }
-    let Refusal { message } = serde_json::from_slice(body).ok()?;
+    let StatusBody { message } = serde_json::from_slice(body).ok()?;
     // User "u" cannot list resource "pods" in API group "" at the cluster scope
     let (_, rest) = message.split_once(" cannot ")?;
     let (verb, rest) = rest.split_once(" resource \"")?;
@@ -187,7 +188,7 @@ fn missing(body: &[u8]) -> Option<MissingVerb> {
     Some(MissingVerb { verb, resource, group })
 }
 
-/// What a request asks for.
+/// The verb, group and resource of a request.
 struct Asked {
     verb: &'static str,
     path: String,
@@ -219,7 +220,8 @@ impl Asked {
     }
 }
 
-/// The group of a path, and what follows the version and the namespace: resource, name and subresource.
+/// Splits a path into the group and what follows version and namespace: resource, name and
+/// subresource.
 fn rest(path: &str) -> Option<(&str, Vec<&str>)> {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let (group, parts) = match &parts[..] {
@@ -246,7 +248,7 @@ mod tests {
     const RBAC: &str = "volumeattachments.storage.k8s.io \"a\" is forbidden: User \"system:serviceaccount:kube-system:x\" cannot \
                         patch resource \"volumeattachments/status\" in API group \"storage.k8s.io\" at the cluster scope";
 
-    /// Refuses the first requests with these texts, and accepts what follows.
+    /// Refuses the first requests with these texts, and accepts later ones.
     fn server(
         permissions: &Permissions,
         texts: &'static [&'static str],
@@ -290,7 +292,7 @@ mod tests {
         let path = "/apis/storage.k8s.io/v1/volumeattachments/a/status";
         for _ in 0..2 {
             let body = ask(&mut server, Method::PATCH, path).await;
-            assert!(body.contains("cannot patch"), "the caller reads it too: {body}");
+            assert!(body.contains("cannot patch"), "the caller must read it too: {body}");
         }
         let named: Vec<_> = permissions.missing().iter().map(ToString::to_string).collect();
         assert_eq!(named, ["patch volumeattachments/status.storage.k8s.io"]);

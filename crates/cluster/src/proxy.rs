@@ -1,4 +1,4 @@
-//! The proxy through which the API server is reached, by the rules of client-go: `proxy-url` of the kubeconfig, else the
+//! The proxy to the API server, by the rules of client-go: `proxy-url` of the kubeconfig, else the
 //! variables `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`.
 
 use std::{
@@ -25,12 +25,12 @@ use tower::{BoxError, Service, ServiceExt};
 
 use crate::ConnectError;
 
-/// Variables of the environment, in the order in which they count.
+/// Environment variables, in order of precedence.
 const HTTPS: [&str; 2] = ["HTTPS_PROXY", "https_proxy"];
 const HTTP: [&str; 2] = ["HTTP_PROXY", "http_proxy"];
 const NONE: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
-/// The proxy for the API server of `config`, whose `proxy_url` is that of its kubeconfig.
+/// The proxy for the API server of `config`. Its `proxy_url` comes from the kubeconfig.
 pub(crate) fn find(config: &Config) -> Result<Option<Proxy>, ConnectError> {
     let variable = |names: [&str; 2]| names.iter().find_map(|name| env::var(name).ok());
     find_with(config, [HTTPS, HTTP, NONE].map(|names| variable(names).unwrap_or_default()))
@@ -41,7 +41,7 @@ fn find_with(
     [https, http, none]: [String; 3],
 ) -> Result<Option<Proxy>, ConnectError> {
     match &config.proxy_url {
-        // What a kubeconfig names is meant, whatever the environment says.
+        // The kubeconfig's proxy overrules the environment.
         Some(url) => {
             let matcher = Matcher::builder().all(url.to_string()).build();
             let Some(proxy) = matcher.intercept(&config.cluster_url) else {
@@ -58,13 +58,13 @@ fn find_with(
     }
 }
 
-/// Go leaves the machine itself out.
+/// Like Go, never use a proxy for the local machine.
 fn is_loopback(server: &Uri) -> bool {
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// A proxy that carries connections.
+/// A proxy for TCP connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Proxy {
     server: Intercept,
@@ -73,9 +73,9 @@ pub(crate) struct Proxy {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Asked with CONNECT.
+    /// An HTTP proxy, asked with CONNECT.
     Http,
-    /// The names of servers are resolved here, or by the proxy.
+    /// A SOCKS5 proxy. Server names are resolved here, or by the proxy.
     Socks { resolves: bool },
 }
 
@@ -91,7 +91,7 @@ impl Proxy {
     }
 }
 
-/// The way to the server: straight, or through a proxy.
+/// Connects to the server directly or through a proxy.
 #[derive(Clone)]
 pub(crate) enum Way {
     Straight(HttpConnector),
@@ -170,7 +170,7 @@ mod tests {
             ("https://127.0.0.1:6443", None, [A, "", ""], None),
             ("https://localhost:6443", None, [A, "", ""], None),
             ("https://[::1]:6443", None, [A, "", ""], None),
-            // What the kubeconfig says counts more, and for every server.
+            // The kubeconfig overrules the environment for every server.
             ("https://api:6443", Some(B), [A, "", "api"], http(B)),
             ("https://127.0.0.1:6443", Some(B), ["", "", ""], http(B)),
         ] {

@@ -1,4 +1,4 @@
-//! Objects of one kind, as last seen.
+//! A cache of the objects of one kind.
 
 mod contents;
 
@@ -20,34 +20,36 @@ use crate::{Index, Kind};
 /// Key of an object: its name, or `namespace/name`.
 pub type Key = Arc<str>;
 
-/// What has changed. An object that was kept and is of interest to nobody any more counts as gone.
+/// A change of a stored object. An object that the store's filter rejects from now on counts as
+/// deleted.
 #[derive(Debug)]
 pub struct Change<'a, K> {
-    /// Whose change it is.
+    /// The object's key.
     pub key: &'a Key,
-    /// The object before, if it was there.
+    /// The object before, if it was stored.
     pub old: Option<&'a Arc<K>>,
-    /// The object now, if it is still there.
+    /// The object now, if it still exists.
     pub new: Option<&'a Arc<K>>,
 }
 
 /// A cache of the objects of one kind, shared by all controllers of a process.
 ///
-/// A [`Watch`](crate::Watch) fills it. Answers to our own writes go in as well ([`Store::observe`]), so that whoever
-/// wrote reads its own write; since versions of an object are ordered, neither source ever turns the other back.
+/// A [`Watch`](crate::Watch) fills it. Answers to our own writes go in as well
+/// ([`Store::observe`]), so that a writer reads its own writes. Versions of an object are ordered:
+/// neither source replaces a newer state by an older one.
 pub struct Store<K> {
     keep: Box<Keep<K>>,
     contents: RwLock<Contents<K>>,
-    /// Held while a change is made and told, so that all subscribers see changes in one order.
+    /// Held while a change is made and subscribers are called, so that all of them see one order.
     subscribers: Mutex<Subscribers<K>>,
     lists: watch::Sender<Lists>,
-    /// When the watch was last asked to list, connected, or heard of a change.
+    /// When the watch last began a list, connected, or received a change.
     alive: Mutex<Option<Instant>>,
     /// How often the watch has failed.
     failures: AtomicU64,
 }
 
-/// Lists that were asked for, and which of them has come. They are numbered.
+/// Numbers of the last list that was requested and of the last one that is complete.
 #[derive(Clone, Copy, Default)]
 struct Lists {
     asked: u64,
@@ -68,7 +70,7 @@ struct Subscribers<K> {
     callbacks: Vec<(u64, Box<Callback<K>>)>,
 }
 
-/// Ends when it is dropped.
+/// Unsubscribes when it is dropped.
 #[must_use = "a subscription ends when it is dropped"]
 pub struct Subscription<K: Kind> {
     store: Weak<Store<K>>,
@@ -76,7 +78,7 @@ pub struct Subscription<K: Kind> {
 }
 
 impl<K: Kind> Store<K> {
-    /// An empty store. Objects that `keep` declines never enter; it may trim those that it accepts.
+    /// An empty store. `keep` rejects objects, and may trim those that it accepts.
     pub fn new(keep: impl Fn(&mut K) -> bool + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             keep: Box::new(keep),
@@ -88,33 +90,33 @@ impl<K: Kind> Store<K> {
         })
     }
 
-    /// The object, as last seen.
+    /// The object as last seen.
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
         self.read().get(key).cloned()
     }
 
-    /// The objects that an index finds under a value.
+    /// The objects under a value of an index.
     pub fn indexed(&self, index: Index, value: &str) -> Vec<Arc<K>> {
         self.read().indexed(index, value)
     }
 
-    /// Whether an index finds anything under a value.
+    /// Whether an index has objects under a value.
     pub fn is_indexed(&self, index: Index, value: &str) -> bool {
         self.read().is_indexed(index, value)
     }
 
-    /// All objects, in no order.
+    /// All objects, unordered.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.read().all().cloned().collect()
     }
 
-    /// Waits until all objects that exist have been seen once, and again since they were asked for again.
+    /// Waits until the requested list is complete.
     pub async fn synced(&self) {
         // The sender lives as long as this borrow.
         let _ = self.lists.subscribe().wait_for(Lists::is_complete).await;
     }
 
-    /// Whether all objects that exist have been seen, and again since they were asked for again.
+    /// Whether the requested list is complete.
     pub fn is_synced(&self) -> bool {
         self.lists.borrow().is_complete()
     }
@@ -128,14 +130,14 @@ impl<K: Kind> Store<K> {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has all objects listed anew: a watch that broke unnoticed may have missed what others did meanwhile. What is here
-    /// stays until then.
+    /// Requests a new list: a watch that broke unnoticed may have missed changes. Stored objects
+    /// stay meanwhile.
     pub fn renew(&self) {
         self.note_alive();
         self.lists.send_modify(|lists| lists.asked += 1);
     }
 
-    /// As [`Store::renew`], unless the watch has shown within `time` that it works.
+    /// Like [`Store::renew`], unless the watch has shown within `time` that it works.
     pub fn renew_unless_alive(&self, time: Duration) {
         let alive = *self.alive.lock().unwrap_or_else(PoisonError::into_inner);
         if alive.is_none_or(|when| when.elapsed() >= time) {
@@ -143,24 +145,24 @@ impl<K: Kind> Store<K> {
         }
     }
 
-    /// Notes that the watch works, or has just been told to begin.
+    /// Records that the watch works, or begins a list.
     pub(crate) fn note_alive(&self) {
         *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// The list that is asked for.
+    /// The number of the requested list.
     pub(crate) fn asked(&self) -> u64 {
         self.lists.borrow().asked
     }
 
-    /// Waits until another list than this is asked for.
+    /// Waits until a list after `number` is requested.
     pub(crate) async fn asked_beyond(&self, list: u64) {
         let _ = self.lists.subscribe().wait_for(|lists| lists.asked > list).await;
     }
 
-    /// Calls back for each change from now on, beginning with all that is there.
+    /// Calls back for each change from now on, after each object that is stored already.
     ///
-    /// The callback runs while the change is made: it wakes whoever has work, and neither waits nor subscribes. It may
+    /// The callback runs under a lock: it wakes operations, and must not wait or subscribe. It may
     /// read the store.
     pub fn subscribe(
         self: &Arc<Self>,
@@ -177,17 +179,17 @@ impl<K: Kind> Store<K> {
         Subscription { store: Arc::downgrade(self), number }
     }
 
-    /// Takes in an object that the API returned for a write or a read of our own.
+    /// Stores an object that the API returned for our own write or read.
     pub fn observe(&self, object: K) {
-        self.put(object, Source::Answer);
+        self.put(object, ObjectSource::Answer);
     }
 
-    /// Takes in an object that a list or a watch showed. Gives it back where a newer state of it is known.
+    /// Stores an object from a list or a watch. Returns it if a newer state is stored.
     pub(crate) fn show(&self, object: K) -> Option<K> {
-        self.put(object, Source::Watch)
+        self.put(object, ObjectSource::Watch)
     }
 
-    /// Takes out an object that a watch showed as deleted.
+    /// Removes an object that a watch reported as deleted.
     pub(crate) fn delete(&self, object: &K) {
         let key = object.meta().key();
         let subscribers = self.subscribers();
@@ -197,12 +199,12 @@ impl<K: Kind> Store<K> {
             contents.remove(&key)
         };
         if let Some((key, old)) = old {
-            subscribers.tell(&Change { key: &key, old: Some(&old), new: None });
+            subscribers.notify(&Change { key: &key, old: Some(&old), new: None });
         }
     }
 
-    /// A list is complete: what it did not show is gone, and what it showed is so, unless what is known is newer than the
-    /// list.
+    /// Completes a list: drops unlisted objects, and replaces cached versions unless they are newer
+    /// than the list.
     pub(crate) fn settle(&self, list: u64, listing: Listing<K>, version: Option<u64>) {
         let Listing { shown, outdated } = listing;
         let subscribers = self.subscribers();
@@ -212,30 +214,30 @@ impl<K: Kind> Store<K> {
             (contents.remove_unshown(&shown, newest), newest)
         };
         for (key, old) in &gone {
-            subscribers.tell(&Change { key, old: Some(old), new: None });
+            subscribers.notify(&Change { key, old: Some(old), new: None });
         }
         drop(subscribers);
         for object in outdated.into_values() {
-            self.put(object, Source::List { newest });
+            self.put(object, ObjectSource::List { newest });
         }
         let objects = self.read().all().count();
         tracing::info!(kind = K::KIND, objects, "cache synced");
         self.lists.send_modify(|lists| lists.complete = Some(list));
     }
 
-    /// The watch has come so far without a change.
+    /// Advances the watch's version without a change.
     pub(crate) fn reach(&self, version: Option<u64>) {
         self.write().reach(version);
     }
 
-    fn put(&self, mut object: K, source: Source) -> Option<K> {
+    fn put(&self, mut object: K, source: ObjectSource) -> Option<K> {
         let kept = (self.keep)(&mut object);
         let name = object.meta().key();
         let subscribers = self.subscribers();
         let (key, old, new) = {
             let mut contents = self.write();
             let late = contents.is_late(&name, object.meta(), source);
-            if source == Source::Watch {
+            if source == ObjectSource::Watch {
                 contents.reach(object.meta().version());
             }
             if late {
@@ -250,7 +252,7 @@ impl<K: Kind> Store<K> {
                 (key, Some(old), None)
             }
         };
-        subscribers.tell(&Change { key: &key, old: old.as_ref(), new: new.as_ref() });
+        subscribers.notify(&Change { key: &key, old: old.as_ref(), new: new.as_ref() });
         None
     }
 
@@ -269,23 +271,24 @@ impl<K> Store<K> {
     }
 }
 
-/// Where an object comes from.
+/// The source of an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
-    /// From the stream of all changes, in their order.
+enum ObjectSource {
+    /// From the watch, which reports all changes in order.
     Watch,
-    /// From an answer, which may be older or newer than the stream is.
+    /// From an answer, which may be older or newer than the watch.
     Answer,
-    /// From a complete list, which knows better than what was seen before it: an etcd that was restored from a backup has
-    /// earlier states of its objects at a later version. States up to `newest` are older than the list.
+    /// From a complete list. It overrules earlier states: an etcd restored from a backup has
+    /// earlier states of objects at a later version. States up to `newest` are older than the list.
     List { newest: Option<u64> },
 }
 
-/// What a list has shown so far.
+/// The content of a list so far.
 pub(crate) struct Listing<K> {
-    /// Keys of objects.
+    /// Keys of listed objects.
     shown: HashSet<String>,
-    /// Objects of which newer states are known. Whether those are right, only the version of the list can tell.
+    /// Listed objects with newer cached states. Only the version of the complete list tells which
+    /// are right.
     outdated: HashMap<String, K>,
 }
 
@@ -294,7 +297,7 @@ impl<K: Kind> Listing<K> {
         Self { shown: HashSet::new(), outdated: HashMap::new() }
     }
 
-    /// The list shows an object, which `store` takes in.
+    /// Adds an object to the list and stores it.
     pub(crate) fn add(&mut self, object: K, store: &Store<K>) {
         let key = object.meta().key();
         match store.show(object) {
@@ -304,12 +307,12 @@ impl<K: Kind> Listing<K> {
         self.shown.insert(key);
     }
 
-    /// The list shows an object that cannot be read: it is there, in whatever state.
+    /// Adds an object that cannot be read: it exists, in an unknown state.
     pub(crate) fn add_unreadable(&mut self, key: String) {
         self.shown.insert(key);
     }
 
-    /// An object was deleted while the list came in.
+    /// Removes an object that was deleted while the list came in.
     pub(crate) fn remove(&mut self, object: &K) {
         let key = object.meta().key();
         self.outdated.remove(&key);
@@ -318,7 +321,7 @@ impl<K: Kind> Listing<K> {
 }
 
 impl<K> Subscribers<K> {
-    fn tell(&self, change: &Change<'_, K>) {
+    fn notify(&self, change: &Change<'_, K>) {
         for (_, callback) in &self.callbacks {
             callback(Change { key: change.key, old: change.old, new: change.new });
         }
@@ -340,5 +343,4 @@ impl<K: Kind> fmt::Debug for Store<K> {
 }
 
 #[cfg(test)]
-#[path = "store_tests.rs"]
 mod tests;

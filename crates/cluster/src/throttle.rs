@@ -13,19 +13,19 @@ use tokio::{
 };
 use tower::{BoxError, Layer, Service};
 
-use crate::{failure::turn, patience::send};
+use crate::{failure::wait_for_token, retry_after::send};
 
-/// A client's own limit on its requests, for operators who ask for one.
+/// A client's own limit on its requests, set by an operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throttle {
     /// Requests per second in the long run.
     per_second: f64,
-    /// Requests that may follow each other at once after a rest.
+    /// Requests that may follow each other at once after an idle time.
     burst: u32,
 }
 
 impl Throttle {
-    /// A limit; `None` where the numbers mean no limit or none that can be kept.
+    /// A limit; `None` if the numbers mean no limit, or one that cannot be kept.
     pub fn new(per_second: f64, burst: u32) -> Option<Self> {
         let usable = per_second.is_finite() && per_second > 0.0 && burst > 0;
         usable.then_some(Self { per_second, burst })
@@ -46,9 +46,10 @@ impl<S> Layer<S> for Throttle {
     }
 }
 
-/// A service whose requests wait for their turn. Events have turns of their own: work never waits for them.
+/// A service whose requests wait for a token. Events have a bucket of their own: other requests
+/// never wait for them.
 pub struct Throttled<S> {
-    /// Held only until it has taken a request.
+    /// Locked only until it has accepted a request.
     inner: Arc<Mutex<S>>,
     work: Bucket,
     events: Bucket,
@@ -74,7 +75,7 @@ where
         };
         let (inner, from) = (Arc::clone(&self.inner), bucket.take());
         Box::pin(async move {
-            turn(sleep_until(from)).await;
+            wait_for_token(sleep_until(from)).await;
             send(&inner, request).await
         })
     }
@@ -86,20 +87,20 @@ fn is_event<B>(request: &Request<B>) -> bool {
     parts.nth(2) == Some("events")
 }
 
-/// Tokens, one per request, that come back one per interval.
+/// A token bucket: one token per request, and one comes back per interval.
 struct Bucket {
     interval: Duration,
     burst: u32,
-    /// When all tokens are back, if none is taken before.
+    /// When the bucket is full again, if no token is taken before.
     full: Instant,
 }
 
 impl Bucket {
-    /// Takes a token, and says from when on it may be used.
+    /// Takes a token, and returns when it may be used.
     fn take(&mut self) -> Instant {
         let now = Instant::now();
         self.full = self.full.max(now) + self.interval;
-        self.full.checked_sub(self.interval * self.burst).map_or(now, |turn| turn.max(now))
+        self.full.checked_sub(self.interval * self.burst).map_or(now, |from| from.max(now))
     }
 }
 
@@ -125,7 +126,7 @@ mod tests {
         let calls: Vec<_> = (0..15).map(|_| service.call(request("/api"))).collect();
         let events = "/api/v1/namespaces/n/events";
         let event = service.call(request(events)).await.unwrap();
-        assert!(event.duration_since(began).is_zero(), "an event waited for work");
+        assert!(event.duration_since(began).is_zero(), "an event waited for other requests");
         let mut times = Vec::new();
         for call in calls {
             times.push(call.await.unwrap().duration_since(began).as_millis());
@@ -135,7 +136,7 @@ mod tests {
             let due = 200 * (nth as u128 + 1);
             assert!((due..due + 5).contains(time), "{times:?}");
         }
-        // A rest fills the bucket, and not more than that.
+        // An idle time fills the bucket up to its size.
         let mut bucket = Throttle::new(5.0, 10).unwrap().bucket();
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(bucket.take() <= Instant::now());
@@ -150,7 +151,7 @@ mod tests {
             let call = async move { call.await.map_err(kube::Error::Service) };
             bounded("it", call).await.unwrap();
         }
-        // The time of a request that has its turn is bounded all the same.
+        // The time of a request that has a token is still bounded.
         let throttle = Throttle::new(1.0, 1).unwrap();
         let mut silent = throttle.layer(service_fn(|_| std::future::pending()));
         let [_, late] = [silent.call(request("/api")), silent.call(request("/api"))];

@@ -1,9 +1,11 @@
-//! The way to the API server: one connection of HTTP/2 for all watches of a process, and a few of HTTP/1.1 for requests.
+//! Connections to the API server: one of HTTP/2 for all watches of a process, and a few of HTTP/1.1
+//! for requests.
 //!
-//! A watch lasts, and over HTTP/1.1 each would hold a connection, with the memory for it on both sides. Requests are
-//! answered at once and share connections in turn, which costs a Go server less than to share one at the same time: with
-//! HTTP/2 for them too, as client-go has it, kube-apiserver and etcd took a quarter more processor time for a claim. And
-//! a request that is given up takes its connection with it, so one that died unnoticed fails no second request.
+//! A watch lasts, and over HTTP/1.1 each would hold a connection, with memory on both sides.
+//! Requests are short and take turns on connections, which costs a Go server less than concurrent
+//! streams of one connection: with HTTP/2 for them too, as in client-go, kube-apiserver and etcd
+//! took a quarter more processor time for a claim. A cancelled HTTP/1.1 request closes its
+//! connection, so one that died unnoticed fails only one request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,27 +29,27 @@ use crate::{
     proxy::{self, Proxy, Way},
 };
 
-/// Of a connection, its handshake included.
+/// Limit for a connection, its handshake included.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How many requests are under way at a time, and so about how many connections there are for them.
+/// Concurrent requests, and so about the number of connections for them.
 const REQUESTS: usize = 64;
-/// How long one of those is kept for the next request. The API server keeps them for 90 s.
+/// How long an idle connection is kept. The API server keeps it for 90 s.
 const KEPT: Duration = Duration::from_secs(30);
-/// How long a request may take until the answer begins. The API server gives up after 60 s.
+/// Limit until an answer begins. The API server gives up after 60 s.
 const ANSWER: Duration = Duration::from_secs(70);
-/// A connection on which nothing came for so long is asked whether it is alive, as client-go does it.
+/// Ping a connection after this long without data, as client-go does.
 const IDLE: Duration = Duration::from_secs(30);
-/// How long the answer to that may take.
+/// Limit for the answer to a ping.
 const PING: Duration = Duration::from_secs(15);
-/// What may be under way of one list or watch.
+/// The HTTP/2 window of one list or watch.
 const STREAM_WINDOW: u32 = 1 << 20;
-/// What may be under way of all of them.
+/// The HTTP/2 window of all of them.
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// Carries requests to the API server.
+/// Sends requests to the API server.
 pub(crate) type Transport = BoxService<Request<Body>, Response<Incoming>, BoxError>;
 
-/// The way to the API server of `config`.
+/// The transport to the API server of `config`.
 pub(crate) fn transport(config: &Config) -> Result<Transport, ConnectError> {
     let proxy = proxy::find(config)?;
     let watches = client(config, proxy.as_ref(), Carries::Watches)?;
@@ -61,7 +63,7 @@ pub(crate) fn transport(config: &Config) -> Result<Transport, ConnectError> {
             }
             let _permit = free.acquire().await?;
             let answer = timeout(ANSWER, requests.request(request)).await;
-            Ok(answer.map_err(|_| format!("the API server gave no answer in {ANSWER:?}"))??)
+            Ok(answer.map_err(|_| format!("the API server gave no answer within {ANSWER:?}"))??)
         }
     });
     let service = ServiceBuilder::new()
@@ -93,7 +95,7 @@ fn client(
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    // A request on a connection that died unnoticed would wait for a quarter of an hour.
+    // Otherwise a request on a connection that died unnoticed would wait for a quarter of an hour.
     tcp.set_keepalive(Some(IDLE));
     tcp.set_keepalive_interval(Some(PING));
     tcp.set_tcp_user_timeout(Some(IDLE + PING));

@@ -1,9 +1,9 @@
 //! One watch per kind, for the whole process.
 //!
-//! The first list comes as a stream, object by object, so that no list ever stands in memory as a whole; a server that
-//! cannot do this is asked for pages, as is one that has an object that cannot be read. From then on the watch is resumed
-//! at the last version that it has come to, and only a server that no longer has that version, or does not have it yet,
-//! makes it list again.
+//! The first list is streamed object by object, so that no list is ever in memory as a whole. A
+//! server that cannot stream is asked for pages, as is one with an object that cannot be read. From
+//! then on the watch resumes at the last version that it has reached. It lists again only when the
+//! server no longer has that version, or does not have it yet.
 
 mod pause;
 mod request;
@@ -24,40 +24,41 @@ use self::{
 };
 use crate::{ApiFailure, Kind, Pages, Store, bounded, store::Listing};
 
-/// After this long the server ends a watch, so that watches spread over its replicas; up to twice as long.
+/// The server ends a watch after one to two times this long, so that watches spread over its
+/// replicas.
 const LENGTH: Duration = Duration::from_mins(5);
-/// A server that has not ended a watch so long after it should have is gone.
+/// A server that has not ended a watch this long after its time is taken for dead.
 const GRACE: Duration = Duration::from_secs(30);
-/// A connection that held so long ends a row of failures.
+/// A connection that lasted this long ends a series of failures.
 const STABLE: Duration = Duration::from_secs(10);
-/// Set on the bookmark that ends the first list.
+/// Annotation on the bookmark that ends the first list.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// Keeps a [`Store`] as the API is.
+/// Keeps a [`Store`] in step with the API.
 pub struct Watch<K: Kind> {
     client: Client,
     store: Arc<Store<K>>,
     scope: Scope,
-    /// Whether a server without this kind counts as one that has no such objects.
+    /// Whether a server without this kind counts as one without such objects.
     optional: bool,
-    /// Whether the server streams its lists, as far as is known.
+    /// Whether the server streams lists, as far as known.
     streams: bool,
-    /// The list that it began with.
+    /// The number of the list in progress.
     list: u64,
-    /// The version that the store has come to; `None` before that list is complete.
+    /// The version that the store has reached; `None` before the list is complete.
     position: Option<String>,
-    /// Whether the server has failed since, and may be another when it is back.
+    /// Whether the server has failed since: a different server may answer next.
     failed: bool,
 }
 
-/// Why a watch ended before its time.
+/// Why a watch ended early.
 #[derive(Debug, thiserror::Error)]
 enum Interruption {
-    #[error("the server no longer has the version to resume at")]
+    #[error("the server no longer has the version to resume from")]
     Expired,
     #[error("the server does not stream lists")]
     NoStreams,
-    #[error("the server is at version {version}, before the one to resume at")]
+    #[error("the server is at version {version}, before the one to resume from")]
     WentBack { version: String },
     #[error("the server did not end the watch in time")]
     Overdue,
@@ -83,35 +84,35 @@ impl<K: Kind> Watch<K> {
         }
     }
 
-    /// The same in another version of the kind's group, as [`served_at`](crate::served_at) finds it.
+    /// Watches another version of the kind's group, as [`served_at`](crate::served_at) finds it.
     #[must_use]
     pub fn at(mut self, group: impl Into<String>) -> Self {
         self.scope.group = Some(group.into());
         self
     }
 
-    /// The same for a kind that the server need not have: as long as it has none, there are no objects.
+    /// Watches a kind that the server may lack: while it does, there are no objects.
     #[must_use]
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self
     }
 
-    /// The same for the objects of one namespace only.
+    /// Watches the objects of one namespace only.
     #[must_use]
     pub fn within(mut self, namespace: impl Into<String>) -> Self {
         self.scope.namespace = Some(namespace.into());
         self
     }
 
-    /// The same for objects with this label only.
+    /// Watches objects with this label only.
     #[must_use]
     pub fn labelled(mut self, label: impl Into<String>, value: impl Into<String>) -> Self {
         self.scope.labels.push((label.into(), value.into()));
         self
     }
 
-    /// Watches until it is told to stop. Failures are retried for as long as it takes.
+    /// Watches until `stop`. Failures are retried without end.
     pub async fn run(mut self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
             let store = Arc::clone(&self.store);
@@ -120,7 +121,7 @@ impl<K: Kind> Watch<K> {
                 let list = self.list;
                 tokio::select! {
                     () = self.attempt(&mut pause) => {}
-                    // At once, whatever the server did before.
+                    // A requested list begins at once, even after failures.
                     () = store.asked_beyond(list) => {
                         (self.list, self.position) = (store.asked(), None);
                         pause.reset();
@@ -131,7 +132,7 @@ impl<K: Kind> Watch<K> {
         .await;
     }
 
-    /// Follows for as long as that goes well, and rests if it did not.
+    /// Watches until a failure, then pauses.
     async fn attempt(&mut self, pause: &mut Pause) {
         let began = Instant::now();
         let ended = self.advance().await;
@@ -142,31 +143,25 @@ impl<K: Kind> Watch<K> {
         match ended {
             Ok(()) => {}
             Err(Interruption::NoStreams) => {
-                tracing::debug!(
-                    kind = K::KIND,
-                    "the server does not stream lists: listing by pages"
-                );
+                tracing::debug!(kind = K::KIND, "server does not stream lists, listing by pages");
                 self.streams = false;
                 return;
             }
             Err(Interruption::Expired) => {
-                tracing::debug!(
-                    kind = K::KIND,
-                    "listing anew: the server has no such version any more"
-                );
+                tracing::debug!(kind = K::KIND, "listing again: server no longer has the version");
                 self.position = None;
             }
             Err(error @ Interruption::WentBack { .. }) => {
-                tracing::warn!(kind = K::KIND, %error, "listing anew: has the API been restored from a backup?");
+                tracing::warn!(kind = K::KIND, %error, "listing again: has etcd been restored from a backup?");
                 self.position = None;
             }
             Err(Interruption::Api(ApiFailure::NotFound { .. })) if self.optional => {
-                tracing::debug!(kind = K::KIND, "the server does not have this kind");
+                tracing::debug!(kind = K::KIND, "server does not have this kind");
                 self.store.settle(self.list, Listing::new(), None);
                 self.position = None;
             }
             Err(error) => {
-                tracing::warn!(kind = K::KIND, %error, "watch failed and is resumed");
+                tracing::warn!(kind = K::KIND, %error, "failed to watch, retrying");
                 self.store.note_failure();
                 self.failed = true;
                 if matches!(error, Interruption::Api(ApiFailure::Unreachable { .. })) {
@@ -177,7 +172,7 @@ impl<K: Kind> Watch<K> {
         pause.wait(longest).await;
     }
 
-    /// Follows from where the store is; lists first where it has to.
+    /// Watches from the store's version, after a list if there is none.
     async fn advance(&mut self) -> Result<(), Interruption> {
         if self.position.is_none() && !self.streams {
             self.list().await?;
@@ -205,13 +200,14 @@ impl<K: Kind> Watch<K> {
                 Err(_) => return Err(Interruption::Overdue),
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(event))) => event,
-                // A stream does not say which object cannot be read, and one that was kept is not gone: pages tell.
+                // A stream does not say which object cannot be read, and a stored one is not gone:
+                // pages tell.
                 Ok(Some(Err(error))) if is_unreadable(&error) && listing.is_some() => {
                     return self.list().await;
                 }
                 Ok(Some(Err(error))) if is_unreadable(&error) => {
-                    // One object that cannot be read must not keep all others from being seen.
-                    tracing::error!(kind = K::KIND, %error, "object left out: it cannot be read");
+                    // One unreadable object must not hide all others.
+                    tracing::error!(kind = K::KIND, %error, "skipping unreadable object");
                     continue;
                 }
                 Ok(Some(Err(error))) => return Err(expired_or(ApiFailure::of(K::KIND, &error))),
@@ -258,14 +254,15 @@ impl<K: Kind> Watch<K> {
         Ok(())
     }
 
-    /// While the first list comes in there is nothing to resume at.
+    /// While the first list comes in there is no version to resume from.
     fn come_to(&mut self, version: String, listing: bool) {
         if !listing {
             self.position = Some(version);
         }
     }
 
-    /// A server whose versions have gone back would let a watch of a later one wait in silence until it gets there.
+    /// A server whose versions went back would let a watch of a later version wait in silence until
+    /// it gets there.
     async fn check_version(&self) -> Result<(), Interruption> {
         let Some(own) = self.position.as_ref().and_then(|version| version.parse::<u64>().ok())
         else {
@@ -300,8 +297,8 @@ impl<K: Kind> Watch<K> {
     }
 }
 
-/// Whether a line of a watch is about an object that does not have the form of its kind. The client takes such a line for
-/// a status that says nothing, since all fields of a status may be missing.
+/// Whether a watch event has an object that does not have the form of its kind. The client takes it
+/// for an empty `Status`, since all fields of a status are optional.
 fn is_unreadable(error: &kube::Error) -> bool {
     match error {
         kube::Error::SerdeError(_) => true,

@@ -1,26 +1,30 @@
-//! Attaches volumes to nodes and detaches them, as VolumeAttachments ask for it.
+//! Attaches volumes to nodes and detaches them, as VolumeAttachments request it.
 //!
-//! A VolumeAttachment is the wish; ControllerPublishVolume fulfils it, and ControllerUnpublishVolume is called before its
-//! finalizer goes. PersistentVolumes get a finalizer as well, so that the volume is known for as long as it may be
-//! attached. Errors live in the status of the VolumeAttachment, where people and the attach/detach controller look. A
-//! driver that attaches nothing gets its VolumeAttachments marked as attached, which is all that others wait for.
+//! ControllerPublishVolume fulfils a VolumeAttachment, and ControllerUnpublishVolume is called
+//! before its finalizer is removed. PersistentVolumes get a finalizer as well, so that the volume
+//! is known for as long as it may be attached. Errors are written to the status of the
+//! VolumeAttachment, where people and the attach/detach controller look. VolumeAttachments of a
+//! driver without ControllerPublishVolume are only marked as attached, because other components
+//! wait for that.
 //!
-//! - `decide`: what an object needs next, and what a change of it means, as pure functions.
-//! - `request`: from objects to the driver's calls, pure as well.
-//! - `attachment`: the operation for one VolumeAttachment; `status` holds what it writes.
+//! - `decide`: the next step for an object, and the reaction to its changes, as pure functions.
+//! - `request`: builds the driver's requests from objects; pure as well.
+//! - `attachment`: the operation for one VolumeAttachment; `status` builds its patches.
 //! - `volume`: the operation for one PersistentVolume.
-//! - `lane`: turns of attaching and detaching, apart from each other and fair between nodes.
-//! - `reasons`: what makes an object be looked at; `audit`: the driver's own account differs from the API's.
+//! - `fair_semaphore`: limits concurrent calls, separately for attaching and detaching, and fairly
+//!   between nodes.
+//! - `triggers`: queues objects on changes; `audit`: compares the driver's attachments with the
+//!   API's.
 
 mod attachment;
 mod audit;
 mod decide;
 mod failure;
-mod lane;
+mod fair_semaphore;
 mod metrics;
-mod reasons;
 mod request;
 mod status;
+mod triggers;
 mod volume;
 
 use std::{
@@ -37,36 +41,40 @@ use wharf_facts::finalizer;
 use wharf_reconcile::{Backoff, Config, Handle, Reconciler, WorkqueueMetrics};
 
 pub use self::metrics::AttacherMetrics;
-use self::{attachment::AttachmentOperation, lane::Lane, metrics::Lanes, volume::VolumeOperation};
+use self::{
+    attachment::AttachmentOperation, fair_semaphore::FairSemaphore, metrics::AttacherSemaphores,
+    volume::VolumeOperation,
+};
 use crate::{Caches, caches::Watched};
 
-/// How many attachments are written to for each that the driver may attach at a time: it does not wait for the API.
+/// VolumeAttachments that are written concurrently for each concurrent call: the driver does not
+/// wait for the API.
 const AHEAD: usize = 4;
 
-/// How an [`Attacher`] works; the defaults are upstream's.
+/// Settings of an [`Attacher`]; the defaults are upstream's.
 #[derive(Clone, Debug)]
 pub struct AttacherOptions {
-    /// The driver's name, which VolumeAttachments call their attacher.
+    /// The driver's name, which VolumeAttachments name as their attacher.
     pub driver: String,
-    /// Only attachments of this node are worked on, for a driver whose controller runs on each node.
+    /// Serve only VolumeAttachments of this node, for a driver whose controller runs on each node.
     pub node: Option<String>,
-    /// How many volumes the driver attaches at a time, and how many it detaches.
+    /// Concurrent ControllerPublishVolume calls, and as many ControllerUnpublishVolume calls.
     pub workers: usize,
-    /// The waits after failures of one attachment or volume.
+    /// The back-off of one attachment or volume.
     pub backoff: Backoff,
-    /// How often all objects are looked at without a reason; zero is never.
+    /// How often all objects are queued without a trigger; never if zero.
     pub resync: Duration,
-    /// How often the driver is asked what is attached where; zero is never.
+    /// How often the driver's attachments are compared with the API's; never if zero.
     pub audit: Duration,
-    /// How long that may take in all.
+    /// Limit for one comparison.
     pub audit_timeout: Duration,
-    /// How many volumes the driver is asked for at once; 0 leaves it to the driver.
+    /// Page size of ListVolumes; 0 leaves it to the driver.
     pub max_entries: i32,
     /// The filesystem of volumes that name none.
     pub default_fs_type: String,
-    /// Where is told how many attachments wait.
+    /// The metrics of waiting attachments.
     pub metrics: AttacherMetrics,
-    /// Where the queues are counted and timed, if someone asks.
+    /// The metrics of the queues, if wanted.
     pub queues: Option<WorkqueueMetrics>,
 }
 
@@ -89,7 +97,7 @@ impl AttacherOptions {
     }
 }
 
-/// Where work is queued.
+/// The queues of the controller.
 #[derive(Clone)]
 struct Queues {
     attachments: Handle<Key>,
@@ -97,10 +105,10 @@ struct Queues {
 }
 
 /// The controller.
-pub struct Attacher(Arc<Shared>);
+pub struct Attacher(Arc<AttacherCore>);
 
-/// What its operations share.
-struct Shared {
+/// State that the operations share.
+struct AttacherCore {
     options: AttacherOptions,
     finalizer: String,
     client: Client,
@@ -108,33 +116,33 @@ struct Shared {
     attachments: Objects<VolumeAttachment>,
     volumes: Objects<PersistentVolume>,
     nodes: Arc<Store<CsiNode>>,
-    attaching: Arc<Lane>,
-    /// The part of attaching that is the driver's.
-    publishing: Arc<Lane>,
-    detaching: Arc<Lane>,
-    /// Attachments that are worked on once more although they look finished.
+    attaching: Arc<FairSemaphore>,
+    /// Limits concurrent ControllerPublishVolume calls.
+    publishing: Arc<FairSemaphore>,
+    detaching: Arc<FairSemaphore>,
+    /// Attachments to be processed again although they look finished.
     forced: Mutex<HashSet<Key>>,
 }
 
 impl Attacher {
-    /// An attacher for `driver`, whose calls end after the timeout that it was made with.
+    /// An attacher for `driver`, whose calls have the driver's timeout.
     pub fn new(options: AttacherOptions, client: Client, driver: Driver, caches: Caches) -> Self {
         caches.want(&[Watched::Attachments, Watched::Volumes, Watched::CsiNodes]);
-        let lane = |turns| Arc::new(Lane::new(turns));
-        let lanes = Lanes {
-            attach: lane(options.workers.saturating_mul(AHEAD)),
-            publish: lane(options.workers),
-            detach: lane(options.workers),
+        let semaphore = |permits| Arc::new(FairSemaphore::new(permits));
+        let semaphores = AttacherSemaphores {
+            attach: semaphore(options.workers.saturating_mul(AHEAD)),
+            publish: semaphore(options.workers),
+            detach: semaphore(options.workers),
         };
-        options.metrics.tell_of(lanes.clone());
-        Self(Arc::new(Shared {
+        options.metrics.observe(semaphores.clone());
+        Self(Arc::new(AttacherCore {
             finalizer: finalizer::attacher(&options.driver),
             attachments: Objects::new(client.clone(), caches.attachments),
             volumes: Objects::new(client.clone(), caches.volumes),
             nodes: caches.csi_nodes,
-            attaching: lanes.attach,
-            publishing: lanes.publish,
-            detaching: lanes.detach,
+            attaching: semaphores.attach,
+            publishing: semaphores.publish,
+            detaching: semaphores.detach,
             forced: Mutex::default(),
             client,
             driver,
@@ -142,8 +150,8 @@ impl Attacher {
         }))
     }
 
-    /// Works until it is told to stop, and then stops at once: no call and no write is begun after that. The caches have
-    /// to be filled meanwhile by whoever made them.
+    /// Works until `stop`, and then returns at once: no call or write begins after that. The caller
+    /// fills the caches meanwhile.
     pub async fn run(self, stop: CancellationToken) {
         let shared = self.0;
         let caches = async {
@@ -163,7 +171,8 @@ impl Attacher {
             config("csi-attacher-pv", workers),
             VolumeOperation { shared: Arc::clone(&shared), stop: stop.clone() },
         );
-        // Unbounded here: the lanes are the bound, and a limit before them would make detaches wait for attaches.
+        // Unbounded here: the semaphores are the limit, and a limit before them would make detaches
+        // wait for attaches.
         let attachments = Reconciler::start(
             config("csi-attacher-va", usize::MAX),
             AttachmentOperation { shared: Arc::clone(&shared), stop: stop.clone() },
@@ -181,8 +190,8 @@ impl Attacher {
     }
 }
 
-impl Shared {
-    /// Whether this attacher works on an attachment.
+impl AttacherCore {
+    /// Whether this attacher serves an attachment.
     fn serves(&self, attachment: &VolumeAttachment) -> bool {
         let here = |node: &String| attachment.spec.node_name == *node;
         attachment.spec.attacher == self.options.driver

@@ -1,11 +1,11 @@
-//! Whether the API has classes of attributes: Kubernetes does since 1.34.
+//! Asks whether the API has VolumeAttributesClasses: Kubernetes does since 1.34.
 
 use http::Request;
 use kube::Client;
 use serde::Deserialize;
 use wharf_cluster::{ApiFailure, Kind, VolumeAttributesClass, bounded};
 
-/// Whether the API knows about classes of attributes. An API that does not say is believed to.
+/// Whether the API has VolumeAttributesClasses. Assumes so if the API does not answer.
 pub(crate) async fn is_served(client: &Client) -> bool {
     #[derive(Deserialize)]
     struct Resources {
@@ -22,7 +22,7 @@ pub(crate) async fn is_served(client: &Client) -> bool {
         Ok(found) => found.resources.iter().any(|it| it.kind == VolumeAttributesClass::KIND),
         Err(ApiFailure::NotFound { .. }) => false,
         Err(error) => {
-            tracing::warn!(%error, "the API does not say whether it has VolumeAttributesClass v1");
+            tracing::warn!(%error, "assuming VolumeAttributesClass v1: API does not answer");
             true
         }
     }

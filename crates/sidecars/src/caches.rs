@@ -1,16 +1,18 @@
 mod left_out;
 mod own;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
 
 use kube::Client;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{
-    CsiNode, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Store,
-    VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotContent,
-    VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, Watch, Word,
+    CsiNode, InternedStr, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass,
+    Store, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot,
+    VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, Watch,
 };
 use wharf_facts::{finalizer, label};
 
@@ -19,45 +21,49 @@ use self::{
     own::{is_bound_to, is_volume_of, may_be_claim_of},
 };
 
-/// What the controllers of a process know of the cluster: each kind once, and only the kinds that one of them wants.
+/// The cluster's objects for the controllers of a process: one cache per kind, and only for the
+/// kinds that a controller wants.
 ///
-/// Where all of them serve one driver, objects that concern other drivers only are not kept.
+/// If all controllers serve one driver, objects that concern only other drivers are not kept.
 #[derive(Clone, Debug)]
 pub struct Caches {
-    /// Attachments that the driver is to make, on all nodes.
+    /// The driver's VolumeAttachments, on all nodes.
     pub attachments: Arc<Store<VolumeAttachment>>,
-    /// The driver's volumes, and those of an in-tree plugin that was migrated to it or that carry its marks.
+    /// The driver's volumes, and those of an in-tree plugin that was migrated to it or that have
+    /// its finalizer.
     pub volumes: Arc<Store<PersistentVolume>>,
-    /// All nodes, with this driver's entry if they have one.
+    /// All CSINodes, with this driver's entry if they have one.
     pub csi_nodes: Arc<Store<CsiNode>>,
-    /// All nodes, with their labels.
+    /// All Nodes, with their labels.
     pub nodes: Arc<Store<Node>>,
-    /// Claims that are bound to the driver's volumes, and all others that another driver is not known to serve.
+    /// Claims that are bound to the driver's volumes, and all others unless another driver is known
+    /// to serve them.
     pub claims: Arc<Store<PersistentVolumeClaim>>,
-    /// Pods that may use claims: those that have ended do not count.
+    /// Pods that may use claims: all but those that have ended.
     pub pods: Arc<Store<Pod>>,
-    /// All classes of volumes: a claim may name one of another driver by mistake.
+    /// All StorageClasses: a claim may name one of another driver by mistake.
     pub storage_classes: Arc<Store<StorageClass>>,
-    /// All classes of attributes: a claim may name one of another driver, and the driver is asked about it.
+    /// All VolumeAttributesClasses: a claim may name one of another driver, and the driver is asked
+    /// about it.
     pub attributes_classes: Arc<Store<VolumeAttributesClass>>,
-    /// All snapshots: which driver they are of is not in them.
+    /// All VolumeSnapshots: they do not contain their driver.
     pub snapshots: Arc<Store<VolumeSnapshot>>,
-    /// The driver's snapshots.
+    /// The driver's VolumeSnapshotContents.
     pub contents: Arc<Store<VolumeSnapshotContent>>,
-    /// The driver's classes of snapshots.
+    /// The driver's VolumeSnapshotClasses.
     pub snapshot_classes: Arc<Store<VolumeSnapshotClass>>,
-    /// All group snapshots, which are not served.
+    /// All VolumeGroupSnapshots, which are not served.
     pub group_snapshots: Arc<Store<VolumeGroupSnapshot>>,
-    /// The driver's group snapshots, which are not served either.
+    /// The driver's VolumeGroupSnapshotContents, which are not served.
     pub group_contents: Arc<Store<VolumeGroupSnapshotContent>>,
-    /// Where the API has group snapshots, once somebody wants them.
+    /// The API path of group snapshots, once a controller wants them.
     group_snapshots_at: Arc<OnceLock<String>>,
-    /// Whether objects that concern other drivers only are left out.
+    /// Whether objects that concern only other drivers are dropped.
     of_one_driver: bool,
-    /// The node whose snapshots alone are watched, if not those of all.
+    /// The only node whose snapshots are watched; `None` for all.
     snapshots_of: Option<String>,
     wanted: watch::Sender<Vec<Watched>>,
-    /// When all objects were last asked for.
+    /// When a list of all objects was last requested.
     renewed: Arc<Mutex<Instant>>,
 }
 
@@ -92,12 +98,12 @@ pub enum Watched {
     GroupContents,
 }
 
-/// How the watch of a kind goes.
+/// The state of the watch of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchState {
     /// Such as `PersistentVolume`.
     pub kind: &'static str,
-    /// Whether all objects are known.
+    /// Whether the list is complete.
     pub synced: bool,
     /// How often the watch has failed since the start.
     pub failures: u64,
@@ -183,14 +189,14 @@ impl Caches {
         }
     }
 
-    /// The same without the snapshots that snapshotters of other nodes serve.
+    /// Leaves out snapshots that snapshotters of other nodes serve.
     #[must_use]
     pub fn on_node(mut self, node: &str) -> Self {
         self.snapshots_of = Some(node.to_owned());
         self
     }
 
-    /// The kinds that are watched, and how that goes.
+    /// The watched kinds and the states of their watches.
     pub fn watches(&self) -> Vec<WatchState> {
         let wanted = self.wanted.borrow().clone();
         wanted.into_iter().map(|kind| self.watch_state(kind)).collect()
@@ -214,8 +220,8 @@ impl Caches {
         }
     }
 
-    /// Has these kinds watched, from now on or already. Which claims are kept depends on volumes, so that volumes are watched
-    /// with them.
+    /// Starts watching these kinds, unless they are watched already. Volumes decide which claims
+    /// are kept, and are watched with them.
     pub fn want(&self, kinds: &[Watched]) {
         let claims = self.of_one_driver && kinds.contains(&Watched::Claims);
         let needed = if claims { &[Watched::Volumes][..] } else { &[] };
@@ -230,7 +236,7 @@ impl Caches {
         });
     }
 
-    /// Has a kind of group snapshots watched, which the API serves at this path of group and version.
+    /// Starts watching a kind of group snapshots at this API path of group and version.
     pub(crate) fn want_group_snapshots(&self, kind: Watched, at: &str) {
         self.group_snapshots_at.get_or_init(|| at.to_owned());
         self.want(&[kind]);
@@ -243,12 +249,12 @@ impl Caches {
 
     /// Waits until a kind is watched.
     pub(crate) async fn wanted(&self, kind: Watched) {
-        // The sender is held by `self`.
+        // `self` holds the sender.
         let _ = self.wanted.subscribe().wait_for(|wanted| wanted.contains(&kind)).await;
     }
 
-    /// Has everything listed again, unless what there is was asked for within the time that counts as `new`. Whoever begins to
-    /// lead has to know what the leader before has done.
+    /// Lists all objects again, unless a list was requested within `new`. A new leader has to know
+    /// the writes of the leader before.
     pub fn renew(&self, new: Duration) {
         let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
         if renewed.elapsed() < new {
@@ -258,8 +264,8 @@ impl Caches {
         self.each(&Renew(None));
     }
 
-    /// Has those kinds listed again whose watches have not shown within `time` that they work: after a failure of the network
-    /// a watch may not have noticed yet that it was cut off.
+    /// Lists those kinds again whose watches have not shown within `time` that they work: after a
+    /// network failure a watch may not have noticed that it was cut off.
     pub fn renew_unless_alive(&self, time: Duration) {
         self.each(&Renew(Some(time)));
     }
@@ -280,7 +286,7 @@ impl Caches {
         renew.store(&self.group_contents);
     }
 
-    /// Keeps them as the API is, with one watch for each kind that is wanted, until it is told to stop.
+    /// Fills the caches, with one watch for each wanted kind, until `stop`.
     pub async fn run(&self, client: &Client, stop: &CancellationToken) {
         let mut wanted = self.wanted.subscribe();
         let mut watches = JoinSet::new();
@@ -326,10 +332,10 @@ impl Caches {
             Watched::Nodes => begin(&self.nodes, client, stop, watches),
             Watched::Claims if self.of_one_driver => {
                 let (claims, volumes) = (watch(&self.claims, client), Arc::clone(&self.volumes));
-                let told = stop.clone();
+                let stopped = stop.clone();
                 watches.spawn(async move {
-                    if told.run_until_cancelled(volumes.synced()).await.is_some() {
-                        claims.run(told).await;
+                    if stopped.run_until_cancelled(volumes.synced()).await.is_some() {
+                        claims.run(stopped).await;
                     }
                 });
                 let (volumes, claims) = (Arc::clone(&self.volumes), Arc::clone(&self.claims));
@@ -364,7 +370,8 @@ impl Caches {
         }
     }
 
-    /// A watch of group snapshots, in the version that the API has. Their CustomResourceDefinitions may be removed at any time.
+    /// Watches group snapshots in the version that the API serves. Their CustomResourceDefinitions
+    /// may be removed at any time.
     fn in_served_version<K: Kind>(&self, watch: Watch<K>) -> Watch<K> {
         match self.group_snapshots_at.get() {
             Some(at) => watch.at(at).optional(),
@@ -373,7 +380,7 @@ impl Caches {
     }
 }
 
-/// How stores are renewed: all, or those whose watch has not shown within a time that it works.
+/// How stores are renewed: all, or only those whose watch has not worked within a time.
 struct Renew(Option<Duration>);
 
 impl Renew {
@@ -388,7 +395,7 @@ impl Renew {
 /// A store for the objects of a driver.
 fn of_driver<K: Kind>(
     is_own: &(impl Fn(&str) -> bool + Clone + Send + Sync + 'static),
-    driver: fn(&K) -> &Word,
+    driver: fn(&K) -> &InternedStr,
 ) -> Arc<Store<K>> {
     let is_own = is_own.clone();
     Store::new(move |object: &mut K| is_own(driver(object)))

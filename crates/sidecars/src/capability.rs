@@ -5,7 +5,7 @@ use wharf_proto::csi::{
     volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume},
 };
 
-/// How a volume is used, in CSI's words.
+/// The CSI capability for a volume of this mode, filesystem and access mode.
 pub(crate) fn of(
     spec: &PersistentVolumeSpec,
     fs_type: &str,

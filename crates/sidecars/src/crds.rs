@@ -1,4 +1,4 @@
-//! The kinds of snapshots, which are no part of Kubernetes itself: how they are declared, and whether they are there.
+//! The CustomResourceDefinitions of snapshots: installs them and checks that the API serves them.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use wharf_cluster::{
     ApiFailure, Kind, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, bounded,
 };
 
-/// The version that controllers here speak.
+/// The API version that the controllers use.
 const VERSION: &str = "v1";
 
 const COLLECTION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// How often a declaration is looked at while the API server takes it in.
+/// The pause between two reads of a CRD that the API server is accepting.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The declaration of a kind.
+/// A CustomResourceDefinition.
 #[derive(Clone, Copy, Debug)]
 pub struct Crd {
     /// The name of the CustomResourceDefinition.
     pub name: &'static str,
-    /// All of it, as a YAML document.
+    /// The whole object, as a YAML document.
     pub yaml: &'static str,
 }
 
-/// Those of snapshots.
+/// The CRDs of snapshots.
 pub const SNAPSHOT_CRDS: [Crd; 3] = [
     Crd {
         name: "volumesnapshotclasses.snapshot.storage.k8s.io",
@@ -44,27 +44,27 @@ pub const SNAPSHOT_CRDS: [Crd; 3] = [
     },
 ];
 
-/// What was done about a declaration.
+/// The outcome for a CRD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installed {
-    /// It was missing and is there now.
+    /// It was missing and was created.
     Created,
-    /// One of its name was there, and was left as it is.
+    /// One of this name existed and was not changed.
     Kept,
 }
 
-/// Why kinds are not there.
+/// Why kinds are not served.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
-    /// It could not be created or read.
+    /// The CRD could not be created or read.
     #[error(transparent)]
     Api(#[from] ApiFailure),
-    /// The one that is there does not serve the version.
+    /// The existing CRD does not serve the version.
     #[error(
         "CustomResourceDefinition {0} is there and does not serve {VERSION}: it was left as it is; upgrade it by hand"
     )]
     Version(&'static str),
-    /// The API server did not take it in.
+    /// The API server has not established it.
     #[error(
         "CustomResourceDefinition {name}: not established after {patience:?}; see its conditions"
     )]
@@ -88,14 +88,14 @@ pub enum CrdError {
 }
 
 impl Crd {
-    /// The same as the API takes it.
+    /// The object to send to the API.
     pub fn document(&self) -> Value {
         serde_saphyr::from_str(self.yaml).expect("the declarations are tested to be documents")
     }
 }
 
-/// Creates the declarations that are missing, leaves those that are there, and waits until the API server has taken all of
-/// them in.
+/// Creates missing CRDs, keeps existing ones, and waits until the API server has established all of
+/// them.
 pub async fn install(
     client: &Client,
     patience: Duration,
@@ -129,7 +129,7 @@ pub async fn wait_until_served(client: &Client, patience: Duration) -> Result<()
                 failure => failure.into(),
             });
         }
-        tracing::warn!(kind, error = %failure, "waiting for the kinds of snapshots");
+        tracing::warn!(kind, error = %failure, "waiting for snapshot CRDs");
         sleep_until(next).await;
         pause = pause.mul_f64(1.5);
     }
@@ -147,7 +147,7 @@ async fn create(client: &Client, crd: &Crd) -> Result<Installed, CrdError> {
     }
 }
 
-/// What the API server says of a declaration.
+/// The fields of a CRD that are read.
 #[derive(Deserialize)]
 struct Declared {
     spec: DeclaredSpec,
@@ -168,7 +168,7 @@ struct DeclaredVersion {
 
 #[derive(Default, Deserialize)]
 struct DeclaredStatus {
-    /// The API server says null before it has looked.
+    /// The API server sends null before it has checked the names.
     conditions: Option<Vec<Condition>>,
 }
 

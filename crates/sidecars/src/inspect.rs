@@ -1,52 +1,53 @@
-//! What the storage objects of a cluster wait for, and who has to act.
+//! Explains what the storage objects of a cluster wait for, and who has to act.
 //!
-//! Each of kubelet, scheduler, kube-controller-manager, the sidecars and the driver does its part and waits for the others,
-//! and each writes down only its own. Here what all of them wrote is put together: a [`Finding`] for an object says how far
-//! it has come, who has to do what next, and what went wrong last.
+//! The kubelet, the scheduler, kube-controller-manager, the sidecars and the driver wait for each
+//! other, and each reports only its own part. This module combines their reports: a [`Finding`] for
+//! an object has its state, the actor and the next action, and the last error.
 //!
-//! - `world`: the objects, as they were at one moment.
-//! - `claim`, `volume`, `attachment`, `snapshot`, `content`, `group_snapshot`, `pod`: what is found about one, as pure
-//!   functions of the world.
-//! - `subject`: an object that somebody asks about, and what it depends on.
+//! - `cluster_snapshot`: the objects at one moment.
+//! - `claim`, `volume`, `attachment`, `snapshot`, `content`, `group_snapshot`, `pod`: findings
+//!   about one object, as pure functions of the cluster snapshot.
+//! - `subject`: an object to be explained, and its dependencies.
 
 mod attachment;
 mod claim;
+mod cluster_snapshot;
 mod content;
 mod group_snapshot;
 mod pod;
 mod snapshot;
 mod subject;
 mod volume;
-mod world;
 
-use wharf_cluster::{Meta, Word};
+use wharf_cluster::{InternedStr, Meta};
 
+pub use cluster_snapshot::{ClusterSnapshot, Listed};
 pub use subject::{Subject, SubjectKind};
-pub use world::{Listed, World};
 
-/// What is found about an object.
+/// A finding about an object.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// Its kind as people call it: `claim`, `volume`, `attachment`, `snapshot`, `content`, `group snapshot` or `pod`.
+    /// Its kind in lower case: `claim`, `volume`, `attachment`, `snapshot`, `content`, `group
+    /// snapshot` or `pod`.
     pub kind: &'static str,
-    /// Its namespace, if it lives in one.
+    /// The namespace of a namespaced object.
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
-    /// How far it has come, in one word.
+    /// Its state, in one word.
     pub stage: String,
-    /// How old it is, in seconds.
+    /// Its age, in seconds.
     pub age: Option<u64>,
-    /// Who has to act; nobody if all is well.
+    /// The actor; `None` if nothing waits.
     pub who: Option<String>,
-    /// What it waits for, in one sentence.
+    /// The reason for waiting, in one sentence.
     pub waits_for: Option<String>,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
-/// What an object waits for, and who has to act.
+/// The reason for waiting, and the actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wait {
     who: String,
@@ -59,8 +60,8 @@ impl Wait {
     }
 }
 
-impl World {
-    /// What is found about all objects, claims first.
+impl ClusterSnapshot {
+    /// Findings about all objects, claims first.
     pub fn findings(&self) -> Vec<Finding> {
         let claims = self.claims.iter().map(|it| claim::finding(self, it));
         let volumes = self.volumes.iter().map(|it| volume::finding(self, it));
@@ -73,9 +74,9 @@ impl World {
 
 /// The finalizers of an object that is being deleted, as one text.
 fn held_by(meta: &Meta) -> String {
-    let finalizers: Vec<&str> = meta.finalizers.iter().map(Word::as_str).collect();
+    let finalizers: Vec<&str> = meta.finalizers.iter().map(InternedStr::as_str).collect();
     format!("held by its finalizers: {}", finalizers.join(", "))
 }
 
 #[cfg(test)]
-mod not_served_tests;
+mod tests;

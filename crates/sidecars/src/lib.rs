@@ -1,20 +1,21 @@
-//! Controllers between the Kubernetes API and a CSI driver: what upstream runs as sidecars, one process each.
+//! Controllers between the Kubernetes API and a CSI driver. Upstream runs each as a sidecar of its
+//! own.
 //!
-//! Here they share a process, and with it one watch and one cache per kind ([`Caches`]). Each controller has the same
-//! shape: a pure decision on what an object needs next, an operation beside it that does that, and a queue that runs
-//! operations one at a time per object.
+//! Here they share a process, and with it one watch and one cache per kind ([`Caches`]). Each
+//! controller has the same shape: a pure decision on the next step for an object, an operation next
+//! to it that performs the step, and a queue that runs one operation at a time per object.
 //!
-//! | module | stands for |
+//! | module | upstream |
 //! |---|---|
 //! | [`attacher`] | external-attacher |
 //! | [`provisioner`] | external-provisioner |
 //! | [`resizer`] | external-resizer |
 //! | [`snapshotter`] | csi-snapshotter of external-snapshotter |
 //! | [`snapshot_controller`] | snapshot-controller of external-snapshotter |
-//! | [`crds`] | the declarations of the kinds of snapshots |
-//! | [`inspect`] | nothing: it tells people what objects wait for |
-//! | [`not_served`] | nothing: it says which objects ask for what is not built |
-//! | [`unsettled`] | nothing: it removes marks that the provisioner left on claims |
+//! | [`crds`] | the CustomResourceDefinitions of snapshots |
+//! | [`inspect`] | none: explains what objects wait for |
+//! | [`not_served`] | none: reports objects that ask for unsupported features |
+//! | [`unsettled`] | none: removes marks that the provisioner left on claims |
 
 pub mod attacher;
 pub mod crds;
@@ -29,9 +30,9 @@ pub mod unsettled;
 mod attributes_api;
 mod caches;
 mod capability;
-mod occasions;
 mod secret;
 mod snapshot_class;
 mod template;
+mod triggers;
 
 pub use caches::{Caches, WatchState, Watched};

@@ -1,6 +1,6 @@
-//! Objects that a controller cannot serve, since that is not built: said once for each, while the controller works on.
+//! Reports objects that ask for unsupported features, once for each, while the controllers work on.
 //!
-//! - `decide`: which objects these are, and what is said about them, as pure functions.
+//! - `decide`: which objects these are, and the messages, as pure functions.
 //! - `guard`: follows the caches, writes an event on each such object, and counts them.
 
 mod decide;
@@ -19,16 +19,17 @@ pub use self::guard::Guard;
 /// The reason of the event on an object that is not served.
 pub const NOT_SERVED: &str = "NotServed";
 
-/// Something that is not built, and that objects can ask for.
+/// An unsupported feature that objects can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Gap {
     /// PersistentVolumes of in-tree plugins that were migrated to the driver are not translated.
     InTreeVolumes,
-    /// Claims of StorageClasses that bind immediately get no volume from provisioners that serve one node each.
+    /// Claims of StorageClasses that bind immediately get no volume from provisioners that serve
+    /// one node each.
     ImmediateClaims,
     /// VolumeGroupSnapshots are not bound.
     GroupSnapshots,
-    /// VolumeGroupSnapshotContents of the driver are neither taken nor deleted.
+    /// VolumeGroupSnapshotContents of the driver are neither created nor deleted.
     GroupContents,
 }
 
@@ -43,7 +44,7 @@ impl Gap {
         }
     }
 
-    /// Why they are not served, in one word.
+    /// The reason in CamelCase.
     pub fn reason(self) -> &'static str {
         match self {
             Self::InTreeVolumes => "InTreeVolume",
@@ -61,7 +62,7 @@ pub struct Unserved(Arc<Mutex<BTreeMap<(&'static str, Gap), Objects>>>);
 type Objects = HashMap<Key, Box<str>>;
 
 impl Unserved {
-    /// How many objects each controller does not serve.
+    /// The number of unserved objects by controller.
     pub fn counts(&self) -> Vec<(&'static str, Gap, usize)> {
         let all = self.lock();
         all.iter().map(|((controller, gap), objects)| (*controller, *gap, objects.len())).collect()

@@ -1,25 +1,29 @@
-//! Makes volumes for claims, and deletes them when they are released.
+//! Creates volumes for claims, and deletes them when they are released.
 //!
-//! A PersistentVolumeClaim that names this driver is the wish; CreateVolume fulfils it, and a PersistentVolume tells others
-//! of it. The volume's name follows from the claim, so that whatever is cut short is finished by the next attempt and never
-//! made twice. A volume that the driver may have begun is not given up when its claim goes: it is finished, shown, and
-//! then deleted as every other.
+//! CreateVolume fulfils a PersistentVolumeClaim that names this driver, and a PersistentVolume
+//! publishes the volume. The volume's name follows from the claim, so that an attempt that was cut
+//! short is finished by the next one and never creates a second volume. A volume that the driver
+//! may have begun is not abandoned when its claim is deleted: it is finished, published, and then
+//! deleted as any other.
 //!
-//! - `decide`: what a claim or a volume needs next, as pure functions; `state`: what a failure says about the volume.
-//! - `persistent_volume`: from the driver's answer to the object.
-//! - `claim`: the operation for one claim. `plan` looks up what its call needs, `make` calls the driver, `outcome` writes
-//!   down what came of it, and `ledger` is what is remembered until the next attempt.
-//! - `unsettled`: the mark on a claim whose CreateVolume had no final answer, which outlasts this process; `note` is what it
-//!   says. `standby` removes the mark of bound claims while another process leads.
-//! - `carried`: what outlasts a term as leader; `handover` marks claims for the leader that follows. `last` finds out about
-//!   volumes that no object tells of before a process ends.
+//! - `decide`: the next step for a claim or a volume, as pure functions; `state`: what a failure
+//!   says about the volume.
+//! - `persistent_volume`: builds the object from the driver's answer.
+//! - `claim`: the operation for one claim. `plan` looks up the parts of its request, `make` calls
+//!   the driver, `outcome` writes the result, and `ledger` keeps its state until the next attempt.
+//! - `unsettled`: the mark on a claim whose CreateVolume had no final answer, which outlasts this
+//!   process; `note` is its content. `standby` removes the mark of bound claims while another
+//!   process leads.
+//! - `carried`: the state that outlasts a term as leader; `handover` marks claims for the next
+//!   leader. `last` settles volumes without any object before a process ends.
 //! - `volume`: the operation for one PersistentVolume.
-//! - `protection`: sources of volumes do not go while they are used; `sweep` finds those that were held too long.
-//! - `capacity`: what the driver can still make, for the scheduler.
-//! - `leftovers`: volumes that nobody asks for any more, for people.
-//! - `reasons`: what makes an object be looked at.
+//! - `protection`: sources of volumes are not deleted while they are used; `sweep` finds those that
+//!   were protected too long.
+//! - `capacity`: publishes the driver's free capacity for the scheduler.
+//! - `leftovers`: reports volumes that no object names.
+//! - `triggers`: queues objects on changes.
 
-mod abilities;
+mod capabilities;
 mod capacity;
 mod carried;
 mod claim;
@@ -39,7 +43,6 @@ mod parameters;
 mod persistent_volume;
 mod plan;
 mod protection;
-mod reasons;
 mod request;
 mod secrets;
 mod source;
@@ -47,6 +50,7 @@ mod standby;
 mod state;
 mod sweep;
 mod topology;
+mod triggers;
 mod unsettled;
 mod volume;
 
@@ -73,7 +77,7 @@ use wharf_csi::Driver;
 use wharf_reconcile::{Handle, KeyedLocks, Reconciler};
 
 use self::{
-    abilities::Abilities,
+    capabilities::ProvisionerCapabilities,
     capacity::{Capacities, CapacityInputs},
     claim::{ClaimKey, ClaimOperation},
     failure::Failure,
@@ -99,7 +103,7 @@ pub(crate) use self::{
 };
 use crate::{Caches, caches::Watched};
 
-/// Between two questions to a driver that does not say what it can do.
+/// The pause between two requests to a driver that does not report its capabilities.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The controller.
@@ -111,7 +115,7 @@ pub struct Provisioner {
     capacity: Option<(CapacityOptions, Client)>,
 }
 
-/// Where work is queued.
+/// The queues of the controller.
 #[derive(Clone)]
 struct Queues {
     claims: Handle<ClaimKey>,
@@ -119,10 +123,10 @@ struct Queues {
     protections: Handle<Protected>,
 }
 
-/// What its operations share.
-struct Shared {
+/// State that the operations share.
+struct ProvisionerCore {
     options: ProvisionerOptions,
-    /// Tells volumes of this process from those of others.
+    /// Identifies PersistentVolumes that this process created.
     identity: String,
     client: Client,
     driver: Driver,
@@ -132,25 +136,25 @@ struct Shared {
     attachments: Arc<Store<VolumeAttachment>>,
     csi_nodes: Arc<Store<CsiNode>>,
     nodes: Arc<Store<Node>>,
-    /// Read when they are needed, and not kept.
+    /// Read for each use and not kept.
     attributes_classes: Objects<VolumeAttributesClass>,
     snapshots: Objects<VolumeSnapshot>,
     contents: Objects<VolumeSnapshotContent>,
-    /// Where the node is whose driver this is alone for.
+    /// The segment of the node, for a driver that serves one node.
     place: Option<Segment>,
     ledger: Arc<Ledger>,
-    /// Cancelled when a provisioner that stops has marked all claims that take a mark.
+    /// Cancelled when a stopping provisioner has marked all claims that can be marked.
     last_marks: CancellationToken,
     held: Held,
-    /// Whoever holds a source and whoever lets it go take turns: one that sees a finalizer would else rely on it while
-    /// another, who knows nothing of the first, is about to remove it.
-    turns: KeyedLocks,
+    /// Locked while a source is protected or unprotected: otherwise one operation would rely on a
+    /// finalizer that another, which does not know of it, is about to remove.
+    locks: KeyedLocks,
     capacities: Option<Arc<Capacities>>,
     events: Events,
 }
 
 impl Provisioner {
-    /// A provisioner for `driver`, whose calls end after the timeout that it was made with.
+    /// A provisioner for `driver`, whose calls have the driver's timeout.
     pub fn new(
         options: ProvisionerOptions,
         client: Client,
@@ -161,16 +165,16 @@ impl Provisioner {
         Self { options, client, driver, caches, capacity: None }
     }
 
-    /// Has it tell the scheduler how much the driver can still make, by a client that nothing else waits for.
+    /// Also publishes the driver's free capacity for the scheduler, through a client of its own.
     #[must_use]
     pub fn telling_capacity(mut self, options: CapacityOptions, client: Client) -> Self {
         self.capacity = Some((options, client));
         self
     }
 
-    /// Works until it is told to stop, and then stops at once, but for volumes that the driver may be making: their claims are
-    /// marked, and those of claims that take no mark are asked for until there is an answer, for 10 s at the most. The caches
-    /// have to be filled meanwhile by whoever made them.
+    /// Works until `stop`, and then returns at once, except for volumes that the driver may be
+    /// creating: their claims are marked, and CreateVolume is repeated for claims that cannot be
+    /// marked, for 10 s at the most. The caller fills the caches meanwhile.
     pub async fn run(self, stop: CancellationToken) {
         let Some((shared, writer)) = stop.run_until_cancelled(self.prepare()).await else {
             return;
@@ -181,15 +185,15 @@ impl Provisioner {
         let ProvisionerOptions { workers, protection_workers, .. } = shared.options;
         let config = |name, parallelism| shared.options.queue(name, parallelism);
         let parts = || (Arc::clone(&shared), stop.clone());
-        let (operation, told) = parts();
-        let claims = Reconciler::start(config("claims", workers), ClaimOperation(operation, told));
-        let (operation, told) = parts();
+        let (operation, token) = parts();
+        let claims = Reconciler::start(config("claims", workers), ClaimOperation(operation, token));
+        let (operation, token) = parts();
         let volumes =
-            Reconciler::start(config("volumes", workers), VolumeOperation(operation, told));
-        let (operation, told) = parts();
+            Reconciler::start(config("volumes", workers), VolumeOperation(operation, token));
+        let (operation, token) = parts();
         let protections = Reconciler::start(
             config("cloning-protection", protection_workers),
-            ProtectionOperation(operation, told),
+            ProtectionOperation(operation, token),
         );
         let queues = Queues {
             claims: claims.handle(),
@@ -197,7 +201,7 @@ impl Provisioner {
             protections: protections.handle(),
         };
         let changes = shared.subscribe(&queues);
-        // Claims of an earlier term that are gone are in no cache.
+        // Deleted claims of an earlier term are in no cache.
         for claim in shared.ledger.unmarked() {
             queues.claims.wake(ClaimKey::of(&claim));
         }
@@ -209,7 +213,7 @@ impl Provisioner {
             () = shared.reconnections(&queues) => {}
             () = shared.sweeps(&queues) => {}
             () = shared.leftovers() => {}
-            () = shared.tell_capacity(&stop) => {}
+            () = shared.publish_capacity(&stop) => {}
         }
         drop(changes);
         let (none, last) = (Duration::ZERO, Instant::now() + LAST_ANSWERS);
@@ -219,33 +223,34 @@ impl Provisioner {
             volumes.drain(none),
             protections.drain(none)
         );
-        shared.find_out_at_last(last).await;
+        shared.settle_last(last).await;
         writing.join_all().await;
     }
 
-    /// Learns what the driver can do, has watched what that needs, and waits until it is known.
-    async fn prepare(self) -> (Shared, EventWriter) {
+    /// Fetches the driver's capabilities, starts the watches that they require, and waits until
+    /// those caches are complete.
+    async fn prepare(self) -> (ProvisionerCore, EventWriter) {
         let Self { options, client, driver, caches, capacity } = self;
-        let (abilities, place) = loop {
-            match acquaint(&driver, &options).await {
+        let (capabilities, place) = loop {
+            match fetch_capabilities(&driver, &options).await {
                 Ok(known) => break known,
                 Err(error) => {
-                    tracing::warn!(%error, "the CSI driver does not say what it can do");
+                    tracing::warn!(%error, "failed to fetch capabilities of the CSI driver, retrying");
                     sleep(PAUSE).await;
                 }
             }
         };
-        if abilities.publishes {
+        if capabilities.publishes {
             caches.want(&[Watched::Attachments]);
             caches.attachments.synced().await;
         }
-        if capacity.is_some() && !abilities.capacity {
+        if capacity.is_some() && !capabilities.capacity {
             tracing::warn!(
-                "no capacity is told: the CSI driver does not have the capability GET_CAPACITY"
+                "not publishing capacity: the CSI driver does not have the capability GET_CAPACITY"
             );
         }
-        let capacity = capacity.filter(|_| abilities.capacity);
-        if (abilities.topology || capacity.is_some()) && place.is_none() {
+        let capacity = capacity.filter(|_| capabilities.capacity);
+        if (capabilities.topology || capacity.is_some()) && place.is_none() {
             caches.want(&[Watched::CsiNodes, Watched::Nodes]);
             caches.csi_nodes.synced().await;
             caches.nodes.synced().await;
@@ -267,7 +272,7 @@ impl Provisioner {
         });
         let recorder = EventRecorder::new(client.clone(), COMPONENT, options.host.clone());
         let (events, writer) = Events::new(recorder);
-        let shared = Shared {
+        let shared = ProvisionerCore {
             identity: identity(&options),
             claims: Objects::new(client.clone(), caches.claims),
             volumes: Objects::new(client.clone(), caches.volumes),
@@ -282,7 +287,7 @@ impl Provisioner {
             ledger: options.unsettled.of(&options.driver),
             last_marks: CancellationToken::new(),
             held: Held::default(),
-            turns: KeyedLocks::default(),
+            locks: KeyedLocks::default(),
             capacities,
             events,
             client,
@@ -293,52 +298,53 @@ impl Provisioner {
     }
 }
 
-/// How events say where they come from.
+/// The component in events.
 const COMPONENT: &str = "external-provisioner";
 
-/// What the driver can do, and where it is if it is there for one node alone.
-async fn acquaint(
+/// The driver's capabilities, and its segment if it serves one node.
+async fn fetch_capabilities(
     driver: &Driver,
     options: &ProvisionerOptions,
-) -> Result<(Abilities, Option<Segment>), Status> {
-    let abilities = Abilities::of(&driver.capabilities().await?, options.topology.enabled);
+) -> Result<(ProvisionerCapabilities, Option<Segment>), Status> {
+    let capabilities =
+        ProvisionerCapabilities::of(&driver.capabilities().await?, options.topology.enabled);
     let place = match options.node {
         Some(_) => Some(driver.node_info().await?.topology),
         None => None,
     };
-    Ok((abilities, place))
+    Ok((capabilities, place))
 }
 
 /// `<ms>-<random>-<driver>[-<node>]`.
 fn identity(options: &ProvisionerOptions) -> String {
     let now = Timestamp::now().as_millisecond();
-    // Each state has keys of its own, drawn by the standard library.
+    // Each state has random keys, drawn by the standard library.
     let random = RandomState::new().hash_one(()) % 10_000;
     let node = options.node.as_ref().map(|node| format!("-{node}")).unwrap_or_default();
     format!("{now}-{random}-{}{node}", options.driver)
 }
 
-impl Shared {
-    /// What the driver can do, as it says now.
-    async fn abilities(&self) -> Result<Abilities, Failure> {
+impl ProvisionerCore {
+    /// The driver's capabilities, as reported now.
+    async fn capabilities(&self) -> Result<ProvisionerCapabilities, Failure> {
         let capabilities = self.driver.capabilities().await;
         let places = self.options.topology.enabled;
         capabilities
-            .map(|capabilities| Abilities::of(&capabilities, places))
+            .map(|capabilities| ProvisionerCapabilities::of(&capabilities, places))
             .map_err(|status| Failure::Away(Box::new(status)))
     }
 
-    /// The same, once the driver is there to say it.
-    async fn abilities_at_last(&self) -> Abilities {
+    /// The driver's capabilities, once the driver is connected.
+    async fn wait_capabilities(&self) -> ProvisionerCapabilities {
         loop {
-            if let Ok(abilities) = self.abilities().await {
-                return abilities;
+            if let Ok(capabilities) = self.capabilities().await {
+                return capabilities;
             }
             sleep(PAUSE).await;
         }
     }
 
-    async fn tell_capacity(&self, stop: &CancellationToken) {
+    async fn publish_capacity(&self, stop: &CancellationToken) {
         match &self.capacities {
             Some(capacities) => {
                 capacities.run(self.options.queue("csistoragecapacity", 1), stop).await;

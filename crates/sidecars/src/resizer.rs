@@ -1,23 +1,25 @@
-//! Grows volumes, and changes their attributes, as claims ask for it.
+//! Expands volumes and changes their attributes, as claims request it.
 //!
-//! A claim that asks for more than its volume has is the wish; ControllerExpandVolume fulfils it, and the kubelet grows
-//! the filesystem afterwards where that is needed. A claim that names another VolumeAttributesClass than its volume has is
-//! the other wish, and ControllerModifyVolume fulfils that. How far either has come is in the status of the claim, which
-//! people, quotas and the kubelet read, and from which a process that begins anew goes on. A driver whose volumes grow on
-//! the node alone is not called: its claims are passed on to the kubelet.
+//! ControllerExpandVolume fulfils a claim that requests more than its volume has, and the kubelet
+//! grows the filesystem afterwards if needed. ControllerModifyVolume fulfils a claim that names a
+//! VolumeAttributesClass other than its volume's. The progress of both is in the status of the
+//! claim: people, quotas and the kubelet read it, and a restarted process continues from it. A
+//! driver whose volumes grow on the node alone is not called: its claims are passed on to the
+//! kubelet.
 //!
-//! - `ability`: what the driver can do; `place`: which volumes are of this node, where a controller runs on each.
-//! - `expansion`: the operation for a claim that is to grow, its decisions and what it writes.
-//! - `modification`: the same for a claim whose volume is to change.
-//! - `reasons`: what makes a claim be looked at; `notes`: what is known of claims and not in the API.
+//! - `capabilities`: the driver's capabilities; `place`: which volumes belong to this node, if a
+//!   controller runs on each.
+//! - `expansion`: the operation for a claim to be expanded, its decisions and patches.
+//! - `modification`: the same for a claim whose volume is to be modified.
+//! - `triggers`: queues claims on changes; `claim_states`: state of claims that is not in the API.
 
-mod ability;
+mod capabilities;
+mod claim_states;
 mod expansion;
 mod modification;
-mod notes;
 mod place;
-mod reasons;
 mod status;
+mod triggers;
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,39 +35,41 @@ use wharf_reconcile::{Backoff, Config, WorkqueueMetrics};
 use wharf_uds::code_name;
 
 use self::{
-    ability::{Abilities, Expansion},
-    expansion::Growth,
-    modification::Verdict,
-    notes::Notes,
+    capabilities::{Expansion, ResizerCapabilities},
+    claim_states::ClaimStates,
+    expansion::ExpansionState,
+    modification::ModificationState,
     place::Place,
 };
 use crate::{Caches, attributes_api, caches::Watched};
 
-/// How many claims are written to for each volume that the driver may grow at a time: it does not wait for the API.
+/// Claims that are written concurrently for each concurrent ControllerExpandVolume call: the driver
+/// does not wait for the API.
 const AHEAD: usize = 4;
 
-/// How a [`Resizer`] works; the defaults are upstream's.
+/// Settings of a [`Resizer`]; the defaults are upstream's.
 #[derive(Clone, Debug)]
 pub struct ResizerOptions {
     /// The driver's name.
     pub driver: String,
-    /// Only volumes of this node are worked on, for a driver whose controller runs on each node.
+    /// Serve only volumes of this node, for a driver whose controller runs on each node.
     pub node: Option<String>,
-    /// How many volumes the driver grows at a time, and how many it changes.
+    /// Concurrent expansions, and as many modifications.
     pub workers: usize,
-    /// The waits after failures of one claim. What the driver calls infeasible waits for the longest.
+    /// The back-off of one claim. Its maximum is the pause after an error that the driver reports
+    /// as infeasible.
     pub backoff: Backoff,
-    /// How often all claims are looked at without a reason; zero is never.
+    /// How often all claims are queued without a trigger; never if zero.
     pub resync: Duration,
-    /// Whether a volume that cannot grow in use waits until no pod uses it.
+    /// Wait until no pod uses a volume that the driver cannot expand in use.
     pub in_use: bool,
-    /// Whether the size before a growth is noted on the volume until the node has finished.
+    /// Note the earlier size on the volume until the node has finished.
     pub annotate: bool,
-    /// Whether attributes are changed, where driver and API know about that.
+    /// Modify volumes, if driver and API support it.
     pub modify: bool,
-    /// Whether the driver is told which claim and volume it changes.
+    /// Send the names of claim and PersistentVolume when a volume is modified.
     pub extra_metadata: bool,
-    /// Where the queues are counted and timed, if someone asks.
+    /// The metrics of the queues, if wanted.
     pub queues: Option<WorkqueueMetrics>,
 }
 
@@ -87,33 +91,33 @@ impl ResizerOptions {
     }
 }
 
-/// Why there is nothing for a resizer to do, or it cannot know.
+/// Why a resizer cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ResizerError {
-    /// A driver without a controller service is not meant to have a resizer.
+    /// The driver has no controller service, and so needs no resizer.
     #[error(
         "CSI driver {0} has no controller service: expected CONTROLLER_SERVICE among its plugin capabilities; run no \
-         resizer beside it"
+         resizer next to it"
     )]
     NoController(String),
-    /// The driver can do neither.
+    /// The driver can neither expand nor modify volumes.
     #[error(
         "CSI driver {0} supports neither resize nor modify: expected EXPAND_VOLUME of its controller or node service, or \
-         MODIFY_VOLUME; run no resizer beside it"
+         MODIFY_VOLUME; run no resizer next to it"
     )]
     Unable(String),
-    /// The driver does not say.
+    /// The driver did not report its capabilities.
     #[error("{call} of the CSI driver: rpc error: code = {} desc = {}", code_name(.status.code()), .status.message())]
     Driver {
-        /// What it was asked.
+        /// The method of the call.
         call: &'static str,
-        /// Its answer.
+        /// The driver's answer.
         status: Box<Status>,
     },
 }
 
 impl ResizerError {
-    /// Whether asking again can help.
+    /// Whether a retry can help.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Driver { status, .. } => class(status, true) != ErrorClass::Final,
@@ -123,13 +127,13 @@ impl ResizerError {
 }
 
 /// The controller.
-pub struct Resizer(Arc<Shared>);
+pub struct Resizer(Arc<ResizerCore>);
 
-/// What its operations share.
-struct Shared {
+/// State that the operations share.
+struct ResizerCore {
     options: ResizerOptions,
-    abilities: Abilities,
-    /// Where volumes have to be; `None` for anywhere.
+    capabilities: ResizerCapabilities,
+    /// The segment that volumes must be accessible from; `None` for any.
     place: Option<Place>,
     client: Client,
     driver: Driver,
@@ -138,14 +142,15 @@ struct Shared {
     classes: Objects<VolumeAttributesClass>,
     pods: Arc<Store<Pod>>,
     events: Events,
-    /// The driver's part of a growth.
+    /// Limits concurrent ControllerExpandVolume calls.
     growing: Semaphore,
-    growths: Notes<Growth>,
-    changes: Notes<Verdict>,
+    expansion_states: ClaimStates<ExpansionState>,
+    changes: ClaimStates<ModificationState>,
 }
 
 impl Resizer {
-    /// A resizer for `driver`, whose calls end after the timeout that it was made with. The driver is asked what it can do.
+    /// A resizer for `driver`, whose calls have the driver's timeout. Fetches the driver's
+    /// capabilities.
     pub async fn new(
         options: ResizerOptions,
         client: Client,
@@ -153,25 +158,25 @@ impl Resizer {
         caches: Caches,
         events: Events,
     ) -> Result<Self, ResizerError> {
-        let mut abilities = Abilities::of(&options.driver, &driver).await?;
+        let mut capabilities = ResizerCapabilities::of(&options.driver, &driver).await?;
         let place = match &options.node {
             Some(node) => Some(Place::of(node, &driver).await?),
             None => None,
         };
-        abilities.modifies &= options.modify;
-        if abilities.modifies && !attributes_api::is_served(&client).await {
-            tracing::info!("volumes are not modified: the API has no VolumeAttributesClass v1");
-            abilities.modifies = false;
+        capabilities.modifies &= options.modify;
+        if capabilities.modifies && !attributes_api::is_served(&client).await {
+            tracing::info!("not modifying volumes: API has no VolumeAttributesClass v1");
+            capabilities.modifies = false;
         }
         caches.want(&[Watched::Claims, Watched::Volumes]);
         if options.in_use {
             caches.want(&[Watched::Pods]);
         }
-        if abilities.modifies {
+        if capabilities.modifies {
             caches.want(&[Watched::AttributesClasses]);
         }
-        Ok(Self(Arc::new(Shared {
-            abilities,
+        Ok(Self(Arc::new(ResizerCore {
+            capabilities,
             place,
             claims: Objects::new(client.clone(), caches.claims),
             volumes: Objects::new(client.clone(), caches.volumes),
@@ -179,25 +184,25 @@ impl Resizer {
             pods: caches.pods,
             events,
             growing: Semaphore::new(options.workers.max(1)),
-            growths: Notes::default(),
-            changes: Notes::default(),
+            expansion_states: ClaimStates::default(),
+            changes: ClaimStates::default(),
             client,
             driver,
             options,
         })))
     }
 
-    /// Works until it is told to stop, and then stops at once: no call and no write is begun after that. The caches have
-    /// to be filled meanwhile by whoever made them.
+    /// Works until `stop`, and then returns at once: no call or write begins after that. The caller
+    /// fills the caches meanwhile.
     pub async fn run(self, stop: CancellationToken) {
         let shared = self.0;
         let growing = async {
-            if shared.abilities.expansion != Expansion::None {
+            if shared.capabilities.expansion != Expansion::None {
                 shared.expand_claims(&stop).await;
             }
         };
         let changing = async {
-            if shared.abilities.modifies {
+            if shared.capabilities.modifies {
                 shared.modify_claims(&stop).await;
             }
         };
@@ -205,8 +210,9 @@ impl Resizer {
     }
 }
 
-impl Shared {
-    /// The volume of a claim, where it is the driver's, in its place, and theirs is a match that both agree on.
+impl ResizerCore {
+    /// The volume of a claim, if it is the driver's, in its segment, and bound to the claim from
+    /// both sides.
     fn volume_of(&self, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolume>> {
         let volume = self.volumes.store().get(claim.spec.volume_name.as_deref()?)?;
         let own = volume.is_of(&self.options.driver);
@@ -218,7 +224,7 @@ impl Shared {
         (own && bound && here && claim.status.phase == "Bound").then_some(volume)
     }
 
-    /// The configuration of a queue. Both have the name that upstream gives to both of its own.
+    /// The settings of a queue. Both queues have the same name, as upstream's have.
     fn config(&self, name: &'static str, parallelism: usize) -> Config {
         let queue = format!("{}-pvc", self.options.driver);
         Config {

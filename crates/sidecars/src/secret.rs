@@ -1,4 +1,4 @@
-//! Secrets for calls of a driver: read when they are needed, and never kept or printed.
+//! Secrets for calls of a driver: read for each call, and never kept or printed.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use kube::Client;
 use serde::Deserialize;
 use wharf_cluster::{ApiFailure, SecretReference, bounded};
 
-/// Why a secret cannot be used. The text names it, and nothing of what is in it.
+/// Why a secret cannot be used. The text names it without its content.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to load secret {:?}: {reason}", format!("{namespace}/{name}"))]
 pub(crate) struct SecretFailure {
@@ -27,7 +27,7 @@ enum Reason {
     Reference,
 }
 
-/// The keys and values of a secret; none where none is asked for.
+/// The keys and values of a secret; empty without a reference.
 pub(crate) async fn read(
     client: &Client,
     reference: Option<&SecretReference>,
@@ -40,7 +40,7 @@ pub(crate) async fn read(
     })
 }
 
-/// No `Debug`: it holds secrets.
+/// No `Debug`: it contains secrets.
 #[derive(Deserialize)]
 struct Secret {
     #[serde(default)]

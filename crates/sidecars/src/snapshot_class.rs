@@ -1,4 +1,5 @@
-//! What the parameters of a VolumeSnapshotClass say: secrets for us, the rest for the driver.
+//! The parameters of a VolumeSnapshotClass: references to secrets for the sidecars, the rest for
+//! the driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +8,10 @@ use wharf_facts::validation::{is_label, is_subdomain};
 
 use crate::template::expand;
 
-/// Keys that begin so are for sidecars and not for drivers.
+/// The prefix of keys for sidecars; drivers do not get them.
 const RESERVED: &str = "csi.storage.k8s.io/";
 
-/// Keys for secrets: of snapshots, of their list, of groups and of a look at a group.
+/// Keys of secrets: for snapshots, for listing them, for groups and for reading a group.
 const SECRETS: [&str; 4] = [
     "snapshotter-secret",
     "snapshotter-list-secret",
@@ -18,7 +19,7 @@ const SECRETS: [&str; 4] = [
     "group-snapshotter-get-secret",
 ];
 
-/// Parameters that do not say what to do. The words are upstream's.
+/// Why parameters are rejected, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ParameterError {
     #[error("found unknown parameter key {0:?} with reserved namespace {RESERVED}")]
@@ -39,16 +40,16 @@ pub(crate) enum ParameterError {
     Name { what: &'static str, template: String, resolved: String },
 }
 
-/// Which secret a class names.
+/// The use of a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SecretUse {
-    /// For taking and deleting snapshots.
+    /// CreateSnapshot and DeleteSnapshot.
     Snapshots,
-    /// For listing them.
+    /// ListSnapshots.
     List,
 }
 
-/// What templates may name. Without a snapshot only the content is known.
+/// Values for templates. Without a snapshot only the content is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Names<'a> {
     pub(crate) content: &'a str,
@@ -56,7 +57,7 @@ pub(crate) struct Names<'a> {
     pub(crate) snapshot: Option<(&'a str, &'a str)>,
 }
 
-/// The parameters that are the driver's.
+/// The parameters for the driver.
 pub(crate) fn driver_parameters(
     parameters: &Attributes,
 ) -> Result<BTreeMap<String, String>, ParameterError> {
@@ -71,7 +72,7 @@ pub(crate) fn driver_parameters(
     Ok(kept)
 }
 
-/// The keys by which a driver that asks for it learns what a snapshot is in the API.
+/// The keys that give the names of the API objects to a driver that asks for them.
 pub(crate) fn metadata_parameters(
     namespace: &str,
     name: &str,
@@ -85,7 +86,7 @@ pub(crate) fn metadata_parameters(
     .map(|(key, value)| (format!("{RESERVED}{key}"), value.to_owned()))
 }
 
-/// The secret that the parameters name for a use, if they name one.
+/// The secret that the parameters name for this use, if any.
 pub(crate) fn secret(
     usage: SecretUse,
     parameters: &Attributes,
@@ -107,7 +108,7 @@ pub(crate) fn secret(
         known.push(("volumesnapshot.namespace", namespace));
     }
     let resolved_namespace = resolved("namespace", namespace, &known, is_label)?;
-    // Users choose the names of their snapshots, and so must not choose a namespace by them.
+    // Users choose the names of their snapshots, and must not choose a namespace by them.
     if let Some((_, name)) = names.snapshot {
         known.push(("volumesnapshot.name", name));
     }

@@ -1,18 +1,19 @@
-//! Binds VolumeSnapshots to VolumeSnapshotContents, for the drivers of all of a cluster.
+//! Binds VolumeSnapshots to VolumeSnapshotContents, for all drivers of a cluster.
 //!
-//! For a snapshot of a claim a content is made, which a [`Snapshotter`](crate::snapshotter::Snapshotter) of the driver
-//! fulfils; a snapshot of a content that is there is bound to it. What becomes of the content shows in the status of
-//! the snapshot. While a snapshot is taken, its claim is protected; and when a snapshot is deleted, its content goes
-//! with it unless it is to be kept. A content without its snapshot is never deleted: it may have been restored from a
-//! backup, and someone may still come for it.
+//! For a VolumeSnapshot of a claim it creates a content, which a
+//! [`Snapshotter`](crate::snapshotter::Snapshotter) of the driver fulfils; a VolumeSnapshot of an
+//! existing content is bound to it. The status of the VolumeSnapshot shows the state of the
+//! content. While a snapshot is taken, its claim is protected. When a VolumeSnapshot is deleted,
+//! its content is deleted too unless it is to be retained. A content without its VolumeSnapshot is
+//! never deleted: it may be restored from a backup before its VolumeSnapshot.
 //!
-//! - `decide`: which content a snapshot is of and what it may be taken of, as pure functions; `class` and `node` beside
-//!   it choose a default class, and the node whose snapshotter is to serve.
-//! - `status`: what is written to snapshots, `document`: what is written to contents and claims; pure as well.
-//! - `snapshot`: the operation for one VolumeSnapshot, with `take`, `claim` and `deletion` for its beginning, its source
-//!   and its end.
+//! - `decide`: the content of a snapshot and its source, as pure functions; next to it `class`
+//!   chooses a default class, and `node` the node whose snapshotter serves a content.
+//! - `status`: builds patches of VolumeSnapshots, `document`: of contents and claims; pure as well.
+//! - `snapshot`: the operation for one VolumeSnapshot, with `take`, `claim` and `deletion` for its
+//!   creation, its source and its deletion.
 //! - `content`: the operation for one VolumeSnapshotContent.
-//! - `reasons`: what makes an object be looked at.
+//! - `triggers`: queues objects on changes.
 
 mod claim;
 mod class;
@@ -23,10 +24,10 @@ mod document;
 mod failure;
 mod metrics;
 mod node;
-mod reasons;
 mod snapshot;
 mod status;
 mod take;
+mod triggers;
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,22 +43,24 @@ pub use self::metrics::SnapshotMetrics;
 use self::{content::ContentOperation, snapshot::SnapshotOperation};
 use crate::{Caches, Watched};
 
-/// How a [`SnapshotController`] works; the defaults are upstream's.
+/// Settings of a [`SnapshotController`]; the defaults are upstream's.
 #[derive(Clone, Debug)]
 pub struct SnapshotControllerOptions {
-    /// How many snapshots are worked on at a time.
+    /// Snapshots that are processed concurrently.
     pub workers: usize,
-    /// The waits after failures of one snapshot or content.
+    /// The back-off of one snapshot or content.
     pub backoff: Backoff,
-    /// How often all snapshots are looked at without a reason; zero is never.
+    /// How often all snapshots are queued without a trigger; never if zero.
     pub resync: Duration,
-    /// Whether contents name the node whose snapshotter is to serve them, for drivers whose controller runs on each node.
+    /// Label contents with the node whose snapshotter serves them, for drivers whose controller
+    /// runs on each node.
     pub distributed: bool,
-    /// Whether contents say in which mode their volume was, so that no claim restores it in another.
+    /// Record the volume mode of the source in contents, so that no claim is restored in another
+    /// mode.
     pub keep_volume_mode: bool,
-    /// Where is told how long snapshots take.
+    /// The metrics of the duration of snapshots.
     pub metrics: SnapshotMetrics,
-    /// Where the queues are counted and timed, if someone asks.
+    /// The metrics of the queues, if wanted.
     pub queues: Option<WorkqueueMetrics>,
 }
 
@@ -75,7 +78,7 @@ impl Default for SnapshotControllerOptions {
     }
 }
 
-/// Where work is queued.
+/// The queues of the controller.
 #[derive(Clone)]
 struct Queues {
     snapshots: Handle<Key>,
@@ -84,12 +87,12 @@ struct Queues {
 
 /// The controller.
 pub struct SnapshotController {
-    shared: Arc<Shared>,
+    shared: Arc<SnapshotControllerCore>,
     writer: EventWriter,
 }
 
-/// What its operations share.
-struct Shared {
+/// State that the operations share.
+struct SnapshotControllerCore {
     options: SnapshotControllerOptions,
     snapshots: Objects<VolumeSnapshot>,
     contents: Objects<VolumeSnapshotContent>,
@@ -97,13 +100,13 @@ struct Shared {
     classes: Arc<Store<VolumeSnapshotClass>>,
     volumes: Arc<Store<PersistentVolume>>,
     nodes: Arc<Store<Node>>,
-    /// Whoever holds a claim and whoever lets it go take turns.
-    turns: KeyedLocks,
+    /// Locked while a claim is protected or unprotected.
+    locks: KeyedLocks,
     events: Events,
 }
 
 impl SnapshotController {
-    /// A controller for the snapshots that the caches know: those of all drivers.
+    /// A controller for the snapshots in the caches, which must be for all drivers.
     pub fn new(options: SnapshotControllerOptions, client: Client, caches: Caches) -> Self {
         caches.want(&[
             Watched::Snapshots,
@@ -117,28 +120,28 @@ impl SnapshotController {
         }
         let recorder = EventRecorder::new(client.clone(), "snapshot-controller", "");
         let (events, writer) = Events::new(recorder);
-        let shared = Shared {
+        let shared = SnapshotControllerCore {
             snapshots: Objects::new(client.clone(), caches.snapshots),
             contents: Objects::new(client.clone(), caches.contents),
             claims: Objects::new(client, caches.claims),
             classes: caches.snapshot_classes,
             volumes: caches.volumes,
             nodes: caches.nodes,
-            turns: KeyedLocks::default(),
+            locks: KeyedLocks::default(),
             events,
             options,
         };
         Self { shared: Arc::new(shared), writer }
     }
 
-    /// Works until it is told to stop, and then stops at once: no write is begun after that. The caches have to be
-    /// filled meanwhile by whoever made them.
+    /// Works until `stop`, and then returns at once: no write begins after that. The caller fills
+    /// the caches meanwhile.
     pub async fn run(self, stop: CancellationToken) {
         tokio::join!(self.shared.work(&stop), self.writer.run(stop.clone()));
     }
 }
 
-impl Shared {
+impl SnapshotControllerCore {
     async fn work(self: &Arc<Self>, stop: &CancellationToken) {
         if stop.run_until_cancelled(self.synced()).await.is_none() {
             return;

@@ -1,23 +1,25 @@
-//! Has a driver take and delete snapshots, as VolumeSnapshotContents ask for it.
+//! Creates and deletes snapshots in a driver, as VolumeSnapshotContents request it.
 //!
-//! A VolumeSnapshotContent is made by the snapshot controller or by a person. For one that names a volume CreateSnapshot
-//! is called until the snapshot is ready; one that names a snapshot is looked up. When it is deleted and the snapshot
-//! controller has said that it may be, DeleteSnapshot is called before its finalizer goes.
+//! The snapshot controller or a person creates a VolumeSnapshotContent. For one that names a volume
+//! CreateSnapshot is called until the snapshot is ready; one that names a snapshot is looked up.
+//! When it is deleted and the snapshot controller has annotated it for deletion, DeleteSnapshot is
+//! called before its finalizer is removed.
 //!
-//! - `decide`: what a content needs next, and what a change of it means, as pure functions.
-//! - `request`: from objects to the driver's calls, pure as well.
-//! - `content`: the operation for one VolumeSnapshotContent; `status` holds what it writes, `calls` what it asks.
+//! - `decide`: the next step for a content, and the reaction to its changes, as pure functions.
+//! - `request`: builds the driver's requests from objects; pure as well.
+//! - `content`: the operation for one VolumeSnapshotContent; `status` builds its patches, `calls`
+//!   makes its calls.
 //! - `asked`: parameters of CreateSnapshot calls without a final answer.
-//! - `reasons`: what makes a content be looked at.
+//! - `triggers`: queues contents on changes.
 
 mod asked;
 mod calls;
 mod content;
 mod decide;
 mod failure;
-mod reasons;
 mod request;
 mod status;
+mod triggers;
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,24 +37,25 @@ use self::{asked::Asked, content::ContentOperation};
 pub(crate) use self::{decide::is_being_created, status::noted_parameters};
 use crate::{Caches, Watched};
 
-/// How a [`Snapshotter`] works; the defaults are upstream's.
+/// Settings of a [`Snapshotter`]; the defaults are upstream's.
 #[derive(Clone, Debug)]
 pub struct SnapshotterOptions {
     /// The driver's name.
     pub driver: String,
-    /// Only contents that are labelled with this node are worked on, for a driver whose controller runs on each node.
+    /// Serve only contents with the label of this node, for a driver whose controller runs on each
+    /// node.
     pub node: Option<String>,
-    /// How many snapshots are worked on at a time.
+    /// Snapshots that are processed concurrently.
     pub workers: usize,
-    /// The waits after failures of one content, and between looks at one that is not ready.
+    /// The back-off of one content, also between checks of a snapshot that is not ready.
     pub backoff: Backoff,
-    /// How often all contents are looked at without a reason; zero is never.
+    /// How often all contents are queued without a trigger; never if zero.
     pub resync: Duration,
-    /// What snapshots are called in the driver.
+    /// The names of snapshots in the driver.
     pub names: SnapshotNames,
-    /// Whether the driver is told what a snapshot is called in the API.
+    /// Whether the driver gets the names of the API objects.
     pub extra_create_metadata: bool,
-    /// Where the queues are counted and timed, if someone asks.
+    /// The metrics of the queues, if wanted.
     pub queues: Option<WorkqueueMetrics>,
 }
 
@@ -74,12 +77,12 @@ impl SnapshotterOptions {
 
 /// The controller.
 pub struct Snapshotter {
-    shared: Arc<Shared>,
+    shared: Arc<SnapshotterCore>,
     writer: EventWriter,
 }
 
-/// What its operations share.
-struct Shared {
+/// State that the operations share.
+struct SnapshotterCore {
     options: SnapshotterOptions,
     client: Client,
     driver: Driver,
@@ -90,7 +93,7 @@ struct Shared {
 }
 
 impl Snapshotter {
-    /// A snapshotter for `driver`, whose calls end after the timeout that it was made with.
+    /// A snapshotter for `driver`, whose calls have the driver's timeout.
     pub fn new(
         options: SnapshotterOptions,
         client: Client,
@@ -101,7 +104,7 @@ impl Snapshotter {
         let component = format!("csi-snapshotter {}", options.driver);
         let recorder = EventRecorder::new(client.clone(), component, "");
         let (events, writer) = Events::new(recorder);
-        let shared = Shared {
+        let shared = SnapshotterCore {
             contents: Objects::new(client.clone(), caches.contents),
             classes: caches.snapshot_classes,
             asked: Asked::default(),
@@ -113,14 +116,14 @@ impl Snapshotter {
         Self { shared: Arc::new(shared), writer }
     }
 
-    /// Works until it is told to stop, and then stops at once: no call and no write is begun after that. The caches have
-    /// to be filled meanwhile by whoever made them.
+    /// Works until `stop`, and then returns at once: no call or write begins after that. The caller
+    /// fills the caches meanwhile.
     pub async fn run(self, stop: CancellationToken) {
         tokio::join!(self.shared.work(&stop), self.writer.run(stop.clone()));
     }
 }
 
-impl Shared {
+impl SnapshotterCore {
     async fn work(self: &Arc<Self>, stop: &CancellationToken) {
         let caches = async {
             self.contents.store().synced().await;
@@ -147,7 +150,7 @@ impl Shared {
         contents.drain(Duration::ZERO).await;
     }
 
-    /// Whether this snapshotter works on a content.
+    /// Whether this snapshotter serves a content.
     fn serves(&self, content: &VolumeSnapshotContent) -> bool {
         let served_by = content.metadata.labels.get(label::SNAPSHOT_MANAGED_BY);
         let of_node = self.options.node.as_deref().is_none_or(|node| served_by == Some(node));

@@ -1,11 +1,11 @@
-//! Texts with `$name` and `${name}` in them, read as Go's `os.Expand` reads them.
+//! Expands texts with `$name` and `${name}`, as Go's `os.Expand` does.
 
 use std::collections::BTreeSet;
 
-/// Puts in what `value` gives for each name.
+/// Replaces each name by its `value`.
 ///
 /// # Errors
-/// The names that have no value.
+/// The names without a value.
 pub(crate) fn expand(
     template: &str,
     value: impl Fn(&str) -> Option<String>,
@@ -18,7 +18,7 @@ pub(crate) fn expand(
         let after = &rest[at + 1..];
         let (name, width) = name(after);
         match name {
-            // A dollar sign that no name follows is one; a brace that means nothing is left out.
+            // As in Go: a dollar sign without a name stays, and a malformed brace is dropped.
             "" if width == 0 => expanded.push('$'),
             "" => {}
             name => match value(name) {
@@ -32,7 +32,7 @@ pub(crate) fn expand(
     if missing.is_empty() { Ok(expanded) } else { Err(missing) }
 }
 
-/// The name at the beginning of what follows a dollar sign, and how much of the text it takes.
+/// The name after a dollar sign, and the number of bytes that it takes.
 fn name(text: &str) -> (&str, usize) {
     let is_special = |byte: u8| b"*#$@!?-".contains(&byte) || byte.is_ascii_digit();
     match text.as_bytes() {

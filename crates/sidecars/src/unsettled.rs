@@ -1,6 +1,7 @@
 //! Claims with the mark of a volume that their driver may have and that no PersistentVolume names.
 //!
-//! The provisioner sets the mark and removes it. On the way back to a provisioner that does not know it, a person does.
+//! The provisioner sets and removes the mark. Before a downgrade to a provisioner that does not
+//! know it, an operator removes it.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +19,19 @@ use crate::provisioner::{Note, is_volume_of, remove_mark, selected_node};
 pub struct UnsettledClaim {
     /// The claim's metadata.
     pub metadata: Meta,
-    /// The driver that was asked for its volume.
+    /// The driver of the CreateVolume call.
     pub driver: String,
-    /// The name that the volume was asked for under.
+    /// The volume name of the call.
     pub volume: String,
-    /// The node that it was asked for, whose driver may have it where each node has its own.
+    /// The node of the call, if each node has a driver of its own.
     pub node: Option<String>,
-    /// The StorageClass that it was asked for with.
+    /// The StorageClass of the call.
     pub class: String,
-    /// The parameters that the driver was told.
+    /// The parameters of the call.
     pub parameters: BTreeMap<String, String>,
-    /// The secret for the call, as `namespace/name`.
+    /// The secret of the call, as `namespace/name`.
     pub secret: Option<String>,
-    /// Whether a PersistentVolume stands for the volume: then nothing is left if the mark goes.
+    /// Whether a PersistentVolume has the volume: then removing the mark leaves nothing behind.
     pub known: bool,
 }
 
@@ -40,13 +41,13 @@ impl UnsettledClaim {
         self.metadata.key()
     }
 
-    /// Whether the claim is being deleted, and goes with its last finalizer.
+    /// Whether the claim is being deleted and waits for its finalizers.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deleting
     }
 }
 
-/// All claims with the mark, of one driver or of all.
+/// All marked claims, of one driver or of all.
 ///
 /// # Errors
 /// When the API refuses to list or to read, or cannot be reached.
@@ -71,7 +72,7 @@ pub async fn list(
     Ok(found)
 }
 
-/// Removes the mark of a claim, whatever the driver has. One that is gone has none.
+/// Removes the mark of a claim, even if the driver has the volume. Succeeds if the claim is gone.
 ///
 /// # Errors
 /// When the API refuses the write or cannot be reached.
@@ -89,7 +90,7 @@ pub async fn remove(client: &Client, claim: &UnsettledClaim) -> Result<(), ApiFa
     }
 }
 
-/// The name that the volume of a marked claim was asked for under.
+/// The volume name of the call for a marked claim.
 pub(crate) fn volume_name(claim: &PersistentVolumeClaim) -> String {
     let noted = Note::on(claim).map(|note| note.volume).filter(|volume| is_subdomain(volume));
     noted.unwrap_or_else(|| format!("pvc-{}", claim.metadata.uid))
@@ -103,7 +104,7 @@ async fn describe(
     let volumes: Objects<PersistentVolume> = Objects::new(client.clone(), Store::new(|_| false));
     let of = Meta { name: volume.clone(), ..Meta::default() };
     let driver = driver_of(&claim).to_owned();
-    // The name comes from the note, which anybody may have written.
+    // The name comes from the note, which any editor of the claim may have written.
     let known = match volumes.get(&of).await {
         Ok(found) => is_volume_of(&found, &claim, &driver),
         Err(ApiFailure::NotFound { .. }) => claim.spec.volume_name.as_ref() == Some(&volume),

@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use wharf_sidecars::inspect::{Finding, Subject, SubjectKind, World};
+use wharf_sidecars::inspect::{ClusterSnapshot, Finding, Subject, SubjectKind};
 
 use crate::{
     access::KubectlArgs,
@@ -59,9 +59,11 @@ enum Output {
     Json,
 }
 
-async fn read(cluster: &KubectlArgs, namespace: Option<&str>) -> anyhow::Result<World> {
+async fn read(cluster: &KubectlArgs, namespace: Option<&str>) -> anyhow::Result<ClusterSnapshot> {
     let client = cluster.client().await?;
-    World::read(&client, namespace).await.context("cannot read the cluster's storage objects")
+    ClusterSnapshot::read(&client, namespace)
+        .await
+        .context("cannot read the cluster's storage objects")
 }
 
 impl Status {
@@ -89,13 +91,13 @@ impl Why {
             let Self { subject: subject @ Subject { kind, name }, namespace, .. } = &self;
             // Objects that a cluster-scoped object depends on may be in any namespace.
             let within = Some(namespace.as_str()).filter(|_| kind.is_namespaced());
-            let world = read(&self.cluster, within).await?;
-            let findings = world.findings_of(subject, namespace);
+            let cluster = read(&self.cluster, within).await?;
+            let findings = cluster.findings_of(subject, namespace);
             if findings.is_empty() {
                 let is_of_snapshots = matches!(kind, SubjectKind::Snapshot | SubjectKind::Content);
                 match within {
-                    _ if is_of_snapshots && world.lacks_snapshots => bail!(
-                        "there is no {kind} {name}: the cluster lacks the snapshot CRDs. `wharf crds install` adds them"
+                    _ if is_of_snapshots && cluster.lacks_snapshots => bail!(
+                        "there is no {kind} {name}: this cluster lacks the snapshot CRDs. `wharf crds install` adds them"
                     ),
                     Some(_) => bail!("there is no {kind} {name} in namespace {namespace}"),
                     None => bail!("there is no {kind} {name}"),

@@ -1,8 +1,9 @@
-//! Names of replicas in Leases, which no two live processes share.
+//! Names of replicas in Leases. No two live processes share one.
 //!
-//! A replica that finds its own name in a Lease takes the Lease without a wait, so that a container that is restarted works again at
-//! once. That is safe only if the process that wrote the name is dead. The host's name does not tell: pods of the host's network have
-//! the name of their node, and a Deployment may give all of its pods one host name.
+//! A replica that finds its own name in a Lease takes the Lease without waiting, so that a
+//! restarted container works at once. That is safe only if the process that wrote the name is dead.
+//! The host's name does not tell: pods of the host's network have the name of their node, and a
+//! Deployment may give all of its pods one host name.
 
 use std::{
     fmt,
@@ -16,26 +17,28 @@ use std::{
     sync::Arc,
 };
 
-/// The name of a replica in the Lease that it stands for. Clones are of the same replica.
+/// The name of a replica in its Lease. Clones are the same replica.
 #[derive(Clone)]
 pub struct ReplicaIdentity {
     text: String,
-    /// Nobody else has the name while this is open; the kernel closes it when the process ends, however it ends.
+    /// No other process has the name while this socket is open; the kernel closes it when the
+    /// process ends.
     _claimed: Option<Arc<UnixDatagram>>,
 }
 
 impl ReplicaIdentity {
     /// The name of this process for one Lease: `<host>_<16 hex digits>`.
     ///
-    /// A process that is started again in the same network namespace gets the same name once its predecessor is dead. The
-    /// name follows from the boot of the machine, the network namespace, the host and the Lease, and a process has it only
-    /// while it has the abstract socket of this name, of which a network namespace has one. Where that is not to be had,
-    /// as while another replica on the host has it, the name is random, and a Lease of an earlier process is waited for.
+    /// A process that is restarted in the same network namespace gets the same name once its
+    /// predecessor is dead. The name is a hash of the machine's boot, the network namespace, the
+    /// host and the Lease. A process has it only while it holds the abstract socket of this name,
+    /// which a network namespace has once. If the socket is taken, by another replica on the host,
+    /// the name is random, and the Lease of an earlier process has to expire first.
     pub fn of_process(host: &str, namespace: &str, lease: &str) -> Self {
         let (hash, claimed) = match claim(host, namespace, lease) {
             Ok((hash, socket)) => (hash, Some(Arc::new(socket))),
             Err(error) => {
-                tracing::debug!(%error, lease, "another process may have the name of this host");
+                tracing::debug!(%error, lease, "using a random identity: another process may have the host's");
                 (RandomState::new().hash_one(host), None)
             }
         };
@@ -47,7 +50,7 @@ impl ReplicaIdentity {
         Self { text: name.to_owned(), _claimed: None }
     }
 
-    /// As it stands in a Lease.
+    /// The text in the Lease.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -65,11 +68,11 @@ impl fmt::Display for ReplicaIdentity {
     }
 }
 
-/// What a name is made of, and the socket that goes with it. The socket's name is the hash and nothing else: builds that hash
-/// in another way have other names, too.
+/// The parts of a name, and the socket that claims it. The socket's name is only the hash: builds
+/// that hash differently have other names, too.
 fn claim(host: &str, namespace: &str, lease: &str) -> io::Result<(u64, UnixDatagram)> {
     let boot = read_to_string("/proc/sys/kernel/random/boot_id")?;
-    // An inode number is used again only when nobody is left in the network namespace that had it.
+    // An inode number is reused only when no process is left in the network namespace that had it.
     let network = read_link("/proc/self/ns/net")?;
     let mut hasher = DefaultHasher::new();
     (boot, network, host, namespace, lease).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! What a replica knows of the Lease: that it holds it, or who does.
+//! A replica's knowledge of the Lease: held by itself or by another.
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -6,17 +6,17 @@ use tracing::info;
 
 use crate::lease::Lease;
 
-/// A Lease that is ours.
+/// A Lease that this replica holds.
 pub(super) struct Held {
     pub(super) lease: Lease,
     /// When the renewal was sent: others count from a later moment.
     pub(super) renewed: Instant,
-    /// The times that renewals wrote since, which had no answer.
+    /// The times in unanswered renewals since.
     pub(super) unanswered: Vec<Value>,
 }
 
 impl Held {
-    /// Whether a Lease with the own name was last written by this replica.
+    /// Whether a Lease with our own name was last written by this replica.
     pub(super) fn is_written(&self, lease: &Lease) -> bool {
         let time = lease.renew_time();
         time == self.lease.renew_time() || self.unanswered.contains(time)
@@ -28,7 +28,7 @@ pub(super) enum Renewal {
     TakenBy(String),
 }
 
-/// Someone else's Lease, and when it was last seen to change.
+/// Another replica's Lease, and when it was last seen to change.
 pub(super) struct Rival {
     pub(super) lease: Lease,
     changed: Instant,
@@ -55,7 +55,7 @@ impl Rival {
         }
     }
 
-    /// When the Lease is anyone's, unless its holder is heard of before.
+    /// When the Lease expires, unless its holder renews it.
     pub(super) fn expiry(&self) -> Instant {
         self.changed + self.lease.duration()
     }

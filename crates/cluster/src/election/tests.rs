@@ -14,10 +14,10 @@ use super::*;
 use crate::lease::fake::FakeLease;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Longer than anything takes.
+/// A deadline beyond all waits.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Replicas, each a task; what each does is a state to wait for.
+/// Replicas, each a task with an observable state.
 struct Replica {
     tasks: JoinSet<Result<Option<()>, LeaseLost>>,
     leading: watch::Receiver<bool>,
@@ -58,7 +58,7 @@ impl Replica {
     }
 }
 
-/// Tells when work begins, and when it is dropped.
+/// Reports when work begins and when it is dropped.
 struct Leading(watch::Sender<bool>);
 
 impl Leading {
@@ -124,7 +124,7 @@ async fn a_standby_takes_over_when_the_lease_has_been_still_for_its_duration() {
     sleep(SECOND * 102).await;
     assert!(!*standby.leading.borrow(), "two lead");
 
-    // kill -9: nothing is given back.
+    // kill -9: the Lease is not released.
     leader.tasks.abort_all();
     let killed = Instant::now();
     standby.leads().await;
@@ -203,7 +203,7 @@ async fn nothing_is_released_unasked() {
     leader.stop.cancel();
     assert_eq!(leader.outcome().await, Ok(Some(())));
     assert_eq!(api.lease().holder(), "a");
-    // A replica of the same name goes on where it stopped.
+    // A replica of the same name continues where it stopped.
     let began = Instant::now();
     Replica::start(&api, "a").leads().await;
     assert!(began.elapsed() < SECOND);
@@ -237,7 +237,7 @@ async fn an_outage_within_the_renew_deadline_is_survived() {
     }
 }
 
-/// The Lease has expired by then, and nobody leads before somebody notices.
+/// The Lease has expired by then, and no replica leads before one notices.
 #[tokio::test(start_paused = true)]
 async fn a_replica_leads_within_a_second_or_two_of_the_return_of_the_api() {
     for outage in 0..20 {

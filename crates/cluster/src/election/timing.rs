@@ -1,9 +1,10 @@
 use std::time::Duration;
 
-/// Waits between two attempts to get the Lease vary by this factor of the retry period, as client-go's do.
+/// Waits between two attempts to take the Lease vary by this factor of the retry period, as in
+/// client-go.
 const JITTER: f64 = 1.2;
 
-/// What may be under way when work is stopped gets this long before someone else leads.
+/// Calls in progress when work is stopped get this long before another replica leads.
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// The three times of an election.
@@ -14,13 +15,13 @@ pub struct ElectionTiming {
     retry: Duration,
 }
 
-/// Times that make no election.
+/// Why times are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
     /// Leases are written in whole seconds.
     #[error("the lease duration ({0:?}) must be at least 1s")]
     ShortLease(Duration),
-    /// A leader would still retry when another one already leads.
+    /// A leader would still retry while another replica leads.
     #[error("the lease duration ({lease:?}) must be longer than the renew deadline ({renew:?})")]
     LeaseWithinDeadline {
         /// The lease duration.
@@ -38,7 +39,7 @@ pub enum TimingError {
         /// The retry period.
         retry: Duration,
     },
-    /// Nothing would be waited for.
+    /// Retries would not pause.
     #[error("the retry period must be longer than 0s")]
     NoRetryPeriod,
 }
@@ -51,7 +52,7 @@ impl Default for ElectionTiming {
 }
 
 impl ElectionTiming {
-    /// How long a leader that is not heard of is believed to live.
+    /// How long a silent leader is believed to live.
     pub fn lease_duration(&self) -> Duration {
         self.lease
     }
@@ -73,7 +74,7 @@ impl ElectionTiming {
         Ok(Self { lease, renew, retry })
     }
 
-    /// The lease duration in whole seconds, as it is written.
+    /// The lease duration in whole seconds, as written to the Lease.
     pub(super) fn seconds(&self) -> u32 {
         u32::try_from(self.lease.as_secs()).unwrap_or(u32::MAX)
     }
@@ -83,27 +84,28 @@ impl ElectionTiming {
         self.retry
     }
 
-    /// How long a leader waits after a renewal that failed.
+    /// How long a leader waits after a failed renewal.
     pub(super) fn after_failure(&self) -> Duration {
         self.retry / 5
     }
 
-    /// How long a replica waits before it looks at the Lease again; `random` is between 0 and 1.
+    /// How long a replica waits before it reads the Lease again; `random` is between 0 and 1.
     pub(super) fn between_attempts(&self, random: f64) -> Duration {
         self.retry.mul_f64(1.0 + JITTER * random)
     }
 
-    /// How long one attempt may take.
+    /// Limit for one attempt.
     pub(super) fn attempt(&self) -> Duration {
         self.renew / 2
     }
 
-    /// How long a leader whose renewal is due now, and who last renewed `ago`, tries before it gives up.
+    /// How long a leader whose renewal is due now, and which last renewed `ago`, retries before it
+    /// gives up.
     pub(super) fn patience(&self, ago: Duration) -> Duration {
         self.renew.min(self.held().saturating_sub(ago))
     }
 
-    /// How long after a renewal a leader may act: what it begins by then has a margin before another can lead.
+    /// How long after a renewal a leader may begin calls: a margin is left before another can lead.
     pub(super) fn held(&self) -> Duration {
         let written = Duration::from_secs(self.lease.as_secs());
         written - MARGIN.min(written / 10)

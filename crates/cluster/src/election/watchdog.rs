@@ -1,4 +1,4 @@
-//! What others see of an election: metrics and a health check.
+//! Metrics and the health check of an election.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::ElectionTiming;
 
-/// How long a Lease may have been expired under a leader before the health check fails.
+/// How long a leader's Lease may have been expired before the health check fails.
 const TOLERATED_EXPIRY: Duration = Duration::from_secs(20);
 
 /// client-go's metrics of elections, by the name of the Lease.
@@ -35,7 +35,7 @@ impl ElectionMetrics {
         let metrics = Self { leading: Family::default(), slow_path: Family::default() };
         registry.register(
             "leader_election_master_status",
-            "Whether this process leads under the Lease: 1 as leader, 0 as one that stands by",
+            "Whether this process leads under the Lease: 1 as leader, 0 as standby",
             metrics.leading.clone(),
         );
         registry.register(
@@ -47,7 +47,7 @@ impl ElectionMetrics {
     }
 }
 
-/// Whether a leader still renews. Clones, and the elections that are given one, share it.
+/// Whether a leader still renews. Clones and their elections share it.
 #[derive(Clone, Debug, Default)]
 pub struct ElectionHealth(Arc<Mutex<Option<Renewal>>>);
 
@@ -59,8 +59,8 @@ struct Renewal {
 }
 
 impl ElectionHealth {
-    /// Fails when this process leads and its Lease has been expired for more than 20 s: whoever leads then works on
-    /// something that it no longer holds.
+    /// Fails when this process leads and its Lease has been expired for more than 20 s: another
+    /// replica may lead as well.
     pub fn check(&self) -> Result<(), String> {
         match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(Renewal { timing, at }) if at.elapsed() > timing.tolerated(TOLERATED_EXPIRY) => {
@@ -78,7 +78,7 @@ impl ElectionHealth {
     }
 }
 
-/// One election's place in metrics and health.
+/// One election's metrics and health.
 pub(super) struct Watchdog {
     timing: ElectionTiming,
     health: ElectionHealth,

@@ -6,21 +6,22 @@ use std::{
 use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 use tokio::time::Instant;
 
-use super::{Told, lru::Lru};
+use super::{QueuedEvent, lru::Lru};
 
-/// From so many texts under one reason on, they are told as one.
+/// With so many texts under one reason, they are combined into one event.
 const SIMILAR: usize = 10;
-/// Texts that are so old are not similar any more.
+/// Texts older than this do not count as similar.
 const SIMILAR_FOR: Duration = Duration::from_mins(10);
-/// So many events about one object may follow each other at once.
+/// Events about one object that may follow each other at once.
 const BURST: u32 = 25;
-/// After that there may be one more in so long.
+/// Time after which the object may have one more.
 const REFILL: Duration = Duration::from_mins(5);
 
-/// Keeps events from drowning what they tell of, with client-go's figures: the same one again is counted, many that are
-/// much the same become one, and objects that never rest are told of less.
+/// Limits floods of events with client-go's figures: repetitions are counted, similar events are
+/// combined, and events about an object are rate-limited.
 ///
-/// Keys are hashes: two events that share one by accident would be counted as one, which nobody will live to see.
+/// Keys are 64-bit hashes: two events with the same hash would be counted as one, which is too
+/// unlikely to matter.
 pub(super) struct Correlator {
     hasher: RandomState,
     budgets: Lru<Budget>,
@@ -28,28 +29,28 @@ pub(super) struct Correlator {
     entries: Lru<Entry>,
 }
 
-/// What is known of an event, counting the one that is to be written.
+/// An event's state, counting the one to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The object that it was written to last.
+    /// The API object that it was last written to.
     pub(super) name: Option<String>,
-    /// How often it was told.
+    /// How often the event occurred.
     pub(super) count: i32,
-    /// When it was told first.
+    /// When it first occurred.
     pub(super) first: Timestamp,
 }
 
-/// An event that is to be written.
+/// An event to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Correlated {
     pub(super) entry: Entry,
     pub(super) message: String,
-    /// Where the name of the event is to be kept.
+    /// Where to keep the name of the API object.
     pub(super) key: u64,
 }
 
 impl Correlator {
-    /// One that remembers so many events.
+    /// A correlator that keeps the state of so many events.
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             hasher: RandomState::new(),
@@ -59,9 +60,9 @@ impl Correlator {
         }
     }
 
-    /// What to write for an event; `None` where there was enough about its object.
-    pub(super) fn correlate(&mut self, told: &Told, now: Instant) -> Option<Correlated> {
-        let Told { about, kind, reason, message } = told;
+    /// The event to write; `None` if the object is over its limit.
+    pub(super) fn correlate(&mut self, event: &QueuedEvent, now: Instant) -> Option<Correlated> {
+        let QueuedEvent { about, kind, reason, message } = event;
         let subject = (identity(about), *kind as u8);
         let group = self.hasher.hash_one((&subject, reason));
         let text = self.hasher.hash_one(message);
@@ -79,7 +80,7 @@ impl Correlator {
         affordable.then_some(Correlated { entry, message, key })
     }
 
-    /// The event was written to an object of this name.
+    /// Records the name of the API object that the event was written to.
     pub(super) fn written(&mut self, Correlated { entry, key, .. }: Correlated, name: String) {
         let Entry { count, first, .. } = entry;
         self.entries.entry(key, || Entry { name: None, count, first }).name = Some(name);
@@ -101,7 +102,7 @@ impl Group {
         Self { texts: Vec::new(), last: now }
     }
 
-    /// Whether there are too many to tell them apart.
+    /// Whether the texts are too many to keep apart.
     fn add(&mut self, text: u64, now: Instant) -> bool {
         if now.duration_since(self.last) > SIMILAR_FOR {
             self.texts.clear();
@@ -118,10 +119,10 @@ impl Group {
     }
 }
 
-/// How many events an object may still have.
+/// The events that an object may still have.
 struct Budget {
     left: u32,
-    /// When the last one came back.
+    /// When the last one was added.
     since: Instant,
 }
 
@@ -149,21 +150,22 @@ mod tests {
     use super::*;
     use crate::EventType;
 
-    fn told(name: &str, reason: &'static str, message: &str) -> Told {
+    fn event(name: &str, reason: &'static str, message: &str) -> QueuedEvent {
         let about = ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() };
-        Told { about, kind: EventType::Warning, reason, message: message.to_owned() }
+        QueuedEvent { about, kind: EventType::Warning, reason, message: message.to_owned() }
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_same_again_is_counted() {
         let mut correlator = Correlator::new(100);
         let now = Instant::now();
-        let first = correlator.correlate(&told("a", "Failed", "no"), now).unwrap();
+        let first = correlator.correlate(&event("a", "Failed", "no"), now).unwrap();
         assert_eq!((first.entry.count, first.entry.name.as_deref()), (1, None));
         correlator.written(first, "a.1".to_owned());
-        let again = correlator.correlate(&told("a", "Failed", "no"), now).unwrap();
+        let again = correlator.correlate(&event("a", "Failed", "no"), now).unwrap();
         assert_eq!((again.entry.count, again.entry.name.as_deref()), (2, Some("a.1")));
-        for other in [told("b", "Failed", "no"), told("a", "Else", "no"), told("a", "Failed", "x")]
+        for other in
+            [event("b", "Failed", "no"), event("a", "Else", "no"), event("a", "Failed", "x")]
         {
             assert_eq!(correlator.correlate(&other, now).unwrap().entry.count, 1, "{other:?}");
         }
@@ -173,28 +175,28 @@ mod tests {
     async fn many_that_are_much_the_same_become_one() {
         let mut correlator = Correlator::new(100);
         let begin = Instant::now();
-        let mut tell = |number: u32, at: Instant| {
-            correlator.correlate(&told("a", "Failed", &format!("no {number}")), at).unwrap()
+        let mut record = |number: u32, at: Instant| {
+            correlator.correlate(&event("a", "Failed", &format!("no {number}")), at).unwrap()
         };
         for number in 1..SIMILAR as u32 {
-            assert_eq!(tell(number, begin).message, format!("no {number}"));
+            assert_eq!(record(number, begin).message, format!("no {number}"));
         }
-        let combined = tell(10, begin);
+        let combined = record(10, begin);
         assert_eq!(combined.message, "(combined from similar events): no 10");
-        let next = tell(11, begin);
+        let next = record(11, begin);
         assert_eq!(next.message, "(combined from similar events): no 11");
         assert_eq!((next.key, next.entry.count), (combined.key, 2));
         let later = begin + SIMILAR_FOR + Duration::from_secs(1);
-        assert_eq!(tell(12, later).message, "no 12");
+        assert_eq!(record(12, later).message, "no 12");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_that_never_rests_is_told_of_less() {
+    async fn an_object_that_never_rests_has_fewer_events() {
         let mut correlator = Correlator::new(100);
         let begin = Instant::now();
         let mut count = |at: Instant| {
-            let event = told("a", "Failed", "no");
-            (0..BURST * 2).filter(|_| correlator.correlate(&event, at).is_some()).count()
+            let repeated = event("a", "Failed", "no");
+            (0..BURST * 2).filter(|_| correlator.correlate(&repeated, at).is_some()).count()
         };
         assert_eq!(count(begin), 25);
         assert_eq!(count(begin + REFILL), 1);

@@ -1,10 +1,10 @@
 use std::collections::{BTreeMap, HashMap};
 
-/// What was used last, up to a number of entries.
+/// A map that keeps the most recently used entries, up to a number.
 pub(super) struct Lru<V> {
     capacity: usize,
     entries: HashMap<u64, (u64, V)>,
-    /// Keys by when they were used.
+    /// Keys in the order of use.
     uses: BTreeMap<u64, u64>,
     last: u64,
 }
@@ -14,7 +14,7 @@ impl<V> Lru<V> {
         Self { capacity, entries: HashMap::new(), uses: BTreeMap::new(), last: 0 }
     }
 
-    /// The entry of a key, which `make` makes where there is none. It counts as used now.
+    /// The entry of a key, created by `make` if missing. It counts as used now.
     pub(super) fn entry(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
         if !self.entries.contains_key(&key)
             && self.entries.len() >= self.capacity

@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{Meta, PersistentVolume};
 
-/// An API that takes events, in the order in which they arrive.
+/// An API that records events in the order of their arrival.
 #[derive(Clone)]
 struct Api {
     lines: Arc<watch::Sender<Vec<String>>>,
-    /// Codes of the next answers; after that all is well.
+    /// Codes of the next answers; later ones are successes.
     answers: Arc<Mutex<Vec<u16>>>,
 }
 
@@ -74,11 +74,11 @@ fn start(api: &Api) -> (Events, JoinSet<()>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_is_told_again_is_counted_and_made_anew_when_it_is_gone() {
+async fn a_repeated_event_is_counted_and_created_again_after_its_deletion() {
     let api = Api::new(&[200, 200, 404]);
     let (events, _tasks) = start(&api);
     for _ in 0..3 {
-        events.tell(&volume("a"), EventType::Warning, "Failed", "no");
+        events.record(&volume("a"), EventType::Warning, "Failed", "no");
     }
     let expected =
         ["POST  1 no -> 200", "PATCH /e 2 no -> 200", "PATCH /e 3 no -> 404", "POST  3 no -> 200"];
@@ -90,11 +90,11 @@ async fn an_api_out_of_reach_is_asked_again_and_one_that_refuses_is_not() {
     let api = Api::new(&[500, 503, 200, 403]);
     let (events, _tasks) = start(&api);
     let began = Instant::now();
-    events.tell(&volume("a"), EventType::Warning, "Failed", "x");
+    events.record(&volume("a"), EventType::Warning, "Failed", "x");
     api.expect(["POST  1 x -> 500", "POST  1 x -> 503", "POST  1 x -> 200"]).await;
     assert_eq!(began.elapsed().as_millis(), 1500);
-    events.tell(&volume("a"), EventType::Normal, "Done", "y");
-    events.tell(&volume("a"), EventType::Normal, "Done", "z");
+    events.record(&volume("a"), EventType::Normal, "Done", "y");
+    events.record(&volume("a"), EventType::Normal, "Done", "z");
     let lines = ["POST  1 x -> 500", "POST  1 x -> 503", "POST  1 x -> 200"];
     let [first, second, third] = lines;
     api.expect([first, second, third, "POST  1 y -> 403", "POST  1 z -> 200"]).await;
@@ -134,12 +134,12 @@ async fn events_about_other_objects_do_not_wait() {
     let stop = CancellationToken::new();
     tasks.spawn(writer.run(stop.clone()));
     for number in 0..100 {
-        events.tell(&volume(&number.to_string()), EventType::Warning, "Failed", "no");
+        events.record(&volume(&number.to_string()), EventType::Warning, "Failed", "no");
     }
     let mut asked = asked.subscribe();
     let limit = std::time::Duration::from_secs(5);
     timeout(limit, asked.wait_for(|asked| *asked > 1)).await.unwrap().unwrap();
-    // What hangs does not keep it from stopping.
+    // A hanging request does not prevent it from stopping.
     stop.cancel();
     timeout(limit, tasks.join_next()).await.unwrap().unwrap().unwrap();
 }

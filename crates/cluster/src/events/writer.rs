@@ -20,35 +20,35 @@ use super::{
 };
 use crate::{ApiFailure, Kind};
 
-/// How many events are written at a time. Those about one object follow each other.
-const LANES: usize = 32;
-/// How many events may wait in a lane; more are dropped, as nothing must wait for them.
+/// Events that are written concurrently. Events about one object are written in order.
+const QUEUES: usize = 32;
+/// The length of a queue. Further events are dropped: callers must never wait for events.
 const WAITING: usize = 512;
-/// How many events are remembered in all, to count them when they are told again.
+/// Events that are kept in all, to count their repetitions.
 const REMEMBERED: usize = 4096;
-/// How often an event is tried to be written, and the first pause between.
+/// Attempts for an event, and the first pause between them.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Takes events without waiting for the API. Clones share one [`EventWriter`].
+/// Queues events without waiting for the API. Clones share one [`EventWriter`].
 #[derive(Clone)]
-pub struct Events(Arc<[mpsc::Sender<Told>]>);
+pub struct Events(Arc<[mpsc::Sender<QueuedEvent>]>);
 
-/// Writes what [`Events`] were told: in their order for each object, with repetitions counted and floods held back.
+/// Writes queued events: in order for each object, with repetitions counted and floods limited.
 pub struct EventWriter {
     recorder: EventRecorder,
-    lanes: Vec<Lane>,
+    queues: Vec<EventQueue>,
 }
 
-/// The events about some objects.
-struct Lane {
+/// A queue for the events about a share of the objects.
+struct EventQueue {
     correlator: Correlator,
-    told: mpsc::Receiver<Told>,
+    events: mpsc::Receiver<QueuedEvent>,
 }
 
-/// An event that is to be written.
+/// A queued event.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct QueuedEvent {
     pub(super) about: ObjectReference,
     pub(super) kind: EventType,
     pub(super) reason: &'static str,
@@ -56,20 +56,20 @@ pub(super) struct Told {
 }
 
 impl Events {
-    /// Events that `recorder` is to write.
+    /// Pairs a queue of events with the writer that passes them to `recorder`.
     pub fn new(recorder: EventRecorder) -> (Self, EventWriter) {
-        let (senders, lanes) = (0..LANES)
+        let (senders, queues) = (0..QUEUES)
             .map(|_| {
-                let (sender, told) = mpsc::channel(WAITING);
-                let correlator = Correlator::new(REMEMBERED / LANES);
-                (sender, Lane { correlator, told })
+                let (sender, events) = mpsc::channel(WAITING);
+                let correlator = Correlator::new(REMEMBERED / QUEUES);
+                (sender, EventQueue { correlator, events })
             })
             .collect::<(Vec<_>, Vec<_>)>();
-        (Self(senders.into()), EventWriter { recorder, lanes })
+        (Self(senders.into()), EventWriter { recorder, queues })
     }
 
-    /// Tells of an object.
-    pub fn tell<K: Kind>(
+    /// Queues an event about an object.
+    pub fn record<K: Kind>(
         &self,
         about: &K,
         kind: EventType,
@@ -78,10 +78,11 @@ impl Events {
     ) {
         let meta = about.meta();
         let hash = BuildHasherDefault::<DefaultHasher>::default();
-        let lane = hash.hash_one((K::KIND, &meta.namespace, &meta.name)) as usize % LANES;
-        let told = Told { about: object_reference(about), kind, reason, message: message.into() };
-        if self.0[lane].try_send(told).is_err() {
-            tracing::warn!(about = about.title(), reason, "event dropped: too many wait");
+        let queue = hash.hash_one((K::KIND, &meta.namespace, &meta.name)) as usize % QUEUES;
+        let event =
+            QueuedEvent { about: object_reference(about), kind, reason, message: message.into() };
+        if self.0[queue].try_send(event).is_err() {
+            tracing::warn!(about = about.title(), reason, "dropping event: queue is full");
         }
     }
 }
@@ -93,63 +94,63 @@ impl fmt::Debug for Events {
 }
 
 impl EventWriter {
-    /// Writes until it is told to stop.
+    /// Writes until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { recorder, lanes } = self;
-        let writing = lanes.into_iter().map(|lane| lane.run(&recorder));
+        let Self { recorder, queues } = self;
+        let writing = queues.into_iter().map(|queue| queue.run(&recorder));
         stop.run_until_cancelled(join_all(writing)).await;
     }
 }
 
-impl Lane {
+impl EventQueue {
     async fn run(mut self, recorder: &EventRecorder) {
-        while let Some(told) = self.told.recv().await {
-            let Some(correlated) = self.correlator.correlate(&told, Instant::now()) else {
+        while let Some(event) = self.events.recv().await {
+            let Some(correlated) = self.correlator.correlate(&event, Instant::now()) else {
                 tracing::debug!(
-                    about = title(&told.about),
-                    reason = told.reason,
-                    "event left out: too many about its object"
+                    about = title(&event.about),
+                    reason = event.reason,
+                    "skipping event: too many about its object"
                 );
                 continue;
             };
-            match write(recorder, &told, &correlated).await {
+            match write(recorder, &event, &correlated).await {
                 Ok(name) => self.correlator.written(correlated, name),
                 Err(error) => {
-                    tracing::warn!(about = title(&told.about), reason = told.reason, %error, "event not written");
+                    tracing::warn!(about = title(&event.about), reason = event.reason, %error, "failed to write event");
                 }
             }
         }
     }
 }
 
-/// Gives the name of the object that the event is in now.
+/// Returns the name of the API object that has the event now.
 async fn write(
     recorder: &EventRecorder,
-    told: &Told,
+    event: &QueuedEvent,
     correlated: &Correlated,
 ) -> Result<String, ApiFailure> {
     let mut pause = PAUSE;
     for _ in 1..ATTEMPTS {
-        match try_write(recorder, told, correlated).await {
+        match try_write(recorder, event, correlated).await {
             Err(failure) if failure.is_outage() => sleep(pause).await,
             answer => return answer,
         }
         pause *= 2;
     }
-    try_write(recorder, told, correlated).await
+    try_write(recorder, event, correlated).await
 }
 
 async fn try_write(
     recorder: &EventRecorder,
-    told: &Told,
+    event: &QueuedEvent,
     correlated: &Correlated,
 ) -> Result<String, ApiFailure> {
     if let Some(name) = &correlated.entry.name {
-        match recorder.recount(&told.about, name, correlated).await {
-            // Events go after an hour.
+        match recorder.recount(&event.about, name, correlated).await {
+            // The API server deletes events after an hour.
             Err(ApiFailure::NotFound { .. }) => {}
             answer => return answer.map(|()| name.clone()),
         }
     }
-    recorder.create(told, correlated).await
+    recorder.create(event, correlated).await
 }

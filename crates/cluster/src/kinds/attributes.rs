@@ -5,11 +5,12 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 
-use super::Word;
+use super::InternedStr;
 
-/// A few keys with their values, in no more memory than they need: a tree or a table takes half a kilobyte for the first.
+/// A few keys with their values, in no more memory than they need: a tree or a table takes half a
+/// kilobyte for the first.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Attributes(Box<[(Word, Word)]>);
+pub struct Attributes(Box<[(InternedStr, InternedStr)]>);
 
 impl Attributes {
     /// The value of a key.
@@ -22,21 +23,21 @@ impl Attributes {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// Whether there is none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The same as messages have it.
+    /// The map as CSI messages have it.
     pub fn to_map(&self) -> BTreeMap<String, String> {
         self.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 }
 
-impl<K: Into<Word>, V: Into<Word>> FromIterator<(K, V)> for Attributes {
+impl<K: Into<InternedStr>, V: Into<InternedStr>> FromIterator<(K, V)> for Attributes {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let pairs = pairs.into_iter().map(|(key, value)| (key.into(), value.into()));
-        let mut pairs: Box<[(Word, Word)]> = pairs.collect();
+        let mut pairs: Box<[(InternedStr, InternedStr)]> = pairs.collect();
         pairs.sort();
         Self(pairs)
     }
@@ -60,7 +61,7 @@ impl<'de> Visitor<'de> for All {
     type Value = Attributes;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("keys with values that are texts")
+        formatter.write_str("a map of strings")
     }
 
     fn visit_unit<E>(self) -> Result<Attributes, E> {
@@ -68,7 +69,7 @@ impl<'de> Visitor<'de> for All {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut source: M) -> Result<Attributes, M::Error> {
-        let mut pairs = Vec::<(Word, Word)>::new();
+        let mut pairs = Vec::<(InternedStr, InternedStr)>::new();
         while let Some(pair) = source.next_entry()? {
             pairs.push(pair);
         }

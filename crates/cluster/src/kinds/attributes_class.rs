@@ -1,16 +1,16 @@
 use serde::Deserialize;
 
-use super::{Attributes, Kind, Meta, Word};
+use super::{Attributes, InternedStr, Kind, Meta};
 
-/// Attributes that a volume can be given while it is in use.
+/// A VolumeAttributesClass: attributes that a volume can be given while it is in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeAttributesClass {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
-    /// The driver that knows them.
-    pub driver_name: Word,
-    /// What the driver is told.
+    /// The driver of the class.
+    pub driver_name: InternedStr,
+    /// The parameters for the driver.
     pub parameters: Attributes,
 }
 

@@ -1,54 +1,54 @@
 use serde::Deserialize;
 use wharf_facts::annotation;
 
-use super::{Index, IndexedBy, Kind, Meta, Size, Sizes, Word};
+use super::{Index, IndexedBy, InternedStr, Kind, Meta, Size, Sizes};
 
-/// The wish for a volume.
+/// A PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct PersistentVolumeClaim {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
-    /// What is wished for.
+    /// The spec.
     pub spec: PersistentVolumeClaimSpec,
-    /// What has become of it.
+    /// The status.
     pub status: PersistentVolumeClaimStatus,
 }
 
-/// What volume is wished for.
+/// The requested volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeClaimSpec {
-    /// How it is to be used.
-    pub access_modes: Box<[Word]>,
-    /// Its class; the empty one stands for none.
-    pub storage_class_name: Option<Word>,
-    /// The volume that it is bound to.
+    /// Access modes.
+    pub access_modes: Box<[InternedStr]>,
+    /// The StorageClass; empty for none.
+    pub storage_class_name: Option<InternedStr>,
+    /// The name of the PersistentVolume that the claim is bound to, or is to be bound to.
     pub volume_name: Option<String>,
     /// `Filesystem`, which is the default, or `Block`.
-    pub volume_mode: Option<Word>,
-    /// How large it is to be.
+    pub volume_mode: Option<InternedStr>,
+    /// The requested size.
     pub resources: Requests,
     /// Whether volumes are selected by their labels.
     #[serde(rename = "selector", deserialize_with = "super::meta::presence")]
     pub selects: bool,
-    /// Where its first contents come from.
+    /// The data source.
     pub data_source: Option<Box<DataSource>>,
-    /// The same, in the newer field, which takes any kind.
+    /// The data source, in the newer field, which takes any kind.
     pub data_source_ref: Option<Box<DataSource>>,
-    /// Which attributes its volume is to have.
+    /// The requested VolumeAttributesClass.
     pub volume_attributes_class_name: Option<String>,
 }
 
-/// What is asked for.
+/// The requested resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Requests {
-    /// The least that is enough.
+    /// The lower bound.
     pub requests: Sizes,
 }
 
-/// Where first contents come from.
+/// A data source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataSource {
@@ -56,95 +56,95 @@ pub struct DataSource {
     pub api_group: Option<String>,
     /// The kind.
     pub kind: String,
-    /// The name, in the namespace of the claim if no other is given.
+    /// The name, in the claim's namespace unless another is given.
     pub name: String,
-    /// Another namespace than the claim's.
+    /// A namespace other than the claim's.
     pub namespace: Option<String>,
 }
 
-/// What has become of a claim.
+/// The status of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeClaimStatus {
     /// `Pending`, `Bound` or `Lost`.
-    pub phase: Word,
-    /// How large the volume is, as its user sees it.
+    pub phase: InternedStr,
+    /// The size of the volume, as its user sees it.
     pub capacity: Sizes,
-    /// How large it is being made.
+    /// The size of an expansion in progress.
     pub allocated_resources: Sizes,
-    /// How far that has come.
+    /// The state of an expansion.
     pub allocated_resource_statuses: ResizeStatus,
-    /// What is under way or went wrong.
+    /// Conditions.
     pub conditions: Vec<ClaimCondition>,
-    /// Which attributes the volume has.
+    /// The VolumeAttributesClass that the volume has.
     pub current_volume_attributes_class_name: Option<String>,
-    /// Which attributes it is being given.
+    /// The state of a change of the VolumeAttributesClass.
     pub modify_volume_status: Option<Box<ModifyStatus>>,
 }
 
-/// How far a growth has come.
+/// The states of expansions, by resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ResizeStatus {
-    /// Such as `ControllerResizeInProgress`.
+    /// The state for storage, such as `ControllerResizeInProgress`.
     pub storage: Option<String>,
 }
 
-/// Something that holds for a claim.
+/// A condition of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimCondition {
-    /// What it is about, such as `Resizing`.
+    /// The type, such as `Resizing`.
     #[serde(rename = "type")]
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why, in one word.
+    /// The reason, in CamelCase.
     pub reason: String,
-    /// Why, in words for people.
+    /// The message for people.
     pub message: String,
-    /// Since when, as the API wrote it.
+    /// The last transition, as the API wrote it.
     pub last_transition_time: Option<String>,
 }
 
-/// A change of attributes.
+/// The state of a change of the VolumeAttributesClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ModifyStatus {
-    /// The class that it goes to.
+    /// The target class.
     pub target_volume_attributes_class_name: String,
     /// `Pending`, `InProgress` or `Infeasible`.
     pub status: String,
 }
 
 impl PersistentVolumeClaim {
-    /// By the name of the volume that it is bound to.
+    /// Index by the name of the bound volume.
     pub const BY_VOLUME: Index = Index(0);
-    /// By its source, as [`DataSource::key`] writes it.
+    /// Index by the data source, as [`DataSource::key`] writes it.
     pub const BY_SOURCE: Index = Index(1);
 
-    /// Where its first contents come from, in whichever field that is.
+    /// The data source, from whichever field has one.
     pub fn source(&self) -> Option<&DataSource> {
         self.spec.data_source.as_deref().or(self.spec.data_source_ref.as_deref())
     }
 
-    /// Whether it has a volume, or was given one that it is to have.
+    /// Whether the claim names a volume.
     pub fn is_bound(&self) -> bool {
         self.spec.volume_name.as_deref().is_some_and(|volume| !volume.is_empty())
     }
 
-    /// Its class.
+    /// The name of the StorageClass.
     pub fn class(&self) -> Option<&str> {
         let older = self.metadata.annotations.get(annotation::STORAGE_CLASS_BETA);
         older.or(self.spec.storage_class_name.as_deref())
     }
 
-    /// How large it is to be.
+    /// The requested size.
     pub fn requested(&self) -> Option<Size> {
         self.spec.resources.requests.storage
     }
 
-    /// Whether it is used as a device and has no filesystem.
+    /// Whether the volume is a block device without a filesystem.
     pub fn is_block(&self) -> bool {
         self.spec.volume_mode.as_deref() == Some("Block")
     }

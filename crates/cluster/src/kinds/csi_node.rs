@@ -2,11 +2,11 @@ use serde::Deserialize;
 
 use super::{Kind, Meta};
 
-/// The drivers of a node.
+/// A CSINode: the drivers of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct CsiNode {
-    /// Its name is the node's.
+    /// The metadata. Its name is the node's.
     pub metadata: Meta,
     /// The drivers.
     pub spec: CsiNodeSpec,
@@ -16,7 +16,7 @@ pub struct CsiNode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct CsiNodeSpec {
-    /// Each driver once.
+    /// The drivers, each once.
     #[serde(deserialize_with = "super::meta::list")]
     pub drivers: Vec<CsiNodeDriver>,
 }
@@ -27,21 +27,21 @@ pub struct CsiNodeSpec {
 pub struct CsiNodeDriver {
     /// The driver's name.
     pub name: String,
-    /// The node's name in the driver's own words.
+    /// The driver's ID of the node.
     #[serde(rename = "nodeID")]
     pub node_id: String,
-    /// The labels of the node that tell where it stands.
+    /// The keys of node labels that form the driver's topology.
     #[serde(rename = "topologyKeys")]
     pub topology_keys: Option<Box<[String]>>,
 }
 
 impl CsiNode {
-    /// The node's name in the words of `driver`, if that is there.
+    /// The ID of the node for `driver`, if registered.
     pub fn node_id(&self, driver: &str) -> Option<&str> {
         Some(&self.driver(driver)?.node_id)
     }
 
-    /// The labels that tell `driver` where the node stands; none where that is not there.
+    /// The topology keys of `driver`; empty if it is not registered.
     pub fn topology_keys(&self, driver: &str) -> &[String] {
         self.driver(driver).and_then(|entry| entry.topology_keys.as_deref()).unwrap_or_default()
     }

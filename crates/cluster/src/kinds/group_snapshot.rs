@@ -1,22 +1,22 @@
 use serde::Deserialize;
 
-use super::{Kind, Meta, Word};
+use super::{InternedStr, Kind, Meta};
 
 const GROUP: &str = "/apis/groupsnapshot.storage.k8s.io/v1";
 
-/// The wish for snapshots of several claims at one moment. Only read to say that it is not served.
+/// A VolumeGroupSnapshot. Only read to report that it is not served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct VolumeGroupSnapshot {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
 }
 
-/// A group snapshot in a driver. Only read to say that it is not served.
+/// A VolumeGroupSnapshotContent. Only read to report that it is not served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct VolumeGroupSnapshotContent {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
     /// Its driver.
     pub spec: VolumeGroupSnapshotContentSpec,
@@ -27,7 +27,7 @@ pub struct VolumeGroupSnapshotContent {
 #[serde(default)]
 pub struct VolumeGroupSnapshotContentSpec {
     /// Its name.
-    pub driver: Word,
+    pub driver: InternedStr,
 }
 
 impl Kind for VolumeGroupSnapshot {

@@ -6,7 +6,7 @@ use serde::{
 };
 use wharf_facts::annotation;
 
-use super::{Attributes, Word};
+use super::{Attributes, InternedStr};
 
 /// The metadata that controllers read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -14,26 +14,26 @@ use super::{Attributes, Word};
 pub struct Meta {
     /// The object's name.
     pub name: String,
-    /// Its namespace, if it lives in one.
+    /// The namespace of a namespaced object.
     pub namespace: Option<String>,
-    /// Tells it from others that have had its name.
+    /// The UID: distinguishes objects that had the same name.
     pub uid: String,
-    /// Which state of the object this is.
+    /// The resource version.
     pub resource_version: String,
-    /// Whether it is being deleted, and only waits for its finalizers to go.
+    /// Whether the object is being deleted and waits for its finalizers.
     #[serde(rename = "deletionTimestamp", deserialize_with = "presence")]
     pub deleting: bool,
-    /// Who holds it back from deletion.
-    pub finalizers: Box<[Word]>,
-    /// The annotations that some controller reads; an object may carry 256 KiB of others.
+    /// The finalizers.
+    pub finalizers: Box<[InternedStr]>,
+    /// The annotations that some controller reads; an object may have 256 KiB of others.
     #[serde(deserialize_with = "read_annotations")]
     pub annotations: Attributes,
-    /// The labels; a cache drops those that nobody reads.
+    /// The labels; a cache drops those that no controller reads.
     pub labels: Attributes,
 }
 
 impl Meta {
-    /// The key of the object among others of its kind: `name`, or `namespace/name`.
+    /// The object's key: `name`, or `namespace/name`.
     pub fn key(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.name),
@@ -41,18 +41,19 @@ impl Meta {
         }
     }
 
-    /// Whether the finalizer is there.
+    /// Whether the finalizer is set.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|own| *own == *finalizer)
     }
 
-    /// The resource version as a number: versions of one kind are ordered. `None` for a server that numbers otherwise.
+    /// The resource version as a number: versions of one kind are ordered. `None` for a server that
+    /// numbers otherwise.
     pub fn version(&self) -> Option<u64> {
         self.resource_version.parse().ok()
     }
 }
 
-/// Annotations that are kept.
+/// The annotations to keep.
 const READ: &[&str] = &[
     annotation::ATTACHMENT_NODE_ID,
     annotation::ATTACHMENT_VOLUME_HANDLE,
@@ -84,7 +85,7 @@ pub(super) fn presence<'de, D: Deserializer<'de>>(source: D) -> Result<bool, D::
     Ok(Option::<IgnoredAny>::deserialize(source)?.is_some())
 }
 
-/// A list that Go writes as null where it is empty.
+/// Decodes a list that Go writes as null when it is empty.
 pub(super) fn list<'de, D, T>(source: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -111,7 +112,7 @@ impl<'de> Visitor<'de> for ReadAnnotations {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut source: M) -> Result<Self::Value, M::Error> {
-        let mut kept = Vec::<(Word, Word)>::new();
+        let mut kept = Vec::<(InternedStr, InternedStr)>::new();
         while let Some(key) = source.next_key::<Cow<'de, str>>()? {
             if READ.contains(&&*key) {
                 kept.push(((&*key).into(), source.next_value()?));

@@ -2,11 +2,11 @@ use serde::Deserialize;
 
 use super::{Kind, Meta};
 
-/// A node; what is read of it are its labels.
+/// A Node, of which only the labels are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
 }
 

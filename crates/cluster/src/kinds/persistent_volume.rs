@@ -1,79 +1,79 @@
 use serde::Deserialize;
 use wharf_facts::migration::{self, InTreePlugin};
 
-use super::{Attributes, Index, IndexedBy, Kind, Meta, Sizes, Word, meta::presence};
+use super::{Attributes, Index, IndexedBy, InternedStr, Kind, Meta, Sizes, meta::presence};
 
-/// A volume.
+/// A PersistentVolume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct PersistentVolume {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
-    /// What it is.
+    /// The spec.
     pub spec: PersistentVolumeSpec,
-    /// What has become of it.
+    /// The status.
     pub status: PersistentVolumeStatus,
 }
 
-/// What has become of a volume.
+/// The status of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct PersistentVolumeStatus {
     /// `Pending`, `Available`, `Bound`, `Released` or `Failed`.
-    pub phase: Word,
+    pub phase: InternedStr,
 }
 
-/// What a volume is.
+/// The spec of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeSpec {
-    /// The volume in a CSI driver; `None` for one of an in-tree plugin.
+    /// The CSI volume; `None` for an in-tree plugin.
     pub csi: Option<CsiVolumeSource>,
-    /// Whether it is of in-tree plugin `kubernetes.io/aws-ebs`.
+    /// Whether the in-tree plugin is `kubernetes.io/aws-ebs`.
     #[serde(deserialize_with = "presence")]
     pub aws_elastic_block_store: bool,
-    /// Whether it is of in-tree plugin `kubernetes.io/gce-pd`.
+    /// Whether the in-tree plugin is `kubernetes.io/gce-pd`.
     #[serde(deserialize_with = "presence")]
     pub gce_persistent_disk: bool,
-    /// Whether it is of in-tree plugin `kubernetes.io/azure-disk`.
+    /// Whether the in-tree plugin is `kubernetes.io/azure-disk`.
     #[serde(deserialize_with = "presence")]
     pub azure_disk: bool,
-    /// Whether it is of in-tree plugin `kubernetes.io/azure-file`.
+    /// Whether the in-tree plugin is `kubernetes.io/azure-file`.
     #[serde(deserialize_with = "presence")]
     pub azure_file: bool,
-    /// Whether it is of in-tree plugin `kubernetes.io/cinder`.
+    /// Whether the in-tree plugin is `kubernetes.io/cinder`.
     #[serde(deserialize_with = "presence")]
     pub cinder: bool,
-    /// Whether it is of in-tree plugin `kubernetes.io/vsphere-volume`.
+    /// Whether the in-tree plugin is `kubernetes.io/vsphere-volume`.
     #[serde(deserialize_with = "presence")]
     pub vsphere_volume: bool,
-    /// Whether it is of in-tree plugin `kubernetes.io/portworx-volume`.
+    /// Whether the in-tree plugin is `kubernetes.io/portworx-volume`.
     #[serde(deserialize_with = "presence")]
     pub portworx_volume: bool,
-    /// Whether it is of in-tree plugin `kubernetes.io/rbd`.
+    /// Whether the in-tree plugin is `kubernetes.io/rbd`.
     #[serde(deserialize_with = "presence")]
     pub rbd: bool,
-    /// How it may be used.
-    pub access_modes: Box<[Word]>,
-    /// Options for its mount.
+    /// Access modes.
+    pub access_modes: Box<[InternedStr]>,
+    /// Mount options.
     pub mount_options: Box<[String]>,
     /// `Filesystem`, which is the default, or `Block`.
-    pub volume_mode: Option<Word>,
-    /// How large it is.
+    pub volume_mode: Option<InternedStr>,
+    /// The size.
     pub capacity: Sizes,
-    /// The claim that it belongs to.
+    /// The claim of the volume.
     pub claim_ref: Option<Box<ClaimReference>>,
-    /// What becomes of it without its claim: `Delete` or `Retain`.
-    pub persistent_volume_reclaim_policy: Word,
-    /// Its class.
-    pub storage_class_name: Word,
-    /// Which attributes it has.
+    /// The reclaim policy: `Delete` or `Retain`.
+    pub persistent_volume_reclaim_policy: InternedStr,
+    /// The StorageClass.
+    pub storage_class_name: InternedStr,
+    /// The VolumeAttributesClass.
     pub volume_attributes_class_name: Option<String>,
-    /// Where it can be reached; nothing is everywhere.
+    /// The nodes that can reach the volume; all nodes if it is missing.
     pub node_affinity: Option<Box<NodeAffinity>>,
 }
 
-/// Which claim a volume belongs to.
+/// A reference to the claim of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ClaimReference {
@@ -81,28 +81,28 @@ pub struct ClaimReference {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Tells it from others that have had its name.
+    /// The claim's UID.
     pub uid: String,
 }
 
-/// Where a volume can be reached.
+/// The nodes that can reach a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NodeAffinity {
-    /// From nowhere else.
+    /// The required terms.
     pub required: NodeSelector,
 }
 
-/// Nodes, by their labels.
+/// A node selector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
-    /// One of them has to hold.
+    /// Alternatives: one of them has to match.
     #[serde(deserialize_with = "super::meta::list")]
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-/// Requirements that all have to hold.
+/// Requirements that all have to match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
@@ -110,39 +110,39 @@ pub struct NodeSelectorTerm {
     pub match_expressions: Vec<NodeSelectorRequirement>,
 }
 
-/// A label of a node, and what is asked of it.
+/// A requirement on a label of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NodeSelectorRequirement {
-    /// The label.
+    /// The label's key.
     pub key: String,
-    /// Such as `In`.
+    /// The operator, such as `In`.
     pub operator: String,
     /// The values.
     pub values: Vec<String>,
 }
 
-/// A volume of a CSI driver.
+/// The CSI part of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiVolumeSource {
     /// The driver's name.
-    pub driver: Word,
-    /// The driver's name for the volume.
+    pub driver: InternedStr,
+    /// The driver's ID of the volume.
     pub volume_handle: String,
-    /// Nobody may write to it.
+    /// Whether the volume is read-only.
     pub read_only: bool,
-    /// The filesystem; empty leaves the choice to others.
-    pub fs_type: Word,
-    /// What the driver said about the volume when it was made.
+    /// The filesystem; empty for the default of the driver.
+    pub fs_type: InternedStr,
+    /// The volume context from CreateVolume.
     pub volume_attributes: Attributes,
-    /// The secret for attaching and detaching.
+    /// The secret for ControllerPublishVolume and ControllerUnpublishVolume.
     pub controller_publish_secret_ref: Option<Box<SecretReference>>,
-    /// The secret for growing, and for changes of attributes where no other is named.
+    /// The secret for ControllerExpandVolume, and for ControllerModifyVolume if no other is named.
     pub controller_expand_secret_ref: Option<Box<SecretReference>>,
 }
 
-/// Where a secret is.
+/// A reference to a secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct SecretReference {
@@ -153,7 +153,7 @@ pub struct SecretReference {
 }
 
 impl PersistentVolumeSpec {
-    /// The in-tree plugin that it is of, if that was migrated to a CSI driver.
+    /// The in-tree plugin of the volume, if that was migrated to a CSI driver.
     pub fn in_tree(&self) -> Option<InTreePlugin> {
         let plugins = [
             (self.aws_elastic_block_store, migration::AWS_EBS),
@@ -168,17 +168,17 @@ impl PersistentVolumeSpec {
         plugins.into_iter().find_map(|(present, plugin)| present.then_some(plugin))
     }
 
-    /// Whether it is used as a device and has no filesystem.
+    /// Whether the volume is a block device without a filesystem.
     pub fn is_block(&self) -> bool {
         self.volume_mode.as_deref() == Some("Block")
     }
 }
 
 impl PersistentVolume {
-    /// By the driver's name for it.
+    /// Index by the driver's ID.
     pub const BY_HANDLE: Index = Index(0);
 
-    /// Whether it is a volume of this driver.
+    /// Whether the volume belongs to this driver.
     pub fn is_of(&self, driver: &str) -> bool {
         self.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver)
     }

@@ -2,41 +2,41 @@ use serde::{Deserialize, Deserializer};
 
 use super::{Index, IndexedBy, Kind, Meta};
 
-/// A pod, as far as it uses claims.
+/// A Pod with its claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Pod {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
-    /// What it uses.
+    /// The spec.
     pub spec: PodSpec,
-    /// What has become of it.
+    /// The status.
     pub status: PodStatus,
 }
 
-/// What a pod uses.
+/// The spec of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct PodSpec {
-    /// The names of its claims, which are in its namespace.
+    /// The names of its claims, in its own namespace.
     #[serde(rename = "volumes", deserialize_with = "claims")]
     pub claims: Box<[Box<str>]>,
 }
 
-/// What has become of a pod.
+/// The status of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct PodStatus {
-    /// Whether its containers have ended for good.
+    /// Whether all containers have ended for good.
     #[serde(rename = "phase", deserialize_with = "ended")]
     pub ended: bool,
 }
 
 impl Pod {
-    /// By the keys of its claims.
+    /// Index by the keys of the claims.
     pub const BY_CLAIM: Index = Index(0);
 
-    /// The keys of its claims.
+    /// The keys of the claims.
     pub fn claim_keys(&self) -> impl Iterator<Item = String> {
         let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
         self.spec.claims.iter().map(move |claim| format!("{namespace}/{claim}"))

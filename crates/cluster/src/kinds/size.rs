@@ -14,7 +14,7 @@ pub struct Size(pub i64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Sizes {
-    /// How much storage.
+    /// The storage size.
     pub storage: Option<Size>,
 }
 

@@ -1,98 +1,98 @@
 use serde::Deserialize;
 
-use super::{Attributes, Index, IndexedBy, Kind, Meta, Size, Word};
+use super::{Attributes, Index, IndexedBy, InternedStr, Kind, Meta, Size};
 
 const GROUP: &str = "/apis/snapshot.storage.k8s.io/v1";
 
-/// The wish for a snapshot of a claim, or for the use of one that is there.
+/// A VolumeSnapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct VolumeSnapshot {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
-    /// What is wished for.
+    /// The spec.
     pub spec: VolumeSnapshotSpec,
-    /// What has become of it; nobody has looked at it where there is none.
+    /// The status; `None` if no controller has written it.
     pub status: Option<Box<VolumeSnapshotStatus>>,
 }
 
-/// What snapshot is wished for.
+/// The spec of a VolumeSnapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotSpec {
-    /// Of what.
+    /// The source.
     pub source: VolumeSnapshotSource,
-    /// Its class; none asks for the default.
-    pub volume_snapshot_class_name: Option<Word>,
+    /// The VolumeSnapshotClass; `None` for the default.
+    pub volume_snapshot_class_name: Option<InternedStr>,
 }
 
-/// What a snapshot is of: exactly one of the two is set.
+/// The source of a VolumeSnapshot: exactly one of the two is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotSource {
-    /// A claim, of whose volume one is to be taken.
+    /// A claim whose volume is to be snapshot.
     pub persistent_volume_claim_name: Option<String>,
-    /// A content that is there.
+    /// An existing VolumeSnapshotContent.
     pub volume_snapshot_content_name: Option<String>,
 }
 
-/// What has become of a snapshot.
+/// The status of a VolumeSnapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotStatus {
-    /// The content that it is bound to.
+    /// The bound VolumeSnapshotContent.
     pub bound_volume_snapshot_content_name: Option<String>,
-    /// When it was taken, as the API writes it.
+    /// When the snapshot was taken, as the API writes it.
     pub creation_time: Option<String>,
-    /// Whether volumes can be made of it.
+    /// Whether volumes can be restored from it.
     pub ready_to_use: Option<bool>,
-    /// The least size of such a volume.
+    /// The minimum size of a restored volume.
     pub restore_size: Option<Size>,
-    /// What went wrong last.
+    /// The last error.
     pub error: Option<SnapshotError>,
 }
 
-/// What went wrong with a snapshot.
+/// An error of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct SnapshotError {
-    /// When, as the API writes it.
+    /// When it occurred, as the API writes it.
     pub time: Option<String>,
-    /// What.
+    /// The message.
     pub message: Option<String>,
 }
 
-/// A snapshot in a driver.
+/// A VolumeSnapshotContent: a snapshot in a driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct VolumeSnapshotContent {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
-    /// What it is.
+    /// The spec.
     pub spec: VolumeSnapshotContentSpec,
-    /// What has become of it; nobody has looked at it where there is none.
+    /// The status; `None` if no controller has written it.
     pub status: Option<Box<VolumeSnapshotContentStatus>>,
 }
 
-/// What a snapshot in a driver is.
+/// The spec of a VolumeSnapshotContent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotContentSpec {
     /// The VolumeSnapshot that it belongs to.
     pub volume_snapshot_ref: SnapshotReference,
-    /// What becomes of it without that: `Delete` or `Retain`.
-    pub deletion_policy: Word,
+    /// The deletion policy: `Delete` or `Retain`.
+    pub deletion_policy: InternedStr,
     /// The driver.
-    pub driver: Word,
-    /// Its class.
-    pub volume_snapshot_class_name: Option<Word>,
-    /// Of what it is.
+    pub driver: InternedStr,
+    /// The VolumeSnapshotClass.
+    pub volume_snapshot_class_name: Option<InternedStr>,
+    /// The source.
     pub source: VolumeSnapshotContentSource,
-    /// `Filesystem` or `Block`, as the volume was.
-    pub source_volume_mode: Option<Word>,
+    /// The volume mode of the source: `Filesystem` or `Block`.
+    pub source_volume_mode: Option<InternedStr>,
 }
 
-/// Which VolumeSnapshot a content belongs to.
+/// A reference to the VolumeSnapshot of a content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct SnapshotReference {
@@ -100,73 +100,73 @@ pub struct SnapshotReference {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Tells it from others that have had its name; empty until it is bound.
+    /// The UID; empty until the content is bound.
     pub uid: String,
 }
 
-/// What a snapshot in a driver is of: exactly one of the first two is set.
+/// The source of a content: exactly one of the first two is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotContentSource {
-    /// The driver's name for the volume that one is to be taken of.
+    /// The driver's ID of the volume to be snapshot.
     pub volume_handle: Option<String>,
-    /// The driver's name for a snapshot that is there.
+    /// The driver's ID of an existing snapshot.
     pub snapshot_handle: Option<String>,
 }
 
-/// What has become of a snapshot in a driver.
+/// The status of a VolumeSnapshotContent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotContentStatus {
-    /// The driver's name for it.
+    /// The driver's ID of the snapshot.
     pub snapshot_handle: Option<String>,
-    /// When it was taken, in nanoseconds since 1970.
+    /// When the snapshot was taken, in nanoseconds since 1970.
     pub creation_time: Option<i64>,
-    /// The least size, in bytes, of a volume that is made of it.
+    /// The minimum size of a restored volume, in bytes.
     pub restore_size: Option<i64>,
-    /// Whether volumes can be made of it.
+    /// Whether volumes can be restored from it.
     pub ready_to_use: Option<bool>,
-    /// What went wrong last.
+    /// The last error.
     pub error: Option<SnapshotError>,
-    /// The group that it was taken with, in the driver's words.
+    /// The driver's ID of the group that the snapshot belongs to.
     pub volume_group_snapshot_handle: Option<String>,
 }
 
-/// How snapshots of a class are taken.
+/// A VolumeSnapshotClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotClass {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
-    /// The driver that takes them.
-    pub driver: Word,
-    /// What the driver is told.
+    /// The driver of the class.
+    pub driver: InternedStr,
+    /// The parameters for the driver.
     pub parameters: Attributes,
-    /// What becomes of a content without its snapshot: `Delete` or `Retain`.
-    pub deletion_policy: Word,
+    /// The deletion policy: `Delete` or `Retain`.
+    pub deletion_policy: InternedStr,
 }
 
 impl VolumeSnapshot {
-    /// By its claim, as `namespace/name`.
+    /// Index by the claim, as `namespace/name`.
     pub const BY_CLAIM: Index = Index(0);
 
-    /// The content that it is bound to.
+    /// The name of the bound content.
     pub fn bound_content(&self) -> Option<&str> {
         let name = self.status.as_ref()?.bound_volume_snapshot_content_name.as_deref();
         name.filter(|name| !name.is_empty())
     }
 
-    /// Whether volumes can be made of it.
+    /// Whether volumes can be restored from it.
     pub fn is_ready(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true))
     }
 }
 
 impl VolumeSnapshotContent {
-    /// By its snapshot, as `namespace/name`.
+    /// Index by the snapshot, as `namespace/name`.
     pub const BY_SNAPSHOT: Index = Index(0);
 
-    /// Whether volumes can be made of it.
+    /// Whether volumes can be restored from it.
     pub fn is_ready(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true))
     }

@@ -2,43 +2,43 @@ use serde::Deserialize;
 
 use super::{Attributes, Index, IndexedBy, Kind, Meta, Size};
 
-/// How much a driver can still make of one class in one place.
+/// A CSIStorageCapacity: the free capacity of a StorageClass in a topology segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Document")]
 pub struct CsiStorageCapacity {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
-    /// Those with whom it goes.
+    /// The owners.
     pub owners: Vec<Owner>,
-    /// The class.
+    /// The StorageClass.
     pub storage_class_name: String,
-    /// The place; `None` is nowhere.
+    /// The topology segment; no node if it is missing.
     pub node_topology: Option<LabelSelector>,
-    /// All that is left.
+    /// The free capacity.
     pub capacity: Option<Size>,
-    /// The largest volume that can be made.
+    /// The largest volume that can be created.
     pub maximum_volume_size: Option<Size>,
 }
 
-/// An object that another goes with.
+/// An owner of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Owner {
-    /// Its UID.
+    /// The owner's UID.
     pub uid: String,
-    /// Whether it is the one that manages the other.
+    /// Whether the owner is the managing controller.
     pub controller: bool,
 }
 
-/// Labels that nodes have to have.
+/// A label selector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    /// Each of them, with its value.
+    /// The labels and values to match.
     pub match_labels: Attributes,
 }
 
-/// An object as it is in the API: owners are part of the metadata, but of no other kind do we read them.
+/// The object as served by the API. Owners are part of the metadata, but no other kind reads them.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Document {
@@ -71,10 +71,10 @@ impl From<Document> for CsiStorageCapacity {
 }
 
 impl CsiStorageCapacity {
-    /// By class and place, as [`CsiStorageCapacity::key`] writes them.
+    /// Index by class and segment, as [`CsiStorageCapacity::key`] writes them.
     pub const BY_PLACE: Index = Index(0);
 
-    /// A class and a place, as one text.
+    /// A class and a segment, as one text.
     pub fn key<'a>(class: &str, place: impl Iterator<Item = (&'a str, &'a str)>) -> String {
         let place: Vec<String> = place.map(|(label, value)| format!("{label}={value}")).collect();
         format!("{class}/{}", place.join(","))

@@ -2,27 +2,27 @@ use serde::Deserialize;
 
 use super::{Attributes, Kind, Meta};
 
-/// How volumes of a class are made.
+/// A StorageClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageClass {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
-    /// The driver that makes them.
+    /// The provisioner: the name of a driver.
     pub provisioner: String,
-    /// What the driver is told.
+    /// The parameters for the driver.
     pub parameters: Attributes,
-    /// What becomes of a volume without its claim: `Delete`, which is the default, or `Retain`.
+    /// The reclaim policy: `Delete`, which is the default, or `Retain`.
     pub reclaim_policy: Option<String>,
-    /// Options for their mounts.
+    /// Mount options.
     pub mount_options: Box<[String]>,
     /// `Immediate`, which is the default, or `WaitForFirstConsumer`.
     pub volume_binding_mode: Option<String>,
-    /// Where they may be made; nothing is everywhere.
+    /// The allowed topologies; all if empty.
     pub allowed_topologies: Vec<TopologyTerm>,
 }
 
-/// Requirements that all have to hold.
+/// Requirements that all have to match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyTerm {
@@ -30,11 +30,11 @@ pub struct TopologyTerm {
     pub match_label_expressions: Vec<TopologyRequirement>,
 }
 
-/// A label that a place has to have, with one of these values.
+/// A topology key that has one of these values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct TopologyRequirement {
-    /// The label.
+    /// The key.
     pub key: String,
     /// The values.
     #[serde(deserialize_with = "super::meta::list")]
@@ -42,7 +42,8 @@ pub struct TopologyRequirement {
 }
 
 impl StorageClass {
-    /// Whether a volume is made only when it is known where its first user runs.
+    /// Whether a volume is created only once the scheduler has chosen a node for its first
+    /// consumer.
     pub fn waits_for_consumer(&self) -> bool {
         self.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
     }

@@ -1,57 +1,58 @@
 use serde::Deserialize;
 
-use super::{Attributes, Index, IndexedBy, Kind, Meta, PersistentVolumeSpec, Word};
+use super::{Attributes, Index, IndexedBy, InternedStr, Kind, Meta, PersistentVolumeSpec};
 
-/// The wish to have a volume attached to a node.
+/// A VolumeAttachment.
 ///
-/// The errors in its status are not kept: whoever writes them writes them whole, and nobody decides by them.
+/// The errors in its status are not kept: a writer replaces them whole, and no decision depends on
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct VolumeAttachment {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Meta,
-    /// What is wished for.
+    /// The spec.
     pub spec: VolumeAttachmentSpec,
-    /// What has become of it.
+    /// The status.
     pub status: VolumeAttachmentStatus,
 }
 
-/// Which volume, where, and who is to attach it.
+/// The volume, the node and the attacher.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeAttachmentSpec {
-    /// The driver that has to attach it.
-    pub attacher: Word,
+    /// The driver that attaches the volume.
+    pub attacher: InternedStr,
     /// The node.
-    pub node_name: Word,
+    pub node_name: InternedStr,
     /// The volume.
     pub source: VolumeAttachmentSource,
 }
 
-/// A volume: exactly one of the two is set.
+/// The source of an attachment: exactly one of the two is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeAttachmentSource {
     /// The name of a PersistentVolume.
     pub persistent_volume_name: Option<String>,
-    /// A volume that has no object of its own.
+    /// An inline volume, without a PersistentVolume.
     pub inline_volume_spec: Option<Box<PersistentVolumeSpec>>,
 }
 
-/// What has become of an attachment.
+/// The status of an attachment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeAttachmentStatus {
-    /// The volume is attached.
+    /// Whether the volume is attached.
     pub attached: bool,
-    /// What the driver said when it attached the volume.
+    /// The publish context from ControllerPublishVolume.
     pub attachment_metadata: Attributes,
 }
 
 impl VolumeAttachment {
-    /// By the name of the PersistentVolume.
+    /// Index by the name of the PersistentVolume.
     pub const BY_VOLUME: Index = Index(0);
-    /// By the name of the node.
+    /// Index by the name of the node.
     pub const BY_NODE: Index = Index(1);
 }
 

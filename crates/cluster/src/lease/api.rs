@@ -11,21 +11,22 @@ use serde_json::Value;
 use super::Lease;
 use crate::{ApiFailure, bounded};
 
-/// What is written to a Lease, as it is written; `None` when it was deleted. It ends when the API server ends it.
+/// States of a Lease from a watch; `None` when it was deleted. The stream ends when the API server
+/// ends it.
 pub type LeaseVersions = BoxStream<'static, Result<Option<Lease>, ApiFailure>>;
 
-/// What an election asks of the API about its one Lease.
+/// An election's requests about its one Lease.
 pub trait LeaseApi: Send + Sync {
-    /// The Lease, if there is one.
+    /// The Lease, if it exists.
     fn read(&self) -> impl Future<Output = Result<Option<Lease>, ApiFailure>> + Send;
 
-    /// Makes the Lease; a conflict if there is one by now.
+    /// Creates the Lease; a conflict if it exists by now.
     fn create(&self, lease: &Lease) -> impl Future<Output = Result<Lease, ApiFailure>> + Send;
 
-    /// Writes the Lease over the version that it was made from; a conflict if that is no longer the last one.
+    /// Writes the Lease over the version that it was read at; a conflict if there is a later one.
     fn replace(&self, lease: &Lease) -> impl Future<Output = Result<Lease, ApiFailure>> + Send;
 
-    /// Follows the Lease from a version on.
+    /// Watches the Lease from a version on.
     fn versions(&self, since: &str) -> LeaseVersions;
 }
 

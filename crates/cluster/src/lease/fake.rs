@@ -1,4 +1,4 @@
-//! A Lease API in memory, which can be out of reach.
+//! A Lease API in memory, which can be unreachable.
 
 use std::sync::{
     Arc, Mutex,
@@ -20,7 +20,7 @@ pub(crate) struct FakeLease {
     reach: Arc<Reach>,
 }
 
-/// How one replica reaches the API, and what it asked of it.
+/// One replica's access to the API, and its requests so far.
 #[derive(Default)]
 struct Reach {
     outage: AtomicBool,
@@ -46,12 +46,12 @@ impl FakeLease {
         self.reach.outage.store(outage, Ordering::SeqCst);
     }
 
-    /// Whether requests get no answer.
+    /// Whether requests are unanswered.
     pub(crate) fn silence(&self, silence: bool) {
         self.reach.silence.store(silence, Ordering::SeqCst);
     }
 
-    /// Whether writes are done and get no answer.
+    /// Whether writes happen but are unanswered.
     pub(crate) fn lose_answers(&self, lose: bool) {
         self.reach.lost_answers.store(lose, Ordering::SeqCst);
     }
@@ -62,17 +62,17 @@ impl FakeLease {
         self
     }
 
-    /// What was asked so far; the list starts anew.
+    /// The requests so far; the list is emptied.
     pub(crate) fn take_calls(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.reach.calls.lock().unwrap())
     }
 
-    /// The Lease as it stands.
+    /// The stored Lease.
     pub(crate) fn lease(&self) -> Lease {
         self.stored.borrow().clone().expect("there is a Lease")
     }
 
-    /// Writes the Lease as someone else would, whatever its version.
+    /// Writes the Lease as another replica would, whatever its version.
     pub(crate) fn put(&self, mut lease: Lease) -> Lease {
         let version = self.version.fetch_add(1, Ordering::SeqCst) + 1;
         lease.0["metadata"]["resourceVersion"] = json!(version.to_string());
@@ -137,7 +137,7 @@ impl LeaseApi for FakeLease {
             let refusal = ApiFailure::Forbidden { what: "Lease".into(), message };
             return stream::iter([Err(refusal)]).boxed();
         }
-        // What was written since is news; the subscription alone would miss it.
+        // A change since then has to be delivered; the subscription alone would miss it.
         if stored.borrow().as_ref().is_none_or(|lease| lease.version() != since) {
             stored.mark_changed();
         }

@@ -3,14 +3,14 @@ use std::{
     sync::Arc,
 };
 
-use super::{Key, Source};
+use super::{Key, ObjectSource};
 use crate::{Index, Kind, Meta};
 
 /// The objects and their indexes.
 pub(super) struct Contents<K> {
     objects: HashMap<Key, Arc<K>>,
     indexes: Vec<HashMap<Box<str>, Keys>>,
-    /// How far the watch has come.
+    /// The version that the watch has reached.
     reached: u64,
 }
 
@@ -46,8 +46,9 @@ impl<K: Kind> Contents<K> {
         self.reached = self.reached.max(version.unwrap_or_default());
     }
 
-    /// A list of this version is complete. Gives the newest version that can be older than the list: where versions went
-    /// back, as they do in an etcd that was restored from a backup, all that was seen before.
+    /// Records the version of a complete list. Returns the newest version that can be older than
+    /// the list: if versions went back, as in an etcd restored from a backup, all cached states are
+    /// older.
     pub(super) fn arrive(&mut self, version: Option<u64>) -> Option<u64> {
         let listed = version?;
         let went_back = listed < self.reached;
@@ -55,16 +56,16 @@ impl<K: Kind> Contents<K> {
         Some(if went_back { u64::MAX } else { listed })
     }
 
-    /// Whether something newer than this state of an object is known.
-    pub(super) fn is_late(&self, key: &str, state: &Meta, source: Source) -> bool {
+    /// Whether a newer state of an object is known.
+    pub(super) fn is_late(&self, key: &str, state: &Meta, source: ObjectSource) -> bool {
         let Some(version) = state.version() else { return false };
         match (self.objects.get(key), source) {
-            (Some(known), Source::List { newest }) => is_newer(&**known, newest),
-            (None, Source::List { .. }) => false,
+            (Some(known), ObjectSource::List { newest }) => is_newer(&**known, newest),
+            (None, ObjectSource::List { .. }) => false,
             (Some(known), _) => known.meta().version().is_some_and(|known| known > version),
-            // The watch has passed this state, and the object is not there: it was deleted.
-            (None, Source::Answer) => version <= self.reached,
-            (None, Source::Watch) => false,
+            // The watch has passed this state without storing the object: it was deleted.
+            (None, ObjectSource::Answer) => version <= self.reached,
+            (None, ObjectSource::Watch) => false,
         }
     }
 
@@ -115,7 +116,8 @@ fn is_newer<K: Kind>(object: &K, than: Option<u64>) -> bool {
     object.meta().version().zip(than).is_some_and(|(own, than)| own > than)
 }
 
-/// The objects under one value of an index. Most often it is one, and a set would take more than the object's name.
+/// The objects under one value of an index. It is one most often, and a set would take more memory
+/// than its key.
 enum Keys {
     One(Key),
     Many(HashSet<Key>),
@@ -138,7 +140,7 @@ impl Keys {
         }
     }
 
-    /// Whether none is left.
+    /// Whether it is empty.
     fn remove(&mut self, key: &Key) -> bool {
         match self {
             Self::One(own) => own == key,

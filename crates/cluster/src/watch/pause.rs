@@ -1,4 +1,5 @@
-//! Waits between attempts, spread so that the clients of a server that comes back do not all come at once.
+//! Pauses between attempts, spread so that clients of a server that comes back do not all connect
+//! at once.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -6,13 +7,14 @@ use std::{
 };
 
 const FIRST: Duration = Duration::from_millis(800);
-/// For a server that answers, and is to have its time.
+/// The longest pause for a server that answers: it may be overloaded.
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
-/// For a server that gives no answer: it has no work with those who try, and its return has to be noticed soon.
+/// The longest pause for a server that does not answer: attempts cost it nothing, and its return
+/// has to be noticed soon.
 pub(super) const OUTAGE: Duration = Duration::from_secs(1);
 
-/// Waits that double from 0.8 s to the longest that is asked for, each of them spread. The first of a row is none at all: most watches
-/// end in good order.
+/// Pauses that double from 0.8 s to a given maximum, each with a random spread. The first of a
+/// series is zero: most watches end normally.
 #[derive(Default)]
 pub(super) struct Pause {
     next: Duration,
@@ -39,7 +41,7 @@ impl Pause {
 
 /// A random duration between `least` and twice that.
 pub(super) fn spread(least: Duration) -> Duration {
-    // Each state has keys of its own, drawn by the standard library.
+    // Each state has random keys, drawn by the standard library.
     let random = RandomState::new().hash_one(()) as u32;
     least + least.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }

@@ -1,4 +1,4 @@
-//! Watches as HTTP.
+//! HTTP requests of watches.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use http::Request;
 
 use crate::{Kind, pages::escaped};
 
-/// Which objects of a kind are asked for; all of them by default.
+/// Selects objects of a kind; all by default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
-    /// The path of group and version, if they are not the kind's own.
+    /// The path of group and version, if not the kind's default.
     pub(super) group: Option<String>,
-    /// Those in this namespace only.
+    /// Only objects of this namespace.
     pub(super) namespace: Option<String>,
-    /// Those with these labels only.
+    /// Only objects with this label.
     pub(super) labels: Vec<(String, String)>,
 }
 
 impl Scope {
-    /// Where the API serves them.
+    /// The path where the API serves them.
     pub(super) fn collection<K: Kind>(&self) -> String {
         let group = self.group.as_deref().unwrap_or(K::GROUP);
         match &self.namespace {
@@ -27,7 +27,7 @@ impl Scope {
         }
     }
 
-    /// The labels as the API selects by them; `None` for all objects.
+    /// The label selector; `None` for all objects.
     pub(super) fn selector(&self) -> Option<String> {
         let labels: Vec<String> =
             self.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -35,12 +35,12 @@ impl Scope {
     }
 }
 
-/// All objects one by one, a bookmark, and then each change.
+/// Requests all objects one by one, a bookmark, and then each change.
 pub(super) fn initial_stream<K: Kind>(scope: &Scope, length: Duration) -> Request<Vec<u8>> {
     watch::<K>(scope, length, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
 }
 
-/// Each change after a version.
+/// Requests each change after a version.
 pub(super) fn follow<K: Kind>(scope: &Scope, version: &str, length: Duration) -> Request<Vec<u8>> {
     watch::<K>(scope, length, &format!("resourceVersion={}", escaped(version)))
 }

@@ -31,7 +31,7 @@ fn odd(version: &str) -> Value {
     odd
 }
 
-/// A server with a good and an odd object, which streams its lists or does not.
+/// A server with a good and a malformed object, which streams its lists or does not.
 fn server(streams: bool) -> Client {
     let event = |kind: &str, object| json!({ "type": kind, "object": object }).to_string();
     let end = json!({
@@ -104,7 +104,7 @@ async fn a_kind_that_the_server_need_not_have_has_no_objects_without_it() {
     }
 }
 
-/// Where there is no election, no new term has everything listed.
+/// Without an election no new term requests a list.
 #[tokio::test(start_paused = true)]
 async fn a_watch_goes_on_within_two_seconds_of_the_return_of_the_api() {
     for minutes in 1..10 {

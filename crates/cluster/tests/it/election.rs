@@ -1,30 +1,29 @@
-//! Elections at a real API, with replicas that die, stand by, are cut off or are someone else's.
+//! Elections with a real API and replicas that die, stand by, are cut off or are client-go's.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result};
 use k8s_openapi::jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
-use wharf_cluster::election::LeaseLost;
 use wharf_cluster::{
     Election, ElectionHealth, ElectionMetrics, ElectionOptions, ElectionTiming, Ended,
-    ReplicaIdentity,
+    ReplicaIdentity, election::LeaseLost,
 };
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::process::wait_for;
+use wharf_testkit::{cluster::Cluster, process::wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(4);
-/// What a loaded machine may add.
+/// The delay that a loaded machine may add.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// A replica of some controller, working or not.
+/// A replica of a controller, leading or not.
 struct Replica {
     tasks: JoinSet<Result<Option<()>, LeaseLost>>,
     leading: watch::Receiver<bool>,
@@ -141,7 +140,8 @@ async fn a_leader_that_is_told_to_release_hands_over_at_once() -> Result<()> {
     let mut leader = Replica::with(cluster, options).await?;
     leader.leads().await?;
     let mut standby = Replica::start(cluster, "released", "b").await?;
-    // It stands by once it has looked; the first renewal after that it sees in its watch.
+    // It is a standby once it has read the Lease; it sees the first renewal after that in its
+    // watch.
     let renewed = lease(cluster, "released").await?["spec"]["renewTime"].clone();
     wait_for(PATIENCE, "a renewal", || async {
         let now = lease(cluster, "released").await.ok()?["spec"]["renewTime"].clone();
@@ -179,11 +179,11 @@ async fn someone_else_s_lease_is_respected_and_its_loss_is_believed() -> Result<
     let began = Instant::now();
     let mut replica = Replica::start(cluster, "foreign", "b").await?;
     replica.leads().await?;
-    // The written times say that it expired years ago; only what was seen here counts.
+    // By the written times the Lease expired years ago; only observed changes count.
     assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());
     assert_eq!(held_by(cluster, "foreign", "b").await?["leaseTransitions"], 5);
 
-    // Another one writes over it, as a replica does whose clock or network stood still.
+    // Another replica overwrites it, as one does whose clock or network stood still.
     let path = cluster.folder().join("foreign.json");
     std::fs::write(&path, foreign(6, 15).to_string())?;
     let path = path.to_str().context("a path that is text")?;
@@ -243,7 +243,7 @@ async fn an_outage_costs_the_lease_only_if_it_outlasts_the_deadline() -> Result<
     })
     .await?;
     assert!(*patient.leading.borrow());
-    // The lost one may stand again, and gets its own Lease back without a wait.
+    // The replica that lost may be a candidate again, and gets its own Lease back without waiting.
     let mut again = Replica::start(&cluster, "hasty", "a").await?;
     again.leads().await?;
     assert_eq!(held_by(&cluster, "hasty", "a").await?["leaseTransitions"], 0);

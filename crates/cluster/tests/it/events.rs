@@ -1,4 +1,4 @@
-//! Core events at a real API.
+//! Core events in a real API.
 
 use std::time::Duration;
 
@@ -29,11 +29,11 @@ async fn an_event_is_written_once_and_counted() {
     };
     let claim = PersistentVolumeClaim { metadata, ..PersistentVolumeClaim::default() };
     for _ in 0..3 {
-        events.tell(&claim, EventType::Warning, "VolumeResizeFailed", "no");
+        events.record(&claim, EventType::Warning, "VolumeResizeFailed", "no");
     }
-    events.tell(&claim, EventType::Normal, "Resizing", "now");
+    events.record(&claim, EventType::Normal, "Resizing", "now");
 
-    // Those about one object are written in their order.
+    // Events about one object are written in their order.
     wait_for(Duration::from_secs(30), "the last event", async || {
         listed(&client).await.iter().any(|event| event["reason"] == "Resizing").then_some(())
     })

@@ -1,4 +1,4 @@
-//! The crate against a real kube-apiserver.
+//! Tests against a real kube-apiserver.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panicking")]
 

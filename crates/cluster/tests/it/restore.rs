@@ -1,4 +1,4 @@
-//! An etcd that goes back to a backup while its objects are watched.
+//! An etcd that is restored from a backup while its objects are watched.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ async fn go_back(versions: Versions) {
 
     let backup = cluster.folder().join("backup.db");
     cluster.back_up(&backup).await.unwrap();
-    // Versions that the servers do not come to by themselves when they start.
+    // Versions that the servers do not reach by themselves when they start.
     for number in 0..300 {
         count(&client, "changed", number).await;
     }
@@ -43,7 +43,7 @@ async fn go_back(versions: Versions) {
 
     cluster.restore(&backup, versions).await.unwrap();
     shows(&store, &[("changed", "before"), ("deleted", "before")]).await;
-    // And it goes on from there.
+    // The watch continues from there.
     cluster.apply(&node("changed", "again")).await.unwrap();
     shows(&store, &[("changed", "again"), ("deleted", "before")]).await;
 
@@ -52,7 +52,7 @@ async fn go_back(versions: Versions) {
     cluster.stop().await.unwrap();
 }
 
-/// A node with a label that says when it was written.
+/// A node with a label that contains the time of the write.
 fn node(name: &str, written: &str) -> Value {
     let metadata = json!({ "name": name, "labels": { "written": written } });
     json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata })
@@ -66,7 +66,7 @@ async fn count(client: &Client, name: &str, number: u32) {
     client.request::<Value>(request).await.unwrap();
 }
 
-/// Waits until the store holds these nodes, and no other.
+/// Waits until the store has exactly these nodes.
 async fn shows(store: &Arc<Store<Node>>, wanted: &[(&str, &str)]) {
     let wanted: BTreeMap<_, _> =
         wanted.iter().map(|&(name, written)| (name.to_owned(), written.to_owned())).collect();

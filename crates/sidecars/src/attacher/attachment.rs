@@ -10,47 +10,47 @@ use wharf_proto::csi::{ControllerPublishVolumeRequest, ControllerUnpublishVolume
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
-    Shared,
-    decide::{Abilities, Step, next},
-    failure::{Failure, Refusal},
-    lane::{Lane, Turn},
-    request::{self, AttachedVolume, Source},
+    AttacherCore,
+    decide::{AttachCapabilities, Step, next},
+    failure::{AttachRefusal, Failure},
+    fair_semaphore::{FairSemaphore, Permit},
+    request::{self, AttachedVolume, AttachmentSource},
     status::{self, DetachNotes},
 };
 use crate::secret;
 
-/// Brings a VolumeAttachment to where it should be.
+/// Attaches or detaches the volume of one VolumeAttachment.
 pub(super) struct AttachmentOperation {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<AttacherCore>,
     pub(super) stop: CancellationToken,
 }
 
 impl Operation<Key> for AttachmentOperation {
     async fn run(&self, key: Key, attempt: Attempt) -> Outcome {
-        let work = self.shared.bring(&key, &attempt.superseded);
+        let work = self.shared.reconcile(&key, &attempt.superseded);
         self.stop.run_until_cancelled(work).await.unwrap_or(Outcome::Done)
     }
 }
 
-impl Shared {
-    async fn bring(&self, key: &Key, superseded: &CancellationToken) -> Outcome {
+impl AttacherCore {
+    async fn reconcile(&self, key: &Key, superseded: &CancellationToken) -> Outcome {
         loop {
             let (step, attachment, _) = self.step(key).await;
-            let (Some(lane), Some(attachment)) = (self.lane(step), attachment) else {
+            let (Some(semaphore), Some(attachment)) = (self.semaphore(step), attachment) else {
                 return Outcome::Done;
             };
-            let turn = tokio::select! {
-                turn = lane.enter(attachment.spec.node_name.as_str().into()) => turn,
-                // Deleted or made anew: it may belong into the other lane.
+            let permit = tokio::select! {
+                permit = semaphore.acquire(attachment.spec.node_name.as_str().into()) => permit,
+                // Deleted or created again: it may belong to the other semaphore.
                 () = superseded.cancelled() => return Outcome::Done,
             };
-            // Much may have happened since it lined up.
-            let (now, attachment, abilities) = self.step(key).await;
+            // Objects may have changed during the wait.
+            let (now, attachment, capabilities) = self.step(key).await;
             let Some(attachment) = attachment.filter(|_| now == step) else { continue };
             self.forced().remove(key);
-            // Apart from those that wait: at a start that is every attachment there is, and all of this would be kept for
-            // each of them.
-            return Box::pin(self.try_step(step, &attachment, abilities, turn, superseded)).await;
+            // Boxed to keep waiting tasks small: after a start every attachment waits here.
+            return Box::pin(self.try_step(step, &attachment, capabilities, permit, superseded))
+                .await;
         }
     }
 
@@ -58,38 +58,40 @@ impl Shared {
         &self,
         step: Step,
         attachment: &Arc<VolumeAttachment>,
-        abilities: Result<Abilities, Status>,
-        turn: Turn,
+        capabilities: Result<AttachCapabilities, Status>,
+        permit: Permit,
         superseded: &CancellationToken,
     ) -> Outcome {
-        match self.perform(step, attachment, abilities, turn, superseded).await {
+        match self.perform(step, attachment, capabilities, permit, superseded).await {
             Ok(()) => Outcome::Done,
             Err(failure) => {
                 note_error(&failure);
-                self.tell(step, attachment, &failure).await;
+                self.report_failure(step, attachment, &failure).await;
                 Outcome::Retry
             }
         }
     }
 
-    /// What the attachment needs now, and what the driver can do about it.
+    /// The next step for the attachment, and the driver's capabilities.
     async fn step(
         &self,
         key: &Key,
-    ) -> (Step, Option<Arc<VolumeAttachment>>, Result<Abilities, Status>) {
+    ) -> (Step, Option<Arc<VolumeAttachment>>, Result<AttachCapabilities, Status>) {
         let attachment = self.attachments.store().get(key).filter(|it| self.serves(it));
         let Some(attachment) = attachment else {
             self.forced().remove(key);
-            return (Step::Nothing, None, Ok(Abilities::default()));
+            return (Step::Nothing, None, Ok(AttachCapabilities::default()));
         };
-        let abilities = Box::pin(self.driver.capabilities()).await.map(|it| Abilities::of(&it));
-        // A driver that is away is one that attaches, so that its absence shows in the status.
-        let publishes = abilities.as_ref().map_or(true, |it| it.publishes);
+        let capabilities =
+            Box::pin(self.driver.capabilities()).await.map(|it| AttachCapabilities::of(&it));
+        // An unreachable driver counts as one that attaches, so that its absence shows in the
+        // status.
+        let publishes = capabilities.as_ref().map_or(true, |it| it.publishes);
         let forced = self.forced().contains(key);
-        (next(&attachment, &self.finalizer, publishes, forced), Some(attachment), abilities)
+        (next(&attachment, &self.finalizer, publishes, forced), Some(attachment), capabilities)
     }
 
-    fn lane(&self, step: Step) -> Option<&Arc<Lane>> {
+    fn semaphore(&self, step: Step) -> Option<&Arc<FairSemaphore>> {
         match step {
             Step::Nothing => None,
             Step::Attach | Step::MarkAttached => Some(&self.attaching),
@@ -101,33 +103,34 @@ impl Shared {
         &self,
         step: Step,
         attachment: &Arc<VolumeAttachment>,
-        abilities: Result<Abilities, Status>,
-        turn: Turn,
+        capabilities: Result<AttachCapabilities, Status>,
+        permit: Permit,
         superseded: &CancellationToken,
     ) -> Result<(), Failure> {
-        let abilities = abilities?;
+        let capabilities = capabilities?;
         match step {
             Step::Nothing => Ok(()),
             Step::MarkAttached => self.mark_attached(attachment, &BTreeMap::new()).await,
-            Step::Attach => self.attach(attachment, abilities, turn, superseded).await,
-            Step::Detach => self.detach(attachment, turn).await,
+            Step::Attach => self.attach(attachment, capabilities, permit, superseded).await,
+            Step::Detach => self.detach(attachment, permit).await,
         }
     }
 
-    /// All that can be checked is, before the finalizer makes the attachment wait for a detach.
+    /// Checks all that can be checked before the finalizer is added, because from then on the
+    /// attachment waits for a detach.
     async fn attach(
         &self,
         attachment: &Arc<VolumeAttachment>,
-        abilities: Abilities,
-        turn: Turn,
+        capabilities: AttachCapabilities,
+        permit: Permit,
         superseded: &CancellationToken,
     ) -> Result<(), Failure> {
         let volume;
-        let (spec, csi, noted) = match Source::of(attachment)? {
-            Source::Inline(spec, csi) => (spec, csi, None),
-            Source::Named(name) => {
-                let known = self.known(name)?;
-                // A volume of an in-tree plugin is left as it is.
+        let (spec, csi, noted) = match AttachmentSource::of(attachment)? {
+            AttachmentSource::Inline(spec, csi) => (spec, csi, None),
+            AttachmentSource::Named(name) => {
+                let known = self.volume_named(name)?;
+                // A volume of an in-tree plugin is not changed.
                 request::csi(&known)?;
                 volume = self.protect(known).await?;
                 let csi = request::csi(&volume)?;
@@ -135,14 +138,14 @@ impl Shared {
             }
         };
         let default_fs_type = &self.options.default_fs_type;
-        let mut call = request::publish(spec, csi, abilities, default_fs_type)?;
+        let mut call = request::publish(spec, csi, capabilities, default_fs_type)?;
         let reference = csi.controller_publish_secret_ref.as_deref();
         call.secrets = secret::read(&self.client, reference).await?;
         call.node_id = self.node_id(attachment)?;
         let notes = DetachNotes { node_id: call.node_id.clone(), volume: noted };
 
         let prepare = |it: &VolumeAttachment| match it.metadata.deleting {
-            // It was deleted meanwhile, and nothing may be added to it.
+            // Nothing may be added to an object that is being deleted.
             true => None,
             false => status::prepare(it, &self.finalizer, &notes),
         };
@@ -151,17 +154,17 @@ impl Shared {
         if prepared.metadata.deleting {
             return Ok(());
         }
-        // The driver may be busy with others for long.
-        let call_turn = tokio::select! {
-            turn = self.publishing.enter(prepared.spec.node_name.as_str().into()) => turn,
+        // The driver may be busy with other volumes for long.
+        let call_permit = tokio::select! {
+            permit = self.publishing.acquire(prepared.spec.node_name.as_str().into()) => permit,
             () = superseded.cancelled() => return Ok(()),
         };
         if !self.is_wanted(&prepared) {
             return Ok(());
         }
         let published = self.publish(call).await?;
-        // The driver is free for the next one.
-        drop((call_turn, turn));
+        // Release the permits before the write: the driver is free for the next call.
+        drop((call_permit, permit));
         self.mark_attached(&prepared, &published).await?;
         tracing::info!(
             attachment = prepared.metadata.name,
@@ -171,15 +174,20 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether an attachment is still to be made; a change that says no has it looked at again.
+    /// Whether an attachment still exists and is not being deleted. If not, its change has queued
+    /// it again.
     fn is_wanted(&self, attachment: &VolumeAttachment) -> bool {
         let now = self.attachments.store().get(&attachment.metadata.name);
         now.is_some_and(|now| now.metadata.uid == attachment.metadata.uid && !now.metadata.deleting)
     }
 
-    /// Detaches the volume from the node that it was attached to. Neither the PersistentVolume nor the CSINode has to be
-    /// there any more, and a node that was made again under its name is not touched.
-    async fn detach(&self, attachment: &Arc<VolumeAttachment>, turn: Turn) -> Result<(), Failure> {
+    /// Detaches the volume from the node that it was attached to. The PersistentVolume and the
+    /// CSINode may be gone; a new node of the same name is not touched.
+    async fn detach(
+        &self,
+        attachment: &Arc<VolumeAttachment>,
+        permit: Permit,
+    ) -> Result<(), Failure> {
         let volume = self.attached_volume(attachment)?;
         let call = ControllerUnpublishVolumeRequest {
             secrets: secret::read(&self.client, volume.secret.as_ref()).await?,
@@ -187,7 +195,7 @@ impl Shared {
             node_id: self.attached_node_id(attachment)?,
         };
         self.unpublish(call).await?;
-        drop(turn);
+        drop(permit);
         self.mark_detached(attachment).await.map_err(Failure::MarkDetached)?;
         tracing::info!(
             attachment = attachment.metadata.name,
@@ -197,18 +205,19 @@ impl Shared {
         Ok(())
     }
 
-    fn known(&self, volume: &str) -> Result<Arc<PersistentVolume>, Refusal> {
+    fn volume_named(&self, volume: &str) -> Result<Arc<PersistentVolume>, AttachRefusal> {
         let known = self.volumes.store().get(volume);
-        known.ok_or_else(|| Refusal::UnknownVolume(volume.to_owned()))
+        known.ok_or_else(|| AttachRefusal::UnknownVolume(volume.to_owned()))
     }
 
-    /// Sees to it that the volume does not go while it may be attached.
+    /// Adds the finalizer to the PersistentVolume, so that it exists for as long as the volume may
+    /// be attached.
     async fn protect(
         &self,
         volume: Arc<PersistentVolume>,
     ) -> Result<Arc<PersistentVolume>, Failure> {
         let refuse_deleting = |volume: &PersistentVolume| match volume.metadata.deleting {
-            true => Err(Refusal::VolumeDeleting(volume.metadata.name.clone())),
+            true => Err(AttachRefusal::VolumeDeleting(volume.metadata.name.clone())),
             false => Ok(()),
         };
         refuse_deleting(&volume)?;
@@ -222,34 +231,35 @@ impl Shared {
         Ok(volume)
     }
 
-    /// The id of an attachment's node, as its CSINode says now.
-    fn node_id(&self, attachment: &VolumeAttachment) -> Result<String, Refusal> {
+    /// The node ID of an attachment, from the CSINode.
+    fn node_id(&self, attachment: &VolumeAttachment) -> Result<String, AttachRefusal> {
         let name = &attachment.spec.node_name;
         request::node_id(&self.options.driver, name, self.nodes.get(name).as_deref())
     }
 
-    /// The id of the node that the driver was asked to attach the volume to; without a note of it, that of the node as it is
-    /// now.
+    /// The node ID of the ControllerPublishVolume call; if the attachment does not note it, the ID
+    /// from the CSINode.
     pub(super) fn attached_node_id(
         &self,
         attachment: &VolumeAttachment,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, AttachRefusal> {
         match request::noted_node_id(attachment) {
             Some(noted) => Ok(noted.to_owned()),
             None => self.node_id(attachment),
         }
     }
 
-    /// The volume that the driver was asked to attach; without a note of it, that of the PersistentVolume.
+    /// The volume of the ControllerPublishVolume call; if the attachment does not note it, that of
+    /// the PersistentVolume.
     pub(super) fn attached_volume(
         &self,
         attachment: &VolumeAttachment,
-    ) -> Result<AttachedVolume, Refusal> {
-        match (Source::of(attachment)?, AttachedVolume::noted_on(attachment)) {
-            (Source::Inline(_, csi), _) => Ok(AttachedVolume::of(csi)),
-            (Source::Named(_), Some(noted)) => Ok(noted),
-            (Source::Named(name), None) => {
-                Ok(AttachedVolume::of(request::csi(&*self.known(name)?)?))
+    ) -> Result<AttachedVolume, AttachRefusal> {
+        match (AttachmentSource::of(attachment)?, AttachedVolume::noted_on(attachment)) {
+            (AttachmentSource::Inline(_, csi), _) => Ok(AttachedVolume::of(csi)),
+            (AttachmentSource::Named(_), Some(noted)) => Ok(noted),
+            (AttachmentSource::Named(name), None) => {
+                Ok(AttachedVolume::of(request::csi(&*self.volume_named(name)?)?))
             }
         }
     }
@@ -280,8 +290,8 @@ impl Shared {
         marked.map(drop).map_err(Failure::MarkAttached)
     }
 
-    /// The finalizer goes first: an attachment that is deleted and has none counts as detached, whatever its status says,
-    /// while one that has it would be detached once more.
+    /// Removes the finalizer first: an attachment that is being deleted and has no finalizer counts
+    /// as detached, whatever its status, while one with a finalizer would be detached again.
     async fn mark_detached(&self, attachment: &Arc<VolumeAttachment>) -> Result<(), ApiFailure> {
         let release = |it: &VolumeAttachment| status::release(it, &self.finalizer);
         let released = match self.attachments.edit(attachment, Part::Main, release).await {
@@ -300,10 +310,10 @@ impl Shared {
         }
     }
 
-    /// Says in the status why it did not work. What was done and could not be written down is no error of the volume.
-    async fn tell(&self, step: Step, attachment: &VolumeAttachment, failure: &Failure) {
+    /// Writes the failure to the status, unless only a write after a successful call failed.
+    async fn report_failure(&self, step: Step, attachment: &VolumeAttachment, failure: &Failure) {
         let (name, node) = (&attachment.metadata.name, attachment.spec.node_name.as_str());
-        tracing::warn!(attachment = name, node, ?step, error = %failure, "attachment failed and is tried again");
+        tracing::warn!(attachment = name, node, ?step, error = %failure, "failed to reconcile attachment, retrying");
         let patch = match (step, failure) {
             (_, Failure::MarkAttached(_)) | (Step::Nothing | Step::MarkAttached, _) => return,
             (Step::Attach, _) => status::attach_error(attachment, failure, Timestamp::now()),
@@ -311,7 +321,7 @@ impl Shared {
         };
         let saved = self.attachments.patch(&attachment.metadata, Part::Status, &patch).await;
         if let Err(error) = saved {
-            tracing::warn!(attachment = name, %error, "the error could not be saved in the status");
+            tracing::warn!(attachment = name, %error, "failed to write error to status");
         }
     }
 }
@@ -329,7 +339,7 @@ mod tests {
         attacher::{Attacher, AttacherOptions},
     };
 
-    /// Ten thousand of them are started at once.
+    /// Ten thousand of these operations start at once.
     #[tokio::test]
     async fn one_that_waits_takes_little_memory() {
         let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
@@ -337,7 +347,7 @@ mod tests {
         let options = AttacherOptions::new("csi.example.com".to_owned());
         let attacher = Attacher::new(options, client, driver, Caches::of("csi.example.com"));
         let (key, superseded) = (Key::from("a"), CancellationToken::new());
-        let size = size_of_val(&attacher.0.bring(&key, &superseded));
+        let size = size_of_val(&attacher.0.reconcile(&key, &superseded));
         assert!(size <= 1024, "{size} bytes");
     }
 }

@@ -1,7 +1,7 @@
-//! Compares where the driver says its volumes are attached with what the API says.
+//! Compares the driver's list of attached volumes with the API.
 //!
-//! Someone may have detached a volume behind our back. The audit writes nothing itself: it makes the attachment be worked
-//! on once more, by the one operation that ever does.
+//! A volume may have been detached behind our back. The audit writes nothing itself: it queues the
+//! attachment, so that only the operation acts.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,10 +10,10 @@ use wharf_cluster::{Key, VolumeAttachment};
 use wharf_proto::csi::ListVolumesRequest;
 use wharf_reconcile::Handle;
 
-use super::{Shared, decide::Abilities, failure::Refusal};
+use super::{AttacherCore, decide::AttachCapabilities, failure::AttachRefusal};
 
-impl Shared {
-    /// Audits for ever, for as long as the driver can tell.
+impl AttacherCore {
+    /// Audits repeatedly, for as long as the driver can list its attachments.
     pub(super) async fn audits(&self, attachments: &Handle<Key>) {
         if self.options.audit.is_zero() {
             return std::future::pending().await;
@@ -23,11 +23,11 @@ impl Shared {
             match pass.await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "attachments could not be compared with the driver");
+                    tracing::warn!(%error, "failed to compare attachments with the driver");
                 }
                 Err(_) => {
                     let timeout = self.options.audit_timeout;
-                    tracing::warn!(?timeout, "the driver did not list its volumes in time");
+                    tracing::warn!(?timeout, "driver did not list its volumes in time");
                 }
             }
             tokio::time::sleep(self.options.audit).await;
@@ -35,8 +35,8 @@ impl Shared {
     }
 
     async fn audit(&self, attachments: &Handle<Key>) -> Result<(), Status> {
-        let abilities = Abilities::of(&self.driver.capabilities().await?);
-        if !abilities.publishes || !abilities.lists_nodes {
+        let capabilities = AttachCapabilities::of(&self.driver.capabilities().await?);
+        if !capabilities.publishes || !capabilities.lists_nodes {
             return Ok(());
         }
         let known = self.attachments.store().all();
@@ -45,7 +45,7 @@ impl Shared {
             let (handle, node) = match self.place(&attachment) {
                 Ok(place) => place,
                 Err(error) => {
-                    tracing::debug!(attachment = attachment.metadata.name, %error, "attachment left out of the comparison");
+                    tracing::debug!(attachment = attachment.metadata.name, %error, "skipping attachment in comparison");
                     continue;
                 }
             };
@@ -57,7 +57,7 @@ impl Shared {
                     volume = handle,
                     said = attachment.status.attached,
                     found,
-                    "the driver's account differs from the API's: working on the attachment once more"
+                    "driver's list differs from the API, reconciling attachment"
                 );
                 self.forced().insert(Arc::clone(&key));
                 attachments.wake(key);
@@ -66,14 +66,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether nothing has been done about the attachment since it was read: what differs while someone is at work does so
-    /// for good reason.
+    /// Whether the attachment has not changed and is not being processed since it was read: a
+    /// difference during an operation is expected.
     fn rested(&self, read: &Arc<VolumeAttachment>, queue: &Handle<Key>, key: &Key) -> bool {
         let now = self.attachments.store().get(key);
         queue.snapshot(key).is_none() && now.is_some_and(|now| Arc::ptr_eq(&now, read))
     }
 
-    /// The nodes of each volume that the driver lists.
+    /// The nodes of each volume in the driver's list.
     async fn published(&self) -> Result<HashMap<String, Vec<String>>, Status> {
         let mut published = HashMap::new();
         let mut token = String::new();
@@ -95,8 +95,8 @@ impl Shared {
         }
     }
 
-    /// The volume's handle and the node's id, as the driver knows them.
-    fn place(&self, attachment: &VolumeAttachment) -> Result<(String, String), Refusal> {
+    /// The volume handle and node ID, as the driver knows them.
+    fn place(&self, attachment: &VolumeAttachment) -> Result<(String, String), AttachRefusal> {
         let node = self.attached_node_id(attachment)?;
         Ok((self.attached_volume(attachment)?.handle, node))
     }

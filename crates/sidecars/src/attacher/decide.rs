@@ -1,24 +1,24 @@
-//! What an object needs next.
+//! Decides the next step for an object.
 
 use wharf_cluster::{PersistentVolume, VolumeAttachment};
 use wharf_csi::Capabilities;
 use wharf_facts::annotation;
 use wharf_proto::csi::{controller_service_capability::rpc, plugin_capability::service};
 
-/// What a driver can do about attachments.
+/// The driver's capabilities for attachments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Abilities {
-    /// It attaches and detaches; where not, nothing has to be.
+pub(super) struct AttachCapabilities {
+    /// It attaches and detaches volumes. Without it, attachments are only marked.
     pub(super) publishes: bool,
-    /// It attaches for readers only.
+    /// It accepts read-only attachments.
     pub(super) read_only: bool,
-    /// It tells one writer on a node from several.
+    /// It distinguishes one writer on a node from several.
     pub(super) single_node_multi_writer: bool,
-    /// It tells where its volumes are attached.
+    /// It lists the nodes of attached volumes.
     pub(super) lists_nodes: bool,
 }
 
-impl Abilities {
+impl AttachCapabilities {
     pub(super) fn of(capabilities: &Capabilities) -> Self {
         let controller = capabilities.services.contains(&service::Type::ControllerService);
         let has = |rpc| controller && capabilities.controller.contains(&rpc);
@@ -31,21 +31,21 @@ impl Abilities {
     }
 }
 
-/// What a VolumeAttachment needs.
+/// The next step for a VolumeAttachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It is as it should be.
+    /// Nothing to do.
     Nothing,
-    /// The driver has to attach the volume.
+    /// Call ControllerPublishVolume.
     Attach,
-    /// The driver has to detach the volume.
+    /// Call ControllerUnpublishVolume.
     Detach,
-    /// There is nothing to attach, and others have to be told so.
+    /// Mark as attached without a call.
     MarkAttached,
 }
 
-/// The next step for an attachment. `publishes` tells whether the driver attaches at all, `forced` that the API is not to
-/// be believed.
+/// The next step for an attachment. `publishes`: the driver implements ControllerPublishVolume.
+/// `forced`: the attachment's status may be wrong.
 pub(super) fn next(
     attachment: &VolumeAttachment,
     finalizer: &str,
@@ -57,21 +57,21 @@ pub(super) fn next(
         return if attached { Step::Nothing } else { Step::MarkAttached };
     }
     if attachment.metadata.deleting {
-        // The finalizer stands for a ControllerPublishVolume that may have been called.
+        // The finalizer means that ControllerPublishVolume may have been called.
         let held = attachment.metadata.has_finalizer(finalizer);
         return if held || forced { Step::Detach } else { Step::Nothing };
     }
     if attached && !forced { Step::Nothing } else { Step::Attach }
 }
 
-/// What a change of a VolumeAttachment is a reason for.
+/// The reaction to a change of a VolumeAttachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reaction {
-    /// It is as it should be, or nothing that counts has changed: errors in the status are our own.
+    /// Nothing to do, or no relevant change: errors in the status are our own.
     None,
-    /// Look at it when its back-off allows.
+    /// Queue it after its back-off.
     Wake,
-    /// Look at it now: what failed before was another question.
+    /// Queue it now: the earlier failure was about a different request.
     Renew,
     /// It is gone.
     Forget,
@@ -81,7 +81,7 @@ pub(super) enum Reaction {
 pub(super) fn reaction(old: Option<&VolumeAttachment>, new: Option<&VolumeAttachment>) -> Reaction {
     match (old, new) {
         (_, None) => Reaction::Forget,
-        // At a start these are nearly all that there are.
+        // After a start these are nearly all attachments.
         (_, Some(new)) if new.status.attached && !new.metadata.deleting => Reaction::None,
         (None, Some(_)) => Reaction::Renew,
         (Some(old), Some(new)) => {
@@ -98,8 +98,8 @@ pub(super) fn reaction(old: Option<&VolumeAttachment>, new: Option<&VolumeAttach
     }
 }
 
-/// Whether our finalizer has to leave a PersistentVolume once no attachment names it: the volume is being deleted, or it
-/// is of an in-tree plugin that was given back its own.
+/// Whether our finalizer has to be removed from a PersistentVolume once no attachment names it: the
+/// volume is being deleted, or it is of an in-tree plugin whose migration was undone.
 pub(super) fn releases(volume: &PersistentVolume, finalizer: &str, driver: &str) -> bool {
     if !volume.metadata.has_finalizer(finalizer) {
         return false;
@@ -110,5 +110,4 @@ pub(super) fn releases(volume: &PersistentVolume, finalizer: &str, driver: &str)
 }
 
 #[cfg(test)]
-#[path = "decide_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! Why a volume was not attached or detached, in the words that people find in the status.
+//! Why a volume was not attached or detached, in the words of the status.
 
 use tonic::Status;
 use wharf_cluster::ApiFailure;
@@ -10,32 +10,32 @@ use crate::secret::SecretFailure;
 /// Why an attachment failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// The objects do not say what to do.
+    /// The objects do not allow a call.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] AttachRefusal),
     /// The volume could not be protected from deletion.
     #[error("could not add PersistentVolume finalizer: {0}")]
     Protect(#[source] ApiFailure),
-    /// The secret for the call is not to be had.
+    /// The secret for the call cannot be read.
     #[error(transparent)]
     Secret(#[from] SecretFailure),
     /// The attachment could not be marked before the call.
     #[error("could not save VolumeAttachment: {0}")]
     Save(#[source] ApiFailure),
-    /// The driver attached the volume, and this could not be written down.
+    /// The driver attached the volume, but the status could not be written.
     #[error("failed to mark as attached: {0}")]
     MarkAttached(#[source] ApiFailure),
-    /// The driver detached the volume, and this could not be written down.
+    /// The driver detached the volume, but the attachment could not be written.
     #[error("could not mark as detached: {0}")]
     MarkDetached(#[source] ApiFailure),
-    /// The driver said no, or nothing.
+    /// The driver returned an error, or did not answer.
     #[error("rpc error: code = {} desc = {}", code_name(.0.code()), .0.message())]
     Driver(#[from] Box<Status>),
 }
 
-/// Objects that do not say what to do.
+/// Why the objects do not allow a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum AttachRefusal {
     #[error("both InlineCSIVolumeSource and PersistentVolumeName specified in VA source")]
     BothSources,
     #[error("neither InlineCSIVolumeSource nor PersistentVolumeName specified in VA source")]
@@ -59,7 +59,7 @@ pub(super) enum Refusal {
 }
 
 impl Failure {
-    /// The driver's code, for those who act on it.
+    /// The driver's gRPC code, for callers that depend on it.
     pub(super) fn code(&self) -> Option<i32> {
         match self {
             Self::Driver(status) => Some(status.code() as i32),

@@ -1,4 +1,4 @@
-//! From objects to the driver's calls.
+//! Builds the driver's requests from objects.
 
 use std::collections::BTreeMap;
 
@@ -9,45 +9,49 @@ use wharf_cluster::{
 use wharf_facts::annotation;
 use wharf_proto::csi::ControllerPublishVolumeRequest;
 
-use super::{decide::Abilities, failure::Refusal};
+use super::{decide::AttachCapabilities, failure::AttachRefusal};
 use crate::capability;
 
-/// Which volume an attachment is about.
+/// The volume of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source<'a> {
+pub(super) enum AttachmentSource<'a> {
     /// The PersistentVolume of this name.
     Named(&'a str),
-    /// One that the attachment describes itself.
+    /// An inline volume.
     Inline(&'a PersistentVolumeSpec, &'a CsiVolumeSource),
 }
 
-impl<'a> Source<'a> {
-    pub(super) fn of(attachment: &'a VolumeAttachment) -> Result<Self, Refusal> {
+impl<'a> AttachmentSource<'a> {
+    pub(super) fn of(attachment: &'a VolumeAttachment) -> Result<Self, AttachRefusal> {
         let source = &attachment.spec.source;
         match (&source.persistent_volume_name, &source.inline_volume_spec) {
-            (Some(_), Some(_)) => Err(Refusal::BothSources),
-            (None, None) => Err(Refusal::NoSource),
+            (Some(_), Some(_)) => Err(AttachRefusal::BothSources),
+            (None, None) => Err(AttachRefusal::NoSource),
             (Some(name), None) => Ok(Self::Named(name)),
             (None, Some(spec)) => {
-                Ok(Self::Inline(spec, spec.csi.as_ref().ok_or(Refusal::InlineWithoutCsi)?))
+                Ok(Self::Inline(spec, spec.csi.as_ref().ok_or(AttachRefusal::InlineWithoutCsi)?))
             }
         }
     }
 }
 
-/// The volume in its driver.
-pub(super) fn csi(volume: &PersistentVolume) -> Result<&CsiVolumeSource, Refusal> {
-    volume.spec.csi.as_ref().ok_or(Refusal::InTree)
+/// The CSI source of a volume.
+pub(super) fn csi(volume: &PersistentVolume) -> Result<&CsiVolumeSource, AttachRefusal> {
+    volume.spec.csi.as_ref().ok_or(AttachRefusal::InTree)
 }
 
-/// The node's id that the driver gave for it, from the node's CSINode.
-pub(super) fn node_id(driver: &str, name: &str, node: Option<&CsiNode>) -> Result<String, Refusal> {
-    let node = node.ok_or_else(|| Refusal::UnknownNode(name.to_owned()))?;
+/// The node ID for the driver, from the node's CSINode.
+pub(super) fn node_id(
+    driver: &str,
+    name: &str,
+    node: Option<&CsiNode>,
+) -> Result<String, AttachRefusal> {
+    let node = node.ok_or_else(|| AttachRefusal::UnknownNode(name.to_owned()))?;
     let id = node.node_id(driver).map(str::to_owned);
-    id.ok_or_else(|| Refusal::NotOnNode { node: name.to_owned(), driver: driver.to_owned() })
+    id.ok_or_else(|| AttachRefusal::NotOnNode { node: name.to_owned(), driver: driver.to_owned() })
 }
 
-/// What a detach needs to know of a volume.
+/// The data of a volume that a detach needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AttachedVolume {
     pub(super) handle: String,
@@ -60,7 +64,7 @@ impl AttachedVolume {
         Self { handle: csi.volume_handle.clone(), secret }
     }
 
-    /// The volume that was noted on an attachment before the driver was asked to attach it.
+    /// The volume that was noted on an attachment before the ControllerPublishVolume call.
     pub(super) fn noted_on(attachment: &VolumeAttachment) -> Option<Self> {
         let noted = |key| attachment.metadata.annotations.get(key);
         let handle = noted(annotation::ATTACHMENT_VOLUME_HANDLE)?.to_owned();
@@ -73,30 +77,29 @@ impl AttachedVolume {
     }
 }
 
-/// The node's id that was noted on an attachment before the driver was asked to attach the volume.
+/// The node ID that was noted on an attachment before the ControllerPublishVolume call.
 pub(super) fn noted_node_id(attachment: &VolumeAttachment) -> Option<&str> {
     attachment.metadata.annotations.get(annotation::ATTACHMENT_NODE_ID)
 }
 
-/// The call that attaches a volume, but for node and secrets.
+/// The ControllerPublishVolume request, without node and secrets.
 pub(super) fn publish(
     spec: &PersistentVolumeSpec,
     csi: &CsiVolumeSource,
-    abilities: Abilities,
+    capabilities: AttachCapabilities,
     default_fs_type: &str,
-) -> Result<ControllerPublishVolumeRequest, Refusal> {
+) -> Result<ControllerPublishVolumeRequest, AttachRefusal> {
     let fs_type = if csi.fs_type.is_empty() { default_fs_type } else { &csi.fs_type };
-    let capability = capability::of(spec, fs_type, abilities.single_node_multi_writer)?;
+    let capability = capability::of(spec, fs_type, capabilities.single_node_multi_writer)?;
     Ok(ControllerPublishVolumeRequest {
         volume_id: csi.volume_handle.clone(),
         node_id: String::new(),
         volume_capability: Some(capability),
-        readonly: csi.read_only && abilities.read_only,
+        readonly: csi.read_only && capabilities.read_only,
         secrets: BTreeMap::new(),
         volume_context: csi.volume_attributes.to_map(),
     })
 }
 
 #[cfg(test)]
-#[path = "request_tests.rs"]
 mod tests;

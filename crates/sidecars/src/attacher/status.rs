@@ -1,4 +1,4 @@
-//! What is written to VolumeAttachments.
+//! Builds the patches of VolumeAttachments.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,15 @@ use wharf_facts::annotation;
 
 use super::{failure::Failure, request::AttachedVolume};
 
-/// The API takes no longer message; it would refuse the whole error.
+/// The API refuses longer messages, and with them the whole error.
 const MAX_MESSAGE: usize = 1024;
 
-/// What is noted on an attachment for its detach, when objects that tell it may be gone.
+/// Data for a detach that is noted on the attachment, because the objects that contain it may be
+/// gone by then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DetachNotes {
     pub(super) node_id: String,
-    /// `None` for a volume that the attachment describes itself.
+    /// `None` for an inline volume.
     pub(super) volume: Option<AttachedVolume>,
 }
 
@@ -35,8 +36,8 @@ impl DetachNotes {
     }
 }
 
-/// Marks an attachment before its volume is attached: the finalizer keeps it until the volume is detached, and the notes say
-/// what the detach needs. `None` where all is there.
+/// Marks an attachment before the ControllerPublishVolume call: the finalizer keeps it until the
+/// volume is detached, and the notes hold the data for that. `None` if it is marked already.
 pub(super) fn prepare(
     attachment: &VolumeAttachment,
     finalizer: &str,
@@ -59,7 +60,7 @@ pub(super) fn prepare(
     (!fields.is_empty()).then(|| Patch::metadata(metadata, Value::Object(fields)))
 }
 
-/// Lets an attachment go. `None` where nothing of ours holds it.
+/// Removes finalizer and notes. `None` if there are none.
 pub(super) fn release(attachment: &VolumeAttachment, finalizer: &str) -> Option<Patch> {
     let metadata = &attachment.metadata;
     if !metadata.has_finalizer(finalizer) {
@@ -70,7 +71,7 @@ pub(super) fn release(attachment: &VolumeAttachment, finalizer: &str) -> Option<
     Some(Patch::metadata(metadata, json!({ "finalizers": others })))
 }
 
-/// The volume is attached, and this is what the driver said about it.
+/// Marks the attachment as attached, with the driver's publish context.
 pub(super) fn attached(
     attachment: &VolumeAttachment,
     published: &BTreeMap<String, String>,
@@ -88,25 +89,25 @@ pub(super) fn attached(
     Patch::status(&attachment.metadata, &status)
 }
 
-/// The volume is detached.
+/// Marks the attachment as detached.
 pub(super) fn detached(attachment: &VolumeAttachment) -> Patch {
     let status = json!({ "attached": false, "detachError": null, "attachmentMetadata": null });
     Patch::status(&attachment.metadata, &status)
 }
 
-/// The volume could not be attached.
+/// Records a failed attach.
 pub(super) fn attach_error(
     attachment: &VolumeAttachment,
     failure: &Failure,
     now: Timestamp,
 ) -> Patch {
-    // A code of an earlier error would stay if it were not removed.
+    // A merge patch keeps the code of an earlier error unless it is set to null.
     let mut error = error(failure, now);
     error["errorCode"] = json!(failure.code());
     Patch::status(&attachment.metadata, &json!({ "attachError": error }))
 }
 
-/// The volume could not be detached.
+/// Records a failed detach.
 pub(super) fn detach_error(
     attachment: &VolumeAttachment,
     failure: &Failure,

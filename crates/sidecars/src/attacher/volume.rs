@@ -6,11 +6,11 @@ use tokio_util::sync::CancellationToken;
 use wharf_cluster::{ApiFailure, Key, Part, Patch, PersistentVolume, VolumeAttachment};
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
-use super::{Shared, decide::releases};
+use super::{AttacherCore, decide::releases};
 
-/// Lets a PersistentVolume go when no attachment names it any more.
+/// Removes the finalizer of a PersistentVolume when no attachment names it any more.
 pub(super) struct VolumeOperation {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<AttacherCore>,
     pub(super) stop: CancellationToken,
 }
 
@@ -21,7 +21,7 @@ impl Operation<Key> for VolumeOperation {
     }
 }
 
-impl Shared {
+impl AttacherCore {
     async fn release(&self, key: &Key) -> Outcome {
         let Some(volume) = self.volumes.store().get(key) else { return Outcome::Done };
         let attachments = self.attachments.store();
@@ -37,7 +37,7 @@ impl Shared {
                 tracing::warn!(
                     volume = &**key,
                     %error,
-                    "the finalizer stays on the PersistentVolume, and is tried again"
+                    "failed to remove finalizer from PersistentVolume, retrying"
                 );
                 Outcome::Retry
             }

@@ -1,8 +1,8 @@
-//! Claims that were left out of the cache before their volume was known.
+//! Finds claims that were dropped from the cache before their volume was known.
 //!
-//! A claim that names another driver as its provisioner is kept only if it is bound to a volume of this driver. Volumes are
-//! listed first, so this is known of nearly all claims when they are seen. Where a volume comes after its claim, all claims
-//! are listed again.
+//! A claim that names another driver as its provisioner is kept only if it is bound to a volume of
+//! this driver. Volumes are listed first, so this is known of nearly all claims when they arrive.
+//! If a volume arrives after its claim, all claims are listed again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,10 +14,11 @@ use wharf_cluster::{
     Store,
 };
 
-/// Between two reads of a claim that the API does not answer.
+/// The pause between two reads of a claim while the API does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Has claims listed again when a bound volume appears whose claim is not in the cache, until it is told to stop.
+/// Lists claims again when a bound volume appears whose claim is not in the cache. Ends with
+/// `stop`.
 pub(super) async fn relist_claims_left_out(
     volumes: Arc<Store<PersistentVolume>>,
     claims: Arc<Store<PersistentVolumeClaim>>,
@@ -54,12 +55,15 @@ async fn relist_if_left_out(claims: &Objects<PersistentVolumeClaim>, claim: &Cla
         if claims.store().get(&key).is_some() {
             return;
         }
-        // Most claims that are not there are gone.
+        // Most claims that are not in the cache are gone.
         match claims.get(&of).await {
             Ok(found) if found.metadata.uid != *uid => return,
             Ok(_) => {
                 if claims.store().get(&key).is_none() {
-                    tracing::info!(claim = key, "list claims again: volume appeared after claim");
+                    tracing::info!(
+                        claim = key,
+                        "listing claims again: volume appeared after its claim"
+                    );
                     claims.store().renew();
                 }
                 return;
@@ -73,7 +77,7 @@ async fn relist_if_left_out(claims: &Objects<PersistentVolumeClaim>, claim: &Cla
     }
 }
 
-/// The claim that a volume was bound to by this change.
+/// The claim that this change bound a volume to.
 fn newly_bound(change: &Change<'_, PersistentVolume>) -> Option<ClaimReference> {
     let bound = |volume: &PersistentVolume| {
         volume.spec.claim_ref.clone().filter(|_| volume.status.phase == "Bound")

@@ -1,4 +1,4 @@
-//! Which volumes and claims concern a driver.
+//! Decides which volumes and claims concern a driver.
 
 use wharf_cluster::{PersistentVolume, PersistentVolumeClaim, Store};
 use wharf_facts::annotation;

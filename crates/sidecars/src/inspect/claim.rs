@@ -1,56 +1,56 @@
-//! What a claim waits for.
+//! Explains what a claim waits for.
 
 use serde_json::Value;
 use wharf_cluster::{PersistentVolumeClaim, StorageClass, VolumeSnapshot};
 use wharf_facts::{annotation, finalizer};
 
-use super::{Finding, Listed, Wait, World, held_by, pod::scheduler_message, volume};
+use super::{ClusterSnapshot, Finding, Listed, Wait, held_by, pod::scheduler_message, volume};
 use crate::{provisioner::Note, unsettled};
 
-/// Who finds a claim its volume.
+/// The component that binds claims to volumes.
 const BINDER: &str = "kube-controller-manager";
-/// Conditions that tell what went wrong, of which not all are told by events as well.
+/// Conditions that report errors, not all of which have events as well.
 const FAILURES: [&str; 3] = ["ControllerResizeError", "NodeResizeError", "ModifyVolumeError"];
-/// Classes of volumes that nobody makes.
+/// Provisioners of classes without dynamic provisioning.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-pub(super) fn finding(world: &World, claim: &Listed<PersistentVolumeClaim>) -> Finding {
+pub(super) fn finding(cluster: &ClusterSnapshot, claim: &Listed<PersistentVolumeClaim>) -> Finding {
     let object = &claim.object;
     let phase = Some(object.status.phase.as_str()).filter(|phase| !phase.is_empty());
     let (stage, wait) = if object.metadata.deleting {
-        ("Terminating", deleting(world, object))
+        ("Terminating", deleting(cluster, object))
     } else {
         match phase {
-            Some("Bound") => bound(world, object),
+            Some("Bound") => bound(cluster, object),
             Some("Lost") => ("Lost", lost(object)),
-            _ => ("Pending", pending(world, object)),
+            _ => ("Pending", pending(cluster, object)),
         }
     };
-    let mut finding = world.finding("claim", claim, stage, wait);
+    let mut finding = cluster.finding("claim", claim, stage, wait);
     if finding.waits_for.is_some() {
         finding.last_error = failure(object).or(finding.last_error);
     }
     finding
 }
 
-/// The snapshot that a claim is restored from, if there is such a one.
+/// The snapshot that a claim is restored from, if any.
 pub(super) fn restored_from<'a>(
-    world: &'a World,
+    cluster: &'a ClusterSnapshot,
     claim: &Listed<PersistentVolumeClaim>,
 ) -> Option<&'a Listed<VolumeSnapshot>> {
     let source = claim.object.source().filter(|source| source.kind == "VolumeSnapshot")?;
     let namespace = source.namespace.as_deref().or(claim.object.metadata.namespace.as_deref())?;
-    world.snapshot(namespace, &source.name)
+    cluster.snapshot(namespace, &source.name)
 }
 
-/// What is to be done about a claim whose CreateVolume had no final answer.
-fn unsettled(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
+/// The wait of a claim whose CreateVolume had no final answer.
+fn unsettled(cluster: &ClusterSnapshot, claim: &PersistentVolumeClaim) -> Option<Wait> {
     if !claim.metadata.has_finalizer(finalizer::UNSETTLED_VOLUME) {
         return None;
     }
     let driver = provisioner(claim).unwrap_or_default();
     let volume = unsettled::volume_name(claim);
-    if world.volume(&volume).is_some() || claim.spec.volume_name.as_deref() == Some(&*volume) {
+    if cluster.volume(&volume).is_some() || claim.spec.volume_name.as_deref() == Some(&*volume) {
         let what = format!(
             "its finalizer {} has to be removed: PersistentVolume {volume} is there. wharf's provisioner does it, of a bound \
              claim also while it stands by; without it run wharf sidecars settle",
@@ -59,7 +59,7 @@ fn unsettled(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
         return Wait::new("provisioner", what);
     }
     let class = claim.class().unwrap_or_default();
-    if claim.metadata.deleting && world.storage_class(class).is_none() {
+    if claim.metadata.deleting && cluster.storage_class(class).is_none() {
         let what = format!(
             "CreateVolume has no final answer, and StorageClass {class} is gone: driver {driver} may have volume {volume}. \
              Bring the class back, or give the volume up with wharf sidecars settle"
@@ -70,7 +70,7 @@ fn unsettled(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
         true => Note::on(claim)?.difference(claim, &class.object),
         false => Some("another provisioner"),
     };
-    if let Some(change) = world.storage_class(class).and_then(change) {
+    if let Some(change) = cluster.storage_class(class).and_then(change) {
         let what = format!(
             "CreateVolume has no final answer, and StorageClass {class} has {change} than it had then: driver \
              {driver} may have volume {volume}. Bring the class back as it was, or give the volume up with wharf sidecars \
@@ -88,12 +88,12 @@ fn unsettled(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
     Wait::new("provisioner", what)
 }
 
-fn deleting(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
+fn deleting(cluster: &ClusterSnapshot, claim: &PersistentVolumeClaim) -> Option<Wait> {
     let meta = &claim.metadata;
-    if let Some(wait) = unsettled(world, claim) {
+    if let Some(wait) = unsettled(cluster, claim) {
         return Some(wait);
     }
-    let users = names(&world.users(namespace(claim), &meta.name));
+    let users = names(&cluster.users(namespace(claim), &meta.name));
     if meta.has_finalizer(finalizer::PVC_PROTECTION) && !users.is_empty() {
         return Wait::new("whoever runs the pods", format!("pods still use it: {users}"));
     }
@@ -117,15 +117,15 @@ fn failure(claim: &PersistentVolumeClaim) -> Option<String> {
     found.map(|(kind, message)| format!("{kind}: {message}"))
 }
 
-/// What a condition says, if it holds.
+/// The message of a condition, if the condition is true.
 fn condition<'a>(claim: &'a PersistentVolumeClaim, kind: &str) -> Option<&'a str> {
     let mut conditions = claim.status.conditions.iter();
     let found = conditions.find(|it| it.kind == kind && it.status == "True");
     found.map(|it| it.message.as_str())
 }
 
-fn bound(world: &World, claim: &PersistentVolumeClaim) -> (&'static str, Option<Wait>) {
-    if let Some(wait) = unsettled(world, claim) {
+fn bound(cluster: &ClusterSnapshot, claim: &PersistentVolumeClaim) -> (&'static str, Option<Wait>) {
+    if let Some(wait) = unsettled(cluster, claim) {
         return ("Bound", Some(wait));
     }
     let (spec, status) = (&claim.spec, &claim.status);
@@ -134,7 +134,7 @@ fn bound(world: &World, claim: &PersistentVolumeClaim) -> (&'static str, Option<
     {
         let grows = format!("it grows from {size} to {wanted}");
         let rest = match condition(claim, "NodeResizeError") {
-            Some(_) => "which failed on its node: start its pod anew, unless kubelet tries again",
+            Some(_) => "which failed on its node: start its pod again, unless kubelet tries again",
             None => "and its node does the rest once a pod runs",
         };
         let wait = match status.allocated_resource_statuses.storage.as_deref() {
@@ -148,7 +148,7 @@ fn bound(world: &World, claim: &PersistentVolumeClaim) -> (&'static str, Option<
             _ if condition(claim, "FileSystemResizePending").is_some() => {
                 Wait::new("kubelet", format!("{grows}, {rest}"))
             }
-            _ => match not_served(world, claim) {
+            _ => match not_served(cluster, claim) {
                 Some(why) => Wait::new("a person", format!("{grows}, which nobody does: {why}")),
                 None => Wait::new("resizer", grows),
             },
@@ -171,16 +171,16 @@ fn bound(world: &World, claim: &PersistentVolumeClaim) -> (&'static str, Option<
         return ("Modifying", wait);
     }
     let volume = spec.volume_name.as_deref().unwrap_or_default();
-    if world.volume(volume).is_none() {
+    if cluster.volume(volume).is_none() {
         let what = format!("PersistentVolume {volume} is gone: bring it back, or delete the claim");
         return ("Bound", Wait::new("a person", what));
     }
     ("Bound", None)
 }
 
-fn pending(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
+fn pending(cluster: &ClusterSnapshot, claim: &PersistentVolumeClaim) -> Option<Wait> {
     if let Some(volume) = claim.spec.volume_name.as_deref().filter(|name| !name.is_empty()) {
-        return wished_for(world, claim, volume);
+        return wished_for(cluster, claim, volume);
     }
     let class = match claim.spec.storage_class_name.as_deref() {
         Some("") => {
@@ -192,7 +192,7 @@ fn pending(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
         None => {
             return Wait::new("a person", "it names no class, and no StorageClass is the default");
         }
-        Some(name) => match world.storage_class(name) {
+        Some(name) => match cluster.storage_class(name) {
             Some(class) => &class.object,
             None => return Wait::new("a person", format!("StorageClass {name} does not exist")),
         },
@@ -203,18 +203,22 @@ fn pending(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
         return Wait::new("a person", what);
     }
     if class.waits_for_consumer() && selected_node(claim).is_none() {
-        return Some(first_consumer(world, claim));
+        return Some(first_consumer(cluster, claim));
     }
     if provisioner(claim).is_none() {
         let what = format!("it has yet to be given to driver {}", class.provisioner);
         return Wait::new(BINDER, what);
     }
-    let unsettled = unsettled(world, claim);
-    unsettled.or_else(|| source(world, claim)).or_else(|| provisioning(world, claim, class))
+    let unsettled = unsettled(cluster, claim);
+    unsettled.or_else(|| source(cluster, claim)).or_else(|| provisioning(cluster, claim, class))
 }
 
-fn wished_for(world: &World, claim: &PersistentVolumeClaim, volume: &str) -> Option<Wait> {
-    let Some(found) = world.volume(volume) else {
+fn wished_for(
+    cluster: &ClusterSnapshot,
+    claim: &PersistentVolumeClaim,
+    volume: &str,
+) -> Option<Wait> {
+    let Some(found) = cluster.volume(volume) else {
         return Wait::new(
             "a person",
             format!("it names PersistentVolume {volume}, which is not there"),
@@ -229,9 +233,9 @@ fn wished_for(world: &World, claim: &PersistentVolumeClaim, volume: &str) -> Opt
     }
 }
 
-/// A volume is made where its first pod runs.
-fn first_consumer(world: &World, claim: &PersistentVolumeClaim) -> Wait {
-    let users = world.users(namespace(claim), &claim.metadata.name);
+/// Explains a claim whose volume is created on the node of its first pod.
+fn first_consumer(cluster: &ClusterSnapshot, claim: &PersistentVolumeClaim) -> Wait {
+    let users = cluster.users(namespace(claim), &claim.metadata.name);
     let (who, what) = match users.first() {
         None => {
             ("a person", "its class waits for a pod that uses it, and there is none".to_owned())
@@ -244,12 +248,12 @@ fn first_consumer(world: &World, claim: &PersistentVolumeClaim) -> Wait {
     Wait { who: who.to_owned(), what }
 }
 
-fn source(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
+fn source(cluster: &ClusterSnapshot, claim: &PersistentVolumeClaim) -> Option<Wait> {
     let source = claim.source()?;
     let namespace = source.namespace.as_deref().unwrap_or(namespace(claim));
     let name = &source.name;
     match source.kind.as_str() {
-        "VolumeSnapshot" => match world.snapshot(namespace, name) {
+        "VolumeSnapshot" => match cluster.snapshot(namespace, name) {
             None => {
                 Wait::new("a person", format!("VolumeSnapshot {namespace}/{name} does not exist"))
             }
@@ -258,7 +262,7 @@ fn source(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
             }
             Some(_) => None,
         },
-        "PersistentVolumeClaim" => match world.claim(namespace, name) {
+        "PersistentVolumeClaim" => match cluster.claim(namespace, name) {
             None => Wait::new(
                 "a person",
                 format!("claim {namespace}/{name}, its source, does not exist"),
@@ -276,26 +280,26 @@ fn source(world: &World, claim: &PersistentVolumeClaim) -> Option<Wait> {
 }
 
 fn provisioning(
-    world: &World,
+    cluster: &ClusterSnapshot,
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
 ) -> Option<Wait> {
     let driver = &class.provisioner;
     if let Some(node) = selected_node(claim)
-        && !world.has_driver(node, driver)
+        && !cluster.has_driver(node, driver)
     {
         let what = format!("driver {driver} has not registered on node {node}");
         return Wait::new("registrar", what);
     }
-    if let Some(message) = world.not_served(&claim.metadata.uid) {
+    if let Some(message) = cluster.not_served(&claim.metadata.uid) {
         return Wait::new("a person", message);
     }
     Wait::new("provisioner", format!("driver {driver} has to make its volume"))
 }
 
-/// Says why the volume of a claim is not served by sidecars.
-fn not_served(world: &World, claim: &PersistentVolumeClaim) -> Option<String> {
-    let volume = world.volume(claim.spec.volume_name.as_deref()?)?;
+/// Why the volume of a claim is not served by sidecars.
+fn not_served(cluster: &ClusterSnapshot, claim: &PersistentVolumeClaim) -> Option<String> {
+    let volume = cluster.volume(claim.spec.volume_name.as_deref()?)?;
     volume::in_tree_message(&volume.object)
 }
 
@@ -319,5 +323,4 @@ fn names(pods: &[&Value]) -> String {
 }
 
 #[cfg(test)]
-#[path = "claim_tests.rs"]
 mod tests;

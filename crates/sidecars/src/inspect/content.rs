@@ -2,29 +2,32 @@
 
 use wharf_cluster::VolumeSnapshotContent;
 
-use super::{Finding, Listed, Wait, World};
+use super::{ClusterSnapshot, Finding, Listed, Wait};
 use crate::{
     snapshot_class::driver_parameters,
     snapshotter::{is_being_created, noted_parameters},
 };
 
-pub(super) fn finding(world: &World, content: &Listed<VolumeSnapshotContent>) -> Finding {
+pub(super) fn finding(
+    cluster: &ClusterSnapshot,
+    content: &Listed<VolumeSnapshotContent>,
+) -> Finding {
     let object = &content.object;
     let (stage, wait) = match (object.metadata.deleting, object.is_ready()) {
-        (true, _) => ("Terminating", deleting(world, object)),
+        (true, _) => ("Terminating", deleting(cluster, object)),
         (false, true) => ("Ready", None),
-        (false, false) => ("Pending", pending(world, object)),
+        (false, false) => ("Pending", pending(cluster, object)),
     };
     let error = object.status.as_ref().and_then(|status| status.error.as_ref());
     let last_error = error.and_then(|error| error.message.clone()).filter(|_| wait.is_some());
-    let finding = world.finding("content", content, stage, wait);
+    let finding = cluster.finding("content", content, stage, wait);
     Finding { last_error: last_error.or(finding.last_error), ..finding }
 }
 
-/// What a content waits for that is not ready.
-pub(super) fn pending(world: &World, content: &VolumeSnapshotContent) -> Option<Wait> {
+/// The wait of a content that is not ready.
+pub(super) fn pending(cluster: &ClusterSnapshot, content: &VolumeSnapshotContent) -> Option<Wait> {
     let driver = &content.spec.driver;
-    if let Some(wait) = classless(world, content) {
+    if let Some(wait) = classless(cluster, content) {
         return Some(wait);
     }
     let what = match &content.spec.source.snapshot_handle {
@@ -34,12 +37,12 @@ pub(super) fn pending(world: &World, content: &VolumeSnapshotContent) -> Option<
     Wait::new("snapshotter", what)
 }
 
-/// What a content waits for whose class does not let the driver be asked for its snapshot.
-fn classless(world: &World, content: &VolumeSnapshotContent) -> Option<Wait> {
+/// The wait of a content whose class does not allow a call about its snapshot.
+fn classless(cluster: &ClusterSnapshot, content: &VolumeSnapshotContent) -> Option<Wait> {
     let is_marked = is_being_created(&content.metadata);
     let is_dynamic = content.spec.source.snapshot_handle.is_none();
     let class = content.spec.volume_snapshot_class_name.as_deref().filter(|_| is_dynamic)?;
-    let trouble = match world.snapshot_class(class) {
+    let trouble = match cluster.snapshot_class(class) {
         None => "does not exist",
         Some(found) if driver_parameters(&found.object.parameters).is_err() => "is refused",
         Some(_) => return None,
@@ -58,8 +61,8 @@ fn classless(world: &World, content: &VolumeSnapshotContent) -> Option<Wait> {
     Wait::new("a person", what)
 }
 
-/// What a content waits for that is being deleted, if no snapshot that is bound to it keeps it.
-pub(super) fn leaving(world: &World, content: &VolumeSnapshotContent) -> Option<Wait> {
+/// The wait of a content that is being deleted, unless a bound snapshot keeps it.
+pub(super) fn leaving(cluster: &ClusterSnapshot, content: &VolumeSnapshotContent) -> Option<Wait> {
     let driver = &content.spec.driver;
     if is_being_created(&content.metadata) {
         let again = || {
@@ -68,7 +71,7 @@ pub(super) fn leaving(world: &World, content: &VolumeSnapshotContent) -> Option<
             );
             Wait::new("snapshotter", what)
         };
-        return classless(world, content).or_else(again);
+        return classless(cluster, content).or_else(again);
     }
     match content.spec.deletion_policy.as_str() {
         "Delete" => Wait::new("snapshotter", format!("driver {driver} has to delete it")),
@@ -76,9 +79,9 @@ pub(super) fn leaving(world: &World, content: &VolumeSnapshotContent) -> Option<
     }
 }
 
-fn deleting(world: &World, content: &VolumeSnapshotContent) -> Option<Wait> {
+fn deleting(cluster: &ClusterSnapshot, content: &VolumeSnapshotContent) -> Option<Wait> {
     let of = &content.spec.volume_snapshot_ref;
-    let snapshot = world.snapshot(&of.namespace, &of.name);
+    let snapshot = cluster.snapshot(&of.namespace, &of.name);
     let is_bound =
         snapshot.is_some_and(|it| it.object.metadata.uid == of.uid && !it.object.metadata.deleting);
     if is_bound {
@@ -88,5 +91,5 @@ fn deleting(world: &World, content: &VolumeSnapshotContent) -> Option<Wait> {
         );
         return Wait::new("a person", what);
     }
-    leaving(world, content)
+    leaving(cluster, content)
 }

@@ -2,10 +2,13 @@
 
 use wharf_cluster::VolumeGroupSnapshot;
 
-use super::{Finding, Listed, Wait, World};
+use super::{ClusterSnapshot, Finding, Listed, Wait};
 use crate::not_served::group_message;
 
-pub(super) fn finding(world: &World, snapshot: &Listed<VolumeGroupSnapshot>) -> Finding {
+pub(super) fn finding(
+    cluster: &ClusterSnapshot,
+    snapshot: &Listed<VolumeGroupSnapshot>,
+) -> Finding {
     let is_ready = snapshot.whole["status"]["readyToUse"] == true;
     let (stage, wait) = match (snapshot.object.metadata.deleting, is_ready) {
         (true, _) => ("Terminating", Wait::new("a person", group_message())),
@@ -14,6 +17,6 @@ pub(super) fn finding(world: &World, snapshot: &Listed<VolumeGroupSnapshot>) -> 
     };
     let message = snapshot.whole["status"]["error"]["message"].as_str();
     let last_error = message.filter(|_| wait.is_some()).map(str::to_owned);
-    let finding = world.finding("group snapshot", snapshot, stage, wait);
+    let finding = cluster.finding("group snapshot", snapshot, stage, wait);
     Finding { last_error: last_error.or(finding.last_error), ..finding }
 }

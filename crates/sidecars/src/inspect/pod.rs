@@ -3,10 +3,10 @@
 use serde_json::Value;
 use wharf_cluster::{PersistentVolumeClaim, Pod};
 
-use super::{Finding, Listed, Wait, World, attachment, claim};
+use super::{ClusterSnapshot, Finding, Listed, Wait, attachment, claim};
 
-/// `None` where the value is not a pod.
-pub(super) fn finding(world: &World, pod: &Value) -> Option<Finding> {
+/// `None` if the value is not a pod.
+pub(super) fn finding(cluster: &ClusterSnapshot, pod: &Value) -> Option<Finding> {
     let listed = Listed::<Pod>::of(pod.clone())?;
     let phase = pod["status"]["phase"].as_str().unwrap_or("Pending");
     let node = node(pod);
@@ -18,14 +18,15 @@ pub(super) fn finding(world: &World, pod: &Value) -> Option<Finding> {
             ("Terminating", Wait::new("kubelet", what))
         }
         (true, _, None) => ("Terminating", None),
-        (false, "Pending", Some(node)) => (phase, starting(world, pod, node)),
-        (false, "Pending", None) => (phase, unscheduled(world, pod)),
+        (false, "Pending", Some(node)) => (phase, starting(cluster, pod, node)),
+        (false, "Pending", None) => (phase, unscheduled(cluster, pod)),
         (false, ..) => (phase, None),
     };
-    Some(world.finding("pod", &listed, stage, wait))
+    Some(cluster.finding("pod", &listed, stage, wait))
 }
 
-/// The names of the claims that a pod uses; those of generic ephemeral volumes are named after pod and volume.
+/// The names of the claims of a pod; a generic ephemeral volume's claim is named after pod and
+/// volume.
 pub(super) fn claims(pod: &Value) -> impl Iterator<Item = String> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     pod["spec"]["volumes"].as_array().into_iter().flatten().filter_map(move |volume| {
@@ -39,7 +40,7 @@ pub(super) fn claims(pod: &Value) -> impl Iterator<Item = String> {
     })
 }
 
-/// The message of the scheduler about a pod that it has no node for.
+/// The scheduler's message about a pod that does not fit on any node.
 pub(super) fn scheduler_message(pod: &Value) -> Option<&str> {
     let conditions = pod["status"]["conditions"].as_array()?;
     let scheduled = conditions.iter().find(|it| it["type"] == "PodScheduled")?;
@@ -54,46 +55,46 @@ fn namespace(pod: &Value) -> &str {
     pod["metadata"]["namespace"].as_str().unwrap_or_default()
 }
 
-/// A claim that keeps a pod from its start, if there is one.
-fn unbound(world: &World, pod: &Value) -> Option<Wait> {
+/// The first claim that a pod waits for.
+fn unbound(cluster: &ClusterSnapshot, pod: &Value) -> Option<Wait> {
     let namespace = namespace(pod);
     claims(pod).find_map(|name| {
-        let Some(claim) = world.claim(namespace, &name) else {
+        let Some(claim) = cluster.claim(namespace, &name) else {
             return Wait::new("a person", format!("claim {namespace}/{name} does not exist"));
         };
         if claim.object.status.phase == "Bound" {
             return None;
         }
-        let Finding { stage, who, waits_for, .. } = claim::finding(world, claim);
+        let Finding { stage, who, waits_for, .. } = claim::finding(cluster, claim);
         // A claim that waits for the scheduler waits for this pod.
         let (who, what) = who.filter(|who| who != "kube-scheduler").zip(waits_for)?;
         Wait::new(who, format!("claim {namespace}/{name} is {stage}: {what}"))
     })
 }
 
-fn unscheduled(world: &World, pod: &Value) -> Option<Wait> {
-    unbound(world, pod).or_else(|| {
+fn unscheduled(cluster: &ClusterSnapshot, pod: &Value) -> Option<Wait> {
+    unbound(cluster, pod).or_else(|| {
         let said = scheduler_message(pod).map(|text| format!(": {text}")).unwrap_or_default();
         Wait::new("kube-scheduler", format!("it has no node yet{said}"))
     })
 }
 
-fn starting(world: &World, pod: &Value, node: &str) -> Option<Wait> {
-    unbound(world, pod).or_else(|| unattached(world, pod, node)).or_else(|| {
+fn starting(cluster: &ClusterSnapshot, pod: &Value, node: &str) -> Option<Wait> {
+    unbound(cluster, pod).or_else(|| unattached(cluster, pod, node)).or_else(|| {
         let what = format!("its volumes have to be mounted and its containers started on {node}");
         Wait::new("kubelet", what)
     })
 }
 
-/// A volume of a pod that has to be attached to its node, or detached from another one first.
-fn unattached(world: &World, pod: &Value, node: &str) -> Option<Wait> {
-    let bound = claims(pod).filter_map(|name| world.claim(namespace(pod), &name));
+/// A volume of a pod that has to be attached to its node, or detached from another node first.
+fn unattached(cluster: &ClusterSnapshot, pod: &Value, node: &str) -> Option<Wait> {
+    let bound = claims(pod).filter_map(|name| cluster.claim(namespace(pod), &name));
     bound.into_iter().find_map(|claim| {
         let volume = claim.object.spec.volume_name.as_deref()?;
-        let attachments: Vec<_> = world.attachments_of(volume).collect();
+        let attachments: Vec<_> = cluster.attachments_of(volume).collect();
         let here = attachments.iter().find(|it| it.object.spec.node_name == *node);
         if let Some(here) = here {
-            let Finding { who, waits_for, .. } = attachment::finding(world, here);
+            let Finding { who, waits_for, .. } = attachment::finding(cluster, here);
             let (who, what) = who.zip(waits_for)?;
             return Wait::new(who, format!("volume {volume} is not attached: {what}"));
         }
@@ -113,5 +114,4 @@ fn is_exclusive(claim: &PersistentVolumeClaim) -> bool {
 }
 
 #[cfg(test)]
-#[path = "pod_tests.rs"]
 mod tests;

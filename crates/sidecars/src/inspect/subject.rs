@@ -1,4 +1,4 @@
-//! An object that somebody asks about, and what it depends on.
+//! An object to be explained, and its dependencies.
 
 use std::{fmt, str::FromStr};
 
@@ -7,9 +7,9 @@ use wharf_cluster::{
     VolumeSnapshotContent,
 };
 
-use super::{Finding, Listed, World, attachment, claim, content, pod, snapshot, volume};
+use super::{ClusterSnapshot, Finding, Listed, attachment, claim, content, pod, snapshot, volume};
 
-/// A kind of objects that can be explained.
+/// A kind whose objects can be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubjectKind {
     /// PersistentVolumeClaims.
@@ -26,7 +26,7 @@ pub enum SubjectKind {
     Pod,
 }
 
-/// An object that is to be explained, as `kind/name`.
+/// An object to be explained, as `kind/name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// Its kind.
@@ -35,7 +35,7 @@ pub struct Subject {
     pub name: String,
 }
 
-/// The kinds with the names that they are called by: kubectl's and our own.
+/// The kinds with their names: kubectl's and our own.
 const KINDS: [(SubjectKind, &[&str]); 6] = [
     (SubjectKind::Claim, &["pvc", "persistentvolumeclaim", "persistentvolumeclaims", "claim"]),
     (SubjectKind::Volume, &["pv", "persistentvolume", "persistentvolumes", "volume"]),
@@ -51,7 +51,7 @@ const KINDS: [(SubjectKind, &[&str]); 6] = [
 impl FromStr for Subject {
     type Err = String;
 
-    /// Kinds are told in any case, and with their API group or without, as kubectl takes them.
+    /// Like kubectl, accepts kinds in any case, with or without their API group.
     fn from_str(text: &str) -> Result<Self, String> {
         let known = || {
             let names: Vec<_> =
@@ -70,7 +70,7 @@ impl FromStr for Subject {
 }
 
 impl SubjectKind {
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub fn is_namespaced(self) -> bool {
         matches!(self, Self::Claim | Self::Snapshot | Self::Pod)
     }
@@ -89,9 +89,9 @@ impl fmt::Display for SubjectKind {
     }
 }
 
-impl World {
-    /// Explains an object and all that it depends on, the object first; empty if there is no such object. The
-    /// namespace counts for kinds that live in one.
+impl ClusterSnapshot {
+    /// Findings about an object and all its dependencies, the object first; empty if the object
+    /// does not exist. The namespace counts for namespaced kinds.
     pub fn findings_of(&self, subject: &Subject, namespace: &str) -> Vec<Finding> {
         let name = subject.name.as_str();
         let found = match subject.kind {
@@ -163,7 +163,8 @@ impl World {
         findings
     }
 
-    /// The attachment, its volume, the volume's claim and other attachments, and the pods on the node that use it.
+    /// The attachment, its volume, the volume's claim and other attachments, and the pods on the
+    /// node that use it.
     fn about_attachment(&self, attachment: &Listed<VolumeAttachment>) -> Vec<Finding> {
         let mut findings = vec![attachment::finding(self, attachment)];
         let spec = &attachment.object.spec;
@@ -208,5 +209,4 @@ impl World {
 }
 
 #[cfg(test)]
-#[path = "subject_tests.rs"]
 mod tests;

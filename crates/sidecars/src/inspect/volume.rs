@@ -1,21 +1,21 @@
-//! What a volume waits for.
+//! Explains what a volume waits for.
 
 use wharf_cluster::PersistentVolume;
 use wharf_facts::{annotation, finalizer};
 
-use super::{Finding, Listed, Wait, World, held_by};
+use super::{ClusterSnapshot, Finding, Listed, Wait, held_by};
 use crate::not_served::volume_message;
 
 /// The component that deletes volumes of in-tree plugins that were not migrated.
 const PV_CONTROLLER: &str = "kube-controller-manager";
 
-pub(super) fn finding(world: &World, volume: &Listed<PersistentVolume>) -> Finding {
+pub(super) fn finding(cluster: &ClusterSnapshot, volume: &Listed<PersistentVolume>) -> Finding {
     let object = &volume.object;
     let phase = object.status.phase.as_str();
     let (stage, wait) = match phase {
-        _ if object.metadata.deleting => ("Terminating", deleting(world, object)),
+        _ if object.metadata.deleting => ("Terminating", deleting(cluster, object)),
         "Released" if object.spec.persistent_volume_reclaim_policy == "Delete" => {
-            (phase, unused(world, object))
+            (phase, unused(cluster, object))
         }
         "Released" => (phase, kept(object)),
         "Failed" => {
@@ -24,39 +24,48 @@ pub(super) fn finding(world: &World, volume: &Listed<PersistentVolume>) -> Findi
         "" => ("Pending", None),
         _ => (phase, None),
     };
-    world.finding("volume", volume, stage, not_served(world, object, wait.as_ref()).or(wait))
+    cluster.finding("volume", volume, stage, not_served(cluster, object, wait.as_ref()).or(wait))
 }
 
-/// Says why sidecars of wharf do not serve a volume of an in-tree plugin; `None` for other volumes.
+/// Why wharf's sidecars do not serve a volume of an in-tree plugin; `None` for other volumes.
 pub(super) fn in_tree_message(volume: &PersistentVolume) -> Option<String> {
     let annotated = volume.metadata.annotations.get(annotation::MIGRATED_TO);
     let plugin = volume.spec.in_tree().map(|plugin| plugin.driver);
     annotated.into_iter().chain(plugin).find_map(|driver| volume_message(volume, driver))
 }
 
-/// A volume that sidecars of wharf do not serve, if one has said so, has to act, or would have to once a pod uses the volume.
-fn not_served(world: &World, volume: &PersistentVolume, wait: Option<&Wait>) -> Option<Wait> {
+/// The wait of a volume that wharf's sidecars do not serve, if a sidecar has reported so, or a
+/// component has to act now or once a pod uses the volume.
+fn not_served(
+    cluster: &ClusterSnapshot,
+    volume: &PersistentVolume,
+    wait: Option<&Wait>,
+) -> Option<Wait> {
     let message = in_tree_message(volume)?;
     let of_sidecars = ["attacher", "provisioner", PV_CONTROLLER];
     match wait {
         Some(wait) if of_sidecars.contains(&wait.who.as_str()) => Wait::new("a person", message),
         Some(_) => None,
-        None if world.not_served(&volume.metadata.uid).is_some() => Wait::new("a person", message),
-        // The event is gone after an hour, or was never written. No object tells whose sidecars serve the driver.
-        None if is_idle(world, volume) => {
+        None if cluster.not_served(&volume.metadata.uid).is_some() => {
+            Wait::new("a person", message)
+        }
+        // The event is deleted after an hour, or was never written. No object shows whose sidecars
+        // serve the driver.
+        None if is_idle(cluster, volume) => {
             Wait::new("a person", format!("if wharf's sidecars serve its driver: {message}"))
         }
         None => None,
     }
 }
 
-/// Whether a volume of an in-tree plugin needs a sidecar when a pod uses it next. A volume that is attached was served by other
-/// sidecars. Where no node has the driver, the plugin is not migrated to it.
-fn is_idle(world: &World, volume: &PersistentVolume) -> bool {
+/// Whether a volume of an in-tree plugin needs a sidecar when a pod uses it next. A volume that is
+/// attached was served by other sidecars. If no node has the driver, the plugin is not migrated to
+/// it.
+fn is_idle(cluster: &ClusterSnapshot, volume: &PersistentVolume) -> bool {
     let plugin = volume.spec.in_tree().map(|plugin| plugin.driver);
     let annotated = volume.metadata.annotations.get(annotation::MIGRATED_TO);
-    let is_migrated = plugin.into_iter().chain(annotated).any(|it| world.is_anywhere(it));
-    let mut attachments = world.attachments_of(&volume.metadata.name);
+    let is_migrated = plugin.into_iter().chain(annotated).any(|it| cluster.is_anywhere(it));
+    let mut attachments = cluster.attachments_of(&volume.metadata.name);
     is_migrated && !attachments.any(|it| it.object.status.attached)
 }
 
@@ -66,21 +75,21 @@ fn kept(volume: &PersistentVolume) -> Option<Wait> {
     Wait::new("a person", what)
 }
 
-/// Its claim is gone.
-fn unused(world: &World, volume: &PersistentVolume) -> Option<Wait> {
-    attached(world, volume).or_else(|| match &volume.spec.csi {
+/// The wait of a volume whose claim is gone.
+fn unused(cluster: &ClusterSnapshot, volume: &PersistentVolume) -> Option<Wait> {
+    attached(cluster, volume).or_else(|| match &volume.spec.csi {
         Some(csi) => Wait::new("provisioner", format!("driver {} has to delete it", csi.driver)),
         None => Wait::new(PV_CONTROLLER, "it has to be deleted"),
     })
 }
 
-fn deleting(world: &World, volume: &PersistentVolume) -> Option<Wait> {
+fn deleting(cluster: &ClusterSnapshot, volume: &PersistentVolume) -> Option<Wait> {
     let meta = &volume.metadata;
     let phase = volume.status.phase.as_str();
     if meta.has_finalizer(finalizer::PV_PROTECTION) && phase == "Bound" {
         return Wait::new("a person", "it is bound: its claim has to go first");
     }
-    if let Some(wait) = attached(world, volume) {
+    if let Some(wait) = attached(cluster, volume) {
         return Some(wait);
     }
     if meta.has_finalizer(finalizer::PROVISIONER) {
@@ -93,8 +102,8 @@ fn deleting(world: &World, volume: &PersistentVolume) -> Option<Wait> {
     Wait::new("the owners of its finalizers", held_by(meta))
 }
 
-fn attached(world: &World, volume: &PersistentVolume) -> Option<Wait> {
-    let nodes: Vec<&str> = world
+fn attached(cluster: &ClusterSnapshot, volume: &PersistentVolume) -> Option<Wait> {
+    let nodes: Vec<&str> = cluster
         .attachments_of(&volume.metadata.name)
         .map(|it| it.object.spec.node_name.as_str())
         .collect();

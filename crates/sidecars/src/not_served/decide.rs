@@ -1,7 +1,8 @@
 use wharf_cluster::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 use wharf_facts::annotation;
 
-/// Says why a volume of an in-tree plugin that was migrated to `driver` is not served; `None` for other volumes.
+/// The message about a volume of an in-tree plugin that was migrated to `driver`; `None` for other
+/// volumes.
 pub(crate) fn volume_message(volume: &PersistentVolume, driver: &str) -> Option<String> {
     if volume.spec.csi.is_some() {
         return None;
@@ -19,8 +20,8 @@ pub(crate) fn volume_message(volume: &PersistentVolume, driver: &str) -> Option<
     ))
 }
 
-/// Says why a claim gets no volume from provisioners of `driver` that serve one node each; `None` where they serve it or are
-/// not asked.
+/// The message about a claim that gets no volume from provisioners of `driver` that serve one node
+/// each; `None` if they serve it, or it is for another driver.
 pub(crate) fn claim_message(
     claim: &PersistentVolumeClaim,
     class: Option<&StorageClass>,
@@ -42,12 +43,11 @@ pub(crate) fn claim_message(
     ))
 }
 
-/// Says why a group snapshot is not served.
+/// The message about a group snapshot.
 pub(crate) fn group_message() -> &'static str {
     "wharf takes and deletes no group snapshots: this one is ignored. Run the upstream snapshot-controller and csi-snapshotter \
      with the feature gate CSIVolumeGroupSnapshot where they are needed"
 }
 
 #[cfg(test)]
-#[path = "decide_tests.rs"]
 mod tests;

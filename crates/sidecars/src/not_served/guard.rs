@@ -12,45 +12,47 @@ use wharf_cluster::{
 use super::{Gap, NOT_SERVED, Unserved, claim_message, group_message, volume_message};
 use crate::{Caches, Watched};
 
-/// How the events say where they come from.
+/// The component in the events.
 const COMPONENT: &str = "wharf-sidecars";
-/// Between two questions to an API that does not answer.
+/// The pause between two requests to an API that does not answer.
 const PAUSE: Duration = Duration::from_secs(5);
-/// So many events are written at once, and then one per [`PACE`]: they must not take the controllers' share of the API.
+/// Events that may be written at once; then one per [`PACE`]. They must not take the controllers'
+/// share of the API.
 const BURST: usize = 25;
 const PACE: Duration = Duration::from_secs(1);
 
-/// Says which objects a controller does not serve: one event and one line in the log each, and a count.
+/// Reports objects that a controller does not serve: one event and one log line each, and a count.
 ///
-/// The event has a name that follows from the object: replicas, nodes and controllers that find the same object write it once,
-/// and again only when a process begins after the API has dropped it, by default after an hour.
+/// The name of an event follows from the object: replicas, nodes and controllers that find the same
+/// object write it once, and again only when a process starts after the API has dropped it, by
+/// default after an hour.
 pub struct Guard {
-    shared: Arc<Shared>,
+    shared: Arc<GuardState>,
     gaps: Vec<Gap>,
     client: Client,
     caches: Caches,
-    found: mpsc::UnboundedReceiver<Found>,
+    found: mpsc::UnboundedReceiver<UnservedObject>,
 }
 
-/// Shared by the subscriptions.
-struct Shared {
+/// GuardState by the subscriptions.
+struct GuardState {
     controller: &'static str,
-    /// Empty for a controller that works for no driver.
+    /// Empty for a controller without a driver.
     driver: String,
     claims: Arc<Store<PersistentVolumeClaim>>,
     classes: Arc<Store<StorageClass>>,
     unserved: Unserved,
-    /// One for each object that is not served, so that it grows no further than the caches do.
-    found: mpsc::UnboundedSender<Found>,
+    /// One entry for each unserved object, so that it grows no further than the caches.
+    found: mpsc::UnboundedSender<UnservedObject>,
 }
 
-/// An object that is not served, and what is to be said about it.
-struct Found {
+/// An object that is not served, and the message about it.
+struct UnservedObject {
     about: ObjectReference,
     message: String,
 }
 
-/// Ends with what it holds.
+/// Unsubscribes when it is dropped.
 #[derive(Default)]
 struct Subscriptions {
     _volumes: Option<Subscription<PersistentVolume>>,
@@ -61,8 +63,9 @@ struct Subscriptions {
 }
 
 impl Guard {
-    /// A guard for a controller that does not serve these `gaps`. Volumes, claims and StorageClasses are looked at where the
-    /// controller has them watched; group snapshots are watched by the guard itself, if the API has them.
+    /// A guard for a controller that does not serve these `gaps`. Volumes, claims and
+    /// StorageClasses are checked if the controller watches them; the guard watches group snapshots
+    /// itself, if the API has them.
     pub fn new(
         controller: &'static str,
         driver: Option<&str>,
@@ -72,7 +75,7 @@ impl Guard {
         unserved: Unserved,
     ) -> Self {
         let (sender, found) = mpsc::unbounded_channel();
-        let shared = Shared {
+        let shared = GuardState {
             controller,
             driver: driver.unwrap_or_default().to_owned(),
             claims: Arc::clone(&caches.claims),
@@ -83,7 +86,7 @@ impl Guard {
         Self { shared: Arc::new(shared), gaps, client, caches, found }
     }
 
-    /// Says it until told to stop, and never ends by itself: whoever runs it drops it.
+    /// Reports until `stop`, and never returns: the caller drops it.
     pub async fn run(mut self, stop: CancellationToken) -> Infallible {
         if !self.gaps.is_empty() {
             stop.run_until_cancelled(self.work()).await;
@@ -96,7 +99,7 @@ impl Guard {
         let _changes = self.subscribe().await;
         let recorder = EventRecorder::new(self.client.clone(), COMPONENT, "");
         let mut written = 0;
-        while let Some(Found { about, message }) = self.found.recv().await {
+        while let Some(UnservedObject { about, message }) = self.found.recv().await {
             if written >= BURST {
                 sleep(PACE).await;
             }
@@ -120,9 +123,9 @@ impl Guard {
                     let of_claims = Arc::clone(shared);
                     let of_classes = Arc::clone(shared);
                     changes._claims =
-                        Some(caches.claims.subscribe(move |change| of_claims.look_at(change.key)));
+                        Some(caches.claims.subscribe(move |change| of_claims.check(change.key)));
                     changes._classes =
-                        Some(caches.storage_classes.subscribe(move |_| of_classes.look_at_all()));
+                        Some(caches.storage_classes.subscribe(move |_| of_classes.check_all()));
                 }
                 Gap::GroupSnapshots => {
                     if let Some(at) = found_at::<VolumeGroupSnapshot>(&self.client).await {
@@ -137,7 +140,8 @@ impl Guard {
                         let (note, driver) = (shared.groups(*gap, &at), shared.driver.clone());
                         changes._contents = Some(caches.group_contents.subscribe(
                             move |change: Change<'_, VolumeGroupSnapshotContent>| {
-                                // A process with a snapshot-controller knows those of all drivers.
+                                // A process with a snapshot-controller has those of all drivers in
+                                // its cache.
                                 let shown = change.new.or(change.old);
                                 if shown.is_some_and(|it| it.spec.driver == *driver) {
                                     note(change);
@@ -152,8 +156,8 @@ impl Guard {
     }
 }
 
-impl Shared {
-    /// Has the gaps counted from now on until the guard ends.
+impl GuardState {
+    /// Counts the gaps from now on until the result is dropped.
     fn count(self: &Arc<Self>, gaps: &[Gap]) -> Counted {
         let mut all = self.unserved.lock();
         for gap in gaps {
@@ -169,8 +173,8 @@ impl Shared {
         });
     }
 
-    /// Looks at a claim and its class as they are now: either may have changed, in whatever order.
-    fn look_at(&self, key: &Key) {
+    /// Checks a claim and its class as they are now: either may have changed first.
+    fn check(&self, key: &Key) {
         self.note(Gap::ImmediateClaims, key, None, || {
             let claim = self.claims.get(key)?;
             let class = self.classes.get(claim.class()?);
@@ -179,13 +183,13 @@ impl Shared {
         });
     }
 
-    fn look_at_all(&self) {
+    fn check_all(&self) {
         for claim in self.claims.all() {
-            self.look_at(&claim.metadata.key().into());
+            self.check(&claim.metadata.key().into());
         }
     }
 
-    /// Notes group snapshots, which the API serves at this path.
+    /// Watches and checks group snapshots, which the API serves at this path.
     fn groups<K: Kind>(
         self: &Arc<Self>,
         gap: Gap,
@@ -199,8 +203,8 @@ impl Shared {
         }
     }
 
-    /// Notes whether an object is served: `look` gives one that is not, and why. It runs under the lock, so that of two changes
-    /// that come together the last look counts.
+    /// Records whether an object is served: `look` returns an unserved one with its message. It
+    /// runs under the lock, so that of two concurrent changes the last check counts.
     fn note<K: Kind>(
         &self,
         gap: Gap,
@@ -230,28 +234,28 @@ impl Shared {
         if let Some(version) = version {
             about.api_version = Some(version.to_owned());
         }
-        // Nobody listens any more when the guard ends.
-        let _ = self.found.send(Found { about, message });
+        // The receiver is gone when the guard has ended.
+        let _ = self.found.send(UnservedObject { about, message });
     }
 }
 
 /// Gaps that are counted until this is dropped.
-struct Counted(Arc<Shared>);
+struct Counted(Arc<GuardState>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let Shared { controller, unserved, .. } = &*self.0;
+        let GuardState { controller, unserved, .. } = &*self.0;
         unserved.lock().retain(|(of, _), _| of != controller);
     }
 }
 
-/// Where the API serves a kind, once it answers; `None` if it does not have it.
+/// The path where the API serves a kind, once it answers; `None` if it does not have it.
 async fn found_at<K: Kind>(client: &Client) -> Option<String> {
     loop {
         match served_at::<K>(client).await {
             Ok(found) => return found,
             Err(error) => {
-                tracing::debug!(kind = K::KIND, %error, "API does not say whether it has this kind");
+                tracing::debug!(kind = K::KIND, %error, "retrying: API does not answer whether it has this kind");
                 sleep(PAUSE).await;
             }
         }
@@ -265,7 +269,7 @@ async fn write(recorder: &EventRecorder, about: &ObjectReference, message: &str)
             Ok(()) => return,
             Err(failure) if failure.is_outage() => sleep(PAUSE).await,
             Err(error) => {
-                tracing::debug!(%error, reason = NOT_SERVED, "event not written");
+                tracing::debug!(%error, reason = NOT_SERVED, "failed to write event");
                 return;
             }
         }
@@ -273,5 +277,4 @@ async fn write(recorder: &EventRecorder, about: &ObjectReference, message: &str)
 }
 
 #[cfg(test)]
-#[path = "guard_tests.rs"]
 mod tests;

@@ -1,11 +1,11 @@
-//! Tells the scheduler how much the driver can still make, by class and place.
+//! Publishes the driver's free capacity for the scheduler, by StorageClass and topology segment.
 //!
-//! For each class of the driver and each place of its nodes there is to be one CSIStorageCapacity, with what GetCapacity
-//! says. They are brought to that one by one: made, corrected, or deleted where there are too many.
+//! Each StorageClass of the driver gets one CSIStorageCapacity for each segment of its nodes, with
+//! the result of GetCapacity. Objects are created, updated and deleted one by one.
 //!
-//! - `item`: a class in a place, and which of them there are to be.
-//! - `operation`: the operation for one of them.
-//! - `owner`: with whom the objects go.
+//! - `item`: a class in a segment, and the items that need an object.
+//! - `operation`: the operation for one item.
+//! - `owner`: the owner of the objects.
 
 mod item;
 mod operation;
@@ -38,24 +38,24 @@ use self::{
     operation::CapacityOperation,
 };
 use super::topology::{Segment, segments_of};
-use crate::occasions::Connections;
+use crate::triggers::Connections;
 
-/// How capacities are told.
+/// Settings for capacities.
 #[derive(Clone, Debug)]
 pub struct CapacityOptions {
-    /// Where the objects are.
+    /// The namespace of the objects.
     pub namespace: String,
-    /// With whom they go; `None` for objects that stay.
+    /// The owner of the objects; `None` for objects without one.
     pub owner: Option<OwnerOptions>,
-    /// How often the driver is asked without a reason.
+    /// How often the driver is asked without a trigger.
     pub poll: Duration,
-    /// Classes whose volumes do not wait for their consumers are told of as well.
+    /// Also publish capacities of classes that bind immediately.
     pub immediate: bool,
-    /// How many objects are worked on at a time.
+    /// Objects that are processed concurrently.
     pub workers: usize,
 }
 
-/// What is told, and to whom.
+/// State of the capacity controller.
 pub(super) struct Capacities {
     options: CapacityOptions,
     driver_name: String,
@@ -65,7 +65,7 @@ pub(super) struct Capacities {
     classes: Arc<Store<StorageClass>>,
     csi_nodes: Arc<Store<CsiNode>>,
     nodes: Arc<Store<Node>>,
-    /// The one place of a driver that is there for one node alone.
+    /// The segment of a driver that serves one node.
     place: Option<Segment>,
     objects: Objects<CsiStorageCapacity>,
     owner: OnceLock<Option<Value>>,
@@ -73,7 +73,7 @@ pub(super) struct Capacities {
     queue: OnceLock<Handle<Item>>,
 }
 
-/// What capacities are told of.
+/// The items that need an object.
 pub(super) struct CapacityInputs {
     pub(super) driver_name: String,
     pub(super) driver: Driver,
@@ -103,7 +103,7 @@ impl Capacities {
         }
     }
 
-    /// Works until it is told to stop.
+    /// Works until `stop`.
     pub(super) async fn run(self: &Arc<Self>, config: Config, stop: &CancellationToken) {
         let mut watching = JoinSet::new();
         let watch = Watch::new(self.client.clone(), Arc::clone(self.objects.store()))
@@ -119,7 +119,7 @@ impl Capacities {
             let config = Config { parallelism: self.options.workers, ..config };
             let operation = CapacityOperation(Arc::clone(self), stop.clone());
             let items = Reconciler::start(config, operation);
-            // Filled once: each of these runs once.
+            // Set once: each of these runs once.
             let _ = self.queue.set(items.handle());
             stop.run_until_cancelled(self.follow(&items.handle())).await;
             items.drain(Duration::ZERO).await;
@@ -127,7 +127,7 @@ impl Capacities {
         watching.join_all().await;
     }
 
-    /// Queues what there is to be, and what there is and is not to be, whenever that changes.
+    /// Queues missing and obsolete CSIStorageCapacity objects, whenever either set changes.
     async fn follow(self: &Arc<Self>, queue: &Handle<Item>) {
         let changed = Arc::new(Notify::new());
         let bell = || {
@@ -175,7 +175,7 @@ impl Capacities {
                     continue;
                 }
                 _ = polls.tick() => {}
-                // A driver that is back has all that it can give, whatever it could not say before.
+                // A driver that reconnects may report other capacities.
                 () = connections.next() => {}
             }
             let all: Vec<Item> = self.desired().iter().cloned().collect();
@@ -183,7 +183,7 @@ impl Capacities {
         }
     }
 
-    /// Wakes what is to be and was not, and the reverse.
+    /// Queues items that were added or removed.
     fn rethink(&self, queue: &Handle<Item>) {
         let now = desired(self);
         let before = std::mem::replace(&mut *self.desired(), now.clone());
@@ -192,7 +192,8 @@ impl Capacities {
         }
     }
 
-    /// Someone else's doing: our own leaves one object where one is to be.
+    /// Queues an item if others changed its objects: our own writes leave exactly one object for
+    /// each item.
     fn object_changed(&self, change: &Change<'_, CsiStorageCapacity>, queue: &Handle<Item>) {
         let Some(item) = change.new.or(change.old).and_then(|object| Item::of(object)) else {
             return;
@@ -204,7 +205,8 @@ impl Capacities {
         }
     }
 
-    /// A volume was made or deleted, and so there is less or more: there, or else of its class.
+    /// A volume was created or deleted, which changes the capacity of its segment, or else of its
+    /// class.
     pub(super) fn refresh(&self, affinity: Option<&NodeAffinity>, class: &str) {
         let Some(queue) = self.queue.get() else { return };
         let places = affinity.map(segments_of);
@@ -216,7 +218,7 @@ impl Capacities {
         touched.into_iter().for_each(|item| queue.wake(item));
     }
 
-    /// How many objects there are to be, how many of these there are, and how many there are besides.
+    /// The number of items, of items with an object, and of surplus objects.
     pub(super) fn counts(&self) -> (usize, usize, usize) {
         let desired = self.desired();
         let store = self.objects.store();

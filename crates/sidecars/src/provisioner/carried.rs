@@ -1,8 +1,9 @@
 //! Volumes without a final answer, which outlast the term of a leader.
 //!
-//! A leader that loses its Lease may have asked for a volume whose claim has no mark yet. If the claim is deleted then, no
-//! object tells of the volume, and no other replica can know. So the process keeps what it knows: while another replica leads
-//! it marks claims that are still there (`handover`), and when it leads again it settles the rest.
+//! A leader that loses its Lease may have called CreateVolume for a claim without a mark. If that
+//! claim is deleted, no object names the volume, and no other replica knows of it. So the process
+//! keeps its state: while another replica leads it marks claims that still exist (`handover`), and
+//! when it leads again it settles the rest.
 
 use std::{
     collections::BTreeMap,
@@ -19,17 +20,18 @@ use prometheus_client::{
 
 use super::ledger::Ledger;
 
-/// What a process knows of volumes that its driver may have: for all of its terms. Clones share it.
+/// The volumes that the drivers of a process may have, over all of its terms as leader. Clones
+/// share it.
 #[derive(Clone, Default)]
 pub struct UnsettledVolumes(Arc<Mutex<BTreeMap<String, Arc<Ledger>>>>);
 
 impl UnsettledVolumes {
-    /// Adds the number of volumes that only this process knows of to `registry`.
+    /// Registers the number of volumes that only this process knows of.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(self.clone()));
     }
 
-    /// Those of one driver: another driver may be at the same socket later.
+    /// The volumes of one driver: another driver may use the same socket later.
     pub(super) fn of(&self, driver: &str) -> Arc<Ledger> {
         Arc::clone(self.all().entry(driver.to_owned()).or_default())
     }

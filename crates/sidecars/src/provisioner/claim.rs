@@ -9,15 +9,15 @@ use wharf_cluster::{EventType, Key, Kind, PersistentVolumeClaim};
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
-    Shared,
+    ProvisionerCore,
     decide::{Asked, ClaimNeed, MarkNeed, claim_need, is_bound_to, is_marked, mark_need},
-    failure::Refusal,
+    failure::ProvisionRefusal,
     ledger::{Begun, Stage},
     note::Note,
-    source::Source,
+    source::DataSource,
 };
 
-/// A claim, and not another one that has had its name.
+/// A claim, identified by its UID: a later one may have its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ClaimKey {
     pub(super) key: Key,
@@ -31,8 +31,8 @@ impl ClaimKey {
     }
 }
 
-/// Makes the volume of a claim.
-pub(super) struct ClaimOperation(pub(super) Arc<Shared>, pub(super) CancellationToken);
+/// Creates the volume of a claim.
+pub(super) struct ClaimOperation(pub(super) Arc<ProvisionerCore>, pub(super) CancellationToken);
 
 impl Operation<ClaimKey> for ClaimOperation {
     async fn run(&self, key: ClaimKey, attempt: Attempt) -> Outcome {
@@ -45,8 +45,8 @@ impl Operation<ClaimKey> for ClaimOperation {
     }
 }
 
-impl Shared {
-    /// One attempt, after so many that failed.
+impl ProvisionerCore {
+    /// One attempt, after a number of failed ones.
     pub(super) async fn serve(&self, key: &ClaimKey, failures: u32) -> Outcome {
         let begun = self.ledger.begun(&key.uid);
         if let Some(Begun { claim, stage: Stage::Made { object, began, .. } }) = &begun {
@@ -59,7 +59,8 @@ impl Shared {
         {
             return outcome;
         }
-        // A standby may have removed the mark of a claim that is bound to this volume, before the volume is in the cache.
+        // A standby may have removed the mark of a claim that is bound to this volume before the
+        // volume is in the cache.
         let name = self.options.names.of(&key.uid);
         let is_bound_to_it =
             |it: &Arc<PersistentVolumeClaim>| name.is_ok_and(|name| is_bound_to(it, &name));
@@ -67,8 +68,8 @@ impl Shared {
             self.ledger.forget(&key.uid);
             return Outcome::Done;
         }
-        // One that was bound elsewhere meanwhile has done with this volume as one that is gone has: once the volume is
-        // known to the API, it is released and deleted.
+        // A claim that was bound to another volume meanwhile is treated like a deleted one: once
+        // this volume has a PersistentVolume, it is released and deleted.
         let known = known.filter(|it| !is_begun || !it.is_bound());
         let (claim, class, is_gone) = match (known, begun) {
             (Some(claim), _) => {
@@ -88,7 +89,8 @@ impl Shared {
         match claim_need(&claim, class.as_deref(), driver, node) {
             Ok(ClaimNeed::Volume) => {}
             Ok(ClaimNeed::Nothing) => {
-                // What is in the making is finished when the claim has gone, or wants it again.
+                // A volume that the driver may be creating is finished, whether the claim is gone
+                // or wants it again.
                 if !is_begun {
                     self.ledger.forget(&key.uid);
                 }
@@ -97,11 +99,11 @@ impl Shared {
             Err(refusal) => return self.refuse(&claim, &refusal),
         }
         if claim.metadata.deleting && !is_begun {
-            // No pod can use it any more.
+            // No pod can use the claim any more.
             self.ledger.forget(&key.uid);
             return Outcome::Done;
         }
-        // It wants a volume, and so there is a class.
+        // A claim that needs a volume has a class.
         let Some(class) = class else { return Outcome::Done };
         if self.is_made(&claim) {
             self.ledger.forget(&key.uid);
@@ -113,12 +115,12 @@ impl Shared {
         if failures == 0 {
             let message =
                 format!("External provisioner is provisioning volume for claim {:?}", &*key.key);
-            self.events.tell(&*claim, EventType::Normal, "Provisioning", message);
+            self.events.record(&*claim, EventType::Normal, "Provisioning", message);
         }
-        if let Ok(Some(Source::Populator(kind))) = Source::of(&claim) {
+        if let Ok(Some(DataSource::Populator(kind))) = DataSource::of(&claim) {
             let message = "Assuming an external populator will provision the volume";
-            self.events.tell(&*claim, EventType::Normal, "Provisioning", message);
-            tracing::debug!(claim = &*key.key, kind, "claim left to a populator");
+            self.events.record(&*claim, EventType::Normal, "Provisioning", message);
+            tracing::debug!(claim = &*key.key, kind, "leaving claim to a populator");
             return Outcome::Done;
         }
         let began = Instant::now();
@@ -141,7 +143,7 @@ impl Shared {
         }
     }
 
-    /// What a claim needs because of its mark; `None` where it needs nothing but a volume.
+    /// Does what the mark of a claim requires; `None` if only its volume is missing.
     async fn serve_marked(&self, claim: &Arc<PersistentVolumeClaim>) -> Option<Outcome> {
         let (driver, node) = (&self.options.driver, self.options.node.as_deref());
         if !is_marked(claim, driver) {
@@ -151,8 +153,8 @@ impl Shared {
         let asked = Asked { known: self.is_known(claim), node: topology.node.as_deref() };
         match mark_need(claim, asked, node) {
             MarkNeed::Volume => {
-                // The driver is to see the same request again. A pod will use this volume: it is made at no place that
-                // only the note knows.
+                // The driver has to get the same request again. A pod will use this volume:
+                // segments that only the note contains are not used.
                 self.ledger.recall(&claim.metadata.uid, self.places().known_part(topology));
                 None
             }
@@ -166,37 +168,39 @@ impl Shared {
                 Some(self.unmark(claim).await)
             }
             MarkNeed::Settlement => {
-                // The node that the volume was asked for may be gone, and its place with it: only the note knows where to ask.
-                // The volume is deleted at once, and the StorageClass holds for it.
+                // The node of the call may be gone, and its segment with it: only the note contains
+                // the segment. The volume is deleted at once, and the topology of the StorageClass
+                // applies.
                 self.ledger.recall(&claim.metadata.uid, topology.if_labels());
                 Some(self.settle(claim).await)
             }
         }
     }
 
-    /// Whether its PersistentVolume is there already.
+    /// Whether its PersistentVolume exists already.
     fn is_made(&self, claim: &PersistentVolumeClaim) -> bool {
         let name = self.options.names.of(&claim.metadata.uid);
         name.is_ok_and(|name| self.volumes.store().get(&name).is_some())
     }
 
-    /// Whether the volume of a PersistentVolume that is to be made has one already, under another name: somebody keeps it.
+    /// Whether another PersistentVolume has the volume of a PersistentVolume to be created:
+    /// somebody keeps it.
     fn is_known_otherwise(&self, object: &Value) -> bool {
         let handle = object["spec"]["csi"]["volumeHandle"].as_str().unwrap_or_default();
         self.has_volume(handle)
     }
 
-    fn refuse(&self, claim: &Arc<PersistentVolumeClaim>, refusal: &Refusal) -> Outcome {
+    fn refuse(&self, claim: &Arc<PersistentVolumeClaim>, refusal: &ProvisionRefusal) -> Outcome {
         note_error(refusal);
         self.options.metrics.provisioned(claim, None);
-        tracing::warn!(claim = claim.title(), error = %refusal, "no volume is made for the claim");
+        tracing::warn!(claim = claim.title(), error = %refusal, "refusing to create volume for claim");
         match refusal {
-            Refusal::InTree(_) | Refusal::OtherClass { .. } => {
+            ProvisionRefusal::InTree(_) | ProvisionRefusal::OtherClass { .. } => {
                 let message = refusal.to_string();
-                self.events.tell(&**claim, EventType::Warning, "ProvisioningFailed", message);
+                self.events.record(&**claim, EventType::Warning, "ProvisioningFailed", message);
                 Outcome::Done
             }
-            // The class may come.
+            // The class may be created later.
             _ => Outcome::Retry,
         }
     }

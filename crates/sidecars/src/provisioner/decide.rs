@@ -1,25 +1,26 @@
-//! What an object needs next.
+//! Decides the next step for an object.
 
 use wharf_cluster::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 use wharf_facts::{annotation, finalizer};
 
-use super::failure::Refusal;
+use super::failure::ProvisionRefusal;
 
-/// What a claim needs.
+/// The next step for a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClaimNeed {
-    /// Nothing, or nothing from us, or not yet.
+    /// Nothing, or nothing yet, or another component acts.
     Nothing,
-    /// A volume.
+    /// Create a volume.
     Volume,
 }
 
-/// Whether a claim asks this driver for a volume, or has the mark of one that the driver may be making, all else aside.
+/// Whether a claim requests a volume of this driver, or has the mark of one that the driver may be
+/// creating; checks nothing else.
 pub(super) fn concerns(claim: &PersistentVolumeClaim, driver: &str) -> bool {
     !claim.is_bound() && is_of(claim, driver) || is_marked(claim, driver)
 }
 
-/// Whether a claim has the mark of a volume that this driver may be making.
+/// Whether a claim has the mark of a volume that this driver may be creating.
 pub(super) fn is_marked(claim: &PersistentVolumeClaim, driver: &str) -> bool {
     claim.metadata.has_finalizer(finalizer::UNSETTLED_VOLUME) && is_of(claim, driver)
 }
@@ -29,31 +30,31 @@ fn is_of(claim: &PersistentVolumeClaim, driver: &str) -> bool {
     migrated || provisioner(claim) == Some(driver)
 }
 
-/// What is known of the volume that a claim has a mark for.
+/// The state of a marked claim's volume.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
-    /// Whether the API knows it.
+    /// Whether a PersistentVolume has it.
     pub(super) known: bool,
-    /// The node that it was asked for, if it is reached from there only.
+    /// The node of the call, if the volume is accessible from that node only.
     pub(super) node: Option<&'a str>,
 }
 
-/// What a claim needs because of its mark.
+/// The next step for a marked claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkNeed {
-    /// Its volume, as if it had no mark.
+    /// Create its volume, as for an unmarked claim.
     Volume,
-    /// Nothing from us.
+    /// Nothing: another component acts.
     Nothing,
-    /// The provisioner of another node has to settle first.
+    /// Wait until the provisioner of another node has settled the volume.
     Wait,
-    /// The mark has to go: the volume is known.
+    /// Remove the mark: the volume has a PersistentVolume.
     Removal,
-    /// The volume is not wanted any more: it has to be found and deleted, and then the mark has to go.
+    /// Settle: find the unwanted volume, delete it, and then remove the mark.
     Settlement,
 }
 
-/// What a marked claim needs. `node` tells that only claims of this node are served.
+/// The next step for a marked claim. With `node` only claims of this node are served.
 pub(super) fn mark_need(
     claim: &PersistentVolumeClaim,
     asked: Asked<'_>,
@@ -73,7 +74,7 @@ pub(super) fn mark_need(
     }
 }
 
-/// Whether a marked claim is bound to the volume that the driver was asked for under this name.
+/// Whether a marked claim is bound to the volume that was requested under this name.
 pub(super) fn is_bound_to(claim: &PersistentVolumeClaim, name: &str) -> bool {
     claim.spec.volume_name.as_deref() == Some(name)
 }
@@ -88,33 +89,33 @@ pub(crate) fn is_volume_of(
     volume.is_of(driver) && owner.is_some_and(|it| it.uid == claim.metadata.uid)
 }
 
-/// What a claim needs. `node` tells that only claims of this node are served.
+/// The next step for a claim. With `node` only claims of this node are served.
 pub(super) fn claim_need(
     claim: &PersistentVolumeClaim,
     class: Option<&StorageClass>,
     driver: &str,
     node: Option<&str>,
-) -> Result<ClaimNeed, Refusal> {
+) -> Result<ClaimNeed, ProvisionRefusal> {
     let selected = selected_node(claim);
     if claim.is_bound() || !concerns(claim, driver) || node.is_some() && node != selected {
         return Ok(ClaimNeed::Nothing);
     }
     if let Some(named) = provisioner(claim).filter(|named| *named != driver) {
-        return Err(Refusal::InTree(named.to_owned()));
+        return Err(ProvisionRefusal::InTree(named.to_owned()));
     }
     let class = class.ok_or_else(|| {
         let name = claim.class().unwrap_or_default();
-        Refusal::NoClass(name.to_owned())
+        ProvisionRefusal::NoClass(name.to_owned())
     })?;
     if class.provisioner != driver {
         let (class, provisioner) = (class.metadata.name.clone(), class.provisioner.clone());
-        return Err(Refusal::OtherClass { class, provisioner });
+        return Err(ProvisionRefusal::OtherClass { class, provisioner });
     }
     let waits = class.waits_for_consumer() && selected.is_none();
     Ok(if waits { ClaimNeed::Nothing } else { ClaimNeed::Volume })
 }
 
-/// The node that the scheduler picked.
+/// The node that the scheduler selected.
 pub(crate) fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.metadata.annotations.get(annotation::SELECTED_NODE).filter(|node| !node.is_empty())
 }
@@ -125,18 +126,18 @@ fn provisioner(claim: &PersistentVolumeClaim) -> Option<&str> {
     annotations.get(annotation::STORAGE_PROVISIONER).or_else(older)
 }
 
-/// What a change of a claim is a reason for.
+/// The reaction to a change of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reaction {
-    /// Nothing that counts has changed.
+    /// No relevant change.
     None,
-    /// Look at it when its back-off allows.
+    /// Queue it after its back-off.
     Wake,
-    /// Look at it now: what failed before was another question.
+    /// Queue it now: the earlier failure was about a different request.
     Renew,
 }
 
-/// The reaction to a change. A claim that went may have a volume in the making, and is looked at as well.
+/// The reaction to a change. A deleted claim may have a volume in progress, and is queued as well.
 pub(super) fn reaction(
     old: Option<&PersistentVolumeClaim>,
     new: Option<&PersistentVolumeClaim>,
@@ -160,24 +161,24 @@ pub(super) fn reaction(
     }
 }
 
-/// The annotations of a claim but for the note, which is our own.
+/// The annotations of a claim without the note, which is our own.
 fn of_others(claim: &PersistentVolumeClaim) -> impl Iterator<Item = (&str, &str)> {
     claim.metadata.annotations.iter().filter(|(key, _)| *key != annotation::UNSETTLED_VOLUME)
 }
 
-/// What a volume needs.
+/// The next step for a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VolumeNeed {
     Nothing,
-    /// Our finalizer, so that it does not go before what it stands for.
+    /// Add our finalizer, so that the object is not deleted before the volume.
     Protection,
-    /// To be let go: what it stands for is kept.
+    /// Remove our finalizer: the volume is retained.
     Release,
-    /// What it stands for has to be deleted, and then it.
+    /// Delete the volume, and then the object.
     Deletion,
 }
 
-/// What a volume needs.
+/// The next step for a volume.
 pub(super) fn volume_need(volume: &PersistentVolume, driver: &str) -> VolumeNeed {
     let metadata = &volume.metadata;
     let csi = volume.is_of(driver);
@@ -189,7 +190,7 @@ pub(super) fn volume_need(volume: &PersistentVolume, driver: &str) -> VolumeNeed
     let phase = volume.status.phase.as_str();
     match volume.spec.persistent_volume_reclaim_policy.as_str() {
         "Delete" if phase == "Bound" && !metadata.deleting && !held => VolumeNeed::Protection,
-        // Without the finalizer a volume that is being deleted was deleted before.
+        // Without the finalizer the volume of an object that is being deleted is gone already.
         "Delete" if phase == "Released" && (held || !metadata.deleting) => VolumeNeed::Deletion,
         "Retain" | "Recycle" if held => VolumeNeed::Release,
         _ => VolumeNeed::Nothing,
@@ -197,5 +198,4 @@ pub(super) fn volume_need(volume: &PersistentVolume, driver: &str) -> VolumeNeed
 }
 
 #[cfg(test)]
-#[path = "decide_tests.rs"]
 mod tests;

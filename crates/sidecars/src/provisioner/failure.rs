@@ -1,4 +1,4 @@
-//! Why a volume was not made or deleted, in the words that people find in events.
+//! Why a volume was not created or deleted, in the words of the events.
 
 use tonic::{Code, Status};
 use wharf_cluster::ApiFailure;
@@ -16,37 +16,37 @@ use crate::secret::SecretFailure;
 /// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// The objects do not say what to do.
+    /// The objects do not allow a request.
     #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// What the volume is to be made of is not there, or not ready.
+    Refused(#[from] ProvisionRefusal),
+    /// The source of the volume is missing or not ready.
     #[error("error getting handle for DataSource Type {kind} by Name {name}: {refusal}")]
     Source { kind: String, name: String, refusal: Box<SourceRefusal> },
     /// The source could not be protected from deletion.
     #[error("the source of the volume could not be protected: {0}")]
     Protect(#[source] ApiFailure),
-    /// It is not known where to make it.
+    /// The topology of the request could not be determined.
     #[error(transparent)]
     Topology(#[from] TopologyRefusal),
-    /// The class names no secret that can be.
+    /// The class does not name a valid secret.
     #[error(transparent)]
     SecretName(#[from] SecretRefusal),
-    /// The secret for the call is not to be had.
+    /// The secret for the call cannot be read.
     #[error(transparent)]
     Secret(#[from] SecretFailure),
-    /// Something that is asked for by name cannot be read.
+    /// An object that is required by name cannot be read.
     #[error(transparent)]
     Read(ApiFailure),
-    /// The driver has made another volume than the one asked for.
+    /// The driver created a volume that differs from the request.
     #[error("{mismatch}{}", orphan(.name, .cleanup.as_deref()))]
     Mismatch { mismatch: Mismatch, name: String, cleanup: Option<Box<Status>> },
-    /// A volume that may have been made cannot be asked for as it was.
+    /// A request without a final answer cannot be repeated unchanged.
     #[error(
         "StorageClass {0:?} is not as it was when the volume was asked for, so that the volume cannot be found: bring it \
          back as it was, or give the volume up with wharf sidecars settle"
     )]
     ClassChanged(String),
-    /// A volume that may have been made cannot be asked for with the source that the note names.
+    /// A request without a final answer cannot be repeated with the source in the note.
     #[error(
         "the source of the claim is not the one that the note on the claim names, so that the volume cannot be found: remove \
          the annotation {} if the claim's own source is right, or give the volume up with wharf sidecars settle",
@@ -56,23 +56,23 @@ pub(super) enum Failure {
     /// A volume is not deleted while it is attached.
     #[error("persistentvolume {volume} is still attached to node {node}")]
     Attached { volume: String, node: String },
-    /// The volume is deleted, and its object could not be.
-    #[error("the volume is deleted, and its PersistentVolume is not yet: {0}")]
+    /// The volume is deleted, but its PersistentVolume is not.
+    #[error("failed to delete the PersistentVolume of a deleted volume: {0}")]
     DeleteObject(#[source] ApiFailure),
-    /// The driver does not even say what it can do.
+    /// The driver does not report its capabilities.
     #[error(
-        "the CSI driver does not say what it can do: rpc error: code = {} desc = {}",
+        "failed to fetch capabilities of the CSI driver: rpc error: code = {} desc = {}",
         code_name(.0.code()), .0.message()
     )]
     Away(#[source] Box<Status>),
-    /// The driver said no, or nothing.
+    /// The driver returned an error, or did not answer.
     #[error("rpc error: code = {} desc = {}", code_name(.0.code()), .0.message())]
     Driver(#[from] Box<Status>),
 }
 
-/// Objects that do not say what to do.
+/// Why the objects do not allow a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum ProvisionRefusal {
     #[error("storageClass {0:?} not found")]
     NoClass(String),
     #[error(
@@ -119,7 +119,7 @@ pub(super) enum Refusal {
     AttributesDriver { class: String, named: String, driver: String },
 }
 
-/// How a volume differs from what was asked for.
+/// How a volume differs from the request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Mismatch {
     #[error("created volume capacity {made} less than requested capacity {asked}")]
@@ -131,7 +131,8 @@ pub(super) enum Mismatch {
 }
 
 impl Failure {
-    /// Where the volume stands; `movable` tells that the scheduler may pick another node.
+    /// The state of the volume after this failure; `movable`: the scheduler may select another
+    /// node.
     pub(super) fn state(&self, movable: bool) -> State {
         match self {
             Self::Refused(_) => State::Finished,
@@ -142,7 +143,7 @@ impl Failure {
         }
     }
 
-    /// The driver's code.
+    /// The driver's gRPC code.
     pub(super) fn code(&self) -> Option<Code> {
         match self {
             Self::Driver(status) => Some(status.code()),

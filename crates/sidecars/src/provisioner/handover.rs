@@ -1,25 +1,25 @@
-//! Claims whose volumes this process asked for when it led are marked when another replica leads.
+//! Marks claims whose volumes this process requested as leader, while another replica leads.
 //!
-//! Any leader of ours finds the mark. A claim that is gone takes none: its volume waits until this process leads again, unless
-//! another leader made a PersistentVolume for it.
+//! Any leader of ours finds the mark. A claim that is gone cannot be marked: its volume waits until
+//! this process leads again, unless another leader created a PersistentVolume for it.
 
 use tokio::time::sleep;
 use wharf_cluster::{ApiFailure, Kind, Meta, PersistentVolumeClaim};
 
 use super::{StandbyProvisioner, decide::is_volume_of, ledger::Ledger, unsettled};
 
-/// What is known of a volume whose claim was looked at.
+/// The state of a volume after its claim was read.
 enum Handover {
     /// The claim has the mark, or the volume has a PersistentVolume.
     Done,
-    /// The claim is being deleted and takes no mark any more.
+    /// The claim is being deleted and cannot be marked any more.
     Waits,
     /// The claim is gone.
     Orphan,
 }
 
 impl StandbyProvisioner {
-    /// Ends once all claims are marked or gone.
+    /// Returns once all claims are marked or gone.
     pub(super) async fn hand_over(&self) {
         let ledger = self.options.unsettled.of(&self.options.driver);
         ledger.begin_term();
@@ -92,7 +92,7 @@ impl StandbyProvisioner {
         }
         let note = ledger.note(&claim.metadata.uid, &self.options.driver);
         unsettled::write_mark(&claims, claim, note.as_ref()).await?;
-        // Looked at once more: the claim may have gone, or been deleted, before the mark was written.
+        // Read again: the claim may have been deleted before the mark was written.
         match claims.get(&claim.metadata).await {
             Ok(now) if now.metadata.uid != claim.metadata.uid => Ok(Handover::Orphan),
             Ok(now) if unsettled::has_mark(&now) => Ok(Handover::Done),

@@ -1,8 +1,9 @@
-//! What a provisioner that is told to stop finds out about volumes that no object tells of.
+//! Settles volumes that no object names before a provisioner stops.
 //!
-//! Whoever leads next finds a volume by the mark on its claim. A claim that was deleted before it was marked takes no mark, so that
-//! its volume would be left at the driver. An answer that comes now still leads to a PersistentVolume, which is deleted as
-//! any other. What cannot be found out in time is named in the log.
+//! The next leader finds a volume by the mark on its claim. A claim that was deleted before it was
+//! marked cannot be marked, so its volume would stay at the driver. An answer that arrives in time
+//! still leads to a PersistentVolume, which is deleted as any other. Volumes that remain unsettled
+//! are logged.
 
 use std::{pin::Pin, time::Duration};
 
@@ -11,16 +12,16 @@ use tokio::time::{Instant, sleep, timeout_at};
 use wharf_cluster::Kind;
 use wharf_reconcile::Outcome;
 
-use super::{Shared, claim::ClaimKey};
+use super::{ProvisionerCore, claim::ClaimKey};
 
-/// How long answers are waited for. Pods have 30 s to end by default, and the Lease may be given back after that.
+/// Limit for answers. Pods have 30 s to end by default, and the Lease may be released after that.
 pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
 /// The longest pause between two requests for one volume.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl Shared {
-    /// Goes on with an attempt when this process stops, if nobody else could finish it.
+impl ProvisionerCore {
+    /// Continues an attempt when this process stops, if no other process could finish it.
     pub(super) async fn serve_at_last(
         &self,
         key: &ClaimKey,
@@ -31,14 +32,15 @@ impl Shared {
         }
         match self.last_marks.run_until_cancelled(&mut serving).await {
             Some(outcome) => outcome,
-            // Ends with the patience of the queue that it is of.
+            // The queue limits how long this takes.
             None if self.ledger.is_unmarked(&key.uid) => serving.await,
             None => Outcome::Done,
         }
     }
 
-    /// Asks for the volumes that no object tells of until there is an answer or it is too late, and names those that are left.
-    pub(super) async fn find_out_at_last(&self, last: Instant) {
+    /// Repeats the requests for volumes that no object names, until an answer or the limit, and
+    /// logs the volumes that are left.
+    pub(super) async fn settle_last(&self, last: Instant) {
         let asking = self.ledger.unmarked();
         let asking = asking.iter().map(|claim| self.find_out(ClaimKey::of(claim)));
         let _ = timeout_at(last, join_all(asking)).await;

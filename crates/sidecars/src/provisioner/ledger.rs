@@ -1,5 +1,5 @@
-//! What is remembered of claims between attempts. Volumes that the driver may be making are remembered for as long as the process
-//! lives, whether it leads or not: see `carried`.
+//! The state of claims between attempts. Volumes that the driver may be creating are kept for as
+//! long as the process lives, whether it leads or not: see `carried`.
 
 use std::{
     collections::HashMap,
@@ -14,56 +14,57 @@ use wharf_cluster::{PersistentVolumeClaim, StorageClass};
 
 use super::{note::Note, plan::Plan, state::is_settling, topology::Memory};
 
-/// The claims that something is remembered of, by their UID. Most are here for the time of one call.
+/// The claims that have state, by their UID. Most are here for the time of one call.
 #[derive(Default)]
 pub(super) struct Ledger(Mutex<HashMap<String, Entry>>);
 
 #[derive(Default)]
 struct Entry {
     begun: Option<Begun>,
-    /// The driver was asked for it more than once: an earlier call had no final answer.
+    /// CreateVolume was called more than once: an earlier call had no final answer.
     repeated: bool,
-    /// The claim has the mark, so that any later leader finds out about the volume.
+    /// The claim has the mark, so that any later leader finds the volume.
     marked: bool,
-    /// It was begun in an earlier term.
+    /// The request is from an earlier term.
     carried: bool,
     /// The claim is gone, so that only this process knows of the volume.
     claim_gone: bool,
     slow: Option<Slow>,
     memory: Memory,
-    /// The last attempt found no place for the volume, or is about to look for one.
+    /// The last attempt found no segment for the volume, or is about to search for one.
     lacks_place: bool,
 }
 
-/// A volume that the driver may be making, or has made. It is finished even if the claim goes: else nobody would ever
-/// delete it.
+/// A volume that the driver may be creating, or has created. It is finished even if the claim is
+/// deleted: otherwise it would never be deleted.
 #[derive(Clone)]
 pub(super) struct Begun {
-    /// The claim as it was.
+    /// The claim at the time of the request.
     pub(super) claim: Arc<PersistentVolumeClaim>,
     pub(super) stage: Stage,
 }
 
-/// How far a volume has come.
+/// The progress of a volume.
 #[derive(Clone)]
 pub(super) enum Stage {
-    /// The driver may be at it.
+    /// The driver may be working on it.
     Asked(Asked),
-    /// It is made by an attempt that began then, and nothing but the API is left to be told of it.
+    /// An attempt that began then has created it, and only API writes are missing.
     Made { asked: Asked, object: Arc<Value>, began: Instant },
 }
 
-/// What a driver was asked for. The same is asked again when the claim has gone, and with it what the plan was made of.
+/// A CreateVolume request, to be repeated unchanged when the claim is gone, with the plan that it
+/// was built from.
 #[derive(Clone)]
 pub(super) struct Asked {
     pub(super) class: Arc<StorageClass>,
     pub(super) plan: Arc<Plan>,
 }
 
-/// The driver said that no retry can help.
+/// The driver reported that no retry can help.
 struct Slow {
     until: Instant,
-    /// The class that was asked for; another one may do.
+    /// The class of the request; another class may help.
     class: String,
 }
 
@@ -72,7 +73,7 @@ impl Ledger {
         self.entries().get(uid)?.begun.clone()
     }
 
-    /// What the driver was asked for, if it may be at it.
+    /// The request, if the driver may be working on it.
     pub(super) fn asked(&self, uid: &str) -> Option<Asked> {
         match self.begun(uid)?.stage {
             Stage::Asked(asked) => Some(asked),
@@ -80,14 +81,15 @@ impl Ledger {
         }
     }
 
-    /// Begins a term as leader, or a time in which another replica leads. Keeps volumes that only this process knows of. The mark
-    /// on a claim tells the rest, and other leaders may have changed it meanwhile. For the same reason a volume that was made
-    /// counts as asked for: the driver is asked again what it has.
+    /// Begins a term as leader, or a time in which another replica leads. Keeps volumes that only
+    /// this process knows of. For the others the claim's mark is authoritative: other leaders may
+    /// have changed it meanwhile. For the same reason a created volume counts as requested: the
+    /// driver is asked again.
     pub(super) fn begin_term(&self) {
         self.entries().retain(|_, entry| {
             entry.slow = None;
             entry.lacks_place = false;
-            // The claim is looked for again.
+            // The claim is searched for again.
             entry.claim_gone = false;
             entry.carried = entry.begun.is_some();
             if let Some(begun) = &mut entry.begun
@@ -99,29 +101,29 @@ impl Ledger {
         });
     }
 
-    /// The claims of volumes that the driver may be making, and that have no mark.
+    /// The claims without a mark whose volumes the driver may be creating.
     pub(super) fn unmarked(&self) -> Vec<Arc<PersistentVolumeClaim>> {
         let entries = self.entries();
         let unmarked = entries.values().filter(|entry| !entry.marked);
         unmarked.filter_map(|entry| Some(Arc::clone(&entry.begun.as_ref()?.claim))).collect()
     }
 
-    /// Whether the driver may be making the volume of a claim that has no mark.
+    /// Whether the driver may be creating the volume of a claim without a mark.
     pub(super) fn is_unmarked(&self, uid: &str) -> bool {
         self.entries().get(uid).is_some_and(|entry| entry.begun.is_some() && !entry.marked)
     }
 
-    /// Whether a claim was found to be gone.
+    /// Whether a claim is known to be gone.
     pub(super) fn is_gone(&self, uid: &str) -> bool {
         self.entries().get(uid).is_some_and(|entry| entry.claim_gone)
     }
 
-    /// The claim has the mark.
+    /// Records that the claim has the mark.
     pub(super) fn note_mark(&self, uid: &str) {
         self.change(uid, |entry| entry.marked = true);
     }
 
-    /// The claim is gone.
+    /// Records that the claim is gone.
     pub(super) fn note_gone(&self, uid: &str) {
         self.change(uid, |entry| entry.claim_gone = true);
     }
@@ -134,7 +136,7 @@ impl Ledger {
         self.entries().values().filter(is_orphan).count()
     }
 
-    /// The note on what the driver of this name was asked for last.
+    /// The note of the last request to the driver of this name.
     pub(super) fn note(&self, uid: &str, driver: &str) -> Option<Note> {
         let asked = match self.begun(uid)?.stage {
             Stage::Asked(asked) | Stage::Made { asked, .. } => asked,
@@ -142,7 +144,7 @@ impl Ledger {
         Some(Note::of(driver, &asked.class, &asked.plan, self.memory(uid)))
     }
 
-    /// Whether a volume was begun for such a claim.
+    /// Whether a volume was requested for such a claim.
     pub(super) fn is_begun(&self, is_meant: impl Fn(&PersistentVolumeClaim) -> bool) -> bool {
         let entries = self.entries();
         entries.values().filter_map(|entry| entry.begun.as_ref()).any(|it| is_meant(&it.claim))
@@ -156,8 +158,9 @@ impl Ledger {
         entry.begun = Some(begun);
     }
 
-    /// Whether an answer of this code ends what was begun. Where an earlier call had no final answer, the driver has to say how
-    /// the volume stands. Without a code the driver was not asked, and nothing that was begun ends.
+    /// Whether an answer with this code ends the requests of a claim. If an earlier call had no
+    /// final answer, the driver has to report the state of the volume. Without a code the driver
+    /// was not called, and no request ends.
     pub(super) fn is_ended_by(&self, uid: &str, code: Option<Code>) -> bool {
         match (self.entries().get(uid), code) {
             (Some(Entry { begun: Some(_), .. }), None) => false,
@@ -166,7 +169,7 @@ impl Ledger {
         }
     }
 
-    /// The driver is not at it any more.
+    /// Records that the driver is not working on it any more.
     pub(super) fn end(&self, uid: &str) {
         self.change(uid, |entry| {
             entry.begun = None;
@@ -177,7 +180,7 @@ impl Ledger {
         });
     }
 
-    /// No attempt for so long, unless the class becomes another.
+    /// Delays the next attempt, unless the class changes.
     pub(super) fn slow_down(&self, uid: &str, class: &str, pause: Duration) {
         let slow = Slow { until: Instant::now() + pause, class: class.to_owned() };
         self.entries().entry(uid.to_owned()).or_default().slow = Some(slow);
@@ -191,8 +194,9 @@ impl Ledger {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Lets `attempt` use and change what places were told of before, and notes whether it fails. Until then it counts as
-    /// failed: a CSINode that changes while the attempt reads CSINodes has the claim tried again.
+    /// Lets `attempt` use and change the topology of earlier requests, and records whether it
+    /// fails. Until it returns it counts as failed: a CSINode that changes while the attempt reads
+    /// CSINodes queues the claim again.
     pub(super) fn find_place<T, E>(
         &self,
         uid: &str,
@@ -212,17 +216,17 @@ impl Ledger {
         outcome
     }
 
-    /// Whether a claim waits for a place: one more topology key may help it.
+    /// Whether a claim waits for a segment: one more topology key may help it.
     pub(super) fn lacks_place(&self, uid: &str) -> bool {
         self.entries().get(uid).is_some_and(|entry| entry.lacks_place)
     }
 
-    /// What places were told of, for the request that the driver was asked last.
+    /// The topology of the last request.
     pub(super) fn memory(&self, uid: &str) -> Memory {
         self.entries().get(uid).map(|entry| entry.memory.clone()).unwrap_or_default()
     }
 
-    /// Takes over what a request of an earlier term told of places, unless this term knows better.
+    /// Takes over the topology of a request from an earlier term, unless this term has a newer one.
     pub(super) fn recall(&self, uid: &str, memory: Memory) {
         let mut entries = self.entries();
         let entry = entries.entry(uid.to_owned()).or_default();
@@ -235,7 +239,7 @@ impl Ledger {
         self.change(uid, |entry| entry.memory = Memory::default());
     }
 
-    /// All of it.
+    /// All state.
     pub(super) fn forget(&self, uid: &str) {
         self.entries().remove(uid);
     }
@@ -257,7 +261,7 @@ mod tests {
 
     use super::*;
 
-    /// A volume that is made for the claim of this UID.
+    /// The requested volume of the claim with this UID.
     fn made(uid: &str) -> Begun {
         let claim = serde_json::from_value(json!({ "metadata": { "uid": uid } })).unwrap();
         let asked = Asked { class: Arc::default(), plan: Arc::default() };
@@ -308,10 +312,10 @@ mod tests {
     fn what_was_begun_ends_with_an_answer_that_says_how_it_stands() {
         let ledger = Ledger::default();
         let (denied, failed) = (Some(Code::PermissionDenied), Some(Code::Internal));
-        assert!(ledger.is_ended_by("u", None), "nothing was begun");
+        assert!(ledger.is_ended_by("u", None), "nothing was requested");
         ledger.begin(made("u"));
         assert!(ledger.is_ended_by("u", denied), "a first answer is final");
-        assert!(!ledger.is_ended_by("u", None), "the driver was not asked");
+        assert!(!ledger.is_ended_by("u", None), "the driver was not called");
         ledger.begin(made("u"));
         assert!(!ledger.is_ended_by("u", denied) && !ledger.is_ended_by("u", None));
         assert!(ledger.is_ended_by("u", failed));
@@ -332,7 +336,7 @@ mod tests {
         ledger.end("ended");
         ledger.begin_term();
         assert!(ledger.begun("marked").is_none() && ledger.begun("ended").is_none());
-        // Another leader may have deleted what was made.
+        // Another leader may have deleted the created volume.
         assert!(ledger.asked("unmarked").is_some());
         let unmarked = ledger.unmarked();
         assert_eq!(

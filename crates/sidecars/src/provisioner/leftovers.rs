@@ -1,83 +1,88 @@
-//! Volumes that the driver has and that nobody asks for any more.
+//! Reports volumes of the driver that no object names.
 //!
-//! A provisioner that is killed before it has marked the claim of a volume in the making, and a claim that is deleted then,
-//! leave a volume that no object names; so do backups that are restored, and people. It is reported and never deleted: another cluster may use the same storage, and a name is no proof.
+//! A provisioner that is killed before it has marked the claim of a volume in progress, followed by
+//! the deletion of that claim, leaves a volume that no object names; so do restored backups, and
+//! people. Such a volume is reported and never deleted: another cluster may use the same storage,
+//! and a name is no proof.
 //!
-//! A driver's account may hold many volumes of others, so the driver is asked only where the operator wants it, and for one
-//! page of volumes at a time.
+//! A driver's account may have many volumes of others, so the driver is asked only if the operator
+//! enables it, and for one page of volumes at a time.
 //!
-//! Most drivers put the name that a volume was asked for under into their own id for it, and that leads back to the claim.
-//! With the others all that can be said is that no PersistentVolume names a volume. That is also how one looks that was
-//! made just now: so it is said of those that are seen twice.
+//! Most drivers put the requested volume name into their ID of the volume, which leads back to the
+//! claim. With other drivers it is only known that no PersistentVolume names a volume. That is also
+//! true of a volume that was created just now, so such volumes are reported when they are seen
+//! twice.
 
-use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
 use tonic::Status;
 use wharf_cluster::PersistentVolumeClaim;
 use wharf_proto::csi::ListVolumesRequest;
 
-use super::Shared;
+use super::ProvisionerCore;
 
-/// How soon it is looked again for volumes that were seen once.
+/// The pause before volumes that were seen once are checked again.
 const SECOND_LOOK: Duration = Duration::from_mins(1);
-/// How many volumes the driver is asked for at once.
+/// Page size of ListVolumes.
 const PAGE: i32 = 500;
-/// How many volumes a line of the log names.
+/// The most volumes in one log line.
 const NAMED: usize = 10;
 
-/// What a look finds: ids of volumes that no PersistentVolume names.
+/// The result of a comparison: IDs of volumes that no PersistentVolume names.
 #[derive(Default)]
-struct Found {
-    /// Made for claims that ask no more.
+struct UnnamedVolumes {
+    /// Created for claims that are gone.
     ours: HashSet<String>,
-    /// Made for whom their ids do not tell.
+    /// Volumes whose IDs do not contain the claim.
     unknown: HashSet<String>,
 }
 
-impl Shared {
-    /// Looks for ever, for as long as the driver can tell which volumes it has.
+impl ProvisionerCore {
+    /// Compares repeatedly, for as long as the driver can list its volumes.
     pub(super) async fn leftovers(&self) {
         let period = self.options.leftovers;
         if period.is_zero() {
             return std::future::pending().await;
         }
-        let (mut once, mut reported) = (HashSet::new(), Found::default());
+        let (mut once, mut reported) = (HashSet::new(), UnnamedVolumes::default());
         let mut pause = period;
         loop {
-            // On storage that other clusters use there is always something new.
+            // On storage that other clusters use there are always new volumes.
             let may_look_soon = pause == period;
             pause = period;
             match self.find_leftovers().await {
-                Ok(Found { ours, unknown }) => {
+                Ok(UnnamedVolumes { ours, unknown }) => {
                     let (twice, new): (HashSet<_>, HashSet<_>) =
                         unknown.into_iter().partition(|id| once.contains(id));
                     if !new.is_empty() && may_look_soon {
                         pause = period.min(SECOND_LOOK);
                     }
                     once = &twice | &new;
-                    let found = Found { ours, unknown: twice };
+                    let found = UnnamedVolumes { ours, unknown: twice };
                     self.options.metrics.left_over(found.ours.len(), found.unknown.len());
                     found.report(&reported);
                     reported = found;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "volumes could not be compared with the driver's");
+                    tracing::warn!(%error, "failed to compare volumes with the driver");
                 }
             }
             tokio::time::sleep(pause).await;
         }
     }
 
-    async fn find_leftovers(&self) -> Result<Found, Status> {
-        let abilities = self.abilities().await;
-        if !abilities.is_ok_and(|abilities| abilities.lists && abilities.volumes) {
-            return Ok(Found::default());
+    async fn find_leftovers(&self) -> Result<UnnamedVolumes, Status> {
+        let capabilities = self.capabilities().await;
+        if !capabilities.is_ok_and(|capabilities| capabilities.lists && capabilities.volumes) {
+            return Ok(UnnamedVolumes::default());
         }
-        // Asked first: what is made meanwhile is not in the answer.
+        // Read before the list: volumes that are created meanwhile are not in it.
         let mut suspects = self.listed().await?;
         suspects.retain(|handle, _| !self.has_volume(handle));
-        let mut found = Found::default();
+        let mut found = UnnamedVolumes::default();
         if suspects.is_empty() {
             return Ok(found);
         }
@@ -96,14 +101,15 @@ impl Shared {
         Ok(found)
     }
 
-    /// Whether the volume that is named after a claim is the claim's: it may have been bound to another meanwhile.
+    /// Whether a claim still uses the volume that is named after it: it may have been bound to
+    /// a different one.
     fn asks(&self, claim: &PersistentVolumeClaim) -> bool {
         let bound = claim.spec.volume_name.as_deref().filter(|volume| !volume.is_empty());
         let own = self.options.names.of(&claim.metadata.uid);
         bound.is_none_or(|volume| own.is_ok_and(|own| own == volume))
     }
 
-    /// The driver's volumes, with the UIDs of the claims that they were made for where their ids tell.
+    /// The driver's volumes, with the UIDs of their claims if the IDs contain them.
     async fn listed(&self) -> Result<BTreeMap<String, Option<String>>, Status> {
         let mut listed = BTreeMap::new();
         let mut token = String::new();
@@ -127,15 +133,15 @@ impl Shared {
     }
 }
 
-impl Found {
-    /// Tells people what they were not told before.
+impl UnnamedVolumes {
+    /// Logs findings that were not logged before.
     fn report(&self, reported: &Self) {
         for volume in self.ours.difference(&reported.ours) {
             tracing::warn!(volume, "found volume whose claim is gone");
         }
         let new: Vec<_> = self.unknown.difference(&reported.unknown).collect();
         if !new.is_empty() {
-            // They may well be volumes of other clusters on the same storage.
+            // They may belong to other clusters on the same storage.
             tracing::info!(
                 count = new.len(),
                 volumes = ?&new[..new.len().min(NAMED)],

@@ -1,4 +1,4 @@
-//! The making of one volume.
+//! Creates one volume.
 
 use std::{pin::pin, sync::Arc};
 
@@ -9,7 +9,7 @@ use wharf_cluster::{Kind, PersistentVolumeClaim, StorageClass};
 use wharf_proto::csi::{CreateVolumeRequest, DeleteVolumeRequest, Volume};
 
 use super::{
-    Shared,
+    ProvisionerCore,
     decide::{Reaction, reaction},
     failure::{Failure, Mismatch},
     ledger::{Asked, Begun, Stage},
@@ -19,12 +19,12 @@ use super::{
 };
 use crate::secret;
 
-/// How often a volume that is not what was asked for is tried to be deleted at once.
+/// Attempts to delete a volume that differs from the request.
 const CLEANUPS: usize = 5;
 
-impl Shared {
-    /// Has the driver make the volume, and describes it. `None` where the claim changed before the driver was asked: the change
-    /// has the claim looked at again.
+impl ProvisionerCore {
+    /// Calls CreateVolume and describes the result. `None` if the claim changed before the call:
+    /// its change has queued it again.
     pub(super) async fn provision(
         &self,
         claim: &Arc<PersistentVolumeClaim>,
@@ -34,11 +34,11 @@ impl Shared {
         let before = self.ledger.asked(&claim.metadata.uid);
         let is_repeated = before.is_some();
         let (plan, class) = match (planned, before) {
-            // An answer to another request would not tell how the volume stands that was asked for first.
+            // An answer to a different request would not report the state of the first volume.
             (Ok(plan), Some(first)) if !first.plan.is_same_class(&plan) => self.again(first).await,
             (Ok(plan), _) => (Arc::new(plan), Arc::clone(class)),
-            // What it was planned with may have gone with the claim, or its class may be refused by now, and only the driver
-            // can tell how the volume stands.
+            // Parts of the plan may be gone with the claim, or its class may be refused by now, and
+            // only the driver can report the state of the volume.
             (Err(failure), Some(first)) => {
                 tracing::debug!(claim = claim.title(), error = %failure, "repeating the request as it was");
                 self.again(first).await
@@ -48,11 +48,12 @@ impl Shared {
         if !is_repeated && !self.is_current(claim) {
             return Ok(None);
         }
-        // Whatever fails, the driver may be at it from here on, until it says that it is not.
+        // Whatever fails from here on, the driver may be working on the volume until it reports
+        // otherwise.
         let asked = Asked { class: Arc::clone(&class), plan: Arc::clone(&plan) };
         self.ledger.begin(Begun { claim: Arc::clone(claim), stage: Stage::Asked(asked) });
         if is_repeated {
-            // Should have been done before, and may have failed.
+            // An earlier attempt to mark the claim may have failed.
             self.mark(claim).await;
         }
         let volume = self.make(claim, &plan).await?;
@@ -74,26 +75,26 @@ impl Shared {
         })))
     }
 
-    /// A request as it was asked before, with the secrets of now.
+    /// The earlier request, with the current secrets.
     pub(super) async fn again(
         &self,
         Asked { class, plan }: Asked,
     ) -> (Arc<Plan>, Arc<StorageClass>) {
         let mut plan = (*plan).clone();
-        // They may have changed; if they are gone, those from before will do.
+        // Secrets may have changed; if they are gone, the earlier ones are used.
         if let Ok(now) = secret::read(&self.client, plan.secrets.provisioner.as_ref()).await {
             plan.call.secrets = now;
         }
         (Arc::new(plan), class)
     }
 
-    /// Whether a claim asks for what it asked for when it was read: to read what a plan needs may take long.
+    /// Whether the claim is unchanged since it was read: reading the parts of a plan may take long.
     fn is_current(&self, claim: &PersistentVolumeClaim) -> bool {
         let now = self.claims.store().get(&claim.metadata.key());
         reaction(Some(claim), now.as_deref(), &self.options.driver) == Reaction::None
     }
 
-    /// A volume that is what was asked for, or none.
+    /// The volume if it fulfils the request.
     async fn make(&self, claim: &PersistentVolumeClaim, plan: &Plan) -> Result<Volume, Failure> {
         let call = &plan.call;
         let mut answer = pin!(self.create_volume(call.clone()));
@@ -134,10 +135,10 @@ impl Shared {
     }
 }
 
-/// How the volume differs from what was asked for.
+/// How the volume differs from the request.
 fn mismatch(call: &CreateVolumeRequest, volume: &Volume) -> Option<Mismatch> {
     let asked = call.capacity_range.map_or(0, |range| range.required_bytes);
-    // Nothing said about the size is nothing wrong with it.
+    // A size of zero means that the driver does not report it.
     if volume.capacity_bytes != 0 && volume.capacity_bytes < asked {
         return Some(Mismatch::TooSmall { made: volume.capacity_bytes, asked });
     }

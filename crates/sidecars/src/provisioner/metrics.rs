@@ -19,10 +19,10 @@ use wharf_cluster::{PersistentVolume, PersistentVolumeClaim};
 
 use super::capacity::Capacities;
 
-/// Those that Go programs use where nobody chose others.
+/// The default buckets of Go programs.
 const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// What was made and deleted, under upstream's names. Clones count together.
+/// Counts of created and deleted volumes, under upstream's names. Clones share them.
 #[derive(Clone, Debug)]
 pub struct ProvisionerMetrics {
     provisioned: Outcomes<ClaimLabels>,
@@ -45,7 +45,7 @@ impl Default for ProvisionerMetrics {
 }
 
 impl ProvisionerMetrics {
-    /// Adds them to `registry`.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         self.provisioned.register(
             registry,
@@ -66,24 +66,24 @@ impl ProvisionerMetrics {
         registry.register_collector(Box::new(self.capacities.clone()));
     }
 
-    /// So many volumes of ours are nobody's, and of so many it is unknown whose they were.
+    /// Sets the number of volumes of deleted claims, and of volumes whose claim is unknown.
     pub(super) fn left_over(&self, ours: usize, unknown: usize) {
         for (gauge, count) in [(&self.leftovers, ours), (&self.unknown, unknown)] {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
-    /// The capacities that are told for a time of work, if any.
+    /// The capacities of the running term, if any.
     pub(super) fn term(&self, capacities: Option<Arc<Capacities>>) -> Term {
-        self.tell_of(capacities);
+        self.set_capacities(capacities);
         Term(self.clone())
     }
 
-    fn tell_of(&self, capacities: Option<Arc<Capacities>>) {
+    fn set_capacities(&self, capacities: Option<Arc<Capacities>>) {
         *self.capacities.0.lock().unwrap_or_else(PoisonError::into_inner) = capacities;
     }
 
-    /// An attempt to make the volume of a claim has ended.
+    /// Records the end of an attempt to create a volume.
     pub(super) fn provisioned(&self, claim: &PersistentVolumeClaim, took: Option<Duration>) {
         let labels = ClaimLabels {
             class: claim.class().unwrap_or_default().to_owned(),
@@ -92,25 +92,25 @@ impl ProvisionerMetrics {
         self.provisioned.count(&labels, took);
     }
 
-    /// An attempt to delete a volume has ended.
+    /// Records the end of an attempt to delete a volume.
     pub(super) fn deleted(&self, volume: &PersistentVolume, took: Option<Duration>) {
         let labels = VolumeLabels { class: volume.spec.storage_class_name.clone().into() };
         self.deleted.count(&labels, took);
     }
 }
 
-/// While it lasts this process tells how things are; after it, whoever works then does. It ends when it is dropped.
+/// While it exists this process reports the gauges of a leader. Ends when it is dropped.
 #[must_use = "a term ends when it is dropped"]
 pub(super) struct Term(ProvisionerMetrics);
 
 impl Drop for Term {
     fn drop(&mut self) {
         self.0.left_over(0, 0);
-        self.0.tell_of(None);
+        self.0.set_capacities(None);
     }
 }
 
-/// How many capacity objects there are and should be, counted when asked.
+/// Counts of capacity objects, computed on each scrape.
 #[derive(Clone, Default)]
 struct CapacityMetrics(Arc<Mutex<Option<Arc<Capacities>>>>);
 
@@ -126,9 +126,9 @@ impl Collector for CapacityMetrics {
         let Some(capacities) = capacities else { return Ok(()) };
         let (goal, current, obsolete) = capacities.counts();
         for (name, help, count) in [
-            ("csistoragecapacities_desired_goal", "that there are to be", goal),
-            ("csistoragecapacities_desired_current", "that there are to be and are", current),
-            ("csistoragecapacities_obsolete", "that are to be deleted", obsolete),
+            ("csistoragecapacities_desired_goal", "that are desired", goal),
+            ("csistoragecapacities_desired_current", "that are desired and exist", current),
+            ("csistoragecapacities_obsolete", "to be deleted", obsolete),
         ] {
             let help = format!("Number of CSIStorageCapacity objects {help}");
             let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
@@ -139,7 +139,7 @@ impl Collector for CapacityMetrics {
     }
 }
 
-/// How often something succeeded and failed, and how long successes took.
+/// Successes, failures and the duration of successes.
 #[derive(Clone, Debug)]
 struct Outcomes<L: Clone + Eq + std::hash::Hash> {
     succeeded: Family<L, Counter>,
@@ -160,7 +160,7 @@ where
     }
 
     fn register(&self, registry: &mut Registry, name: &str, what: &str) {
-        // Names of counters get their `_total` when they are written.
+        // The library appends `_total` to the names of counters.
         registry.register(
             name,
             format!("{what} of volumes that succeeded"),
@@ -173,7 +173,7 @@ where
         );
         registry.register(
             format!("{name}_duration_seconds"),
-            format!("{what} of volumes: how long those took that succeeded"),
+            format!("Duration of successful {what} of volumes, in seconds"),
             self.seconds.clone(),
         );
     }

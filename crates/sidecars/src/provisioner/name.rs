@@ -1,13 +1,14 @@
-//! Names of volumes, which follow from their claims so that two attempts mean one volume.
+//! Names of volumes. They follow from the claim, so that all attempts name one volume.
 
-use super::failure::Refusal;
+use super::failure::ProvisionRefusal;
 
 /// How volumes are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeNames {
-    /// What each name begins with.
+    /// The prefix of each name.
     pub prefix: String,
-    /// How many characters of the claim's UID follow, without its dashes; `None` for the UID as it is.
+    /// The length of the part of the claim's UID, without dashes; `None` for the whole UID with
+    /// dashes.
     pub uid_length: Option<usize>,
 }
 
@@ -19,12 +20,12 @@ impl Default for VolumeNames {
 
 impl VolumeNames {
     /// The name of the volume for the claim of this UID.
-    pub(super) fn of(&self, uid: &str) -> Result<String, Refusal> {
+    pub(super) fn of(&self, uid: &str) -> Result<String, ProvisionRefusal> {
         if self.prefix.is_empty() {
-            return Err(Refusal::NoPrefix);
+            return Err(ProvisionRefusal::NoPrefix);
         }
         if uid.is_empty() {
-            return Err(Refusal::NoUid);
+            return Err(ProvisionRefusal::NoUid);
         }
         let uid = match self.uid_length {
             None => uid.to_owned(),
@@ -33,8 +34,8 @@ impl VolumeNames {
         Ok(format!("{}-{uid}", self.prefix))
     }
 
-    /// The UID of the claim that a volume was made for, if the name that it was asked for under is part of the driver's
-    /// own for it, and has the whole UID.
+    /// The UID of the claim that a volume was created for, if the driver's ID contains the
+    /// requested name, with the whole UID.
     pub(super) fn claim_of<'a>(&self, handle: &'a str) -> Option<&'a str> {
         let parts = handle.split(|char: char| !char.is_ascii_alphanumeric() && char != '-');
         parts.into_iter().find_map(|part| {
@@ -52,7 +53,7 @@ fn is_uid(text: &str) -> bool {
     text.len() == UID.len() && text.bytes().zip(UID.bytes()).all(has_form)
 }
 
-/// What a UID looks like.
+/// Whether a text has the form of a UID.
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 
 #[cfg(test)]
@@ -69,8 +70,8 @@ mod tests {
         assert_eq!(named("pvc", None, CLAIM).unwrap(), format!("pvc-{CLAIM}"));
         assert_eq!(named("k8s", Some(10), CLAIM).unwrap(), "k8s-3f2b0c1a90");
         assert_eq!(named("pvc", Some(0), CLAIM).unwrap(), "pvc-");
-        assert_eq!(named("", None, CLAIM), Err(Refusal::NoPrefix));
-        assert_eq!(named("pvc", None, ""), Err(Refusal::NoUid));
+        assert_eq!(named("", None, CLAIM), Err(ProvisionRefusal::NoPrefix));
+        assert_eq!(named("pvc", None, ""), Err(ProvisionRefusal::NoUid));
     }
 
     #[test]

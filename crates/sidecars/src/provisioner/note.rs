@@ -1,8 +1,9 @@
-//! What a driver was asked for, as it is noted on the claim for the next leader.
+//! The note on a claim: the request that was sent to the driver, for the next leader.
 //!
-//! Whoever may edit a claim may edit the note as well. So nothing of it reaches a call but places that nodes of the cluster
-//! have. The volume's name follows from the claim's UID, the source from the claim's own dataSource, and parameters and
-//! secrets come from the StorageClass; the note is only compared with them. Secrets are noted by name.
+//! An editor of the claim may edit the note as well. So the only part of it that reaches a request
+//! is topology that nodes of the cluster have. The volume's name follows from the claim's UID, the
+//! source from the claim's dataSource, and parameters and secrets from the StorageClass; the note
+//! is only compared with them. Secrets are noted by name.
 
 use std::collections::BTreeMap;
 
@@ -21,15 +22,15 @@ use super::{
     topology::Memory,
 };
 
-/// All annotations of an object together have 256 KiB.
+/// The API's limit for all annotations of an object is 256 KiB.
 const LONGEST: usize = 64 << 10;
 
-/// A request, without what follows from the claim itself.
+/// A request, without the parts that follow from the claim itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Note {
     driver: String,
-    /// The name that the volume was asked for under, for people.
+    /// The requested volume name, for people.
     pub(crate) volume: String,
     #[serde(rename = "storageClass")]
     pub(crate) class: String,
@@ -37,16 +38,16 @@ pub(crate) struct Note {
     /// `namespace/name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
-    /// Filesystem and mount options; `None` on notes that older releases wrote.
+    /// Filesystem and mount options; `None` on notes of older releases.
     #[serde(skip_serializing_if = "Option::is_none")]
     mount: Option<Mount>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<Source>,
-    /// What the request says about places follows from this and the StorageClass.
+    source: Option<NotedSource>,
+    /// The topology of the request follows from this and the StorageClass.
     pub(super) topology: Memory,
 }
 
-/// How the volume was to be mounted.
+/// Filesystem and mount options of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Mount {
@@ -54,10 +55,10 @@ struct Mount {
     options: Vec<String>,
 }
 
-/// What the volume was to be made of, in the driver's words.
+/// The source of the volume, by the driver's IDs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Source {
+enum NotedSource {
     Snapshot(String),
     Volume(String),
 }
@@ -71,22 +72,23 @@ impl Note {
             parameters: parameters(plan),
             secret: secret(plan),
             mount: Some(Mount::of(plan)),
-            source: plan.call.volume_content_source.as_ref().and_then(Source::of),
+            source: plan.call.volume_content_source.as_ref().and_then(NotedSource::of),
             topology: topology.condensed(),
         }
     }
 
-    /// The note on a claim; `None` where there is none that can be read.
+    /// The note on a claim; `None` if it is missing or unreadable.
     pub(crate) fn on(claim: &PersistentVolumeClaim) -> Option<Self> {
         serde_json::from_str(claim.metadata.annotations.get(annotation::UNSETTLED_VOLUME)?).ok()
     }
 
-    /// The node that the volume was asked for.
+    /// The node of the request.
     pub(crate) fn node(&self) -> Option<&str> {
         self.topology.node.as_deref()
     }
 
-    /// As it is written to the claim. Places of a large cluster are left out: those that there are then will do.
+    /// The annotation's value. Drops the segments of a large cluster: the next leader reads them
+    /// from the nodes.
     pub(super) fn text(&self) -> String {
         let text = |note: &Self| serde_json::to_string(note).expect("texts and maps of texts");
         let whole = text(self);
@@ -96,14 +98,14 @@ impl Note {
         }
     }
 
-    /// Whether a plan of now asks for what was asked for, as far as StorageClasses say it.
+    /// Whether a new plan makes the same request, as far as the StorageClass determines it.
     pub(super) fn is_of(&self, plan: &Plan) -> bool {
         let is_mounted_so = self.mount.as_ref().is_none_or(|mount| *mount == Mount::of(plan));
         self.parameters == parameters(plan) && self.secret == secret(plan) && is_mounted_so
     }
 
-    /// Says how a class differs from the one that the volume was asked for with; `None` if it does not, as far as the class itself
-    /// tells.
+    /// How a class differs from the one of the request; `None` if it does not, as far as the class
+    /// alone shows.
     pub(crate) fn difference(
         &self,
         claim: &PersistentVolumeClaim,
@@ -113,7 +115,7 @@ impl Note {
             return Some("other parameters");
         }
         let mount = self.mount.as_ref().filter(|_| !claim.is_block())?;
-        // A flag of the provisioner names the filesystem where the class does not.
+        // A flag of the provisioner sets the filesystem if the class does not.
         let fs_type = fs_type(&class.parameters, &mount.fs_type).ok();
         if fs_type.as_ref() != Some(&mount.fs_type) {
             return Some("another filesystem");
@@ -123,8 +125,8 @@ impl Note {
 
     pub(super) fn content_source(&self) -> Option<VolumeContentSource> {
         let source = match self.source.clone()? {
-            Source::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
-            Source::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
+            NotedSource::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
+            NotedSource::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
         };
         Some(VolumeContentSource { r#type: Some(source) })
     }
@@ -143,7 +145,7 @@ impl Mount {
     }
 }
 
-impl Source {
+impl NotedSource {
     fn of(source: &VolumeContentSource) -> Option<Self> {
         source.r#type.as_ref().map(|source| match source {
             Type::Snapshot(source) => Self::Snapshot(source.snapshot_id.clone()),
@@ -152,7 +154,7 @@ impl Source {
     }
 }
 
-/// Those of the StorageClass; a flag adds others.
+/// Mount options of the StorageClass; a flag adds others.
 fn parameters(plan: &Plan) -> BTreeMap<String, String> {
     let all = plan.call.parameters.iter();
     let own = all.filter(|(key, _)| !key.starts_with(context::PREFIX));
@@ -237,7 +239,7 @@ mod tests {
         assert!(!note.is_of(&other));
         let older = Note { mount: None, ..note.clone() };
         assert!(older.is_of(&other));
-        // By a flag of the process that made the call.
+        // Added by a flag of the process that made the call.
         let mut flagged = plan();
         flagged.call.parameters.remove(context::PVC_NAME);
         assert!(note.is_of(&flagged));

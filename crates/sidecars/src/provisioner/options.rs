@@ -4,50 +4,52 @@ use wharf_reconcile::{Backoff, Config, WorkqueueMetrics};
 
 use super::{ProvisionerMetrics, TopologyOptions, UnsettledVolumes, VolumeNames};
 
-/// How a [`Provisioner`](super::Provisioner) works; the defaults are upstream's.
+/// Settings of a [`Provisioner`](super::Provisioner); the defaults are upstream's.
 #[derive(Clone, Debug)]
 pub struct ProvisionerOptions {
-    /// The driver's name, which claims call their provisioner.
+    /// The driver's name, which claims name as their provisioner.
     pub driver: String,
-    /// Only claims and volumes of this node are worked on, for a driver whose controller runs on each node.
+    /// Serve only claims and volumes of this node, for a driver whose controller runs on each node.
     pub node: Option<String>,
-    /// How many volumes are made at a time, and how many deleted.
+    /// Concurrent creations of volumes, and as many deletions.
     pub workers: usize,
-    /// How many claims are let go at a time after they were cloned.
+    /// Workers that remove clone-protection finalizers.
     pub protection_workers: usize,
-    /// The waits after failures of one claim or volume. The longest is also the wait after a failure that the driver calls
-    /// a mistake.
+    /// The back-off of one claim or volume. Its maximum is also the pause after a failure that the
+    /// driver reports as infeasible.
     pub backoff: Backoff,
-    /// How often all objects are looked at without a reason; zero is never.
+    /// How often all objects are queued without a trigger; never if zero.
     pub resync: Duration,
     /// How volumes are named.
     pub names: VolumeNames,
-    /// How the driver is told of places.
+    /// The topology settings of requests.
     pub topology: TopologyOptions,
-    /// The filesystem of volumes whose class names none; empty leaves it to others.
+    /// The filesystem of volumes whose class names none; empty leaves it to the driver and the
+    /// kubelet.
     pub default_fs_type: String,
-    /// Tell the driver the names of claim and volume.
+    /// Send the names of claim and PersistentVolume to the driver.
     pub extra_metadata: bool,
-    /// Volumes that are for readers only are attached read-only.
+    /// Attach read-only those volumes that have only read-only access modes.
     pub read_only_for_readers: bool,
-    /// A snapshot of a filesystem becomes a raw device, or the reverse, only with permission.
+    /// Refuse to restore a snapshot in another volume mode, unless its content permits it.
     pub guards_volume_mode: bool,
-    /// Volumes are made with the attributes that their claims name a class for.
+    /// Send the parameters of the VolumeAttributesClass that a claim names.
     pub attributes_classes: bool,
-    /// How often snapshots are looked for that were held too long; zero is never.
+    /// How often snapshots are searched that were protected too long; never if zero.
     pub sweep: Duration,
-    /// How often the driver's volumes are listed and compared with the cluster's; zero is never.
+    /// How often the driver's volumes are compared with the cluster's; never if zero.
     pub leftovers: Duration,
-    /// A claim is marked when the driver has worked on its volume for so long: if the claim is deleted then, or this process
-    /// killed, the next leader knows.
+    /// A claim is marked when CreateVolume has taken this long: if the claim is deleted then, or
+    /// this process killed, the next leader finds the volume.
     pub mark_after: Duration,
-    /// What the process knows of volumes without a final answer; shared by all of its terms as leader and between them.
+    /// Volumes without a final answer; shared by all terms of the process as leader, and the times
+    /// between.
     pub unsettled: UnsettledVolumes,
-    /// The host's name, for events.
+    /// The host name in events.
     pub host: String,
-    /// Where is counted what was made and deleted.
+    /// The metrics of created and deleted volumes.
     pub metrics: ProvisionerMetrics,
-    /// Where the queues are counted and timed, if someone asks.
+    /// The metrics of the queues, if wanted.
     pub queues: Option<WorkqueueMetrics>,
 }
 
@@ -78,7 +80,7 @@ impl ProvisionerOptions {
         }
     }
 
-    /// How a queue works.
+    /// The settings of a queue.
     pub(super) fn queue(&self, name: &'static str, parallelism: usize) -> Config {
         let metrics = self.queues.as_ref().map(|queues| queues.queue(name));
         Config { name, parallelism, backoff: self.backoff, metrics }

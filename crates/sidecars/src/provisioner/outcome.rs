@@ -1,4 +1,4 @@
-//! What becomes of an attempt to make a volume.
+//! Writes the outcome of an attempt to create a volume.
 
 use std::sync::Arc;
 
@@ -12,15 +12,16 @@ use wharf_facts::annotation::SELECTED_NODE;
 use wharf_reconcile::{Outcome, note_error};
 
 use super::{
-    Shared,
+    ProvisionerCore,
     decide::selected_node,
     failure::Failure,
     ledger::{Begun, Stage},
     state::{State, is_infeasible, is_settling},
 };
 
-impl Shared {
-    /// Tells the API of a volume, and keeps it if that does not work: it is made, and must not be lost.
+impl ProvisionerCore {
+    /// Creates the PersistentVolume, and keeps the volume for the next attempt if that fails: it
+    /// must not be lost.
     pub(super) async fn save(
         &self,
         claim: &Arc<PersistentVolumeClaim>,
@@ -30,7 +31,7 @@ impl Shared {
         let uid = &claim.metadata.uid;
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         match self.volumes.create(object).await {
-            // One of this name stands for the same volume.
+            // A PersistentVolume of this name has the same volume.
             Ok(_) | Err(ApiFailure::Conflict { .. }) => {}
             Err(error) => {
                 note_error(&error);
@@ -38,9 +39,9 @@ impl Shared {
                     claim = claim.title(),
                     volume = name,
                     %error,
-                    "the volume is made, and its PersistentVolume is not yet: trying again"
+                    "failed to create PersistentVolume, retrying"
                 );
-                // Only a note of what was asked for leads the next leader to it.
+                // Only the note of the request leads the next leader to the volume.
                 self.mark(claim).await;
                 if let Some(asked) = self.ledger.asked(uid) {
                     let stage = Stage::Made { asked, object: Arc::clone(object), began };
@@ -53,7 +54,7 @@ impl Shared {
         self.refresh_capacity(&object["spec"]["nodeAffinity"], claim.class());
         self.options.metrics.provisioned(claim, Some(began.elapsed()));
         let message = format!("Successfully provisioned volume {name}");
-        self.events.tell(&**claim, EventType::Normal, "ProvisioningSucceeded", message);
+        self.events.record(&**claim, EventType::Normal, "ProvisioningSucceeded", message);
         tracing::info!(claim = claim.title(), volume = name, "volume provisioned");
         self.release_source_of(claim, true).await;
         match self.marked(claim) {
@@ -62,7 +63,7 @@ impl Shared {
         }
     }
 
-    /// Says why there is none, and what comes next.
+    /// Reports the failure, and decides the next step.
     pub(super) async fn fail(
         &self,
         claim: &Arc<PersistentVolumeClaim>,
@@ -78,7 +79,7 @@ impl Shared {
             tracing::warn!(claim = claim.title(), error = %failure, "CreateVolume has no final answer");
             self.mark(claim).await;
         } else {
-            tracing::warn!(claim = claim.title(), ?state, error = %failure, "no volume was made for the claim");
+            tracing::warn!(claim = claim.title(), ?state, error = %failure, "failed to create volume for claim");
         }
         let infeasible = failure.code().is_some_and(is_infeasible);
         let message = match infeasible {
@@ -87,7 +88,7 @@ impl Shared {
             ),
             false => failure.to_string(),
         };
-        self.events.tell(&**claim, EventType::Warning, "ProvisioningFailed", message);
+        self.events.record(&**claim, EventType::Warning, "ProvisioningFailed", message);
         if state != State::NoChange {
             self.refresh_capacity(&Value::Null, claim.class());
         }
@@ -95,7 +96,8 @@ impl Shared {
             State::InBackground | State::NoChange => return Outcome::Retry,
             State::Finished | State::Reschedule => {
                 let marked = self.marked(claim);
-                // The answer may be about another request than the one that had no final answer, or about none.
+                // The answer may be about a request other than the one without a final answer, or
+                // no call was made.
                 let is_settled = |marked: &Arc<PersistentVolumeClaim>| {
                     failure.code().is_some_and(is_settling) && self.is_noted(marked)
                 };
@@ -105,7 +107,7 @@ impl Shared {
                     self.ledger.forget_memory(uid);
                     self.release_source_of(claim, false).await;
                     if let Some(marked) = marked {
-                        // What fails is repeated with the next answer.
+                        // If the write fails, it is repeated after the next answer.
                         self.unmark(&marked).await;
                     }
                 }
@@ -130,10 +132,10 @@ impl Shared {
     }
 
     async fn has_places(&self) -> bool {
-        self.abilities().await.is_ok_and(|abilities| abilities.topology)
+        self.capabilities().await.is_ok_and(|capabilities| capabilities.topology)
     }
 
-    /// Has the scheduler pick another node.
+    /// Asks the scheduler to select another node.
     async fn reschedule(&self, claim: &Arc<PersistentVolumeClaim>) -> Outcome {
         let of = &claim.metadata;
         let updated = self.claims.update(of, |document| {
@@ -146,12 +148,15 @@ impl Shared {
         });
         match updated.await {
             Ok(_) => {
-                tracing::info!(claim = claim.title(), "the scheduler is to pick another node");
+                tracing::info!(
+                    claim = claim.title(),
+                    "asking the scheduler to select another node"
+                );
                 Outcome::Done
             }
             Err(error) => {
                 note_error(&error);
-                tracing::warn!(claim = claim.title(), %error, "the scheduler could not be told to pick another node");
+                tracing::warn!(claim = claim.title(), %error, "failed to ask the scheduler for another node");
                 Outcome::Retry
             }
         }

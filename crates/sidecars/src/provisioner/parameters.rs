@@ -1,37 +1,40 @@
-//! The parameters of a class: what is Kubernetes' own of them, and what the driver is told.
+//! The parameters of a class: Kubernetes' own, and those for the driver.
 
 use std::collections::BTreeMap;
 
 use wharf_cluster::Attributes;
 use wharf_facts::context::{self, FS_TYPE};
 
-use super::{failure::Refusal, secrets::SecretKind};
+use super::{failure::ProvisionRefusal, secrets::SecretKind};
 
-/// The filesystem that the class asks for, or else the default.
-pub(super) fn fs_type(parameters: &Attributes, default: &str) -> Result<String, Refusal> {
+/// The filesystem of the class, or else the default.
+pub(super) fn fs_type(parameters: &Attributes, default: &str) -> Result<String, ProvisionRefusal> {
     let mut found =
         parameters.iter().filter(|(key, _)| key.eq_ignore_ascii_case("fstype") || *key == FS_TYPE);
     match (found.next(), found.next()) {
-        (_, Some(_)) => Err(Refusal::TwoFsTypes),
+        (_, Some(_)) => Err(ProvisionRefusal::TwoFsTypes),
         (Some((_, fs_type)), None) if !fs_type.is_empty() => Ok(fs_type.to_owned()),
         _ => Ok(default.to_owned()),
     }
 }
 
-/// What is left for the driver. Keys with Kubernetes' prefix stay here, and one that is not known is a mistake.
-pub(super) fn for_driver(parameters: &Attributes) -> Result<BTreeMap<String, String>, Refusal> {
-    let mut told = BTreeMap::new();
+/// The parameters for the driver. Keys with Kubernetes' prefix are removed, and unknown ones are an
+/// error.
+pub(super) fn for_driver(
+    parameters: &Attributes,
+) -> Result<BTreeMap<String, String>, ProvisionRefusal> {
+    let mut kept = BTreeMap::new();
     for (key, value) in parameters.iter() {
         match key.strip_prefix(context::PREFIX) {
-            None => drop(told.insert(key.to_owned(), value.to_owned())),
+            None => drop(kept.insert(key.to_owned(), value.to_owned())),
             Some(_) if key == FS_TYPE || SecretKind::has_key(key) => {}
-            Some(_) => return Err(Refusal::UnknownParameter(key.to_owned())),
+            Some(_) => return Err(ProvisionRefusal::UnknownParameter(key.to_owned())),
         }
     }
-    Ok(told)
+    Ok(kept)
 }
 
-/// The claim and its volume, for drivers that want to know.
+/// The names of the claim and its volume, for drivers that use them.
 pub(super) fn extra_metadata<'a>(
     claim: &'a str,
     namespace: &'a str,
@@ -56,8 +59,11 @@ mod tests {
         assert_eq!(asked(&[(FS_TYPE, "xfs")]).unwrap(), "xfs");
         assert_eq!(asked(&[("fstype", "")]).unwrap(), "ext4");
         assert_eq!(asked(&[("csi.storage.k8s.io/FSTYPE", "xfs")]).unwrap(), "ext4");
-        assert_eq!(asked(&[("fstype", "xfs"), (FS_TYPE, "xfs")]), Err(Refusal::TwoFsTypes));
-        assert_eq!(asked(&[("fstype", "xfs"), ("FSTYPE", "")]), Err(Refusal::TwoFsTypes));
+        assert_eq!(
+            asked(&[("fstype", "xfs"), (FS_TYPE, "xfs")]),
+            Err(ProvisionRefusal::TwoFsTypes)
+        );
+        assert_eq!(asked(&[("fstype", "xfs"), ("FSTYPE", "")]), Err(ProvisionRefusal::TwoFsTypes));
     }
 
     #[test]
@@ -72,8 +78,8 @@ mod tests {
         }
         let all = own.iter().map(|key| (key.as_str(), "x"));
         let deprecated = [("csiProvisionerSecretName", "s"), ("fstype", "xfs"), ("tier", "fast")];
-        let told = for_driver(&all.chain(deprecated).collect()).unwrap();
-        assert_eq!(told.keys().collect::<Vec<_>>(), ["csiProvisionerSecretName", "fstype", "tier"]);
+        let kept = for_driver(&all.chain(deprecated).collect()).unwrap();
+        assert_eq!(kept.keys().collect::<Vec<_>>(), ["csiProvisionerSecretName", "fstype", "tier"]);
         let wrong = for_driver(&parameters(&[("csi.storage.k8s.io/pvc/name", "x")])).unwrap_err();
         let expected = "failed to strip CSI Parameters of prefixed keys: found unknown parameter key \
             \"csi.storage.k8s.io/pvc/name\" with reserved namespace csi.storage.k8s.io/";

@@ -1,4 +1,4 @@
-//! The PersistentVolume of a volume that the driver has made.
+//! Builds the PersistentVolume of a created volume.
 
 use serde_json::{Map, Value, json};
 use wharf_cluster::{PersistentVolumeClaim, SecretReference, Size, StorageClass};
@@ -7,7 +7,7 @@ use wharf_proto::csi::Volume;
 
 use super::{request::Secrets, topology::node_affinity};
 
-/// What it is made of.
+/// The data for the object.
 pub(super) struct Made<'a> {
     pub(super) name: &'a str,
     pub(super) driver: &'a str,
@@ -17,13 +17,13 @@ pub(super) struct Made<'a> {
     pub(super) fs_type: &'a str,
     pub(super) secrets: &'a Secrets,
     pub(super) read_only: bool,
-    /// Whether the driver's volumes have places.
+    /// Whether the driver's volumes have a topology.
     pub(super) placed: bool,
-    /// The class of attributes that it was made with.
+    /// The VolumeAttributesClass of the request.
     pub(super) attributes_class: Option<&'a str>,
-    /// What the driver said.
+    /// The driver's answer.
     pub(super) volume: &'a Volume,
-    /// How large it is.
+    /// The size.
     pub(super) size: i64,
 }
 
@@ -121,5 +121,4 @@ fn csi(made: &Made<'_>) -> Value {
 }
 
 #[cfg(test)]
-#[path = "persistent_volume_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! What the call for a claim needs and has to be looked up.
+//! Looks up the parts of the request for a claim.
 
 use http::Request;
 use serde::Deserialize;
@@ -11,35 +11,35 @@ use wharf_proto::csi::{
 };
 
 use super::{
-    Shared,
-    abilities::Abilities,
+    ProvisionerCore,
+    capabilities::ProvisionerCapabilities,
     decide::selected_node,
-    failure::{Failure, Refusal},
+    failure::{Failure, ProvisionRefusal},
     note::Note,
     parameters,
     request::{self, Secrets},
     secrets::{Subject, wants_annotations},
-    source::{self, CLAIM, SNAPSHOT, Source, SourceRefusal, Use},
+    source::{self, CLAIM, DataSource, SNAPSHOT, SourceRefusal, Use},
     topology::{self, Wish},
 };
 use crate::{attributes_api, secret};
 
-/// All that is known before the driver is asked.
+/// All data that is known before the call.
 #[derive(Clone, Default)]
 pub(super) struct Plan {
     pub(super) call: CreateVolumeRequest,
     pub(super) fs_type: String,
     pub(super) secrets: Secrets,
-    /// Those of the claim's annotations that its secrets are named by.
+    /// The annotations of the claim, if names of secrets contain them.
     pub(super) annotations: Attributes,
-    /// Whether the driver's volumes have places.
+    /// Whether the driver's volumes have a topology.
     pub(super) placed: bool,
-    /// The class of attributes.
+    /// The VolumeAttributesClass.
     pub(super) attributes_class: Option<String>,
 }
 
 impl Plan {
-    /// Whether another plan asks for the same, as far as the StorageClass says it.
+    /// Whether another plan makes the same request, as far as the StorageClass determines it.
     pub(super) fn is_same_class(&self, other: &Self) -> bool {
         self.call.parameters == other.call.parameters
             && self.call.volume_capabilities == other.call.volume_capabilities
@@ -47,23 +47,23 @@ impl Plan {
     }
 }
 
-impl Shared {
-    /// Checks all that can be checked, and marks the source as in use last. A request that is repeated to find out about its
-    /// volume was `noted`: it has the place of then, and is refused if the claim's source is not the one of then.
+impl ProvisionerCore {
+    /// Checks all that can be checked, and protects the source last. A repeated request has a note:
+    /// it uses the note's topology, and is refused if the claim's source differs from the note's.
     pub(super) async fn plan(
         &self,
         claim: &PersistentVolumeClaim,
         class: &StorageClass,
         noted: Option<&Note>,
     ) -> Result<Plan, Failure> {
-        let abilities = self.abilities().await?;
-        let source = Source::of(claim)?;
+        let capabilities = self.capabilities().await?;
+        let source = DataSource::of(claim)?;
         let attributes_class = self.attributes_class(claim);
-        check(abilities, source, attributes_class)?;
+        check(capabilities, source, attributes_class)?;
         let name = self.options.names.of(&claim.metadata.uid)?;
         let fs_type = parameters::fs_type(&class.parameters, &self.options.default_fs_type)?;
         let extra = self.options.extra_metadata;
-        let mut call = request::create_volume(claim, class, &name, &fs_type, abilities, extra)?;
+        let mut call = request::create_volume(claim, class, &name, &fs_type, capabilities, extra)?;
         let annotations = self.annotations(claim, class).await?;
         let subject = Subject {
             volume: &name,
@@ -72,7 +72,7 @@ impl Shared {
             annotations: &annotations,
         };
         let secrets = Secrets::of(class, subject)?;
-        if abilities.topology {
+        if capabilities.topology {
             let node = match noted {
                 Some(note) => note.topology.node.as_deref(),
                 None => selected_node(claim),
@@ -102,7 +102,7 @@ impl Shared {
             fs_type,
             secrets,
             annotations,
-            placed: abilities.topology,
+            placed: capabilities.topology,
             attributes_class,
         })
     }
@@ -112,21 +112,19 @@ impl Shared {
         named.filter(|name| !name.is_empty() && self.options.attributes_classes)
     }
 
-    /// The attributes of a class; `None` where the API has no such classes, and the claim's wish cannot be met.
+    /// The parameters of a VolumeAttributesClass; `None` if the API has no such classes, so that
+    /// the claim's class is ignored.
     async fn attributes(&self, class: &str) -> Result<Option<BTreeMap<String, String>>, Failure> {
         let of = Meta { name: class.to_owned(), ..Meta::default() };
         let found = match self.attributes_classes.get(&of).await {
             Err(ApiFailure::NotFound { .. }) if !attributes_api::is_served(&self.client).await => {
-                tracing::info!(
-                    class,
-                    "the volume is made without it: the API has no VolumeAttributesClass v1"
-                );
+                tracing::info!(class, "ignoring class: API has no VolumeAttributesClass v1");
                 return Ok(None);
             }
             found => found.map_err(Failure::Read)?,
         };
         if found.driver_name != self.options.driver {
-            return Err(Failure::Refused(Refusal::AttributesDriver {
+            return Err(Failure::Refused(ProvisionRefusal::AttributesDriver {
                 class: class.to_owned(),
                 named: found.driver_name.clone().into(),
                 driver: self.options.driver.clone(),
@@ -135,7 +133,8 @@ impl Shared {
         Ok(Some(found.parameters.to_map()))
     }
 
-    /// All annotations of the claim, where names of secrets are made of them; caches do not keep them.
+    /// All annotations of the claim, if names of secrets contain them; caches do not keep
+    /// annotations.
     async fn annotations(
         &self,
         claim: &PersistentVolumeClaim,
@@ -158,32 +157,33 @@ impl Shared {
         Ok(found.metadata.annotations)
     }
 
-    /// The source in the driver's words, protected from now on. What a volume was begun of it is finished of: the source
-    /// is held for that, and to wait for one that is being deleted would be to wait for each other.
+    /// The source by the driver's IDs, protected from now on. A retry reuses the original source,
+    /// even if that is being deleted: its deletion waits for this volume, so to refuse it would be
+    /// a deadlock.
     async fn content_source(
         &self,
         claim: &PersistentVolumeClaim,
-        source: Option<Source<'_>>,
+        source: Option<DataSource<'_>>,
     ) -> Result<Option<VolumeContentSource>, Failure> {
         if let Some(before) = self.ledger.asked(&claim.metadata.uid) {
             return Ok(before.plan.call.volume_content_source.clone());
         }
         let found = self.find_source(claim, source, Use::New).await?;
         match source {
-            Some(Source::Snapshot(name)) => self.protect_snapshot(claim, name).await,
-            Some(Source::Claim(name)) => self.protect_claim(claim, name).await,
-            Some(Source::Populator(_)) | None => Ok(()),
+            Some(DataSource::Snapshot(name)) => self.protect_snapshot(claim, name).await,
+            Some(DataSource::Claim(name)) => self.protect_claim(claim, name).await,
+            Some(DataSource::Populator(_)) | None => Ok(()),
         }
         .map_err(Failure::Protect)?;
         Ok(found)
     }
 
-    /// The source of a request that is repeated. It is that of the claim, under the rules of its namespace: whoever may edit
-    /// the claim may have written the note, which is only compared.
+    /// The source of a repeated request. It follows from the claim, under the rules of its
+    /// namespace: an editor of the claim may have written the note, which is only compared.
     async fn noted_source(
         &self,
         claim: &PersistentVolumeClaim,
-        source: Option<Source<'_>>,
+        source: Option<DataSource<'_>>,
         note: &Note,
     ) -> Result<Option<VolumeContentSource>, Failure> {
         let found = self.find_source(claim, source, Use::Begun).await?;
@@ -193,11 +193,11 @@ impl Shared {
         }
     }
 
-    /// The source of a claim in the driver's words.
+    /// The source of a claim by the driver's IDs.
     async fn find_source(
         &self,
         claim: &PersistentVolumeClaim,
-        source: Option<Source<'_>>,
+        source: Option<DataSource<'_>>,
         needed: Use,
     ) -> Result<Option<VolumeContentSource>, Failure> {
         let refused = |kind: &str, name: &str, refusal| Failure::Source {
@@ -206,17 +206,17 @@ impl Shared {
             refusal: Box::new(refusal),
         };
         let found = match source {
-            Some(Source::Snapshot(name)) => {
+            Some(DataSource::Snapshot(name)) => {
                 let snapshot_id = self.snapshot(claim, name).await;
                 let snapshot_id = snapshot_id.map_err(|it| refused(SNAPSHOT, name, it))?;
                 volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id })
             }
-            Some(Source::Claim(name)) => {
+            Some(DataSource::Claim(name)) => {
                 let volume_id = self.cloned(claim, name, needed).await;
                 let volume_id = volume_id.map_err(|it| refused(CLAIM, name, it))?;
                 volume_content_source::Type::Volume(VolumeSource { volume_id })
             }
-            Some(Source::Populator(_)) | None => return Ok(None),
+            Some(DataSource::Populator(_)) | None => return Ok(None),
         };
         Ok(Some(VolumeContentSource { r#type: Some(found) }))
     }
@@ -227,13 +227,13 @@ impl Shared {
         name: &str,
     ) -> Result<String, SourceRefusal> {
         let snapshot =
-            self.snapshots.get(&beside(claim, name)).await.map_err(|error| {
+            self.snapshots.get(&in_namespace_of(claim, name)).await.map_err(|error| {
                 SourceRefusal::UnknownSnapshot(name.to_owned(), error.to_string())
             })?;
         let content = source::content_of(&snapshot, SNAPSHOT_RESTORE_PROTECTION)?;
         let of = Meta { name: content.to_owned(), ..Meta::default() };
         let content = self.contents.get(&of).await.map_err(|error| {
-            tracing::warn!(content, %error, "the content of a snapshot cannot be read");
+            tracing::warn!(content, %error, "failed to read content of snapshot");
             let (content, snapshot) = (content.to_owned(), name.to_owned());
             SourceRefusal::UnknownContent { content, snapshot }
         })?;
@@ -247,8 +247,8 @@ impl Shared {
         name: &str,
         needed: Use,
     ) -> Result<String, SourceRefusal> {
-        let of = beside(claim, name);
-        // A claim of another driver is in no cache, and still to be told apart from none.
+        let of = in_namespace_of(claim, name);
+        // A claim of another driver is in no cache, but has to be distinguished from a missing one.
         let source =
             match self.claims.store().get(&of.key()) {
                 Some(known) => known,
@@ -262,24 +262,24 @@ impl Shared {
 }
 
 /// An object in the namespace of a claim.
-pub(super) fn beside(claim: &PersistentVolumeClaim, name: &str) -> Meta {
+pub(super) fn in_namespace_of(claim: &PersistentVolumeClaim, name: &str) -> Meta {
     let namespace = claim.metadata.namespace.clone();
     Meta { name: name.to_owned(), namespace, ..Meta::default() }
 }
 
 fn check(
-    abilities: Abilities,
-    source: Option<Source<'_>>,
+    capabilities: ProvisionerCapabilities,
+    source: Option<DataSource<'_>>,
     attributes_class: Option<&str>,
-) -> Result<(), Refusal> {
-    abilities.check_volumes()?;
+) -> Result<(), ProvisionRefusal> {
+    capabilities.check_volumes()?;
     match source {
-        Some(Source::Snapshot(_)) => abilities.check_snapshots()?,
-        Some(Source::Claim(_)) => abilities.check_clones()?,
-        Some(Source::Populator(_)) | None => {}
+        Some(DataSource::Snapshot(_)) => capabilities.check_snapshots()?,
+        Some(DataSource::Claim(_)) => capabilities.check_clones()?,
+        Some(DataSource::Populator(_)) | None => {}
     }
     if attributes_class.is_some() {
-        abilities.check_attributes()?;
+        capabilities.check_attributes()?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
-//! Sources of volumes do not go while volumes are made of them.
+//! Protects sources of volumes from deletion while volumes are created from them.
 //!
-//! The roles that upstream grants allow updates of these objects and no patches: they are read, edited and written whole.
+//! Upstream's roles grant update but not patch for these objects: they are read, edited and written
+//! whole.
 
 use std::{
     collections::HashSet,
@@ -17,12 +18,12 @@ use wharf_facts::{
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
-    Shared,
-    plan::beside,
-    source::{CLAIM, SNAPSHOT, Source},
+    ProvisionerCore,
+    plan::in_namespace_of,
+    source::{CLAIM, DataSource, SNAPSHOT},
 };
 
-/// The snapshots that hold our finalizer, as far as is known.
+/// The snapshots with our finalizer, as far as known.
 #[derive(Default)]
 pub(super) struct Held(Mutex<HashSet<(String, String)>>);
 
@@ -57,7 +58,7 @@ fn name(of: &Meta) -> (String, String) {
     (of.namespace.clone().unwrap_or_default(), of.name.clone())
 }
 
-/// A source that may be held for nobody any more.
+/// A source whose protection may no longer be needed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Protected {
     Claim(Key),
@@ -71,8 +72,11 @@ impl Protected {
     }
 }
 
-/// Lets a source go of which nothing is made any more.
-pub(super) struct ProtectionOperation(pub(super) Arc<Shared>, pub(super) CancellationToken);
+/// Removes the protection of a source that no volume is created from any more.
+pub(super) struct ProtectionOperation(
+    pub(super) Arc<ProvisionerCore>,
+    pub(super) CancellationToken,
+);
 
 impl Operation<Protected> for ProtectionOperation {
     async fn run(&self, source: Protected, _: Attempt) -> Outcome {
@@ -90,15 +94,15 @@ impl Operation<Protected> for ProtectionOperation {
     }
 }
 
-impl Shared {
-    /// Holds the claim that another is cloned from.
+impl ProvisionerCore {
+    /// Protects the claim that another is cloned from.
     pub(super) async fn protect_claim(
         &self,
         claim: &PersistentVolumeClaim,
         source: &str,
     ) -> Result<(), ApiFailure> {
-        let of = beside(claim, source);
-        let _turn = self.turns.lock(&user_key(CLAIM, &of)).await;
+        let of = in_namespace_of(claim, source);
+        let _guard = self.locks.lock(&user_key(CLAIM, &of)).await;
         let known = self.claims.store().get(&of.key());
         if known.is_some_and(|known| known.metadata.has_finalizer(CLONING_PROTECTION)) {
             return Ok(());
@@ -107,28 +111,29 @@ impl Shared {
         self.claims.update(&of, hold).await.map(drop)
     }
 
-    /// Whether a claim is held that could go.
+    /// Whether a claim is protected without need.
     pub(super) fn is_held(&self, claim: &PersistentVolumeClaim) -> bool {
         let metadata = &claim.metadata;
         if !metadata.deleting || !metadata.has_finalizer(CLONING_PROTECTION) {
             return false;
         }
-        // Of claims of other drivers not all clones are known here.
+        // For claims of other drivers, not all clones are in the cache.
         let own = metadata.annotations.get(STORAGE_PROVISIONER) == Some(&self.options.driver);
         let volume = claim.spec.volume_name.as_deref();
         let volume = volume.and_then(|volume| self.volumes.store().get(volume));
         own || volume.is_some_and(|volume| volume.is_of(&self.options.driver))
     }
 
-    /// Lets the source of a claim go, now that the claim's volume is `made`, or at least not in the making any more. What
-    /// fails is repeated when the claim is bound, and by the resync.
+    /// Removes the protection of a claim's source, now that the claim's volume is `made`, or at
+    /// least not in progress any more. Failures are repeated when the claim is bound, and by the
+    /// resync.
     pub(super) async fn release_source_of(&self, claim: &PersistentVolumeClaim, made: bool) {
-        match Source::of(claim) {
-            Ok(Some(Source::Claim(name))) => {
-                self.release_claim(&beside(claim, name).key().into()).await;
+        match DataSource::of(claim) {
+            Ok(Some(DataSource::Claim(name))) => {
+                self.release_claim(&in_namespace_of(claim, name).key().into()).await;
             }
-            Ok(Some(Source::Snapshot(name))) => {
-                let of = beside(claim, name);
+            Ok(Some(DataSource::Snapshot(name))) => {
+                let of = in_namespace_of(claim, name);
                 if made || self.held.contains(&of) {
                     let but = made.then_some(claim.metadata.uid.as_str());
                     self.release_snapshot(&of, but).await;
@@ -138,12 +143,12 @@ impl Shared {
         }
     }
 
-    /// Once the last clone is made, which is when its claim is no longer pending, or gone.
+    /// Removes the protection once all clones are bound or gone.
     async fn release_claim(&self, key: &Key) -> Outcome {
         let Some(claim) = self.claims.store().get(key).filter(|claim| self.is_held(claim)) else {
             return Outcome::Done;
         };
-        let _turn = self.turns.lock(&user_key(CLAIM, &claim.metadata)).await;
+        let _guard = self.locks.lock(&user_key(CLAIM, &claim.metadata)).await;
         if self.is_used(CLAIM, &claim.metadata, None) {
             return Outcome::Done;
         }
@@ -157,27 +162,27 @@ impl Shared {
             Ok(_) | Err(ApiFailure::NotFound { .. }) => Outcome::Done,
             Err(error) => {
                 note_error(&error);
-                tracing::warn!(claim = claim.title(), %error, "the claim was cloned, and could not be let go yet");
+                tracing::warn!(claim = claim.title(), %error, "failed to remove clone-protection finalizer, retrying");
                 Outcome::Retry
             }
         }
     }
 
-    /// Holds the snapshot that a claim is restored from, if the account may.
+    /// Protects the snapshot that a claim is restored from, if the account may.
     pub(super) async fn protect_snapshot(
         &self,
         claim: &PersistentVolumeClaim,
         snapshot: &str,
     ) -> Result<(), ApiFailure> {
-        let of = beside(claim, snapshot);
-        let _turn = self.turns.lock(&user_key(SNAPSHOT, &of)).await;
+        let of = in_namespace_of(claim, snapshot);
+        let _guard = self.locks.lock(&user_key(SNAPSHOT, &of)).await;
         let hold = |document: &mut Value| hold(document, SNAPSHOT_RESTORE_PROTECTION);
         match self.snapshots.update(&of, hold).await {
             Ok(_) => self.held.insert(&of),
             Err(ApiFailure::Forbidden { .. }) => {
                 tracing::info!(
                     snapshot = of.key(),
-                    "restoring without protection of the snapshot: the account may not update it"
+                    "restoring without snapshot protection: account may not update it"
                 );
             }
             Err(failure) => return Err(failure),
@@ -185,9 +190,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Unless a claim other than that of `but` is restored from it.
+    /// Removes the protection, unless a claim other than `but` is restored from the snapshot.
     async fn release_snapshot(&self, of: &Meta, but: Option<&str>) -> Outcome {
-        let _turn = self.turns.lock(&user_key(SNAPSHOT, of)).await;
+        let _guard = self.locks.lock(&user_key(SNAPSHOT, of)).await;
         if self.is_used(SNAPSHOT, of, but) {
             return Outcome::Done;
         }
@@ -199,13 +204,13 @@ impl Shared {
             }
             Err(error) => {
                 note_error(&error);
-                tracing::warn!(snapshot = of.key(), %error, "the snapshot could not be let go yet");
+                tracing::warn!(snapshot = of.key(), %error, "failed to remove protection of snapshot, retrying");
                 Outcome::Retry
             }
         }
     }
 
-    /// Whether a claim, other than that of `but`, waits for a volume that is made of this.
+    /// Whether a claim other than `but` waits for a volume with this source.
     fn is_used(&self, kind: &str, source: &Meta, but: Option<&str>) -> bool {
         let source = user_key(kind, source);
         let waits = |claim: &PersistentVolumeClaim| {
@@ -213,7 +218,7 @@ impl Shared {
                 && but.is_none_or(|uid| claim.metadata.uid != uid)
         };
         let users = self.claims.store().indexed(PersistentVolumeClaim::BY_SOURCE, &source);
-        // A claim that is gone may have left a volume in the making.
+        // A deleted claim may have a volume in progress.
         let is_begun = |claim: &PersistentVolumeClaim| {
             let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
             waits(claim) && claim.source().is_some_and(|it| it.key(namespace) == source)
@@ -222,7 +227,7 @@ impl Shared {
     }
 }
 
-/// What claims are found by that are made of a source.
+/// The index keys of claims with this source.
 fn user_key(kind: &str, source: &Meta) -> String {
     format!("{kind}/{}", source.key())
 }

@@ -1,6 +1,6 @@
-//! From a claim and its class to the driver's call.
+//! Builds the CreateVolume request from a claim and its class.
 
-use wharf_cluster::{PersistentVolumeClaim, SecretReference, StorageClass, Word};
+use wharf_cluster::{InternedStr, PersistentVolumeClaim, SecretReference, StorageClass};
 use wharf_facts::access_mode::csi_access_mode;
 use wharf_proto::csi::{
     CapacityRange, CreateVolumeRequest, VolumeCapability,
@@ -8,8 +8,8 @@ use wharf_proto::csi::{
 };
 
 use super::{
-    abilities::Abilities,
-    failure::Refusal,
+    capabilities::ProvisionerCapabilities,
+    failure::ProvisionRefusal,
     parameters,
     secrets::{SecretKind, SecretRefusal, Subject},
 };
@@ -41,47 +41,48 @@ impl Secrets {
     }
 }
 
-/// The call that makes the volume, but for what has to be looked up: source, place, secrets and attributes.
+/// The CreateVolume request, without the parts that have to be looked up: source, topology, secrets
+/// and attributes.
 pub(super) fn create_volume(
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
     name: &str,
     fs_type: &str,
-    abilities: Abilities,
+    capabilities: ProvisionerCapabilities,
     extra_metadata: bool,
-) -> Result<CreateVolumeRequest, Refusal> {
+) -> Result<CreateVolumeRequest, ProvisionRefusal> {
     if claim.spec.selects {
-        return Err(Refusal::Selector);
+        return Err(ProvisionRefusal::Selector);
     }
-    let mut told = parameters::for_driver(&class.parameters)?;
+    let mut parameters_sent = parameters::for_driver(&class.parameters)?;
     if extra_metadata {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
         let extra = parameters::extra_metadata(&claim.metadata.name, namespace, name);
-        told.extend(extra.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        parameters_sent.extend(extra.map(|(key, value)| (key.to_owned(), value.to_owned())));
     }
     let required_bytes = claim.requested().unwrap_or_default().0;
     Ok(CreateVolumeRequest {
         name: name.to_owned(),
         capacity_range: Some(CapacityRange { required_bytes, limit_bytes: 0 }),
-        volume_capabilities: capabilities(claim, class, fs_type, abilities)?,
-        parameters: told,
+        volume_capabilities: volume_capabilities(claim, class, fs_type, capabilities)?,
+        parameters: parameters_sent,
         ..CreateVolumeRequest::default()
     })
 }
 
-/// Whether nobody is to write to the volume.
+/// Whether all access modes are read-only.
 pub(super) fn is_for_readers(call: &CreateVolumeRequest) -> bool {
     let mode = |capability: &VolumeCapability| capability.access_mode.map(|mode| mode.mode());
     matches!(&*call.volume_capabilities, [one] if mode(one) == Some(Mode::MultiNodeReaderOnly))
 }
 
-/// One for each access mode.
-fn capabilities(
+/// One capability for each access mode.
+fn volume_capabilities(
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
     fs_type: &str,
-    abilities: Abilities,
-) -> Result<Vec<VolumeCapability>, Refusal> {
+    capabilities: ProvisionerCapabilities,
+) -> Result<Vec<VolumeCapability>, ProvisionRefusal> {
     let access_type = if claim.is_block() {
         AccessType::Block(BlockVolume {})
     } else {
@@ -91,8 +92,8 @@ fn capabilities(
             volume_mount_group: String::new(),
         })
     };
-    let capability = |mode: &Word| {
-        let mode = csi_access_mode(&[mode], abilities.single_node_multi_writer)?;
+    let capability = |mode: &InternedStr| {
+        let mode = csi_access_mode(&[mode], capabilities.single_node_multi_writer)?;
         Ok(VolumeCapability {
             access_mode: Some(AccessMode { mode: mode as i32 }),
             access_type: Some(access_type.clone()),
@@ -107,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(change: impl FnOnce(&mut Value)) -> Result<CreateVolumeRequest, Refusal> {
+    fn asked(change: impl FnOnce(&mut Value)) -> Result<CreateVolumeRequest, ProvisionRefusal> {
         let mut claim = json!({
             "metadata": { "name": "c", "namespace": "n" },
             "spec": {
@@ -117,13 +118,16 @@ mod tests {
         });
         change(&mut claim);
         let class = json!({ "mountOptions": ["noatime"], "parameters": { "tier": "fast" } });
-        let abilities = Abilities { single_node_multi_writer: true, ..Abilities::default() };
+        let capabilities = ProvisionerCapabilities {
+            single_node_multi_writer: true,
+            ..ProvisionerCapabilities::default()
+        };
         create_volume(
             &serde_json::from_value(claim).unwrap(),
             &serde_json::from_value(class).unwrap(),
             "pvc-1",
             "xfs",
-            abilities,
+            capabilities,
             true,
         )
     }
@@ -133,7 +137,7 @@ mod tests {
         let call = asked(|_| {}).unwrap();
         assert_eq!(call.name, "pvc-1");
         assert_eq!(call.capacity_range.unwrap().required_bytes, 1 << 30);
-        let told: Vec<(&str, &str)> =
+        let sent: Vec<(&str, &str)> =
             call.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let expected = [
             ("csi.storage.k8s.io/pv/name", "pvc-1"),
@@ -141,7 +145,7 @@ mod tests {
             ("csi.storage.k8s.io/pvc/namespace", "n"),
             ("tier", "fast"),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(sent, expected);
         let mount = MountVolume {
             fs_type: "xfs".to_owned(),
             mount_flags: vec!["noatime".to_owned()],
@@ -171,6 +175,6 @@ mod tests {
 
     #[test]
     fn a_volume_cannot_be_made_to_match_labels() {
-        assert_eq!(asked(|it| it["spec"]["selector"] = json!({})), Err(Refusal::Selector));
+        assert_eq!(asked(|it| it["spec"]["selector"] = json!({})), Err(ProvisionRefusal::Selector));
     }
 }

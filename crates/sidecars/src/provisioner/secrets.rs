@@ -1,4 +1,4 @@
-//! Which secrets a class names for its volumes.
+//! The secrets that a class names for its volumes.
 
 use wharf_cluster::{Attributes, SecretReference};
 use wharf_facts::{
@@ -8,7 +8,7 @@ use wharf_facts::{
 
 use crate::template::expand;
 
-/// What a secret is for.
+/// The use of a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SecretKind {
     Provisioner,
@@ -18,21 +18,21 @@ pub(super) enum SecretKind {
     ControllerExpand,
     NodeExpand,
     ControllerModify,
-    /// Those that no other is named for.
+    /// The default for uses without a secret of their own.
     Default,
 }
 
-/// What the names of secrets may be made of.
+/// Values for templates of names of secrets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject<'a> {
     pub(super) volume: &'a str,
     pub(super) claim: &'a str,
     pub(super) namespace: &'a str,
-    /// All of the claim's annotations, if [`wants_annotations`].
+    /// All annotations of the claim, if [`wants_annotations`].
     pub(super) annotations: &'a Attributes,
 }
 
-/// Parameters that name no secret.
+/// Why parameters do not name a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SecretRefusal {
     #[error(
@@ -90,7 +90,7 @@ impl SecretKind {
         format!("{}{kind}secret-{part}", context::PREFIX)
     }
 
-    /// The key from before there was a prefix; the driver is told it as well.
+    /// The key without a prefix, from before prefixes existed; the driver gets it as well.
     fn deprecated_key(self, part: &str) -> Option<String> {
         let newer = [Self::ControllerExpand, Self::NodeExpand, Self::ControllerModify];
         let deprecated = self != Self::Default && !newer.contains(&self);
@@ -110,7 +110,7 @@ impl SecretKind {
         }
     }
 
-    /// The secret that the class names for this, or by default.
+    /// The secret that the class names for this use, or by default.
     pub(super) fn reference(
         self,
         parameters: &Attributes,
@@ -154,14 +154,14 @@ impl SecretKind {
     }
 }
 
-/// Whether names of secrets are made of the claim's annotations, which caches do not keep.
+/// Whether names of secrets contain the claim's annotations, which caches do not keep.
 pub(super) fn wants_annotations(parameters: &Attributes) -> bool {
     parameters.iter().any(|(_, value)| value.contains(ANNOTATION))
 }
 
 const ANNOTATION: &str = "pvc.annotations['";
 
-/// The annotation that a token stands for.
+/// The annotation that a token names.
 fn annotation(token: &str) -> Option<&str> {
     token.strip_prefix(ANNOTATION)?.strip_suffix("']")
 }
@@ -187,5 +187,4 @@ fn resolve(
 }
 
 #[cfg(test)]
-#[path = "secrets_tests.rs"]
 mod tests;

@@ -1,36 +1,37 @@
-//! What a volume is made of, and whether that can be used.
+//! The source of a volume, and whether it can be used.
 
 use wharf_cluster::{
     PersistentVolume, PersistentVolumeClaim, VolumeSnapshot, VolumeSnapshotContent,
 };
 use wharf_facts::annotation::ALLOW_VOLUME_MODE_CHANGE;
 
-use super::failure::Refusal;
+use super::failure::ProvisionRefusal;
 
 /// The kinds of sources that a driver can use.
 pub(super) const SNAPSHOT: &str = "VolumeSnapshot";
 pub(super) const CLAIM: &str = "PersistentVolumeClaim";
 const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
 
-/// What a volume is made of, by its name in the namespace of the claim.
+/// The source of a volume, by its name in the namespace of the claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source<'a> {
+pub(super) enum DataSource<'a> {
     Snapshot(&'a str),
     Claim(&'a str),
-    /// Something of this kind that someone else fills volumes with.
+    /// An object of a kind that an external populator fills volumes from.
     Populator(&'a str),
 }
 
-/// The use of a source: for a new volume, or for one that the driver was asked for before.
+/// The use of a source: for a new volume, or for a repeated request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// A volume that the driver was not asked for before.
+    /// The driver was not called for the volume before.
     New,
-    /// A volume that the driver may be making. Its source is protected, and may be being deleted since.
+    /// The driver may be creating the volume. Its source is protected, and may be being deleted
+    /// since.
     Begun,
 }
 
-/// A source that cannot be used, at least not now.
+/// Why a source cannot be used, or not yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SourceRefusal {
     #[error("error getting snapshot {0} from api server: {1}")]
@@ -93,30 +94,30 @@ pub(super) enum SourceRefusal {
     OtherMode { source_mode: &'static str, asked: &'static str },
 }
 
-impl<'a> Source<'a> {
+impl<'a> DataSource<'a> {
     /// The source of a claim, if it has one.
-    pub(super) fn of(claim: &'a PersistentVolumeClaim) -> Result<Option<Self>, Refusal> {
+    pub(super) fn of(claim: &'a PersistentVolumeClaim) -> Result<Option<Self>, ProvisionRefusal> {
         let Some(source) = claim.source() else { return Ok(None) };
         if claim.spec.data_source.is_none()
             && let Some(namespace) = source.namespace.as_deref().filter(|it| !it.is_empty())
         {
-            return Err(Refusal::OtherNamespace(namespace.to_owned()));
+            return Err(ProvisionRefusal::OtherNamespace(namespace.to_owned()));
         }
         let (name, group) = (source.name.as_str(), source.api_group.as_deref().unwrap_or_default());
         if name.is_empty() {
-            return Err(Refusal::UnnamedSource(claim.metadata.name.clone()));
+            return Err(ProvisionRefusal::UnnamedSource(claim.metadata.name.clone()));
         }
         match source.kind.as_str() {
             SNAPSHOT if group == SNAPSHOT_GROUP => Ok(Some(Self::Snapshot(name))),
-            SNAPSHOT => Err(Refusal::SourceGroup(group.to_owned())),
+            SNAPSHOT => Err(ProvisionRefusal::SourceGroup(group.to_owned())),
             CLAIM => Ok(Some(Self::Claim(name))),
             kind => Ok(Some(Self::Populator(kind))),
         }
     }
 }
 
-/// The content that a snapshot says is its own, if the snapshot can still be used. One that is being deleted can by
-/// attempts that began before: `finalizer` tells them.
+/// The content that a snapshot names, if the snapshot can still be used. One that is being deleted
+/// can be used by attempts that began before: they set `finalizer`.
 pub(super) fn content_of<'a>(
     snapshot: &'a VolumeSnapshot,
     finalizer: &str,
@@ -128,8 +129,8 @@ pub(super) fn content_of<'a>(
     snapshot.bound_content().ok_or_else(|| SourceRefusal::SnapshotUnbound(name()))
 }
 
-/// The driver's name for the snapshot, if the claim can be made of it. Changes of the volume mode pass where
-/// `guards_mode` is not set.
+/// The driver's ID of the snapshot, if the claim can be restored from it. Changes of the volume
+/// mode are accepted unless `guards_mode` is set.
 pub(super) fn snapshot_handle(
     claim: &PersistentVolumeClaim,
     driver: &str,
@@ -179,7 +180,7 @@ fn check_mode_change(
     let (claim, name) = (claim.metadata.key(), content.metadata.name.clone());
     match content.metadata.annotations.get(ALLOW_VOLUME_MODE_CHANGE) {
         None => Err(SourceRefusal::ModeChange { claim, content: name }),
-        // As Go reads a boolean.
+        // Parsed as Go parses a boolean.
         Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(()),
         Some(value) => {
             let value = value.to_owned();
@@ -188,7 +189,7 @@ fn check_mode_change(
     }
 }
 
-/// The name of the volume behind a claim that is to be cloned.
+/// The name of the volume of a claim that is to be cloned.
 pub(super) fn volume_of<'a>(
     claim: &PersistentVolumeClaim,
     source: &'a PersistentVolumeClaim,
@@ -217,8 +218,8 @@ pub(super) fn volume_of<'a>(
     volume.ok_or_else(|| SourceRefusal::ClaimWithoutVolume(name()))
 }
 
-/// The driver's name for the volume that is to be cloned. What is wrong with a volume is not for the users of claims to
-/// know; the log tells it.
+/// The driver's ID of the volume that is to be cloned. Defects of the volume are logged, because
+/// users of claims must not see them.
 pub(super) fn clone_handle(
     claim: &PersistentVolumeClaim,
     driver: &str,
@@ -243,7 +244,7 @@ pub(super) fn clone_handle(
     });
     let handle = handle.map_err(|reason| {
         let source = source.metadata.key();
-        tracing::warn!(source, reason, "the volume of the claim cannot be cloned");
+        tracing::warn!(source, reason, "failed to use volume of claim as source");
         SourceRefusal::ClaimInvalid
     })?;
     let is_block = volume.is_some_and(|volume| volume.spec.is_block());
@@ -256,5 +257,4 @@ pub(super) fn clone_handle(
 }
 
 #[cfg(test)]
-#[path = "source_tests.rs"]
 mod tests;

@@ -1,11 +1,13 @@
-//! The provisioner's work in a replica that does not lead: it removes the mark of bound claims, and marks claims whose volumes
-//! it asked for when it led (`handover`).
+//! The provisioner of a replica that does not lead: removes the mark of bound claims, and marks
+//! claims whose volumes it requested when it led (`handover`).
 //!
-//! The leader may be Go's provisioner, which never removes a finalizer of ours, so that a bound claim could not be deleted.
-//! Nothing else is done here: a claim that is not bound to the volume that the driver was asked for waits for a leader of ours.
+//! The leader may be Go's provisioner, which never removes our finalizer, so that a bound claim
+//! could not be deleted. A claim that is not bound to the requested volume waits for a leader of
+//! ours.
 //!
-//! Claims cannot be selected by their finalizers. So all claims are watched, and only marked ones are kept, which are few.
-//! A process that has all claims in its cache, because it led before or leads with another controller, uses that cache.
+//! Claims cannot be selected by their finalizers. So all claims are watched, and only marked ones
+//! are kept, which are few. A process that has all claims in its cache, because it led before or
+//! leads with another controller, uses that cache.
 
 use std::{future::pending, sync::Arc};
 
@@ -25,7 +27,7 @@ use super::{
 };
 use crate::{Caches, caches::Watched};
 
-/// Marks that are removed at the same time.
+/// Marks that are removed concurrently.
 const WORKERS: usize = 4;
 
 /// The provisioner of a replica that does not lead.
@@ -39,7 +41,7 @@ pub struct StandbyProvisioner {
 struct MarkRemoval {
     options: ProvisionerOptions,
     claims: Objects<PersistentVolumeClaim>,
-    /// Read when they are needed, and not kept.
+    /// Read for each use and not kept.
     volumes: Objects<PersistentVolume>,
 }
 
@@ -49,7 +51,7 @@ impl StandbyProvisioner {
         Self { options, client, caches }
     }
 
-    /// Works until it is told to stop, and then stops at once.
+    /// Works until `stop`, and then returns at once.
     pub async fn run(self, stop: CancellationToken) {
         let work = async {
             if !self.caches.is_wanted(Watched::Claims) {
@@ -63,17 +65,17 @@ impl StandbyProvisioner {
         stop.run_until_cancelled(async { tokio::join!(self.hand_over(), work) }).await;
     }
 
-    /// Claims, read when they are needed.
+    /// Claims, read for each use.
     pub(super) fn claims(&self) -> Objects<PersistentVolumeClaim> {
         Objects::new(self.client.clone(), Store::new(|_| false))
     }
 
-    /// Volumes, read when they are needed.
+    /// Volumes, read for each use.
     pub(super) fn volumes(&self) -> Objects<PersistentVolume> {
         Objects::new(self.client.clone(), Store::new(|_| false))
     }
 
-    /// Watches all claims and keeps marked ones only.
+    /// Watches all claims and keeps only marked ones.
     async fn watch_marked(&self, stop: &CancellationToken) {
         let driver = self.options.driver.clone();
         let marked = Store::new(move |claim: &mut PersistentVolumeClaim| is_marked(claim, &driver));
@@ -82,7 +84,7 @@ impl StandbyProvisioner {
         tokio::join!(watch.run(stop.clone()), self.remove_marks(&marked));
     }
 
-    /// Never ends by itself.
+    /// Never returns.
     async fn remove_marks(&self, claims: &Arc<Store<PersistentVolumeClaim>>) {
         let operation = MarkRemoval {
             options: self.options.clone(),
@@ -100,7 +102,7 @@ impl StandbyProvisioner {
     }
 }
 
-/// The name of the volume, for a marked claim that is bound to the one that the driver was asked for.
+/// The name of the volume, for a marked claim that is bound to the requested one.
 fn volume_name(claim: &PersistentVolumeClaim, options: &ProvisionerOptions) -> Option<String> {
     let name = options.names.of(&claim.metadata.uid).ok()?;
     (is_marked(claim, &options.driver) && is_bound_to(claim, &name)).then_some(name)
@@ -127,7 +129,7 @@ impl Operation<ClaimKey> for MarkRemoval {
 }
 
 impl MarkRemoval {
-    /// Whether a PersistentVolume stands for the claim's volume, so that the mark was removed.
+    /// Whether a PersistentVolume has the claim's volume, so that the mark was removed.
     async fn remove(&self, claim: &PersistentVolumeClaim, name: &str) -> Result<bool, ApiFailure> {
         let volume = self.volumes.get(&Meta { name: name.to_owned(), ..Meta::default() }).await?;
         if !is_volume_of(&volume, claim, &self.options.driver) {
@@ -138,7 +140,7 @@ impl MarkRemoval {
             );
             return Ok(false);
         }
-        // Writes are guarded by the version that was read: this is asked again for each.
+        // Writes are guarded by the version that was read: this is checked again for each.
         let unmark = |document: &mut Value| {
             let is_same = document["metadata"]["uid"] == claim.metadata.uid.as_str();
             if is_same && document["spec"]["volumeName"] == name {

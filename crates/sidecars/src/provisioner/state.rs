@@ -2,21 +2,23 @@
 
 use tonic::Code;
 
-/// Where the making of a volume stands after an attempt that failed.
+/// The state of the volume after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The driver is certainly not at it.
+    /// The driver is certainly not working on it.
     Finished,
-    /// The driver may be at it: it has to be asked until it says, even if the claim goes.
+    /// The driver may be working on it: CreateVolume is repeated until a final answer, even if the
+    /// claim is deleted.
     InBackground,
-    /// Nothing was learnt that was not known before.
+    /// The failure says nothing new.
     NoChange,
-    /// It cannot be made where it was asked for, and may be elsewhere.
+    /// It cannot be created in the requested segment, but may be in a different one.
     Reschedule,
 }
 
-/// The state by the code of the driver's answer. ResourceExhausted is final, as CSI has it for CreateVolume: a claim that
-/// finds no room must not wait for room in order to be deleted. `movable` tells that the scheduler picked a node and may pick another.
+/// The state by the code of the driver's answer. ResourceExhausted is final, as in CSI's
+/// CreateVolume: otherwise a claim that finds no room could not be deleted before there is room.
+/// `movable`: the scheduler selected a node and may select another.
 pub(super) fn after_error(code: Code, movable: bool) -> State {
     match code {
         Code::ResourceExhausted if movable => State::Reschedule,
@@ -27,15 +29,16 @@ pub(super) fn after_error(code: Code, movable: bool) -> State {
     }
 }
 
-/// Whether an answer to a repeated request tells that the driver has no volume of it and is not making one. One that is
-/// about the caller, or about a volume that is not as it is asked for, does not.
+/// Whether an answer to a repeated request means that the driver has no volume of it and is not
+/// creating one. An error about the caller, or about a volume that differs from the request, does
+/// not.
 pub(super) fn is_settling(code: Code) -> bool {
     let tells_nothing =
         matches!(code, Code::AlreadyExists | Code::Unauthenticated | Code::PermissionDenied);
     !tells_nothing && after_error(code, false) == State::Finished
 }
 
-/// Whether the driver says that no retry can help.
+/// Whether the driver reports that no retry can help.
 pub(super) fn is_infeasible(code: Code) -> bool {
     code == Code::InvalidArgument
 }

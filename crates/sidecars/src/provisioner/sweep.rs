@@ -1,31 +1,31 @@
-//! Finds snapshots that are held for claims which are no more.
+//! Finds snapshots that are still protected for claims that no longer exist.
 //!
-//! A process that ends between holding a snapshot and letting it go leaves it held. Whoever takes over looks through all
-//! snapshots once; from then on those that it holds itself are all that there can be.
+//! A process that ends between protecting a snapshot and removing the protection leaves the
+//! finalizer. A new leader checks all snapshots once; later ones are protected only by itself.
 
 use tokio::time::sleep;
 use wharf_cluster::{ApiFailure, Kind, Meta, Pages, VolumeSnapshot};
 use wharf_facts::finalizer::SNAPSHOT_RESTORE_PROTECTION;
 
-use super::{Queues, Shared};
+use super::{ProvisionerCore, Queues};
 
-impl Shared {
-    /// Sweeps for ever, for as long as the driver has snapshots and the account may see them.
+impl ProvisionerCore {
+    /// Sweeps repeatedly, for as long as the driver has snapshots and the account may list them.
     pub(super) async fn sweeps(&self, queues: &Queues) {
         let period = self.options.sweep;
-        if period.is_zero() || !self.abilities_at_last().await.snapshots {
+        if period.is_zero() || !self.wait_capabilities().await.snapshots {
             return std::future::pending().await;
         }
         while let Err(error) = self.find_held().await {
             if matches!(error, ApiFailure::Forbidden { .. } | ApiFailure::NotFound { .. }) {
-                tracing::info!(%error, "snapshots of earlier runs are not looked for");
+                tracing::info!(%error, "not checking protection of snapshots from earlier runs");
                 break;
             }
-            tracing::warn!(%error, "snapshots of earlier runs could not be looked for yet");
+            tracing::warn!(%error, "failed to check snapshots of earlier runs, retrying");
             sleep(period).await;
         }
         loop {
-            self.look_at_held(queues);
+            self.queue_protected(queues);
             sleep(period).await;
         }
     }
@@ -45,7 +45,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Of other drivers' snapshots not all claims are known here. Without a content there is nothing to restore.
+    /// For snapshots of other drivers, not all claims are in the cache. Without a content nothing
+    /// can be restored.
     async fn is_own(&self, snapshot: &VolumeSnapshot) -> Result<bool, ApiFailure> {
         let Some(content) = snapshot.bound_content() else { return Ok(true) };
         let of = Meta { name: content.to_owned(), ..Meta::default() };

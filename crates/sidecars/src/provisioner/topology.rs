@@ -1,12 +1,12 @@
-//! Where a volume is to be made, and from where it can be reached.
+//! The requested and the accessible topology of a volume.
 //!
-//! A driver names labels of nodes (its topology keys); a segment gives each of them a value, and nodes with the same segment
-//! are one place. What the driver is asked for follows from the node that the scheduler picked, the places that the class
-//! allows, and all places that there are.
+//! A driver names labels of nodes (its topology keys); a segment has a value for each of them, and
+//! nodes with the same segment are equivalent. The request follows from the node that the scheduler
+//! selected, the topologies that the class allows, and all segments of the cluster.
 //!
-//! - `segment`: places, and how they are compared and listed.
-//! - `spread`: how the volumes of a StatefulSet go to different places.
-//! - `places`: what the cluster says about places, and what is remembered of it for the next attempt.
+//! - `segment`: segments, and how they are compared and listed.
+//! - `spread`: distributes the volumes of a StatefulSet over segments.
+//! - `places`: reads segments from the cluster, and keeps them for the next attempt.
 //! - `affinity`: from the driver's answer to the nodes that reach a volume.
 
 mod affinity;
@@ -27,14 +27,14 @@ use self::{
     spread::offset,
 };
 
-/// How a driver wants to be told of places.
+/// The topology settings of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopologyOptions {
-    /// At all; where not, all drivers are taken for such as do not care.
+    /// Whether topology is used; if not, all drivers are treated as without topology.
     pub enabled: bool,
-    /// Of the place of the selected node only, and not of all others as well.
+    /// Request only the segment of the selected node, without all others.
     pub strict: bool,
-    /// Of all places where no node was selected and the class allows all, and not of none.
+    /// Request all segments if no node was selected and the class allows all, instead of none.
     pub immediate: bool,
 }
 
@@ -44,7 +44,7 @@ impl Default for TopologyOptions {
     }
 }
 
-/// Why it is not known where a volume is to be made.
+/// Why the topology of a request is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TopologyRefusal {
     #[error("failed to get selected CSINode {0}: csinode.storage.k8s.io {0:?} not found")]
@@ -71,16 +71,17 @@ pub(super) enum TopologyRefusal {
     KeysNowhere(Vec<String>),
 }
 
-/// What is asked for.
+/// The subject of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish<'a> {
     pub(super) claim: &'a str,
     pub(super) allowed: &'a [TopologyTerm],
-    /// The node that the scheduler picked.
+    /// The node that the scheduler selected.
     pub(super) node: Option<&'a str>,
 }
 
-/// What the driver is told; `None` leaves it all to the driver. `memory` is what earlier attempts were told by.
+/// The topology of the request; `None` leaves it to the driver. `memory` is that of earlier
+/// attempts.
 pub(super) fn requirement(
     wish: Wish<'_>,
     options: TopologyOptions,
@@ -125,10 +126,9 @@ pub(super) fn requirement(
 }
 
 fn message(segments: Vec<Segment>) -> Vec<Topology> {
-    let told = segments.into_iter().filter(|segment| !segment.is_empty());
-    told.map(|segments| Topology { segments }).collect()
+    let named = segments.into_iter().filter(|segment| !segment.is_empty());
+    named.map(|segments| Topology { segments }).collect()
 }
 
 #[cfg(test)]
-#[path = "topology_tests.rs"]
 mod tests;

@@ -1,9 +1,10 @@
 //! Volumes that a driver may have, and that only a mark on their claims shows.
 //!
-//! A CreateVolume without a final answer puts a finalizer on the claim, with a note of what was asked for. So the claim
-//! outlasts the process that asked, and whoever leads next finds out. The mark goes when the volume is known (it has a
-//! PersistentVolume), or when the driver has said that there is none. Where nobody wants the volume any more, the driver is
-//! asked for it once more, and then to delete it.
+//! A CreateVolume without a final answer puts a finalizer on the claim, with a note of the request.
+//! So the claim outlasts the process that made the call, and the next leader finds it. The mark is
+//! removed when the volume has a PersistentVolume, or when the driver has reported that it has no
+//! such volume. If the volume is no longer wanted, CreateVolume is repeated once more to find it,
+//! and then DeleteVolume is called.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,8 +19,8 @@ use wharf_proto::csi::DeleteVolumeRequest;
 use wharf_reconcile::{Outcome, note_error};
 
 use super::{
-    Shared,
-    failure::{Failure, Mismatch, Refusal},
+    ProvisionerCore,
+    failure::{Failure, Mismatch, ProvisionRefusal},
     note::Note,
     plan::Plan,
     protection::{hold, release},
@@ -29,7 +30,7 @@ use super::{
 /// How long a process that stops may take to mark claims. Pods have 30 s to end by default.
 const LAST_MARKS: Duration = Duration::from_secs(3);
 
-impl Shared {
+impl ProvisionerCore {
     /// The claim as it is now, if it has the mark.
     pub(super) fn marked(
         &self,
@@ -40,8 +41,8 @@ impl Shared {
         (is_same && has_mark(&now)).then_some(now)
     }
 
-    /// Marks a claim that the driver was asked for a volume for. A claim that is being deleted takes no mark any more: then
-    /// what this process remembers is all there is.
+    /// Marks a claim after CreateVolume was called for it. A claim that is being deleted cannot be
+    /// marked any more: then only this process knows of the volume.
     pub(super) async fn mark(&self, claim: &PersistentVolumeClaim) {
         let uid = &claim.metadata.uid;
         let note = self.ledger.note(uid, &self.options.driver);
@@ -61,7 +62,7 @@ impl Shared {
             Ok(written) if written.metadata.uid == *uid && has_mark(&written) => {
                 self.ledger.note_mark(uid);
             }
-            // One that somebody else holds while it is deleted goes later.
+            // A deleted claim that other finalizers keep is removed later.
             Ok(written) if written.metadata.uid == *uid && !written.metadata.deleting => {}
             Ok(_) | Err(ApiFailure::NotFound { .. }) => self.ledger.note_gone(uid),
             Err(error) => {
@@ -70,12 +71,13 @@ impl Shared {
         }
     }
 
-    /// Marks the claims of all volumes that the driver may be making, when this process stops: whoever leads next is to know.
+    /// Marks the claims of all volumes that the driver may be creating, when this process stops,
+    /// for the next leader.
     pub(super) async fn mark_all(&self) {
         let claims = self.ledger.unmarked();
         let marking = claims.iter().map(|claim| self.mark(claim));
         if timeout(LAST_MARKS, join_all(marking)).await.is_err() {
-            tracing::warn!(claims = claims.len(), "claims were not marked in time before the end");
+            tracing::warn!(claims = claims.len(), "stopped before all claims were marked");
         }
         self.last_marks.cancel();
     }
@@ -97,35 +99,35 @@ impl Shared {
         }
     }
 
-    /// Whether the request of this term is the one that the mark of a claim is about.
+    /// Whether the mark of a claim is about the request of this term.
     pub(super) fn is_noted(&self, claim: &PersistentVolumeClaim) -> bool {
         let noted = claim.metadata.annotations.get(annotation::UNSETTLED_VOLUME);
         let note = self.ledger.note(&claim.metadata.uid, &self.options.driver);
         note.is_some_and(|note| noted == Some(&note.text()))
     }
 
-    /// Whether the volume that may be in the making for a claim is known to the API.
+    /// Whether a PersistentVolume has the volume that may be in progress for a claim.
     pub(super) fn is_known(&self, claim: &PersistentVolumeClaim) -> bool {
         let Ok(name) = self.options.names.of(&claim.metadata.uid) else { return false };
         claim.spec.volume_name.as_deref() == Some(&*name)
             || self.volumes.store().get(&name).is_some()
     }
 
-    /// Whether a PersistentVolume of this driver has a handle. The cache may have volumes of other drivers, which may have the same
-    /// handles.
+    /// Whether a PersistentVolume of this driver has a handle. The cache may have volumes of other
+    /// drivers with the same handles.
     pub(super) fn has_volume(&self, handle: &str) -> bool {
         let same = self.volumes.store().indexed(PersistentVolume::BY_HANDLE, handle);
         same.iter().any(|it| it.is_of(&self.options.driver))
     }
 
-    /// Finds out about a volume that nobody wants any more, and has it deleted.
+    /// Finds a volume that is no longer wanted, and has it deleted.
     pub(super) async fn settle(&self, claim: &Arc<PersistentVolumeClaim>) -> Outcome {
         match self.delete_unsettled(claim).await {
             Ok(deleted) => {
                 self.ledger.forget(&claim.metadata.uid);
                 tracing::info!(claim = claim.title(), deleted, "settled volume of claim");
                 match self.unmark(claim).await {
-                    // It may want another one.
+                    // It may want another volume.
                     Outcome::Done if !claim.metadata.deleting => {
                         Outcome::RetryAfter(Duration::ZERO)
                     }
@@ -136,13 +138,13 @@ impl Shared {
                 note_error(&failure);
                 tracing::warn!(claim = claim.title(), error = %failure, "failed to settle volume of claim, retrying");
                 let message = format!("The driver may still have a volume for it: {failure}");
-                self.events.tell(&**claim, EventType::Warning, "ProvisioningFailed", message);
+                self.events.record(&**claim, EventType::Warning, "ProvisioningFailed", message);
                 Outcome::Retry
             }
         }
     }
 
-    /// Deletes the volume, if there is one; gives its handle.
+    /// Deletes the volume, if it exists; returns its handle.
     async fn delete_unsettled(
         &self,
         claim: &PersistentVolumeClaim,
@@ -157,7 +159,8 @@ impl Shared {
         if volume.volume_id.is_empty() {
             return Err(Failure::Mismatch { mismatch: Mismatch::Nameless, name, cleanup: None });
         }
-        // Whatever a driver gives under this name, a volume that the API knows is not deleted here.
+        // Whatever the driver returns under this name, a volume with a PersistentVolume is not
+        // deleted here.
         if self.is_known(claim) || self.has_volume(&volume.volume_id) {
             return Ok(None);
         }
@@ -167,16 +170,17 @@ impl Shared {
         Ok(Some(volume.volume_id))
     }
 
-    /// The request that had no final answer, as this term remembers it or else as it is noted.
+    /// The request without a final answer, from this term or else from the note.
     async fn settlement(&self, claim: &PersistentVolumeClaim) -> Result<Arc<Plan>, Failure> {
         if let Some(asked) = self.ledger.asked(&claim.metadata.uid) {
             return Ok(self.again(asked).await.0);
         }
         let name = claim.class().unwrap_or_default();
-        let class = self.classes.get(name).ok_or_else(|| Refusal::NoClass(name.to_owned()))?;
+        let class =
+            self.classes.get(name).ok_or_else(|| ProvisionRefusal::NoClass(name.to_owned()))?;
         if class.provisioner != self.options.driver {
             let (class, provisioner) = (name.to_owned(), class.provisioner.clone());
-            return Err(Refusal::OtherClass { class, provisioner }.into());
+            return Err(ProvisionRefusal::OtherClass { class, provisioner }.into());
         }
         let note = Note::on(claim);
         let plan = self.plan(claim, &class, note.as_ref()).await?;
@@ -192,8 +196,8 @@ pub(super) fn has_mark(claim: &PersistentVolumeClaim) -> bool {
     claim.metadata.has_finalizer(UNSETTLED_VOLUME)
 }
 
-/// Puts the mark and a note on a claim, unless it is another claim of this name, or is being deleted: then it takes no mark.
-/// Gives the claim as it is then.
+/// Puts the mark and a note on a claim, unless it is a different claim of this name, or is being
+/// deleted and cannot be marked. Returns the claim as written.
 pub(super) async fn write_mark(
     claims: &Objects<PersistentVolumeClaim>,
     claim: &PersistentVolumeClaim,
@@ -216,13 +220,14 @@ pub(super) async fn write_mark(
         claims.update(&claim.metadata, mark).await
     };
     match write(text.as_deref()).await {
-        // A claim whose annotations are full takes no note. Its own source and its class say the same, unless they change.
+        // If the annotations are full the note is left out. The claim's source and class contain
+        // the same data, unless they change.
         Err(ApiFailure::Invalid { .. }) if text.is_some() => write(None).await,
         written => written,
     }
 }
 
-/// Takes the mark and the note from a claim.
+/// Removes the mark and the note from a claim.
 pub(crate) fn remove_mark(document: &mut Value) {
     release(document, UNSETTLED_VOLUME);
     if let Some(annotations) = document["metadata"]["annotations"].as_object_mut() {

@@ -14,7 +14,7 @@ use wharf_proto::csi::DeleteVolumeRequest;
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
-    Shared,
+    ProvisionerCore,
     decide::{VolumeNeed, volume_need},
     failure::Failure,
     secrets::{SecretKind, SecretRefusal, Subject},
@@ -22,23 +22,23 @@ use super::{
 };
 use crate::secret;
 
-/// Holds a PersistentVolume for as long as there is a volume behind it, and deletes both.
-pub(super) struct VolumeOperation(pub(super) Arc<Shared>, pub(super) CancellationToken);
+/// Keeps a finalizer on a PersistentVolume for as long as its volume exists, and deletes both.
+pub(super) struct VolumeOperation(pub(super) Arc<ProvisionerCore>, pub(super) CancellationToken);
 
 impl Operation<Key> for VolumeOperation {
     async fn run(&self, key: Key, _: Attempt) -> Outcome {
         let Self(shared, stop) = self;
-        stop.run_until_cancelled(shared.tend(&key)).await.unwrap_or(Outcome::Done)
+        stop.run_until_cancelled(shared.reconcile_volume(&key)).await.unwrap_or(Outcome::Done)
     }
 }
 
-impl Shared {
-    /// What a volume needs of this provisioner.
+impl ProvisionerCore {
+    /// The next step of this provisioner for a volume.
     pub(super) fn volume_need(&self, volume: &PersistentVolume) -> VolumeNeed {
         volume_need(volume, &self.options.driver)
     }
 
-    async fn tend(&self, key: &Key) -> Outcome {
+    async fn reconcile_volume(&self, key: &Key) -> Outcome {
         let Some(volume) = self.volumes.store().get(key) else { return Outcome::Done };
         let need = self.volume_need(&volume);
         let written = match need {
@@ -51,7 +51,7 @@ impl Shared {
             Ok(_) | Err(ApiFailure::NotFound { .. }) => Outcome::Done,
             Err(error) => {
                 note_error(&error);
-                tracing::warn!(volume = &**key, ?need, %error, "the finalizer of the PersistentVolume could not be written");
+                tracing::warn!(volume = &**key, ?need, %error, "failed to write finalizer of PersistentVolume, retrying");
                 Outcome::Retry
             }
         }
@@ -68,7 +68,7 @@ impl Shared {
         self.volumes.edit(volume, Part::Main, plan).await
     }
 
-    /// Lets a PersistentVolume go that still needs it for this reason.
+    /// Removes the finalizer of a PersistentVolume if the need for that is unchanged.
     async fn release(
         &self,
         volume: &Arc<PersistentVolume>,
@@ -106,10 +106,15 @@ impl Shared {
             Err(failure) => {
                 note_error(&failure);
                 self.options.metrics.deleted(volume, None);
-                tracing::warn!(volume = name, error = %failure, "the volume could not be deleted and is tried again");
+                tracing::warn!(volume = name, error = %failure, "failed to delete volume, retrying");
                 if !matches!(failure, Failure::DeleteObject(_)) {
                     let message = failure.to_string();
-                    self.events.tell(&**volume, EventType::Warning, "VolumeFailedDelete", message);
+                    self.events.record(
+                        &**volume,
+                        EventType::Warning,
+                        "VolumeFailedDelete",
+                        message,
+                    );
                 }
                 Outcome::Retry
             }
@@ -122,12 +127,12 @@ impl Shared {
         self.place.as_ref().is_some_and(|place| !is_within(affinity, place))
     }
 
-    /// Deletes what a PersistentVolume stands for.
+    /// Deletes the volume of a PersistentVolume.
     async fn delete_behind(&self, volume: &PersistentVolume, handle: &str) -> Result<(), Failure> {
-        let abilities = self.abilities().await?;
-        abilities.check_volumes()?;
+        let capabilities = self.capabilities().await?;
+        capabilities.check_volumes()?;
         let secrets = self.deletion_secrets(volume).await?;
-        if abilities.publishes {
+        if capabilities.publishes {
             self.check_detached(volume)?;
         }
         let call = DeleteVolumeRequest { volume_id: handle.to_owned(), secrets };
@@ -151,7 +156,7 @@ impl Shared {
         self.driver.call("DeleteVolume", send, call).await.map(drop)
     }
 
-    /// A secret that is gone keeps no volume from its deletion: the driver has the last word.
+    /// A missing secret does not prevent the deletion: the driver decides.
     async fn deletion_secrets(
         &self,
         volume: &PersistentVolume,
@@ -161,13 +166,13 @@ impl Shared {
             Ok(secrets) => Ok(secrets),
             Err(error) => {
                 let volume = &volume.metadata.name;
-                tracing::error!(volume, %error, "the volume is deleted without its secret");
+                tracing::error!(volume, %error, "deleting volume without its secret");
                 Ok(BTreeMap::new())
             }
         }
     }
 
-    /// As the volume says, or else as its class does.
+    /// The secret that the volume names, or else its class.
     fn deletion_secret(
         &self,
         volume: &PersistentVolume,
@@ -191,7 +196,7 @@ impl Shared {
         SecretKind::Provisioner.reference(&class.parameters, subject)
     }
 
-    /// The finalizer goes last, from the object as the deletion left it.
+    /// Removes the finalizer last, from the object as the deletion left it.
     async fn delete_object(&self, volume: &Arc<PersistentVolume>) -> Result<(), ApiFailure> {
         let left = match self.volumes.delete(&volume.metadata).await {
             Ok(Some(left)) => left,

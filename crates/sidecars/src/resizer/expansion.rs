@@ -1,9 +1,9 @@
-//! The operation for a claim that is to grow.
+//! The operation for a claim to be expanded.
 
 mod failure;
-mod reasons;
 mod status;
 mod target;
+mod triggers;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,46 +19,46 @@ use wharf_proto::csi::{CapacityRange, ControllerExpandVolumeRequest};
 use wharf_reconcile::{Attempt, Operation, Outcome, Reconciler, note_error};
 
 use self::{
-    failure::{Failure, Refusal},
+    failure::{ExpandRefusal, Failure},
     target::{grows, is_complete, is_in_controller, target},
 };
-use super::{AHEAD, Expansion, Shared, notes::rest};
+use super::{AHEAD, Expansion, ResizerCore, claim_states::rest};
 use crate::{capability, secret};
 
-/// How often a growth is decided again because the claim was written to meanwhile.
+/// The most decisions per attempt after conflicting writes to the claim.
 const ATTEMPTS: usize = 4;
 
-/// What earlier attempts to grow a claim found out.
+/// What earlier attempts to expand a claim found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Growth {
-    /// This process has marked the claim as growing, and has not asked the driver since: another size may take the place
-    /// of the marked one.
+pub(super) struct ExpansionState {
+    /// This process has marked the claim as being expanded, but has not called the driver since:
+    /// another size may replace the marked one.
     unasked: bool,
-    /// The driver has said for certain that it did not do what was begun.
+    /// The driver has reported that it did not do what was requested, with a final error.
     failed: bool,
-    /// It has said that it does not grow volumes in use.
+    /// The driver has reported that it does not expand volumes in use.
     in_use: bool,
-    /// When it has said that what is asked for cannot be.
+    /// When the driver has reported that the size is infeasible.
     infeasible: Option<Instant>,
 }
 
 struct ExpansionOperation {
-    shared: Arc<Shared>,
+    shared: Arc<ResizerCore>,
     stop: CancellationToken,
 }
 
-/// What comes next for a claim.
+/// The next step for a claim.
 enum Next {
-    /// Nothing is asked of the driver.
+    /// No call of the driver.
     End(Outcome),
-    /// The driver is asked for this size, which the claim is marked with.
+    /// Request this size, which the claim is marked with.
     Grow(Arc<PersistentVolumeClaim>, Size),
 }
 
-/// What the driver has made of a volume.
+/// The driver's answer.
 struct Grown {
     size: Size,
-    /// Whether the node has something to do as well.
+    /// Whether the node has to expand the filesystem.
     on_node: bool,
 }
 
@@ -69,8 +69,8 @@ impl Operation<Key> for ExpansionOperation {
     }
 }
 
-impl Shared {
-    /// Grows claims until it is told to stop.
+impl ResizerCore {
+    /// Expands claims until `stop`.
     pub(super) async fn expand_claims(self: &Arc<Self>, stop: &CancellationToken) {
         let caches = async {
             self.claims.store().synced().await;
@@ -87,19 +87,19 @@ impl Shared {
         let claims = Reconciler::start(self.config("expansions", parallelism), operation);
         let queue = claims.handle();
         let changes = self.subscribe_expansions(&queue);
-        stop.run_until_cancelled(self.look_again(&queue, |claim| self.is_expansion_due(claim)))
+        stop.run_until_cancelled(self.queue_due(&queue, |claim| self.is_expansion_due(claim)))
             .await;
         drop(changes);
         claims.drain(Duration::ZERO).await;
     }
 
-    /// Whether there is something to do for a claim.
+    /// Whether a claim needs a step.
     fn is_expansion_due(&self, claim: &PersistentVolumeClaim) -> bool {
         let volume = self.volume_of(claim);
         volume.is_some_and(|volume| grows(claim) || self.is_settled(claim, &volume))
     }
 
-    /// Whether the note of the size before a growth has served its purpose.
+    /// Whether the note of the earlier size is no longer needed.
     fn is_settled(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
         let noted = volume.metadata.annotations.get(annotation::PRE_RESIZE_CAPACITY).is_some();
         self.options.annotate && noted && is_complete(claim, volume)
@@ -112,20 +112,20 @@ impl Shared {
             match self.advance(key, &claim, &volume).await {
                 Ok(outcome) => return outcome,
                 Err(Failure::Begin { source: ApiFailure::Conflict { .. }, .. }) => {
-                    // What was decided may be wrong by now.
+                    // The decision may be outdated: decide again.
                     if let Err(error) = self.claims.get(&claim.metadata).await {
                         note_error(&error);
-                        tracing::warn!(claim = &**key, %error, "claim could not be read");
+                        tracing::warn!(claim = &**key, %error, "failed to read claim");
                         return Outcome::Retry;
                     }
                 }
                 Err(failure) if failure.is_gone() => return Outcome::Done,
                 Err(failure) => {
                     note_error(&failure);
-                    tracing::warn!(claim = &**key, volume = volume.metadata.name, error = %failure, "volume did not grow, and is tried again");
+                    tracing::warn!(claim = &**key, volume = volume.metadata.name, error = %failure, "failed to expand volume, retrying");
                     if failure.is_told() {
                         let text = failure.to_string();
-                        self.events.tell(&*claim, EventType::Warning, "VolumeResizeFailed", text);
+                        self.events.record(&*claim, EventType::Warning, "VolumeResizeFailed", text);
                     }
                     return Outcome::Retry;
                 }
@@ -145,7 +145,8 @@ impl Shared {
             return Ok(outcome);
         }
         let permit = self.growing.acquire().await;
-        // The wait may have been long: the claim may ask for less by now, be deleted, or have another volume.
+        // The wait may have been long: the claim may request less by now, be deleted, or have
+        // another volume.
         let Some(claim) = self.claims.store().get(key) else { return Ok(Outcome::Done) };
         let Some(volume) = self.volume_of(&claim) else { return Ok(Outcome::Done) };
         let (claim, target) = match self.prepare(key, &claim, &volume).await? {
@@ -153,13 +154,13 @@ impl Shared {
             Next::Grow(claim, target) => (claim, target),
         };
         let text = format!("External resizer is resizing volume {}", volume.metadata.name);
-        self.events.tell(&*claim, EventType::Normal, "Resizing", text);
+        self.events.record(&*claim, EventType::Normal, "Resizing", text);
         let answer = self.grow(&claim, &volume, target).await;
-        // The driver is free for the next one.
+        // Release the permit before the writes: the driver is free for the next call.
         drop(permit);
         match answer {
             Ok(grown) => {
-                self.growths.forget(&claim);
+                self.expansion_states.forget(&claim);
                 self.finish(&claim, &volume, &grown).await?;
                 Ok(Outcome::Done)
             }
@@ -171,8 +172,8 @@ impl Shared {
         }
     }
 
-    /// Decides whether the driver is to grow a claim's volume, and marks the claim with the size. A claim that is marked
-    /// already is not written to.
+    /// Decides whether the driver has to expand a claim's volume, and marks the claim with the
+    /// size. A claim that is marked already is not written.
     async fn prepare(
         &self,
         key: &Key,
@@ -182,24 +183,25 @@ impl Shared {
         if !grows(claim) {
             return Ok(Next::End(Outcome::Done));
         }
-        let note = self.growths.of(claim);
+        let note = self.expansion_states.of(claim);
         let idle = note.failed || note.unasked;
         if claim.metadata.deleting && (idle || !is_in_controller(claim)) {
             return Ok(Next::End(Outcome::Done));
         }
-        let in_controller = self.abilities.expansion == Expansion::Controller;
+        let in_controller = self.capabilities.expansion == Expansion::Controller;
         let Some(target) = target(claim, volume, in_controller, idle) else {
             return Ok(Next::End(Outcome::Done));
         };
         let is_marked = claim.status.allocated_resources.storage == Some(target);
-        // What cannot be is asked for again, but seldom.
+        // An infeasible size is requested again, but rarely.
         if is_marked && let Some(rest) = rest(note.infeasible, self.options.backoff.max) {
             return Ok(Next::End(Outcome::RetryAfter(rest)));
         }
         let claim = self.begin(claim, target).await?;
         if !is_marked {
-            let note = Growth { unasked: true, in_use: note.in_use, ..Growth::default() };
-            self.growths.note(&claim, note, self.claims.store());
+            let note =
+                ExpansionState { unasked: true, in_use: note.in_use, ..ExpansionState::default() };
+            self.expansion_states.note(&claim, note, self.claims.store());
         }
         if note.in_use && self.pods.is_indexed(Pod::BY_CLAIM, key) {
             let driver = self.options.driver.clone();
@@ -233,37 +235,38 @@ impl Shared {
         begun.map_err(|source| Failure::Begin { claim: claim.metadata.key(), source })
     }
 
-    /// Has the driver grow the volume. Where that is done on the node alone, there is nothing to ask it for.
+    /// Has the driver expand the volume. Without controller expansion no call is made.
     async fn grow(
         &self,
         claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,
         target: Size,
-    ) -> Result<Grown, Refusal> {
-        if self.abilities.expansion != Expansion::Controller {
+    ) -> Result<Grown, ExpandRefusal> {
+        if self.capabilities.expansion != Expansion::Controller {
             return Ok(Grown { size: target, on_node: true });
         }
-        let csi = volume.spec.csi.as_ref().ok_or(Refusal::InTree)?;
+        let csi = volume.spec.csi.as_ref().ok_or(ExpandRefusal::InTree)?;
         let reference = csi.controller_expand_secret_ref.as_deref();
-        let multi_writer = self.abilities.single_node_multi_writer;
+        let multi_writer = self.capabilities.single_node_multi_writer;
         let call = ControllerExpandVolumeRequest {
             volume_id: csi.volume_handle.clone(),
             capacity_range: Some(CapacityRange { required_bytes: target.0, limit_bytes: 0 }),
             secrets: secret::read(&self.client, reference).await?,
             volume_capability: Some(capability::of(&volume.spec, &csi.fs_type, multi_writer)?),
         };
-        // From here on the driver may be at work on this size, until it answers.
-        let note = Growth { unasked: false, failed: false, ..self.growths.of(claim) };
-        self.growths.note(claim, note, self.claims.store());
+        // From here on the driver may be working on this size, until it answers.
+        let note =
+            ExpansionState { unasked: false, failed: false, ..self.expansion_states.of(claim) };
+        self.expansion_states.note(claim, note, self.claims.store());
         let mut controller = self.driver.controller();
         let send = |request| async move { controller.controller_expand_volume(request).await };
         let answer = self.driver.call("ControllerExpandVolume", send, call).await?;
-        // A driver that leaves the size out has at least done what it was told.
+        // A driver that returns no size has expanded at least to the requested one.
         let size = if answer.capacity_bytes > 0 { Size(answer.capacity_bytes) } else { target };
         Ok(Grown { size, on_node: answer.node_expansion_required })
     }
 
-    /// The volume first: a claim must not have more than its volume.
+    /// Writes the volume first: a claim must not have more than its volume.
     async fn finish(
         &self,
         claim: &Arc<PersistentVolumeClaim>,
@@ -287,31 +290,31 @@ impl Shared {
             true => ("FileSystemResizeRequired", "Require file system resize of volume on node"),
             false => ("VolumeResizeSuccessful", "Resize volume succeeded"),
         };
-        // The node may be done by now, after an attempt whose answer was lost.
+        // The node may have finished by now, after an attempt whose answer was lost.
         if !on_node || status::is_node_pending(&written) {
-            self.events.tell(&*written, EventType::Normal, reason, text);
+            self.events.record(&*written, EventType::Normal, reason, text);
         }
-        tracing::info!(claim = claim.metadata.key(), volume = volume.metadata.name, %size, on_node, "volume has grown");
+        tracing::info!(claim = claim.metadata.key(), volume = volume.metadata.name, %size, on_node, "volume expanded");
         Ok(())
     }
 
-    /// Notes what a refusal means for the next attempt, here and in the claim.
+    /// Records a failure for the next attempt, here and in the claim.
     async fn refused(
         &self,
         claim: &PersistentVolumeClaim,
-        refusal: &Refusal,
+        refusal: &ExpandRefusal,
     ) -> Result<(), Failure> {
         if !refusal.is_answer() {
             return Ok(());
         }
         let in_use = refusal.is_in_use() && self.options.in_use;
-        let note = |note| self.growths.note(claim, note, self.claims.store());
+        let note = |note| self.expansion_states.note(claim, note, self.claims.store());
         if refusal.class() != ErrorClass::Final {
-            note(Growth { in_use, ..Growth::default() });
+            note(ExpansionState { in_use, ..ExpansionState::default() });
             return Ok(());
         }
-        let growth = Growth { failed: true, in_use, ..Growth::default() };
-        note(growth);
+        let state = ExpansionState { failed: true, in_use, ..ExpansionState::default() };
+        note(state);
         let infeasible = refusal.is_infeasible();
         let patch = status::failed(claim, &refusal.to_string(), infeasible, Timestamp::now());
         let saved = self.claims.patch(&claim.metadata, Part::Status, &patch).await;
@@ -320,8 +323,8 @@ impl Shared {
             refusal: refusal.to_string(),
             source,
         })?;
-        // What nobody can see yet must not rest for long.
-        note(Growth { infeasible: infeasible.then(Instant::now), ..growth });
+        // A failure that could not be written to the claim must not wait for long.
+        note(ExpansionState { infeasible: infeasible.then(Instant::now), ..state });
         Ok(())
     }
 }

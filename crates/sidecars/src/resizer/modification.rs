@@ -1,9 +1,9 @@
-//! The operation for a claim whose volume is to have other attributes.
+//! The operation for a claim whose volume is to be modified.
 
 mod decide;
 mod failure;
-mod reasons;
 mod status;
+mod triggers;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -24,23 +24,23 @@ use self::{
     decide::{Step, is_same_wish, next},
     failure::Failure,
 };
-use super::{Shared, notes::rest};
+use super::{ResizerCore, claim_states::rest};
 use crate::secret;
 
-/// How often a change is decided anew because the claim was written to meanwhile.
+/// The most decisions per attempt after conflicting writes to the claim.
 const ATTEMPTS: usize = 4;
 
-/// What earlier attempts to change a claim's volume found out.
+/// What earlier attempts to modify a claim's volume found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Verdict {
-    /// The driver is known not to work on what was begun.
+pub(super) struct ModificationState {
+    /// The driver is known not to work on the last request.
     settled: bool,
-    /// When it has said that what is asked for cannot be.
+    /// When the driver has reported that the class is infeasible.
     infeasible: Option<Instant>,
 }
 
 struct ModificationOperation {
-    shared: Arc<Shared>,
+    shared: Arc<ResizerCore>,
     stop: CancellationToken,
 }
 
@@ -51,8 +51,8 @@ impl Operation<Key> for ModificationOperation {
     }
 }
 
-impl Shared {
-    /// Changes the volumes of claims until it is told to stop.
+impl ResizerCore {
+    /// Modifies the volumes of claims until `stop`.
     pub(super) async fn modify_claims(self: &Arc<Self>, stop: &CancellationToken) {
         let caches = async {
             self.claims.store().synced().await;
@@ -67,13 +67,13 @@ impl Shared {
             Reconciler::start(self.config("modifications", self.options.workers), operation);
         let queue = claims.handle();
         let changes = self.subscribe_modifications(&queue);
-        stop.run_until_cancelled(self.look_again(&queue, |claim| self.is_modification_due(claim)))
+        stop.run_until_cancelled(self.queue_due(&queue, |claim| self.is_modification_due(claim)))
             .await;
         drop(changes);
         claims.drain(Duration::ZERO).await;
     }
 
-    /// Whether there is something to do for a claim.
+    /// Whether a claim needs a step.
     fn is_modification_due(&self, claim: &PersistentVolumeClaim) -> bool {
         next(claim, false) != Step::Nothing && self.volume_of(claim).is_some()
     }
@@ -85,10 +85,10 @@ impl Shared {
             match self.change(&claim, &volume).await {
                 Ok(outcome) => return outcome,
                 Err(Failure::Mark { source: ApiFailure::Conflict { .. }, .. }) => {
-                    // What was decided may be wrong by now.
+                    // The decision may be outdated: decide again.
                     if let Err(error) = self.claims.get(&claim.metadata).await {
                         note_error(&error);
-                        tracing::warn!(claim = &**key, %error, "claim could not be read");
+                        tracing::warn!(claim = &**key, %error, "failed to read claim");
                         return Outcome::Retry;
                     }
                 }
@@ -97,10 +97,10 @@ impl Shared {
                 }
                 Err(failure) => {
                     note_error(&failure);
-                    tracing::warn!(claim = &**key, volume = volume.metadata.name, error = %failure, "volume was not modified, and is tried again");
+                    tracing::warn!(claim = &**key, volume = volume.metadata.name, error = %failure, "failed to modify volume, retrying");
                     if failure.is_told() {
                         let text = failure.to_string();
-                        self.events.tell(&*claim, EventType::Warning, "VolumeModifyFailed", text);
+                        self.events.record(&*claim, EventType::Warning, "VolumeModifyFailed", text);
                     }
                     return Outcome::Retry;
                 }
@@ -114,18 +114,18 @@ impl Shared {
         claim: &Arc<PersistentVolumeClaim>,
         volume: &PersistentVolume,
     ) -> Result<Outcome, Failure> {
-        let verdict = self.changes.of(claim);
-        // What cannot be is asked for again, but seldom.
+        let state = self.changes.of(claim);
+        // An infeasible class is requested again, but rarely.
         if is_same_wish(claim)
-            && let Some(rest) = rest(verdict.infeasible, self.options.backoff.max)
+            && let Some(rest) = rest(state.infeasible, self.options.backoff.max)
         {
             return Ok(Outcome::RetryAfter(rest));
         }
-        match next(claim, verdict.settled) {
+        match next(claim, state.settled) {
             Step::Nothing => {}
             Step::Cancel => {
-                let told = "Cancelled modify.";
-                self.events.tell(&**claim, EventType::Normal, "VolumeModifyCanceled", told);
+                let text = "Cancelled modify.";
+                self.events.record(&**claim, EventType::Normal, "VolumeModifyCanceled", text);
                 self.mark(claim, &status::cancelled(claim)).await?;
             }
             Step::GoOn(target) => {
@@ -137,18 +137,23 @@ impl Shared {
                     if let Some(patch) = status::pending(claim) {
                         self.mark(claim, &patch).await?;
                         let text = missing.to_string();
-                        self.events.tell(&**claim, EventType::Warning, "VolumeModifyFailed", text);
+                        self.events.record(
+                            &**claim,
+                            EventType::Warning,
+                            "VolumeModifyFailed",
+                            text,
+                        );
                     }
                 }
                 Ok(class) => {
                     let patch = status::in_progress(claim, target, Timestamp::now());
                     let claim = self.mark(claim, &patch).await?;
-                    // Nothing else is under way, or it would have to end first.
-                    self.note(&claim, Verdict { settled: true, infeasible: None });
+                    // No other modification is in progress, or it would have to end first.
+                    self.note(&claim, ModificationState { settled: true, infeasible: None });
                     let name = &claim.metadata.name;
                     let text =
                         format!("external resizer is modifying volume {name} with vac {target}");
-                    self.events.tell(&*claim, EventType::Normal, "VolumeModify", text);
+                    self.events.record(&*claim, EventType::Normal, "VolumeModify", text);
                     self.reach(&claim, volume, &class).await?;
                 }
             },
@@ -156,13 +161,13 @@ impl Shared {
         Ok(Outcome::Done)
     }
 
-    /// The class of this name. One of another driver counts: the driver is asked, and refuses parameters that it does not
-    /// know.
+    /// The class of this name. One of another driver counts: the driver is called, and refuses
+    /// unknown parameters.
     fn class(&self, name: &str) -> Result<Arc<VolumeAttributesClass>, Failure> {
         self.classes.store().get(name).ok_or_else(|| Failure::NoClass(name.to_owned()))
     }
 
-    /// Has the driver give the attributes of a class to a volume, and writes down what came of it.
+    /// Has the driver apply the parameters of a class to a volume, and writes the result.
     async fn reach(
         &self,
         claim: &Arc<PersistentVolumeClaim>,
@@ -170,7 +175,7 @@ impl Shared {
         class: &VolumeAttributesClass,
     ) -> Result<(), Failure> {
         let call = self.call(claim, volume, class).await?;
-        // From here on nobody knows, until there is an answer.
+        // From here on the state is unknown until an answer.
         self.changes.forget(claim);
         let mut controller = self.driver.controller();
         let send = |request| async move { controller.controller_modify_volume(request).await };
@@ -179,7 +184,7 @@ impl Shared {
         if let Err(status) = answer {
             return Err(self.unmodified(claim, target, status).await?);
         }
-        self.note(claim, Verdict { settled: true, infeasible: None });
+        self.note(claim, ModificationState { settled: true, infeasible: None });
         self.complete(claim, volume, target).await?;
         self.changes.forget(claim);
         Ok(())
@@ -211,7 +216,7 @@ impl Shared {
         })
     }
 
-    /// Notes what a refusal means for the next attempt, here and in the claim.
+    /// Records a failure for the next attempt, here and in the claim.
     async fn unmodified(
         &self,
         claim: &Arc<PersistentVolumeClaim>,
@@ -219,16 +224,16 @@ impl Shared {
         error: Status,
     ) -> Result<Failure, Failure> {
         let certain = class(&error, true) == ErrorClass::Final;
-        let verdict = Verdict { settled: certain, infeasible: None };
-        self.note(claim, verdict);
+        let state = ModificationState { settled: certain, infeasible: None };
+        self.note(claim, state);
         let plan = |it: &PersistentVolumeClaim| {
             Some(status::failed(it, target, &error, certain, Timestamp::now()))
         };
         let saved = self.claims.edit(claim, Part::Status, plan).await;
         saved.map_err(|source| Failure::Mark { claim: claim.metadata.key(), source })?;
-        // What nobody can see yet must not rest for long.
+        // A failure that could not be written to the claim must not wait for long.
         let infeasible = status::is_infeasible(&error).then(Instant::now);
-        self.note(claim, Verdict { infeasible, ..verdict });
+        self.note(claim, ModificationState { infeasible, ..state });
         let still = match certain {
             true => String::new(),
             false => format!(". Still modifying to VAC {target}"),
@@ -236,7 +241,7 @@ impl Shared {
         Ok(Failure::Driver { status: Box::new(error), still })
     }
 
-    /// The volume first: a claim that has its attributes is not looked at again.
+    /// Writes the volume first: a claim that has its class is not processed again.
     async fn complete(
         &self,
         claim: &Arc<PersistentVolumeClaim>,
@@ -250,13 +255,13 @@ impl Shared {
         let name = &claim.metadata.name;
         let text =
             format!("external resizer modified volume {name} with vac {target} successfully");
-        self.events.tell(&*claim, EventType::Normal, "VolumeModifySuccessful", text);
+        self.events.record(&*claim, EventType::Normal, "VolumeModifySuccessful", text);
         tracing::info!(claim = claim.metadata.key(), class = target, "volume modified");
         Ok(())
     }
 
-    fn note(&self, claim: &PersistentVolumeClaim, verdict: Verdict) {
-        self.changes.note(claim, verdict, self.claims.store());
+    fn note(&self, claim: &PersistentVolumeClaim, state: ModificationState) {
+        self.changes.note(claim, state, self.claims.store());
     }
 
     async fn mark(
@@ -269,7 +274,7 @@ impl Shared {
     }
 }
 
-/// The secret that the provisioner noted for changes.
+/// The secret that the provisioner noted for ControllerModifyVolume.
 fn modify_secret(volume: &PersistentVolume) -> Option<SecretReference> {
     let noted = |key| volume.metadata.annotations.get(key).filter(|it| !it.is_empty());
     Some(SecretReference {

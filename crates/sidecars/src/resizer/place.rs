@@ -3,17 +3,17 @@ use std::collections::BTreeMap;
 use wharf_cluster::{NodeSelectorRequirement, PersistentVolume};
 use wharf_csi::Driver;
 
-use super::{ResizerError, ability::failed};
+use super::{ResizerError, capabilities::failed};
 
-/// The label by which every node can be selected.
+/// A label that every node has, and can be selected by.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// Where a node stands.
+/// The topology of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place(BTreeMap<String, String>);
 
 impl Place {
-    /// The place of the node that the driver runs on, as the driver tells it.
+    /// The segment of the driver's node, as NodeGetInfo reports it.
     pub(super) async fn of(node: &str, driver: &Driver) -> Result<Self, ResizerError> {
         let info = driver.node_info().await.map_err(failed("NodeGetInfo"))?;
         let mut labels = info.topology;
@@ -21,7 +21,8 @@ impl Place {
         Ok(Self(labels))
     }
 
-    /// Whether a volume is here. One that does not say where it is would be worked on by every node, and is by none.
+    /// Whether a volume is accessible from here. A volume without a topology would be processed by
+    /// every node, and so is by none.
     pub(super) fn holds(&self, volume: &PersistentVolume) -> bool {
         let Some(affinity) = &volume.spec.node_affinity else { return false };
         affinity.required.node_selector_terms.iter().any(|term| {

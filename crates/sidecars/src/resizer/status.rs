@@ -1,4 +1,4 @@
-//! Conditions of claims, as both operations write them.
+//! Conditions of claims, for both operations.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ pub(super) fn has(claim: &PersistentVolumeClaim, kind: &str) -> bool {
     claim.status.conditions.iter().any(|own| own.kind == kind)
 }
 
-/// Takes conditions away, as far as they are there; those of others are not touched.
+/// Removes conditions of these types; others are not changed.
 pub(super) fn without<'a>(
     claim: &'a PersistentVolumeClaim,
     kinds: &'a [&str],
@@ -18,7 +18,7 @@ pub(super) fn without<'a>(
     there.map(|kind| json!({ "$patch": "delete", "type": kind }))
 }
 
-/// A time as the API has it.
+/// A time in the API's format.
 pub(super) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -29,7 +29,8 @@ pub(super) fn guarded(of: &Meta, annotations: Option<Value>, status: &Value) -> 
     patch(guard, annotations, status)
 }
 
-/// Writes to a claim in whatever state it is; one made anew under its name is refused.
+/// Writes to a claim in any state. One that was deleted and created again under its name is
+/// refused.
 pub(super) fn unguarded(of: &Meta, status: &Value) -> Patch {
     patch(json!({ "uid": of.uid }), None, status)
 }

@@ -1,26 +1,26 @@
-//! The class of snapshots that name none.
+//! The class of snapshots without a class.
 
 use std::sync::Arc;
 
 use wharf_cluster::VolumeSnapshotClass;
 use wharf_facts::annotation;
 
-use super::failure::Refusal;
+use super::failure::TakeRefusal;
 
-/// The one default class of the driver.
+/// The only default class of the driver.
 pub(super) fn default_class(
     classes: Vec<Arc<VolumeSnapshotClass>>,
     driver: &str,
-) -> Result<Arc<VolumeSnapshotClass>, Refusal> {
+) -> Result<Arc<VolumeSnapshotClass>, TakeRefusal> {
     let is_default = |class: &Arc<VolumeSnapshotClass>| {
         let marked = class.metadata.annotations.get(annotation::DEFAULT_SNAPSHOT_CLASS);
         marked == Some("true") && class.driver == driver
     };
     let mut defaults: Vec<_> = classes.into_iter().filter(is_default).collect();
     match (defaults.pop(), defaults.len()) {
-        (None, _) => Err(Refusal::NoDefaultClass),
+        (None, _) => Err(TakeRefusal::NoDefaultClass),
         (Some(class), 0) => Ok(class),
-        (Some(_), others) => Err(Refusal::ManyDefaultClasses(others + 1)),
+        (Some(_), others) => Err(TakeRefusal::ManyDefaultClasses(others + 1)),
     }
 }
 
@@ -44,8 +44,8 @@ mod tests {
         );
         assert_eq!(chosen.unwrap().metadata.name, "b");
         let none = default_class(vec![class("a", "d", "false")], "d");
-        assert!(matches!(none, Err(Refusal::NoDefaultClass)));
+        assert!(matches!(none, Err(TakeRefusal::NoDefaultClass)));
         let many = default_class(vec![class("a", "d", "true"), class("b", "d", "true")], "d");
-        assert!(matches!(many, Err(Refusal::ManyDefaultClasses(2))));
+        assert!(matches!(many, Err(TakeRefusal::ManyDefaultClasses(2))));
     }
 }

@@ -6,11 +6,12 @@ use tokio_util::sync::CancellationToken;
 use wharf_cluster::{ApiFailure, EventType, Key, Part};
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
-use super::{Shared, document};
+use super::{SnapshotControllerCore, document};
 
-/// Has a content that belongs to a snapshot wait for its deletion in the driver, whoever made it.
+/// Adds the finalizer to a content that belongs to a snapshot, whoever created it, so that it waits
+/// for its deletion in the driver.
 pub(super) struct ContentOperation {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SnapshotControllerCore>,
     pub(super) stop: CancellationToken,
 }
 
@@ -21,15 +22,15 @@ impl Operation<Key> for ContentOperation {
     }
 }
 
-impl Shared {
+impl SnapshotControllerCore {
     async fn protect(&self, key: &Key) -> Outcome {
         let Some(content) = self.contents.store().get(key) else { return Outcome::Done };
         let source = &content.spec.source;
         if source.volume_handle.is_some() == source.snapshot_handle.is_some() {
             let message = "Exactly one of VolumeHandle and SnapshotHandle should be specified";
             let (kind, reason) = (EventType::Warning, "ContentValidationError");
-            self.events.tell(&*content, kind, reason, message);
-            // Only a change of it can help, and is a reason to look again.
+            self.events.record(&*content, kind, reason, message);
+            // Only a change of the content can help, and queues it again.
             return Outcome::Done;
         }
         match self.contents.edit(&content, Part::Main, document::protect).await {
@@ -39,7 +40,7 @@ impl Shared {
                 tracing::warn!(
                     content = &**key,
                     %error,
-                    "the finalizer is not on the VolumeSnapshotContent, and is tried again"
+                    "failed to add finalizer to VolumeSnapshotContent, retrying"
                 );
                 Outcome::Retry
             }

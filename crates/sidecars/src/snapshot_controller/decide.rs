@@ -1,22 +1,22 @@
-//! Which content a snapshot is of, and what it may be taken of.
+//! Decides the content and the source of a snapshot.
 
 use wharf_cluster::{
     CsiVolumeSource, PersistentVolume, PersistentVolumeClaim, VolumeSnapshot, VolumeSnapshotContent,
 };
 use wharf_facts::finalizer;
 
-use super::failure::{Failure, Refusal};
+use super::failure::{Failure, TakeRefusal};
 
-/// What a snapshot is of.
+/// The source of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source<'a> {
-    /// The claim of this name, of whose volume one is to be taken.
+pub(super) enum SnapshotSource<'a> {
+    /// The claim of this name, whose volume is to be snapshot.
     Claim(&'a str),
-    /// The content of this name, which is there.
+    /// The existing content of this name.
     Content(&'a str),
 }
 
-impl<'a> Source<'a> {
+impl<'a> SnapshotSource<'a> {
     pub(super) fn of(snapshot: &'a VolumeSnapshot) -> Result<Self, Failure> {
         let source = &snapshot.spec.source;
         match (&source.persistent_volume_claim_name, &source.volume_snapshot_content_name) {
@@ -26,7 +26,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The content's name, where there is one or is to be one.
+    /// The content's name, if it exists or is to be created.
     pub(super) fn content_name(self, snapshot: &VolumeSnapshot) -> String {
         match self {
             Self::Claim(_) => content_name(snapshot),
@@ -34,7 +34,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Refuses a content under that name that is not of the snapshot.
+    /// Refuses a content of this name that does not belong to the snapshot.
     pub(super) fn check(
         self,
         snapshot: &VolumeSnapshot,
@@ -59,12 +59,13 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What the content of a snapshot that is taken is called. Always the same, so that there is never a second one.
+/// The name of the content for a snapshot that is to be taken. It never changes, so that there is
+/// only one.
 pub(super) fn content_name(snapshot: &VolumeSnapshot) -> String {
     format!("snapcontent-{}", snapshot.metadata.uid)
 }
 
-/// Whether the snapshot is of a moment that has passed: a content that is taken now would be another's.
+/// Whether the snapshot was taken already: a content that is created now would be of another time.
 pub(super) fn is_taken(snapshot: &VolumeSnapshot) -> bool {
     let other = snapshot.bound_content().is_some_and(|bound| bound != content_name(snapshot));
     other || snapshot.status.as_ref().is_some_and(|status| status.creation_time.is_some())
@@ -75,52 +76,54 @@ pub(super) fn is_bound(content: &VolumeSnapshotContent, snapshot: &VolumeSnapsho
     refers(content, snapshot) && content.spec.volume_snapshot_ref.uid == snapshot.metadata.uid
 }
 
-/// Groups are taken, bound and deleted as a whole, by others.
+/// Group snapshots are taken, bound and deleted as a whole, by other controllers.
 pub(super) fn is_in_group(snapshot: &VolumeSnapshot) -> bool {
     snapshot.metadata.has_finalizer(finalizer::SNAPSHOT_IN_GROUP_PROTECTION)
 }
 
-/// Whether a finalizer of ours holds a snapshot.
+/// Whether one of our finalizers is on a snapshot.
 pub(super) fn is_held(snapshot: &VolumeSnapshot) -> bool {
     let ours = [finalizer::SNAPSHOT_SOURCE_PROTECTION, finalizer::SNAPSHOT_BOUND_PROTECTION];
     ours.iter().any(|it| snapshot.metadata.has_finalizer(it))
 }
 
-/// Whether a content, which belongs to a snapshot, lacks what holds it until it is deleted in the driver.
+/// Whether a content, which belongs to a snapshot, lacks the finalizer that keeps it until it is
+/// deleted in the driver.
 pub(super) fn needs_protection(content: &VolumeSnapshotContent) -> bool {
     !content.spec.volume_snapshot_ref.uid.is_empty()
         && !content.metadata.deleting
         && !content.metadata.has_finalizer(finalizer::CONTENT_BOUND_PROTECTION)
 }
 
-/// Whether the claim is waiting for a volume from its source, which is this snapshot if the index says so.
+/// Whether the claim waits for a volume from its source, which is this snapshot according to the
+/// index.
 pub(super) fn is_restoring(claim: &PersistentVolumeClaim) -> bool {
     let group = claim.source().and_then(|source| source.api_group.as_deref());
     claim.status.phase == "Pending" && group == Some("snapshot.storage.k8s.io")
 }
 
-/// The volume of a claim, in its driver, if the two belong together.
+/// The CSI volume of a claim, if both are bound to each other.
 pub(super) fn volume<'a>(
     name: &str,
     claim: Option<&PersistentVolumeClaim>,
     volume: Option<&'a PersistentVolume>,
-) -> Result<(&'a PersistentVolume, &'a CsiVolumeSource), Refusal> {
-    let claim = claim.ok_or_else(|| Refusal::NoClaim(name.to_owned()))?;
+) -> Result<(&'a PersistentVolume, &'a CsiVolumeSource), TakeRefusal> {
+    let claim = claim.ok_or_else(|| TakeRefusal::NoClaim(name.to_owned()))?;
     if claim.status.phase != "Bound" {
-        return Err(Refusal::UnboundClaim(name.to_owned()));
+        return Err(TakeRefusal::UnboundClaim(name.to_owned()));
     }
     let volume_name = claim.spec.volume_name.clone().unwrap_or_default();
-    let volume = volume.ok_or(Refusal::NoVolume(volume_name))?;
+    let volume = volume.ok_or(TakeRefusal::NoVolume(volume_name))?;
     let bound = volume.spec.claim_ref.as_ref().is_some_and(|it| {
         it.name == claim.metadata.name
             && Some(&it.namespace) == claim.metadata.namespace.as_ref()
             && (it.uid.is_empty() || it.uid == claim.metadata.uid)
     });
     if !bound {
-        return Err(Refusal::BrokenBinding);
+        return Err(TakeRefusal::BrokenBinding);
     }
     let csi = volume.spec.csi.as_ref();
-    let csi = csi.ok_or_else(|| Refusal::NotCsi(volume.metadata.name.clone()))?;
+    let csi = csi.ok_or_else(|| TakeRefusal::NotCsi(volume.metadata.name.clone()))?;
     Ok((volume, csi))
 }
 
@@ -130,5 +133,4 @@ fn refers(content: &VolumeSnapshotContent, snapshot: &VolumeSnapshot) -> bool {
 }
 
 #[cfg(test)]
-#[path = "decide_tests.rs"]
 mod tests;

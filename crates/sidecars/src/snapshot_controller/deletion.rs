@@ -1,4 +1,4 @@
-//! The end of a snapshot.
+//! Deletes a snapshot.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use wharf_cluster::{
 };
 
 use super::{
-    Shared,
+    SnapshotControllerCore,
     decide::{content_name, is_bound, is_held, is_restoring},
     document,
     failure::Failure,
@@ -16,8 +16,9 @@ use super::{
     status,
 };
 
-impl Shared {
-    /// Lets a deleted snapshot go, after its content where that is not to be kept.
+impl SnapshotControllerCore {
+    /// Removes the finalizers of a deleted snapshot, after its content is deleted, unless that is
+    /// retained.
     pub(super) async fn delete(&self, snapshot: &Arc<VolumeSnapshot>) -> Result<(), Failure> {
         if !is_held(snapshot) {
             return Ok(());
@@ -33,7 +34,7 @@ impl Shared {
         }
         self.release_claim(snapshot, true).await.map_err(Failure::ReleaseClaim)?;
         if waits {
-            // Its end is a reason to look again.
+            // The deletion of the content queues the snapshot again.
             return Ok(());
         }
         match self.snapshots.edit(snapshot, Part::Main, status::release).await {
@@ -42,7 +43,8 @@ impl Shared {
         }
     }
 
-    /// The content that goes with a snapshot. The binding has to be from both sides: what belongs to another stays.
+    /// The content that is deleted with a snapshot. It has to be bound from both sides: the content
+    /// of a different snapshot stays.
     async fn content_of_deleted(
         &self,
         snapshot: &VolumeSnapshot,
@@ -51,7 +53,7 @@ impl Shared {
         let known = |name: &str| self.contents.store().get(name);
         let content = match snapshot.bound_content() {
             Some(name) => known(name),
-            // It may be made and not written down yet, and that we made it may have remained unsaid.
+            // The content may be created but not yet recorded in the status.
             None if of_claim => {
                 let name = content_name(snapshot);
                 match known(&name) {
@@ -87,9 +89,9 @@ impl Shared {
         claims.iter().any(|claim| is_restoring(claim))
     }
 
-    /// Whether the snapshot has to wait for the content to be gone.
+    /// Whether the snapshot has to wait for the deletion of the content.
     async fn delete_content(&self, content: &Arc<VolumeSnapshotContent>) -> Result<bool, Failure> {
-        // The snapshotter waits for this word, whoever deletes the content.
+        // The snapshotter waits for this annotation, whoever deletes the content.
         let marked = match self.contents.edit(content, Part::Main, document::mark_deleted).await {
             Err(ApiFailure::NotFound { .. }) => return Ok(false),
             marked => marked.map_err(Failure::Write)?,

@@ -1,29 +1,30 @@
-//! What is written to contents and claims.
+//! Edits documents of contents and claims.
 
 use serde_json::{Map, Value, json};
 use wharf_cluster::{
-    CsiVolumeSource, Meta, Patch, SecretReference, VolumeSnapshot, VolumeSnapshotClass,
-    VolumeSnapshotContent, Word,
+    CsiVolumeSource, InternedStr, Meta, Patch, SecretReference, VolumeSnapshot,
+    VolumeSnapshotClass, VolumeSnapshotContent,
 };
 use wharf_facts::{annotation, finalizer, label};
 
 use super::decide::{content_name, needs_protection};
 
-/// All that a content of a snapshot that is to be taken is made of.
+/// The data for the content of a snapshot that is to be taken.
 pub(super) struct NewContent<'a> {
     pub(super) snapshot: &'a VolumeSnapshot,
     pub(super) class: &'a VolumeSnapshotClass,
     pub(super) csi: &'a CsiVolumeSource,
-    /// The secret for taking and deleting it.
+    /// The secret for CreateSnapshot and DeleteSnapshot.
     pub(super) secret: Option<SecretReference>,
-    /// The node whose snapshotter is to serve it.
+    /// The node whose snapshotter serves it.
     pub(super) node: Option<String>,
-    /// In which mode its volume was.
+    /// The volume mode of the source.
     pub(super) volume_mode: Option<&'a str>,
 }
 
 impl NewContent<'_> {
-    /// The object. It is born with its finalizer: nobody can delete it before it has one.
+    /// The object. It is created with its finalizer, so that nobody can delete it before it has
+    /// one.
     pub(super) fn document(&self) -> Value {
         let of = &self.snapshot.metadata;
         let mut metadata = json!({
@@ -66,7 +67,7 @@ impl NewContent<'_> {
     }
 }
 
-/// Binds a content that is there to its snapshot, and has it wait for its deletion in the driver. `None` where it is.
+/// Binds an existing content to its snapshot, and adds its finalizer. `None` if it is complete.
 pub(super) fn bind(content: &VolumeSnapshotContent, snapshot: &VolumeSnapshot) -> Option<Patch> {
     let mut spec = Map::new();
     if content.spec.volume_snapshot_ref.uid.is_empty() {
@@ -89,20 +90,21 @@ pub(super) fn bind(content: &VolumeSnapshotContent, snapshot: &VolumeSnapshot) -
     Some(Patch::Merge(json!({ "metadata": metadata, "spec": spec })))
 }
 
-/// Has a bound content wait for its deletion in the driver. `None` where it does.
+/// Adds the finalizer to a bound content. `None` if it has it.
 pub(super) fn protect(content: &VolumeSnapshotContent) -> Option<Patch> {
     let finalizer = finalizer::CONTENT_BOUND_PROTECTION;
     needs_protection(content).then(|| Patch::add_finalizer(&content.metadata, finalizer))
 }
 
-/// Says that the content may be deleted in the driver once it is deleted here. `None` where that is said.
+/// Annotates a content so that the snapshotter deletes the snapshot. `None` if it is annotated.
 pub(super) fn mark_deleted(content: &VolumeSnapshotContent) -> Option<Patch> {
     let key = annotation::SNAPSHOT_BEING_DELETED;
     let unsaid = content.metadata.annotations.get(key).is_none();
     unsaid.then(|| Patch::metadata(&content.metadata, json!({ "annotations": { key: "yes" } })))
 }
 
-/// Has a claim stay while a snapshot is taken of it, if it is the one of that UID and not on its way out.
+/// Adds the finalizer to a claim while a snapshot is taken of it, if it has this UID and is not
+/// being deleted.
 pub(super) fn protect_claim(claim: &mut Value, uid: &str) {
     let metadata = &mut claim["metadata"];
     if metadata["uid"] != uid || !metadata["deletionTimestamp"].is_null() {
@@ -116,7 +118,7 @@ pub(super) fn protect_claim(claim: &mut Value, uid: &str) {
     }
 }
 
-/// Lets a claim go again.
+/// Removes the finalizer from a claim.
 pub(super) fn release_claim(claim: &mut Value, uid: &str) {
     let metadata = &mut claim["metadata"];
     if metadata["uid"] == uid
@@ -128,7 +130,7 @@ pub(super) fn release_claim(claim: &mut Value, uid: &str) {
 
 /// The finalizers of an object and those of `more` that it lacks.
 pub(super) fn with<'a>(metadata: &'a Meta, more: &[&'a str]) -> Vec<&'a str> {
-    let mut all: Vec<&str> = metadata.finalizers.iter().map(Word::as_str).collect();
+    let mut all: Vec<&str> = metadata.finalizers.iter().map(InternedStr::as_str).collect();
     all.extend(more.iter().filter(|it| !metadata.has_finalizer(it)));
     all
 }

@@ -1,4 +1,4 @@
-//! Why a snapshot does not come about or does not go, in the words that people find in status and events.
+//! Why a snapshot was not created or deleted, in the words of status and events.
 
 use wharf_cluster::ApiFailure;
 
@@ -16,7 +16,7 @@ pub(super) enum Failure {
     )]
     UnknownClass(String),
     #[error("Failed to set default snapshot class with error {0}")]
-    DefaultClass(#[source] Refusal),
+    DefaultClass(#[source] TakeRefusal),
     #[error("Failed to check and update snapshot: {0}")]
     Finalizers(#[source] ApiFailure),
     #[error("VolumeSnapshotContent is missing")]
@@ -38,7 +38,7 @@ pub(super) enum Failure {
     #[error("Snapshot failed to bind VolumeSnapshotContent, {0}")]
     Bind(#[source] ApiFailure),
     #[error("Failed to create snapshot content with error {0}")]
-    Take(#[from] Refusal),
+    Take(#[from] TakeRefusal),
     #[error("Snapshot status update failed, {0}")]
     Status(#[source] ApiFailure),
     #[error("Snapshot is being used to restore a PVC")]
@@ -53,7 +53,7 @@ pub(super) enum Failure {
 
 /// Why no snapshot can be taken.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum TakeRefusal {
     #[error(
         "failed to retrieve PVC {0} from the lister: \"persistentvolumeclaim \\\"{0}\\\" not found\""
     )]
@@ -85,46 +85,48 @@ pub(super) enum Refusal {
     #[error(transparent)]
     Parameters(#[from] ParameterError),
     #[error("failed to get input parameters to create snapshot {snapshot}: {:?}", .refusal.to_string())]
-    Input { snapshot: String, refusal: Box<Refusal> },
+    Input { snapshot: String, refusal: Box<TakeRefusal> },
     #[error("snapshot controller failed to update {snapshot} on API server: {failure}")]
     Create { snapshot: String, failure: ApiFailure },
 }
 
-/// Where people are told.
+/// Where a failure is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum ReportTo {
     /// In the log only.
     Nowhere,
-    /// In an event of this reason.
+    /// In an event with this reason.
     Event(&'static str),
-    /// There and in the status.
+    /// In an event and the status.
     Status(&'static str),
-    /// There, and the status says that the snapshot cannot be used.
+    /// In an event and the status, which marks the snapshot as not ready.
     Unusable(&'static str),
 }
 
 impl Failure {
-    pub(super) fn told(&self) -> Told {
+    pub(super) fn report_to(&self) -> ReportTo {
         match self {
-            Self::Sources => Told::Unusable("SnapshotValidationError"),
-            Self::UnknownClass(_) => Told::Status("GetSnapshotClassFailed"),
-            Self::DefaultClass(_) => Told::Status("SetDefaultSnapshotClassFailed"),
-            Self::Finalizers(_) => Told::Event("SnapshotFinalizerError"),
-            Self::ContentMissing | Self::ContentLost => Told::Unusable("SnapshotContentMissing"),
-            Self::Misbound => Told::Unusable("SnapshotMisbound"),
-            Self::Dynamic | Self::NotDynamic(_) => Told::Unusable("SnapshotContentMismatch"),
-            Self::OfAnother(_) => Told::Unusable("SnapshotContentMisbound"),
-            Self::Bind(_) => Told::Unusable("SnapshotBindFailed"),
-            Self::Take(_) => Told::Unusable("SnapshotContentCreationFailed"),
-            Self::Status(_) => Told::Status("SnapshotStatusUpdateFailed"),
-            Self::Restoring => Told::Event("SnapshotDeletePending"),
-            Self::DeleteContent(_) => Told::Event("SnapshotContentObjectDeleteError"),
-            Self::ReleaseClaim(_) => Told::Event("ErrorPVCFinalizer"),
-            Self::Write(_) => Told::Nowhere,
+            Self::Sources => ReportTo::Unusable("SnapshotValidationError"),
+            Self::UnknownClass(_) => ReportTo::Status("GetSnapshotClassFailed"),
+            Self::DefaultClass(_) => ReportTo::Status("SetDefaultSnapshotClassFailed"),
+            Self::Finalizers(_) => ReportTo::Event("SnapshotFinalizerError"),
+            Self::ContentMissing | Self::ContentLost => {
+                ReportTo::Unusable("SnapshotContentMissing")
+            }
+            Self::Misbound => ReportTo::Unusable("SnapshotMisbound"),
+            Self::Dynamic | Self::NotDynamic(_) => ReportTo::Unusable("SnapshotContentMismatch"),
+            Self::OfAnother(_) => ReportTo::Unusable("SnapshotContentMisbound"),
+            Self::Bind(_) => ReportTo::Unusable("SnapshotBindFailed"),
+            Self::Take(_) => ReportTo::Unusable("SnapshotContentCreationFailed"),
+            Self::Status(_) => ReportTo::Status("SnapshotStatusUpdateFailed"),
+            Self::Restoring => ReportTo::Event("SnapshotDeletePending"),
+            Self::DeleteContent(_) => ReportTo::Event("SnapshotContentObjectDeleteError"),
+            Self::ReleaseClaim(_) => ReportTo::Event("ErrorPVCFinalizer"),
+            Self::Write(_) => ReportTo::Nowhere,
         }
     }
 
-    /// Whether trying again can help, without a change that would be a reason by itself.
+    /// Whether a retry can help, without a change that queues the snapshot anyway.
     pub(super) fn may_pass(&self) -> bool {
         !matches!(self, Self::ContentLost | Self::Misbound)
     }

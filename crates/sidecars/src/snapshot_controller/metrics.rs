@@ -15,7 +15,7 @@ use wharf_cluster::VolumeSnapshot;
 const BUCKETS: [f64; 13] =
     [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0];
 
-/// How long snapshots take from the wish to its end, under upstream's names. Clones count together.
+/// The duration of snapshots until a milestone, under upstream's names. Clones share them.
 #[derive(Clone)]
 pub struct SnapshotMetrics {
     seconds: Family<Labels, Histogram, fn() -> Histogram>,
@@ -23,14 +23,14 @@ pub struct SnapshotMetrics {
     begun: Arc<Mutex<HashMap<(Timed, String), Begun>>>,
 }
 
-/// What is timed.
+/// The milestones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Timed {
-    /// Until the driver has taken the snapshot.
+    /// The driver has taken the snapshot.
     Create,
-    /// Until volumes can be made of it.
+    /// Volumes can be restored from it.
     CreateAndReady,
-    /// Until it is gone.
+    /// It is deleted.
     Delete,
 }
 
@@ -59,7 +59,7 @@ impl Default for SnapshotMetrics {
 }
 
 impl SnapshotMetrics {
-    /// Adds what is timed to `registry`.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "snapshot_controller_operation_total_seconds",
@@ -81,7 +81,7 @@ impl SnapshotMetrics {
         self.begin(Timed::CreateAndReady, snapshot, driver);
     }
 
-    /// Begins to count; what is being counted goes on.
+    /// Begins to measure; does nothing if it has begun already.
     pub(super) fn begin(&self, timed: Timed, snapshot: &VolumeSnapshot, driver: Option<String>) {
         let given = snapshot.spec.source.volume_snapshot_content_name.is_some();
         let kind = if given { "pre-provisioned" } else { "dynamic" };
@@ -91,7 +91,7 @@ impl SnapshotMetrics {
         self.show(&begun);
     }
 
-    /// It has come to its end.
+    /// Records that the milestone is reached.
     pub(super) fn end(&self, timed: Timed, uid: &str, driver: &str) {
         let mut begun = self.begun();
         if let Some(it) = begun.remove(&(timed, uid.to_owned())) {
@@ -100,7 +100,7 @@ impl SnapshotMetrics {
         self.show(&begun);
     }
 
-    /// The snapshot is gone, whatever was under way.
+    /// Drops measurements of a snapshot that is gone.
     pub(super) fn gone(&self, uid: &str) {
         let mut begun = self.begun();
         for (timed, outcome) in [
@@ -115,7 +115,7 @@ impl SnapshotMetrics {
         self.show(&begun);
     }
 
-    /// A time of work; what is under way at its end is counted by whoever finishes it.
+    /// A term of work; operations in flight at its end are measured by the next leader.
     pub(super) fn term(&self) -> Term {
         Term(self.clone())
     }

@@ -1,4 +1,4 @@
-//! The node that a volume is on, where snapshotters run on every node.
+//! Finds the node of a volume, if snapshotters run on every node.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use wharf_cluster::{
     Attributes, Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume,
 };
 
-/// The first node, by name, from which the volume can be reached. `None` for a volume that is not bound to nodes, or
-/// whose nodes are gone.
+/// The first node, by name, that can reach the volume. `None` for a volume without node affinity,
+/// or whose nodes are gone.
 pub(super) fn node_of(volume: &PersistentVolume, nodes: Vec<Arc<Node>>) -> Option<String> {
     let terms = &volume.spec.node_affinity.as_ref()?.required.node_selector_terms;
     let reaches = |node: &Arc<Node>| terms.iter().any(|term| fits(term, &node.metadata.labels));
@@ -16,7 +16,7 @@ pub(super) fn node_of(volume: &PersistentVolume, nodes: Vec<Arc<Node>>) -> Optio
 }
 
 fn fits(term: &NodeSelectorTerm, labels: &Attributes) -> bool {
-    // A term without a requirement selects nothing.
+    // A term without requirements selects nothing.
     let wanted = &term.match_expressions;
     !wanted.is_empty() && wanted.iter().all(|it| holds(it, labels.get(&it.key)))
 }

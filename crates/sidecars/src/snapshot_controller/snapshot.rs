@@ -8,37 +8,37 @@ use wharf_cluster::{EventType, Key, Part, VolumeSnapshot, VolumeSnapshotContent}
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
-    Shared,
-    decide::{Source, is_bound, is_in_group, is_taken},
+    SnapshotControllerCore,
+    decide::{SnapshotSource, is_bound, is_in_group, is_taken},
     document,
-    failure::{Failure, Refusal, Told},
+    failure::{Failure, ReportTo, TakeRefusal},
     metrics::Timed,
     status,
     take::Intake,
 };
 
-/// Brings a VolumeSnapshot to where it should be.
+/// Creates, binds or deletes the content of one VolumeSnapshot.
 pub(super) struct SnapshotOperation {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SnapshotControllerCore>,
     pub(super) stop: CancellationToken,
 }
 
 impl Operation<Key> for SnapshotOperation {
     async fn run(&self, key: Key, _: Attempt) -> Outcome {
-        let work = self.shared.bring(&key);
+        let work = self.shared.reconcile(&key);
         self.stop.run_until_cancelled(work).await.unwrap_or(Outcome::Done)
     }
 }
 
-impl Shared {
-    async fn bring(&self, key: &Key) -> Outcome {
+impl SnapshotControllerCore {
+    async fn reconcile(&self, key: &Key) -> Outcome {
         let snapshot = self.snapshots.store().get(key).filter(|it| !is_in_group(it));
         let Some(snapshot) = snapshot else { return Outcome::Done };
         let released = self.release_claim(&snapshot, false).await;
         let released = released.map_err(Failure::ReleaseClaim);
         if let Err(failure) = &released {
             note_error(failure);
-            self.tell(&snapshot, failure).await;
+            self.report_failure(&snapshot, failure).await;
         }
         let done = match snapshot.metadata.deleting {
             true => self.delete(&snapshot).await,
@@ -49,26 +49,26 @@ impl Shared {
             Ok(()) => Outcome::Done,
             Err(failure) => {
                 note_error(&failure);
-                self.tell(&snapshot, &failure).await;
+                self.report_failure(&snapshot, &failure).await;
                 if failure.may_pass() { Outcome::Retry } else { Outcome::Done }
             }
         }
     }
 
-    /// Brings a snapshot and its content together.
+    /// Binds a snapshot and its content.
     async fn bind(&self, snapshot: &Arc<VolumeSnapshot>) -> Result<(), Failure> {
         let class = self.class_of(snapshot)?;
-        let source = Source::of(snapshot)?;
+        let source = SnapshotSource::of(snapshot)?;
         let start = match (self.contents.store().get(&source.content_name(snapshot)), source) {
             (Some(content), _) => {
                 source.check(snapshot, &content)?;
                 Start::Content(content)
             }
-            (None, Source::Claim(_)) if is_taken(snapshot) => Start::Lost,
-            (None, Source::Claim(claim)) => {
+            (None, SnapshotSource::Claim(_)) if is_taken(snapshot) => Start::Lost,
+            (None, SnapshotSource::Claim(claim)) => {
                 Start::Claim(self.intake(snapshot, claim, class.clone()))
             }
-            (None, Source::Content(_)) => Start::Nothing,
+            (None, SnapshotSource::Content(_)) => Start::Nothing,
         };
         let prepare = |it: &VolumeSnapshot| {
             let class = class.as_ref().map(|class| class.metadata.name.as_str());
@@ -77,7 +77,8 @@ impl Shared {
         let prepared = self.snapshots.edit(snapshot, Part::Main, prepare).await;
         let snapshot = prepared.map_err(Failure::Finalizers)?;
         if snapshot.metadata.deleting {
-            // Nothing may be added to it; its deletion is a reason to look again.
+            // Nothing may be added to an object that is being deleted; its deletion queues it
+            // again.
             return Ok(());
         }
         if is_settled(&snapshot) {
@@ -96,12 +97,12 @@ impl Shared {
             Start::Claim(intake) => self.take(&snapshot, &intake?).await?,
             Start::Nothing | Start::Lost => return Err(Failure::ContentMissing),
         };
-        // Another may have been faster.
+        // Another writer may have been faster.
         source.check(&snapshot, &content)?;
         self.mirror(&snapshot, &content).await
     }
 
-    /// Shows in the snapshot what its content has become.
+    /// Copies the state of the content to the status of the snapshot.
     async fn mirror(
         &self,
         snapshot: &Arc<VolumeSnapshot>,
@@ -118,31 +119,31 @@ impl Shared {
         if !is_created(snapshot) && is_created(&shown) {
             self.options.metrics.end(Timed::Create, &snapshot.metadata.uid, driver);
             let message = format!("Snapshot {key} was successfully created by the CSI driver.");
-            self.events.tell(&**snapshot, EventType::Normal, "SnapshotCreated", message);
+            self.events.record(&**snapshot, EventType::Normal, "SnapshotCreated", message);
         }
         if shown.is_ready() {
             self.options.metrics.end(Timed::CreateAndReady, &snapshot.metadata.uid, driver);
             let message = format!("Snapshot {key} is ready to use.");
-            self.events.tell(&**snapshot, EventType::Normal, "SnapshotReady", message);
+            self.events.record(&**snapshot, EventType::Normal, "SnapshotReady", message);
         }
         Ok(())
     }
 
-    /// Whether a snapshot that can be used still can.
+    /// Whether a snapshot that was ready still is.
     fn verify(&self, snapshot: &VolumeSnapshot) -> Result<(), Failure> {
         let name = snapshot.bound_content().unwrap_or_default();
         let content = self.contents.store().get(name).ok_or(Failure::ContentLost)?;
         if !is_bound(&content, snapshot) {
             return Err(Failure::Misbound);
         }
-        // The answer to the write that said so may have been lost.
+        // The answer to the write of the status may have been lost.
         for timed in [Timed::Create, Timed::CreateAndReady] {
             self.options.metrics.end(timed, &snapshot.metadata.uid, &content.spec.driver);
         }
         Ok(())
     }
 
-    /// The driver of a snapshot, as far as it is known.
+    /// The driver of a snapshot, as far as known.
     pub(super) fn driver_of(&self, snapshot: &VolumeSnapshot) -> Option<String> {
         let content = snapshot.bound_content().and_then(|name| self.contents.store().get(name));
         let class = snapshot.spec.volume_snapshot_class_name.as_deref();
@@ -151,44 +152,44 @@ impl Shared {
         driver.or_else(|| class().map(|class| class.driver.clone())).map(Into::into)
     }
 
-    /// Says in the status and in an event why it did not work.
-    async fn tell(&self, snapshot: &VolumeSnapshot, failure: &Failure) {
+    /// Reports the failure in the status and in an event.
+    async fn report_failure(&self, snapshot: &VolumeSnapshot, failure: &Failure) {
         let key = snapshot.metadata.key();
         let cause = std::error::Error::source(failure).map(ToString::to_string);
-        tracing::warn!(snapshot = key, error = %failure, cause, "snapshot is not as it should be");
-        let (reason, unusable) = match failure.told() {
-            Told::Nowhere => return,
-            Told::Event(reason) => {
+        tracing::warn!(snapshot = key, error = %failure, cause, "snapshot reconcile failed");
+        let (reason, unusable) = match failure.report_to() {
+            ReportTo::Nowhere => return,
+            ReportTo::Event(reason) => {
                 let message = failure.to_string();
-                return self.events.tell(snapshot, EventType::Warning, reason, message);
+                return self.events.record(snapshot, EventType::Warning, reason, message);
             }
-            Told::Status(reason) => (reason, false),
-            Told::Unusable(reason) => (reason, true),
+            ReportTo::Status(reason) => (reason, false),
+            ReportTo::Unusable(reason) => (reason, true),
         };
         let message = failure.to_string();
         let patch = status::error(snapshot, &message, unusable, Timestamp::now());
         let Some(patch) = patch else { return };
         let saved = self.snapshots.patch(&snapshot.metadata, Part::Status, &patch).await;
-        self.events.tell(snapshot, EventType::Warning, reason, message);
+        self.events.record(snapshot, EventType::Warning, reason, message);
         if let Err(error) = saved {
-            tracing::warn!(snapshot = key, %error, "the error could not be saved in the status");
+            tracing::warn!(snapshot = key, %error, "failed to write error to status");
         }
     }
 }
 
-/// What there is of a snapshot.
+/// The content and the source of a snapshot.
 enum Start {
     /// Its content.
     Content(Arc<VolumeSnapshotContent>),
-    /// What one is to be taken of, or why it cannot be.
-    Claim(Result<Intake, Refusal>),
-    /// Its content was there and is gone.
+    /// Its source, or why there is none.
+    Claim(Result<Intake, TakeRefusal>),
+    /// Its content existed and is gone.
     Lost,
     Nothing,
 }
 
 impl Start {
-    /// Whether the content, or the one that is to be, goes with the snapshot.
+    /// Whether the existing or planned content is deleted with the snapshot.
     fn is_deleted_with_snapshot(&self) -> bool {
         let policy = match self {
             Self::Content(content) => &content.spec.deletion_policy,
@@ -199,7 +200,7 @@ impl Start {
     }
 }
 
-/// Whether nothing is left to be done for a snapshot.
+/// Whether nothing is left to do for a snapshot.
 fn is_settled(snapshot: &VolumeSnapshot) -> bool {
     snapshot.is_ready() && snapshot.bound_content().is_some()
 }

@@ -1,4 +1,4 @@
-//! What is written to VolumeSnapshots.
+//! Builds the patches of VolumeSnapshots.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -9,8 +9,8 @@ use wharf_facts::finalizer;
 
 use super::document::with;
 
-/// What a snapshot gets before anything is done for it: its class where it named none, and what holds it until its
-/// content is gone. `None` where it has them.
+/// Prepares a snapshot before anything else: sets its class if it named none, and adds the
+/// finalizers. `None` if it is complete.
 pub(super) fn prepare(
     snapshot: &VolumeSnapshot,
     default_class: Option<&str>,
@@ -37,7 +37,7 @@ pub(super) fn prepare(
     Some(Patch::Merge(patch))
 }
 
-/// Lets a snapshot go. `None` where nothing of ours holds it.
+/// Removes our finalizers from a snapshot. `None` if there are none.
 pub(super) fn release(snapshot: &VolumeSnapshot) -> Option<Patch> {
     let ours = [finalizer::SNAPSHOT_SOURCE_PROTECTION, finalizer::SNAPSHOT_BOUND_PROTECTION];
     let metadata = &snapshot.metadata;
@@ -50,7 +50,7 @@ pub(super) fn release(snapshot: &VolumeSnapshot) -> Option<Patch> {
     Some(Patch::metadata(metadata, json!({ "finalizers": others })))
 }
 
-/// What a content has become, for the snapshot that it belongs to. `None` where the snapshot shows it.
+/// Copies the state of a content to its snapshot. `None` if the snapshot shows it already.
 pub(super) fn mirror(snapshot: &VolumeSnapshot, content: &VolumeSnapshotContent) -> Option<Patch> {
     let nothing = VolumeSnapshotStatus::default();
     let old = snapshot.status.as_deref().unwrap_or(&nothing);
@@ -81,7 +81,7 @@ pub(super) fn mirror(snapshot: &VolumeSnapshot, content: &VolumeSnapshotContent)
     (!new.is_empty()).then(|| Patch::status(&snapshot.metadata, &Value::Object(new)))
 }
 
-/// Something went wrong. `None` where the status says so already.
+/// Records an error. `None` if the status has it already.
 pub(super) fn error(
     snapshot: &VolumeSnapshot,
     message: &str,
@@ -100,7 +100,7 @@ pub(super) fn error(
 }
 
 fn error_document(error: &SnapshotError) -> Value {
-    // Both are written, so that none of an earlier error stays.
+    // Both fields are written, so that none of an earlier error remains.
     json!({ "message": error.message, "time": error.time })
 }
 
@@ -109,5 +109,4 @@ fn text(time: Timestamp) -> String {
 }
 
 #[cfg(test)]
-#[path = "status_tests.rs"]
 mod tests;

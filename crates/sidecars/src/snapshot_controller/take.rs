@@ -1,4 +1,4 @@
-//! The beginning of a snapshot that is taken of a claim.
+//! Creates the content of a snapshot that is to be taken of a claim.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use wharf_cluster::{
 };
 
 use super::{
-    Shared,
+    SnapshotControllerCore,
     class::default_class,
     decide::{content_name, volume},
     document::NewContent,
-    failure::{Failure, Refusal},
+    failure::{Failure, TakeRefusal},
     node::node_of,
 };
 use crate::snapshot_class::{self, Names, SecretUse};
 
-/// What a snapshot is to be taken of, and how.
+/// The source and the settings of a snapshot to be taken.
 pub(super) struct Intake {
     claim: Arc<PersistentVolumeClaim>,
     volume: Arc<PersistentVolume>,
     pub(super) class: Arc<VolumeSnapshotClass>,
 }
 
-impl Shared {
-    /// The class of a snapshot; none where it has none and needs none.
+impl SnapshotControllerCore {
+    /// The class of a snapshot; `None` if it has none and needs none.
     pub(super) fn class_of(
         &self,
         snapshot: &VolumeSnapshot,
@@ -47,46 +47,46 @@ impl Shared {
         chosen.map(Some).map_err(Failure::DefaultClass)
     }
 
-    /// The claim of this name, and its volume, if they belong together.
+    /// The claim of this name and its volume, if they are bound to each other.
     fn volume_of(
         &self,
         snapshot: &VolumeSnapshot,
         name: &str,
-    ) -> Result<(Arc<PersistentVolumeClaim>, Arc<PersistentVolume>), Refusal> {
+    ) -> Result<(Arc<PersistentVolumeClaim>, Arc<PersistentVolume>), TakeRefusal> {
         let claim = self.claim(snapshot, name);
         let of = claim.as_ref().and_then(|claim| claim.spec.volume_name.as_deref());
         let of = of.and_then(|volume| self.volumes.get(volume));
         volume(name, claim.as_deref(), of.as_deref())?;
-        claim.zip(of).ok_or_else(|| Refusal::NoClaim(name.to_owned()))
+        claim.zip(of).ok_or_else(|| TakeRefusal::NoClaim(name.to_owned()))
     }
 
-    /// What a snapshot is to be taken of, if it can be.
+    /// The source and settings of a snapshot, or why it cannot be taken.
     pub(super) fn intake(
         &self,
         snapshot: &VolumeSnapshot,
         claim: &str,
         class: Option<Arc<VolumeSnapshotClass>>,
-    ) -> Result<Intake, Refusal> {
+    ) -> Result<Intake, TakeRefusal> {
         let name = &snapshot.metadata.name;
-        let class = class.ok_or(Refusal::NoDefaultClass)?;
+        let class = class.ok_or(TakeRefusal::NoDefaultClass)?;
         if self.claim(snapshot, claim).is_none() {
-            return Err(Refusal::ClaimMissing(name.clone()));
+            return Err(TakeRefusal::ClaimMissing(name.clone()));
         }
         let (claim, volume) = self.volume_of(snapshot, claim).map_err(|refusal| match refusal {
-            Refusal::NotCsi(_) => refusal,
-            refusal => Refusal::Input { snapshot: name.clone(), refusal: Box::new(refusal) },
+            TakeRefusal::NotCsi(_) => refusal,
+            refusal => TakeRefusal::Input { snapshot: name.clone(), refusal: Box::new(refusal) },
         })?;
         Ok(Intake { claim, volume, class })
     }
 
-    /// Makes the content by which the snapshotter learns that a snapshot is to be taken.
+    /// Creates the content that makes the snapshotter take a snapshot.
     pub(super) async fn take(
         &self,
         snapshot: &Arc<VolumeSnapshot>,
         Intake { claim, volume, class }: &Intake,
     ) -> Result<Arc<VolumeSnapshotContent>, Failure> {
         let csi = volume.spec.csi.as_ref();
-        let csi = csi.ok_or_else(|| Refusal::NotCsi(volume.metadata.name.clone()))?;
+        let csi = csi.ok_or_else(|| TakeRefusal::NotCsi(volume.metadata.name.clone()))?;
         let Meta { name, namespace, .. } = &snapshot.metadata;
         let content_name = content_name(snapshot);
         let names = Names {
@@ -94,7 +94,7 @@ impl Shared {
             snapshot: Some((namespace.as_deref().unwrap_or_default(), name)),
         };
         let secret = snapshot_class::secret(SecretUse::Snapshots, &class.parameters, names);
-        let secret = secret.map_err(|error| Refusal::Input {
+        let secret = secret.map_err(|error| TakeRefusal::Input {
             snapshot: name.clone(),
             refusal: Box::new(error.into()),
         })?;
@@ -106,7 +106,7 @@ impl Shared {
 
         let new = NewContent { snapshot, class, csi, secret, node, volume_mode };
         let content = match self.contents.create(&new.document()).await {
-            // Made before and not seen yet.
+            // Created before, and not yet in the cache.
             Err(ApiFailure::Conflict { .. }) => {
                 let of = Meta { name: content_name, ..Meta::default() };
                 self.contents.get(&of).await
@@ -116,15 +116,15 @@ impl Shared {
         let content = content.map_err(|failure| self.not_made(snapshot, failure))?;
         let key = snapshot.metadata.key();
         let message = format!("Waiting for a snapshot {key} to be created by the CSI driver.");
-        self.events.tell(&**snapshot, EventType::Normal, "CreatingSnapshot", message);
+        self.events.record(&**snapshot, EventType::Normal, "CreatingSnapshot", message);
         Ok(content)
     }
 
-    fn not_made(&self, snapshot: &VolumeSnapshot, failure: ApiFailure) -> Refusal {
+    fn not_made(&self, snapshot: &VolumeSnapshot, failure: ApiFailure) -> TakeRefusal {
         let key = snapshot.metadata.key();
         let message =
             format!("Error creating volume snapshot content object for snapshot {key}: {failure}.");
-        self.events.tell(snapshot, EventType::Warning, "CreateSnapshotContentFailed", message);
-        Refusal::Create { snapshot: key, failure }
+        self.events.record(snapshot, EventType::Warning, "CreateSnapshotContentFailed", message);
+        TakeRefusal::Create { snapshot: key, failure }
     }
 }

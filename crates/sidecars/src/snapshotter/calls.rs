@@ -1,4 +1,4 @@
-//! The driver's calls, and the class and secrets for them.
+//! Calls the driver, and reads class and secrets for the calls.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,27 +8,27 @@ use wharf_proto::csi::{
     CreateSnapshotRequest, DeleteSnapshotRequest, ListSnapshotsRequest, Snapshot,
 };
 
-use super::{Shared, failure::Refusal, request};
+use super::{SnapshotterCore, failure::ContentRefusal, request};
 use crate::{
     secret,
     snapshot_class::{self, Names, SecretUse},
 };
 
-impl Shared {
+impl SnapshotterCore {
     pub(super) fn class(
         &self,
         content: &VolumeSnapshotContent,
-    ) -> Result<Arc<VolumeSnapshotClass>, Refusal> {
+    ) -> Result<Arc<VolumeSnapshotClass>, ContentRefusal> {
         let Some(name) = &content.spec.volume_snapshot_class_name else {
-            return Err(Refusal::NoClass(content.metadata.name.clone()));
+            return Err(ContentRefusal::NoClass(content.metadata.name.clone()));
         };
-        self.classes.get(name).ok_or_else(|| Refusal::UnknownClass(name.clone().into()))
+        self.classes.get(name).ok_or_else(|| ContentRefusal::UnknownClass(name.clone().into()))
     }
 
     pub(super) async fn secrets(
         &self,
         content: &VolumeSnapshotContent,
-    ) -> Result<BTreeMap<String, String>, Refusal> {
+    ) -> Result<BTreeMap<String, String>, ContentRefusal> {
         let reference = request::secret(content)?;
         self.read_secret(content, reference.as_ref()).await
     }
@@ -36,19 +36,19 @@ impl Shared {
     pub(super) async fn list_secrets(
         &self,
         content: &VolumeSnapshotContent,
-    ) -> Result<BTreeMap<String, String>, Refusal> {
+    ) -> Result<BTreeMap<String, String>, ContentRefusal> {
         let Some(name) = &content.spec.volume_snapshot_class_name else {
             return Ok(BTreeMap::new());
         };
         let owner = &content.metadata.name;
-        let class = self.classes.get(name).ok_or_else(|| Refusal::UnknownClassOf {
+        let class = self.classes.get(name).ok_or_else(|| ContentRefusal::UnknownClassOf {
             class: name.clone().into(),
             content: owner.clone(),
         })?;
         let names = Names { content: owner, snapshot: None };
         let reference = snapshot_class::secret(SecretUse::List, &class.parameters, names);
-        let reference =
-            reference.map_err(|error| Refusal::SecretName { content: owner.clone(), error })?;
+        let reference = reference
+            .map_err(|error| ContentRefusal::SecretName { content: owner.clone(), error })?;
         self.read_secret(content, reference.as_ref()).await
     }
 
@@ -56,10 +56,13 @@ impl Shared {
         &self,
         content: &VolumeSnapshotContent,
         reference: Option<&SecretReference>,
-    ) -> Result<BTreeMap<String, String>, Refusal> {
+    ) -> Result<BTreeMap<String, String>, ContentRefusal> {
         let name = || content.metadata.name.clone();
         let read = secret::read(&self.client, reference).await;
-        read.map_err(|failure| Refusal::Secret { content: name(), failure: Box::new(failure) })
+        read.map_err(|failure| ContentRefusal::Secret {
+            content: name(),
+            failure: Box::new(failure),
+        })
     }
 
     pub(super) async fn create_snapshot(
@@ -69,7 +72,7 @@ impl Shared {
         let mut controller = self.driver.controller();
         let send = |request| async move { controller.create_snapshot(request).await };
         let answer = self.driver.call("CreateSnapshot", send, call).await?;
-        // Nothing is known of what such a driver has done: it is asked again.
+        // The state of such a driver's snapshot is unknown: the call is repeated.
         answer.snapshot.ok_or_else(|| Status::unavailable("the driver answered without a snapshot"))
     }
 

@@ -10,21 +10,21 @@ use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_reconcile::{Attempt, Operation, Outcome, note_error};
 
 use super::{
-    Shared,
+    SnapshotterCore,
     decide::{Step, is_being_created, is_settling, next},
     failure::{Failure, text},
     request::{self, Taken},
     status,
 };
-/// Brings a VolumeSnapshotContent to where it should be.
+/// Creates, checks or deletes the snapshot of one VolumeSnapshotContent.
 pub(super) struct ContentOperation {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SnapshotterCore>,
     pub(super) stop: CancellationToken,
 }
 
 impl Operation<Key> for ContentOperation {
     async fn run(&self, key: Key, _: Attempt) -> Outcome {
-        let work = self.shared.bring(&key);
+        let work = self.shared.reconcile(&key);
         self.stop.run_until_cancelled(work).await.unwrap_or(Outcome::Done)
     }
 }
@@ -36,8 +36,8 @@ enum Progress {
     UnderWay,
 }
 
-impl Shared {
-    async fn bring(&self, key: &Key) -> Outcome {
+impl SnapshotterCore {
+    async fn reconcile(&self, key: &Key) -> Outcome {
         let content = self.contents.store().get(key).filter(|it| self.serves(it));
         let Some(content) = content else { return Outcome::Done };
         let step = next(&content);
@@ -54,13 +54,14 @@ impl Shared {
             Ok(Progress::UnderWay) => Outcome::Retry,
             Err(failure) => {
                 note_error(&failure);
-                self.tell(step, &content, &failure).await;
+                self.report_failure(step, &content, &failure).await;
                 Outcome::Retry
             }
         }
     }
 
-    /// All that can be checked is, before the mark makes the content wait for an answer of the driver.
+    /// Checks all that can be checked before the content is marked, because from then on it waits
+    /// for an answer of the driver.
     async fn create(&self, content: &Arc<VolumeSnapshotContent>) -> Result<Progress, Failure> {
         let name = &content.metadata.name;
         let input = |refusal| Failure::Input { content: name.clone(), refusal: Box::new(refusal) };
@@ -69,7 +70,8 @@ impl Shared {
         let as_class_says = self.class(content).map_err(input).and_then(|class| call(&class));
         let mut call = match as_class_says {
             Ok(call) => call,
-            // The driver may have the snapshot, and says so only if it is asked as before.
+            // The driver may have the snapshot, and reports it only if the request is repeated
+            // unchanged.
             Err(failure) => call(&self.first_class(content).ok_or(failure)?)?,
         };
         call.secrets = self.secrets(content).await.map_err(input)?;
@@ -78,7 +80,7 @@ impl Shared {
         let is_repeated = is_being_created(&content.metadata);
         let mark = |it: &VolumeSnapshotContent| match next(it) {
             Step::Create => status::mark(it, &call.parameters),
-            // Deleted meanwhile, or taken by another.
+            // Deleted meanwhile, or taken over by another process.
             _ => None,
         };
         let marked = self.contents.edit(content, Part::Main, mark).await;
@@ -117,7 +119,8 @@ impl Shared {
         }
     }
 
-    /// What the class of a content said when the driver was asked first, if that is known and there was no final answer.
+    /// The parameters of the first call for a content, if they are known and it had no final
+    /// answer.
     fn first_class(&self, content: &VolumeSnapshotContent) -> Option<VolumeSnapshotClass> {
         if !is_being_created(&content.metadata) {
             return None;
@@ -154,7 +157,8 @@ impl Shared {
 
     async fn delete(&self, content: &Arc<VolumeSnapshotContent>) -> Result<Progress, Failure> {
         let name = &content.metadata.name;
-        let failed = |told, reason: String| Failure::Delete { content: name.clone(), told, reason };
+        let failed =
+            |event, reason: String| Failure::Delete { content: name.clone(), event, reason };
         let secrets = self
             .secrets(content)
             .await
@@ -164,7 +168,7 @@ impl Shared {
         deleted.map_err(|status| failed("Failed to delete snapshot", text(&status)))?;
         tracing::info!(content = name, "snapshot deleted");
 
-        // A content that goes with its last finalizer needs no status any more.
+        // A content that is deleted with its last finalizer needs no status.
         let mut current = Arc::clone(content);
         if current.metadata.finalizers.len() != 1 {
             let patch = status::deleted(content);
@@ -208,14 +212,19 @@ impl Shared {
         saved.map_err(|failure| Failure::Save { content: name(), failure })
     }
 
-    /// Says in the status and in an event why it did not work.
-    async fn tell(&self, step: Step, content: &Arc<VolumeSnapshotContent>, failure: &Failure) {
+    /// Reports the failure in the status and in an event.
+    async fn report_failure(
+        &self,
+        step: Step,
+        content: &Arc<VolumeSnapshotContent>,
+        failure: &Failure,
+    ) {
         let name = &content.metadata.name;
-        tracing::warn!(content = name, ?step, error = %failure, "snapshot failed and is tried again");
+        tracing::warn!(content = name, ?step, error = %failure, "failed to reconcile snapshot, retrying");
         let (reason, message) = match (step, failure) {
-            (Step::Delete, Failure::Delete { told, .. }) => {
+            (Step::Delete, Failure::Delete { event, .. }) => {
                 let kind = EventType::Warning;
-                return self.events.tell(&**content, kind, "SnapshotDeleteError", *told);
+                return self.events.record(&**content, kind, "SnapshotDeleteError", *event);
             }
             (Step::Create, _) if content.status.is_none() => {
                 ("SnapshotCreationFailed", format!("Failed to create snapshot: {failure}"))
@@ -228,9 +237,9 @@ impl Shared {
         };
         let Some(patch) = status::error(content, &message, Timestamp::now()) else { return };
         let saved = self.contents.patch(&content.metadata, Part::Status, &patch).await;
-        self.events.tell(&**content, EventType::Warning, reason, message);
+        self.events.record(&**content, EventType::Warning, reason, message);
         if let Err(error) = saved {
-            tracing::warn!(content = name, %error, "the error could not be saved in the status");
+            tracing::warn!(content = name, %error, "failed to write error to status");
         }
     }
 }

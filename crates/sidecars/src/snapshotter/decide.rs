@@ -1,24 +1,24 @@
-//! What a VolumeSnapshotContent needs next.
+//! Decides the next step for a VolumeSnapshotContent.
 
 use tonic::{Code, Status};
 use wharf_cluster::{Meta, VolumeSnapshotContent};
 use wharf_csi::ErrorClass;
 use wharf_facts::{annotation, finalizer};
 
-/// What a content needs.
+/// The next step for a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It is as it should be, or someone else's turn.
+    /// Nothing, or another component acts.
     Nothing,
-    /// The driver has to take the snapshot, or to say whether it is ready by now.
+    /// CreateSnapshot: take the snapshot, or check whether it is ready by now.
     Create,
-    /// The driver has to say whether it has the snapshot.
+    /// ListSnapshots: check whether the driver has the snapshot.
     Check,
-    /// It is ready, and marked as if it were being taken.
+    /// It is ready, but still marked as being taken.
     Unmark,
-    /// The driver has to delete the snapshot.
+    /// DeleteSnapshot.
     Delete,
-    /// The snapshot is gone or kept, and the content may go.
+    /// The snapshot is deleted or retained: remove the finalizer.
     Release,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn next(content: &VolumeSnapshotContent) -> Step {
         return if is_being_created(&content.metadata) { Step::Unmark } else { Step::Nothing };
     }
     match (&source.snapshot_handle, &source.volume_handle) {
-        // Groups are taken and looked after as a whole, by others.
+        // Group snapshots are handled as a whole, by other controllers.
         _ if is_in_group(content) => Step::Nothing,
         (Some(_), _) => Step::Check,
         (None, Some(_)) => Step::Create,
@@ -51,8 +51,9 @@ pub(crate) fn is_being_created(metadata: &Meta) -> bool {
     metadata.annotations.get(annotation::SNAPSHOT_BEING_CREATED).is_some()
 }
 
-/// Whether an error of CreateSnapshot tells that the driver is not taking the snapshot. An error about the caller, or about a
-/// snapshot that is not as it is asked for, does not tell what became of an earlier call that had no final answer.
+/// Whether an error of CreateSnapshot means that the driver is not taking the snapshot. An error
+/// about the caller, or about a snapshot that differs from the request, does not show the outcome
+/// of an earlier call without a final answer.
 pub(super) fn is_settling(status: &Status, is_repeated: bool) -> bool {
     let tells_nothing = matches!(
         status.code(),
@@ -65,10 +66,10 @@ fn may_be_deleted(content: &VolumeSnapshotContent) -> bool {
     let metadata = &content.metadata;
     let unbound = content.spec.source.snapshot_handle.is_some()
         && content.spec.volume_snapshot_ref.uid.is_empty();
-    // Deleted now, a snapshot that is being taken would stay in the driver for ever.
-    let told = metadata.annotations.get(annotation::SNAPSHOT_BEING_DELETED).is_some()
+    // If it were deleted now, a snapshot in progress would stay in the driver for ever.
+    let annotated = metadata.annotations.get(annotation::SNAPSHOT_BEING_DELETED).is_some()
         && !is_being_created(metadata);
-    metadata.deleting && (unbound || told)
+    metadata.deleting && (unbound || annotated)
 }
 
 fn is_to_be_deleted_in_driver(content: &VolumeSnapshotContent) -> bool {
@@ -84,14 +85,14 @@ fn is_in_group(content: &VolumeSnapshotContent) -> bool {
         || status.is_some_and(|status| status.volume_group_snapshot_handle.is_some())
 }
 
-/// What a change of a content is a reason for.
+/// The reaction to a change of a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reaction {
-    /// Nothing that counts has changed: the status and one mark are our own.
+    /// No relevant change: the status and one mark are our own.
     None,
-    /// Look at it when its back-off allows.
+    /// Queue it after its back-off.
     Wake,
-    /// Look at it now: what failed before was another question.
+    /// Queue it now: the earlier failure was about a different request.
     Renew,
     /// It is gone.
     Forget,
@@ -125,5 +126,4 @@ pub(super) fn reaction(
 }
 
 #[cfg(test)]
-#[path = "decide_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! Why a snapshot was not taken, found or deleted, in the words that people find in the status.
+//! Why a snapshot was not taken, found or deleted, in the words of the status.
 
 use tonic::Status;
 use wharf_cluster::ApiFailure;
@@ -9,55 +9,55 @@ use crate::{secret::SecretFailure, snapshot_class::ParameterError};
 /// Why a content failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// The objects do not say how to take the snapshot.
+    /// The objects do not allow a CreateSnapshot call.
     #[error(
         "failed to get input parameters to create snapshot for content {content}: {:?}",
         .refusal.to_string()
     )]
-    Input { content: String, refusal: Box<Refusal> },
+    Input { content: String, refusal: Box<ContentRefusal> },
     /// The content could not be marked before the call.
     #[error(
         "failed to add VolumeSnapshotBeingCreated annotation on the content {content}: {:?}",
         .failure.to_string()
     )]
     Mark { content: String, failure: ApiFailure },
-    /// The parameters of the class are not for a driver.
+    /// The class has invalid parameters for sidecars.
     #[error("failed to remove CSI Parameters of prefixed keys: {0}")]
     Parameters(#[from] ParameterError),
-    /// The content is of no snapshot in the API.
+    /// The content names no VolumeSnapshot.
     #[error("cannot create snapshot. Snapshot content {0} not bound to a snapshot")]
     Unbound(String),
-    /// The driver did not take the snapshot.
+    /// CreateSnapshot failed.
     #[error("failed to take snapshot of the volume {volume}: {:?}", text(.status))]
     Create { volume: String, status: Box<Status> },
-    /// The driver gave a final answer, and the mark could not be taken back.
+    /// The driver gave a final answer, and the mark could not be removed.
     #[error(
         "failed to remove VolumeSnapshotBeingCreated annotation from the content {content}: {failure}"
     )]
     Unmark { content: String, failure: ApiFailure },
-    /// The objects do not say how to look for the snapshot.
+    /// The objects do not allow a ListSnapshots call.
     #[error(transparent)]
-    Refused(Refusal),
-    /// The driver did not find the snapshot.
+    Refused(ContentRefusal),
+    /// ListSnapshots failed.
     #[error("failed to list snapshot for content {content}: {:?}", text(.status))]
     Check { content: String, status: Box<Status> },
     /// The driver does not have the snapshot.
     #[error("failed to list snapshot for content {content}: {:?}", format!("can not find snapshot for snapshotID {handle}"))]
     Missing { content: String, handle: String },
-    /// The driver did its part, and this could not be written down.
+    /// The call succeeded, but the status could not be written.
     #[error("error updating status for volume snapshot content {content}: {failure}")]
     Save { content: String, failure: ApiFailure },
-    /// The driver did not delete the snapshot, or what has to follow did not work.
+    /// DeleteSnapshot failed, or a write after it.
     #[error("failed to delete snapshot {content:?}, err: {reason}")]
-    Delete { content: String, told: &'static str, reason: String },
-    /// The content could not be let go.
+    Delete { content: String, event: &'static str, reason: String },
+    /// The finalizer could not be removed.
     #[error("snapshot controller failed to update {content} on API server: {failure}")]
     Release { content: String, failure: ApiFailure },
 }
 
-/// Objects that do not say what to do.
+/// Why the objects do not allow a call.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum ContentRefusal {
     #[error("failed to take snapshot {0} without a snapshot class")]
     NoClass(String),
     #[error("volumesnapshotclass.snapshot.storage.k8s.io {0:?} not found")]
@@ -76,7 +76,7 @@ pub(super) enum Refusal {
     Secret { content: String, failure: Box<SecretFailure> },
 }
 
-/// An error as Go programs write it.
+/// A gRPC error in the form of Go programs.
 pub(super) fn text(status: &Status) -> String {
     format!("rpc error: code = {} desc = {}", code_name(status.code()), status.message())
 }

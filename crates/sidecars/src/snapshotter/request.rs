@@ -1,4 +1,4 @@
-//! From objects to the driver's calls.
+//! Builds the driver's requests from objects.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,15 +6,15 @@ use wharf_cluster::{SecretReference, VolumeSnapshotClass, VolumeSnapshotContent}
 use wharf_facts::annotation;
 use wharf_proto::csi::{CreateSnapshotRequest, Snapshot};
 
-use super::failure::{Failure, Refusal};
+use super::failure::{ContentRefusal, Failure};
 use crate::snapshot_class::{driver_parameters, metadata_parameters};
 
-/// What snapshots are called in the driver: a prefix, and the UID of the VolumeSnapshot.
+/// How snapshots are named in the driver: a prefix, and the UID of the VolumeSnapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotNames {
-    /// What comes first.
+    /// The prefix.
     pub prefix: String,
-    /// How much of the UID follows, without its dashes; `None` is all of it as it is.
+    /// The length of the part of the UID, without dashes; `None` for the whole UID with dashes.
     pub uid_length: Option<usize>,
 }
 
@@ -25,7 +25,8 @@ impl Default for SnapshotNames {
 }
 
 impl SnapshotNames {
-    /// The name for the VolumeSnapshot with this UID. Always the same, so that a call that is repeated takes no other.
+    /// The name for the VolumeSnapshot with this UID. It never changes, so that a repeated call
+    /// takes no second snapshot.
     fn name(&self, uid: &str) -> String {
         let uid = match self.uid_length {
             None => uid.to_owned(),
@@ -35,7 +36,7 @@ impl SnapshotNames {
     }
 }
 
-/// The call that takes a snapshot, but for secrets.
+/// The CreateSnapshot request, without secrets.
 pub(super) fn create(
     content: &VolumeSnapshotContent,
     class: &VolumeSnapshotClass,
@@ -60,33 +61,37 @@ pub(super) fn create(
 }
 
 /// The secret that the snapshot controller resolved for a content.
-pub(super) fn secret(content: &VolumeSnapshotContent) -> Result<Option<SecretReference>, Refusal> {
+pub(super) fn secret(
+    content: &VolumeSnapshotContent,
+) -> Result<Option<SecretReference>, ContentRefusal> {
     let annotations = &content.metadata.annotations;
     let name = annotations.get(annotation::SNAPSHOT_DELETION_SECRET_NAME);
     let namespace = annotations.get(annotation::SNAPSHOT_DELETION_SECRET_NAMESPACE);
     match name.zip(namespace) {
         None => Ok(None),
-        Some(("", _) | (_, "")) => Err(Refusal::EmptySecretName(content.metadata.name.clone())),
+        Some(("", _) | (_, "")) => {
+            Err(ContentRefusal::EmptySecretName(content.metadata.name.clone()))
+        }
         Some((name, namespace)) => {
             Ok(Some(SecretReference { name: name.to_owned(), namespace: namespace.to_owned() }))
         }
     }
 }
 
-/// What the driver said about a snapshot.
+/// The driver's answer about a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) handle: String,
     /// In nanoseconds since 1970.
     pub(super) time: i64,
-    /// 0 where the driver does not say.
+    /// 0 if the driver does not report it.
     pub(super) size: i64,
     pub(super) ready: bool,
     pub(super) group: Option<String>,
 }
 
 impl Taken {
-    /// What a driver's answer says. One without a time was taken now.
+    /// Converts a driver's answer. Without a creation time the time is now.
     pub(super) fn of(snapshot: Snapshot, now: SystemTime) -> Self {
         let time = snapshot.creation_time.map(|time| {
             time.seconds.saturating_mul(1_000_000_000).saturating_add(i64::from(time.nanos))
@@ -100,7 +105,7 @@ impl Taken {
         }
     }
 
-    /// A snapshot that a driver cannot be asked about: it is believed to be there.
+    /// For a driver without ListSnapshots: the snapshot is assumed to exist.
     pub(super) fn believed(handle: &str, now: SystemTime) -> Self {
         Self {
             handle: handle.to_owned(),

@@ -1,4 +1,4 @@
-//! What is written to VolumeSnapshotContents.
+//! Builds the patches of VolumeSnapshotContents.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use wharf_facts::{annotation, context, finalizer};
 
 use super::{decide::is_being_created, request::Taken};
 
-/// The mark where the class has no parameters, which is Go's mark of every call.
+/// The mark if the class has no parameters; Go's snapshotter always writes this one.
 const PLAIN_MARK: &str = "yes";
-/// All annotations of an object together have 256 KiB.
+/// The API's limit for all annotations of an object is 256 KiB.
 const LONGEST: usize = 64 << 10;
 
-/// Marks a content before the driver is called: until the mark is gone, the driver may have a snapshot that nobody has
-/// written down. The mark tells the parameters of the class. `None` where it is there, or where the snapshot is known and only not
-/// ready.
+/// Marks a content before the driver is called: while the mark is there, the driver may have a
+/// snapshot that is not recorded. The mark contains the parameters of the class. `None` if it is
+/// there, or if the snapshot is known and only not ready.
 pub(super) fn mark(
     content: &VolumeSnapshotContent,
     parameters: &BTreeMap<String, String>,
@@ -35,12 +35,13 @@ pub(super) fn mark(
     Some(annotate(content, Some(&mark)))
 }
 
-/// Whether a parameter names objects, as a flag has it, and is not of the class.
+/// Whether a parameter names API objects, as a flag adds them, and is not from the class.
 pub(super) fn is_metadata(parameter: &str) -> bool {
     parameter.starts_with(context::PREFIX)
 }
 
-/// The parameters that the mark of a content tells; `None` where it tells none, as that of Go's snapshotter.
+/// The parameters in the mark of a content; `None` for a mark without them, such as that of Go's
+/// snapshotter.
 pub(crate) fn noted_parameters(
     content: &VolumeSnapshotContent,
 ) -> Option<BTreeMap<String, String>> {
@@ -48,18 +49,18 @@ pub(crate) fn noted_parameters(
     serde_json::from_str(noted).ok()
 }
 
-/// Takes the mark back. `None` where it is gone.
+/// Removes the mark. `None` if it is not there.
 pub(super) fn unmark(content: &VolumeSnapshotContent) -> Option<Patch> {
     is_being_created(&content.metadata).then(|| annotate(content, None))
 }
 
-/// Lets a content go. `None` where nothing of ours holds it.
+/// Removes our finalizer from a content. `None` if it is not there.
 pub(super) fn release(content: &VolumeSnapshotContent) -> Option<Patch> {
     Patch::remove_finalizer(&content.metadata, finalizer::CONTENT_BOUND_PROTECTION)
 }
 
-/// What the driver said about the snapshot. What is known already stays, but for whether it is ready. `None` where
-/// nothing is new.
+/// Records the driver's answer. Known fields stay, except for the readiness. `None` if nothing is
+/// new.
 pub(super) fn taken(content: &VolumeSnapshotContent, taken: &Taken) -> Option<Patch> {
     let old = content.status.clone().unwrap_or_default();
     let mut new = Map::new();
@@ -85,7 +86,7 @@ pub(super) fn taken(content: &VolumeSnapshotContent, taken: &Taken) -> Option<Pa
     (!new.is_empty()).then(|| Patch::status(&content.metadata, &Value::Object(new)))
 }
 
-/// The snapshot is gone from the driver.
+/// Records that the snapshot is deleted in the driver.
 pub(super) fn deleted(content: &VolumeSnapshotContent) -> Patch {
     let nothing = json!({
         "snapshotHandle": null, "readyToUse": null, "creationTime": null, "restoreSize": null,
@@ -93,7 +94,7 @@ pub(super) fn deleted(content: &VolumeSnapshotContent) -> Patch {
     Patch::status(&content.metadata, &nothing)
 }
 
-/// Something went wrong. `None` where the status says so already.
+/// Records an error. `None` if the status has it already.
 pub(super) fn error(
     content: &VolumeSnapshotContent,
     message: &str,
@@ -108,7 +109,7 @@ pub(super) fn error(
     Some(Patch::status(&content.metadata, &json!({ "error": error, "readyToUse": false })))
 }
 
-/// The mark, or the plain one where it would be too long for the content.
+/// The mark, or the plain one if it would be too long for the content.
 fn fitting(mark: String) -> String {
     if mark.len() > LONGEST { PLAIN_MARK.to_owned() } else { mark }
 }

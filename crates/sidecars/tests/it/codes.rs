@@ -1,13 +1,15 @@
-//! A driver that answers each code there is, once, and then as it should: what attachments show of it, and what other
-//! controllers' tests of this kind share.
+//! A driver that returns each gRPC code once and then succeeds: the resulting attachments, and
+//! helpers for the same tests of other controllers.
 
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
-use crate::bench::{ATTACHMENTS, Bench};
-use crate::driver::Answer;
+use crate::{
+    driver::Answer,
+    fixture::{ATTACHMENTS, Fixture},
+};
 
-/// Those after which nobody knows whether the driver is at it.
+/// The codes after which the outcome is unknown.
 pub(crate) const UNCERTAIN: [Code; 5] = [
     Code::Cancelled,
     Code::DeadlineExceeded,
@@ -16,7 +18,7 @@ pub(crate) const UNCERTAIN: [Code; 5] = [
     Code::Unavailable,
 ];
 
-/// Each code that is an error, and the name of the object that meets it.
+/// Each error code, and the name of the object that gets it.
 pub(crate) fn each(test: &str) -> Vec<(Code, String)> {
     let codes = (1..=16).map(Code::from_i32);
     codes.map(|code| (code, format!("{test}-{code:?}").to_lowercase())).collect()
@@ -27,7 +29,7 @@ pub(crate) fn error(code: Code) -> Status {
     Status::new(code, "no")
 }
 
-/// The name that people know a code by.
+/// The name of a code.
 pub(crate) fn go_name(code: Code) -> String {
     match code {
         Code::Cancelled => "Canceled".to_owned(),
@@ -35,59 +37,59 @@ pub(crate) fn go_name(code: Code) -> String {
     }
 }
 
-/// The error, as people see it.
+/// The error as written to statuses and events.
 pub(crate) fn text(code: Code) -> String {
     format!("rpc error: code = {} desc = no", go_name(code))
 }
 
-/// A volume and its attachment for each code, which the driver answers with first.
-async fn attachments(bench: &Bench, change: impl Fn(&mut Value)) {
-    bench.node().await;
-    for (code, name) in each(bench.name) {
-        bench.driver.answer_about(&name, Answer::Error(error(code)));
-        bench.pair(&name, |_| {}, &change).await;
+/// Creates a volume and its attachment for each code, which the driver returns first.
+async fn attachments(fixture: &Fixture, change: impl Fn(&mut Value)) {
+    fixture.node().await;
+    for (code, name) in each(fixture.name) {
+        fixture.driver.answer_about(&name, Answer::Error(error(code)));
+        fixture.pair(&name, |_| {}, &change).await;
     }
 }
 
 #[tokio::test]
 async fn whatever_an_attach_fails_with_is_shown_and_tried_again() {
-    let Some(mut bench) = Bench::new("codes-attach", &[]).await else { return };
-    attachments(&bench, |_| {}).await;
-    bench.start();
-    let [protect, prepare, publish, attached] = bench.attach_lines();
-    for (code, name) in each(bench.name) {
+    let Some(mut fixture) = Fixture::new("codes-attach", &[]).await else { return };
+    attachments(&fixture, |_| {}).await;
+    fixture.start();
+    let [protect, prepare, publish, attached] = fixture.attach_lines();
+    for (code, name) in each(fixture.name) {
         let refused = format!("{publish} -> {code:?}");
-        let shown = bench.attach_error_line(&text(code), Some(code as i32));
+        let shown = fixture.attach_error_line(&text(code), Some(code as i32));
         let expected = [&protect, &prepare, &refused, &shown, &publish, &attached];
         assert_eq!(
-            bench.journal.about(&name, bench.name, expected.len()).await,
+            fixture.journal.about(&name, fixture.name, expected.len()).await,
             expected.map(String::as_str)
         );
-        let attachment = bench.get_at(&format!("{ATTACHMENTS}/{name}")).await.unwrap();
+        let attachment = fixture.get_at(&format!("{ATTACHMENTS}/{name}")).await.unwrap();
         let status = json!({ "attached": true, "attachmentMetadata": { "device": "sda" } });
         assert_eq!(attachment["status"], status, "{code:?}");
     }
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn whatever_a_detach_fails_with_is_shown_and_tried_again() {
-    let Some(mut bench) = Bench::new("codes-detach", &[]).await else { return };
-    let finalizers = json!([bench.finalizer()]);
-    attachments(&bench, |it| it["metadata"]["finalizers"] = finalizers.clone()).await;
-    for (_, name) in each(bench.name) {
-        bench.delete_at(&format!("{ATTACHMENTS}/{name}")).await;
+    let Some(mut fixture) = Fixture::new("codes-detach", &[]).await else { return };
+    let finalizers = json!([fixture.finalizer()]);
+    attachments(&fixture, |it| it["metadata"]["finalizers"] = finalizers.clone()).await;
+    for (_, name) in each(fixture.name) {
+        fixture.delete_at(&format!("{ATTACHMENTS}/{name}")).await;
     }
-    bench.start();
-    let (unpublish, release) = (bench.unpublish_line(), bench.release_line());
-    for (code, name) in each(bench.name) {
+    fixture.start();
+    let (unpublish, release) = (fixture.unpublish_line(), fixture.release_line());
+    for (code, name) in each(fixture.name) {
         let refused = format!("{unpublish} -> {code:?}");
-        let expected = [&refused, &bench.detach_error_line(&text(code)), &unpublish, &release];
+        let expected = [&refused, &fixture.detach_error_line(&text(code)), &unpublish, &release];
         assert_eq!(
-            bench.journal.about(&name, bench.name, expected.len()).await,
+            fixture.journal.about(&name, fixture.name, expected.len()).await,
             expected.map(String::as_str)
         );
-        assert_eq!(bench.get_at(&format!("{ATTACHMENTS}/{name}")).await, None, "{code:?}");
+        assert_eq!(fixture.get_at(&format!("{ATTACHMENTS}/{name}")).await, None, "{code:?}");
     }
-    bench.stop().await;
+    fixture.stop().await;
 }

@@ -1,8 +1,10 @@
-//! A driver that does nothing, as well or as badly as it is told.
+//! A scripted driver without real volumes.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -17,12 +19,14 @@ use wharf_proto::csi::{
 };
 use wharf_uds::Routes;
 
-use crate::journal::Journal;
-use crate::provisioner::volumes::Volumes;
 pub(crate) use crate::scripted::Answer;
-use crate::scripted::{self, Answers, others};
+use crate::{
+    journal::Journal,
+    provisioner::volumes::Volumes,
+    scripted::{self, Answers, others},
+};
 
-/// Clones share everything.
+/// Clones share the state.
 #[derive(Clone)]
 pub(crate) struct Driver(Arc<Inner>);
 
@@ -30,7 +34,7 @@ struct Inner {
     journal: Journal,
     capabilities: Vec<rpc::Type>,
     answers: Answers<Answer>,
-    /// What each volume was attached with, by its handle and the node's id.
+    /// The request of each attached volume, by its handle and the node's ID.
     attached: Mutex<BTreeMap<(String, String), csi::ControllerPublishVolumeRequest>>,
     detached: Mutex<Vec<csi::ControllerUnpublishVolumeRequest>>,
     volumes: Volumes,
@@ -48,17 +52,17 @@ impl Driver {
         }))
     }
 
-    /// What it knows of volumes.
+    /// The volumes and snapshots of the driver.
     pub(crate) fn volumes(&self) -> &Volumes {
         &self.0.volumes
     }
 
-    /// Calls that change something are answered so, in this order; after that as they should.
+    /// Answers the next changing calls like this, in order; later ones succeed.
     pub(crate) fn answer(&self, answer: Answer) {
         self.answer_about("", answer);
     }
 
-    /// The same for the next call that is about `part`.
+    /// Answers the next call that contains `part` like this.
     pub(crate) fn answer_about(&self, part: &str, answer: Answer) {
         self.0.answers.push(part, answer);
     }
@@ -72,13 +76,13 @@ impl Driver {
         self.0.attached.lock().unwrap().get(&key).cloned()
     }
 
-    /// Behind everyone's back.
+    /// Detaches a volume without a call.
     pub(crate) fn put(&self, volume: &str, node: &str) {
         let request = csi::ControllerPublishVolumeRequest::default();
         self.0.attached.lock().unwrap().insert((volume.to_owned(), node.to_owned()), request);
     }
 
-    /// Behind everyone's back.
+    /// Attaches a volume without a call.
     pub(crate) fn detach_all(&self) {
         self.0.attached.lock().unwrap().clear();
     }
@@ -121,7 +125,7 @@ impl Controller for Driver {
         &self,
         _: Request<csi::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
-        scripted::abilities(&self.0.capabilities)
+        scripted::capabilities(&self.0.capabilities)
     }
 
     async fn controller_publish_volume(

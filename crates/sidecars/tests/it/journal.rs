@@ -1,27 +1,28 @@
-//! What was written to the API and asked of the driver, in one order.
+//! The writes to the API and the calls of the driver, in one order.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use http::{HeaderValue, Method, Request, Response};
-use kube::Client;
-use kube::client::Body;
+use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Clones share everything.
+/// Clones share the lines.
 #[derive(Clone)]
 pub(crate) struct Journal {
     lines: Arc<watch::Sender<Vec<String>>>,
-    /// Events in the API come when they come, and so they stand for themselves.
+    /// Events, kept apart because their time is not determined.
     events: Arc<watch::Sender<Vec<String>>>,
     faults: Arc<Mutex<Vec<Fault>>>,
     held: Arc<Notify>,
     lists: Arc<Mutex<Vec<String>>>,
-    /// Objects that are created are named and not shown, and events are kept apart.
+    /// Whether created objects are shown by name only, and events are kept apart.
     brief: bool,
 }
 
@@ -34,7 +35,7 @@ struct Fault {
 #[derive(Clone)]
 enum FaultKind {
     Code(u16),
-    /// Nothing passes before this is cancelled.
+    /// Blocks requests until this is cancelled.
     Hold(CancellationToken),
 }
 
@@ -51,7 +52,7 @@ impl Journal {
         }
     }
 
-    /// One that names what is created, and keeps events apart.
+    /// A journal that shows created objects by name only, and keeps events apart.
     pub(crate) fn brief() -> Self {
         Self { brief: true, ..Self::new() }
     }
@@ -60,13 +61,14 @@ impl Journal {
         self.lines.send_modify(|lines| lines.push(line));
     }
 
-    /// The next request of this method whose path and query contain `part` never reaches the server.
+    /// Fails the next request of this method whose path and query contain `part`, before it reaches
+    /// the server.
     pub(crate) fn fail_once(&self, method: Method, part: &'static str, code: u16) {
         let kind = FaultKind::Code(code);
         self.faults.lock().unwrap().push(Fault { method, part, kind });
     }
 
-    /// The next request of this method whose path and query contain `part` waits for `until`.
+    /// Holds the next request of this method whose path and query contain `part` until `until`.
     pub(crate) fn hold(&self, method: Method, part: &'static str, until: CancellationToken) {
         let kind = FaultKind::Hold(until);
         self.faults.lock().unwrap().push(Fault { method, part, kind });
@@ -81,17 +83,17 @@ impl Journal {
         self.lines.borrow().clone()
     }
 
-    /// How often all objects of a kind were asked for.
+    /// The number of list requests for a kind.
     pub(crate) fn lists(&self) -> usize {
         self.lists.lock().unwrap().len()
     }
 
-    /// Whether all objects were asked for at an address that contains `part`.
+    /// Whether a list was requested at an address that contains `part`.
     pub(crate) fn has_listed(&self, part: &str) -> bool {
         self.lists.lock().unwrap().iter().any(|list| list.contains(part))
     }
 
-    /// Waits until there are so many lines, and gives them.
+    /// Waits for this number of lines, and returns them.
     pub(crate) async fn wait_for(&self, count: usize) -> Vec<String> {
         let mut lines = self.lines.subscribe();
         match tokio::time::timeout(DEADLINE, lines.wait_for(|lines| lines.len() >= count)).await {
@@ -100,12 +102,13 @@ impl Journal {
         }
     }
 
-    /// Waits until the journal reads so, line by line.
+    /// Waits until the journal has exactly these lines.
     pub(crate) async fn expect<const N: usize>(&self, expected: [String; N]) {
         assert_eq!(self.wait_for(N).await, expected);
     }
 
-    /// Waits until there are so many lines about an object, and gives them as if it were called `alias`.
+    /// Waits for this number of lines about an object, and returns them with the object's name
+    /// replaced by `alias`.
     pub(crate) async fn about(&self, name: &str, alias: &str, count: usize) -> Vec<String> {
         let mut all = self.lines.subscribe();
         let told =
@@ -118,7 +121,7 @@ impl Journal {
         lines
     }
 
-    /// Waits until there is this line, among others.
+    /// Waits for this line, among others.
     pub(crate) async fn line(&self, line: &str) {
         let mut lines = self.lines.subscribe();
         let noted = |lines: &Vec<String>| lines.iter().any(|it| it == line);
@@ -127,7 +130,7 @@ impl Journal {
         }
     }
 
-    /// Waits until there is an event that begins so: type, reason and message.
+    /// Waits for an event that begins like this: type, reason and message.
     pub(crate) async fn event(&self, beginning: &str) {
         let mut events = self.events.subscribe();
         let told = |events: &Vec<String>| events.iter().any(|it| it.starts_with(beginning));
@@ -136,14 +139,14 @@ impl Journal {
         }
     }
 
-    /// Forgets what was noted so far.
+    /// Clears the journal.
     pub(crate) fn clear(&self) {
         self.lines.send_modify(Vec::clear);
         self.events.send_modify(Vec::clear);
     }
 
-    /// A client like `inner`, in the name of `user`, whose requests are noted when they are answered. Lists are counted,
-    /// and watches left out.
+    /// A client like `inner`, as `user`, whose requests are recorded when they are answered. Lists
+    /// are counted, and watches are left out.
     pub(crate) fn client(&self, inner: &Client, user: Option<&'static str>) -> Client {
         let (journal, inner) = (self.clone(), inner.clone());
         let service = tower::service_fn(move |mut request: Request<Body>| {
@@ -163,7 +166,7 @@ impl Journal {
     ) -> Result<Response<Body>, kube::Error> {
         let body = request.body().try_clone().unwrap().collect_bytes().await?;
         if self.brief && request.uri().path().contains("/events") {
-            // Told again, an event is only counted.
+            // The repetition of an event only increases its count.
             if request.method() == Method::POST {
                 self.events.send_modify(|events| events.push(event(&body)));
             }
@@ -238,7 +241,7 @@ fn name(body: &[u8]) -> String {
     metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap().to_owned()
 }
 
-/// The JSON without what differs from run to run.
+/// The JSON without parts that differ between runs.
 fn steady(body: &[u8]) -> Value {
     let mut body: Value = serde_json::from_slice(body).unwrap();
     if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -1,48 +1,53 @@
 //! The attacher with the local-storage driver.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use wharf_csi_sdk::Endpoint;
-use wharf_driver::config::PoolConfig;
-use wharf_driver::pools::{Pools, PoolsOptions};
-use wharf_driver::service::{Driver, Identity};
-use wharf_driver::state_dir::StateDir;
-use wharf_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
-use wharf_proto::csi::{CapacityRange, CreateVolumeRequest, VolumeCapability};
+use wharf_driver::{
+    config::PoolConfig,
+    pools::{Pools, PoolsOptions},
+    service::{Driver, Identity},
+    state_dir::StateDir,
+};
+use wharf_proto::csi::{
+    CapacityRange, CreateVolumeRequest, VolumeCapability,
+    volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode},
+};
 
-use crate::bench::{ATTACHMENTS, Bench, VOLUME_HANDLE};
-use crate::journal::DEADLINE;
+use crate::{
+    fixture::{ATTACHMENTS, Fixture, VOLUME_HANDLE},
+    journal::DEADLINE,
+};
 
 #[tokio::test]
 async fn a_volume_of_the_local_driver_is_attached_and_detached() {
-    let Some(mut bench) = Bench::new("local", &[]).await else { return };
+    let Some(mut fixture) = Fixture::new("local", &[]).await else { return };
     let folder = tempfile::tempdir().unwrap();
     let (stop, mut serving) = (CancellationToken::new(), JoinSet::new());
     let socket = folder.path().join("local.sock");
     let endpoint: Endpoint = socket.display().to_string().parse().unwrap();
-    let driver = local_driver(folder.path(), &bench.options.driver, "local-id").await;
+    let driver = local_driver(folder.path(), &fixture.options.driver, "local-id").await;
     let plugin = driver.plugin("1.0.0", true).build().unwrap();
     let stopped = stop.clone();
     serving.spawn(async move { plugin.serve(endpoint, stopped).await.unwrap() });
 
-    bench.start_attacher(&socket, DEADLINE);
+    fixture.start_attacher(&socket, DEADLINE);
     let handle = create_volume(&socket).await;
-    bench.node().await;
-    bench.volume(|it| it["spec"]["csi"]["volumeHandle"] = json!(handle)).await;
-    bench.attachment(|_| {}).await;
-    let lines = bench.journal.wait_for(3).await;
-    let prepare = bench.prepare_line_noting(json!({ VOLUME_HANDLE: handle }));
-    assert_eq!(lines[..2], [bench.protect_line(), prepare]);
+    fixture.node().await;
+    fixture.volume(|it| it["spec"]["csi"]["volumeHandle"] = json!(handle)).await;
+    fixture.attachment(|_| {}).await;
+    let lines = fixture.journal.wait_for(3).await;
+    let prepare = fixture.prepare_line_noting(json!({ VOLUME_HANDLE: handle }));
+    assert_eq!(lines[..2], [fixture.protect_line(), prepare]);
     assert!(lines[2].contains(r#""attached":true"#), "{lines:?}");
 
-    bench.journal.clear();
-    bench.delete(ATTACHMENTS).await;
-    bench.journal.expect([bench.release_line()]).await;
-    bench.stop().await;
+    fixture.journal.clear();
+    fixture.delete(ATTACHMENTS).await;
+    fixture.journal.expect([fixture.release_line()]).await;
+    fixture.stop().await;
     stop.cancel();
     serving.join_next().await.unwrap().unwrap();
 }
@@ -60,7 +65,7 @@ pub(crate) async fn local_driver(folder: &Path, name: &str, node: &str) -> Arc<D
     Arc::new(Driver::new(identity, pools.await.unwrap()))
 }
 
-/// What a provisioner would do.
+/// Creates the volume as a provisioner would.
 pub(crate) async fn create_volume(socket: &Path) -> String {
     let client = wharf_csi::Driver::new(socket, wharf_csi::DriverOptions::default());
     client.connected(DEADLINE).await.unwrap();

@@ -1,21 +1,20 @@
-//! The controllers on a real kube-apiserver, with a driver that does as it is told. Each test asserts what was written to
-//! the API and asked of the driver, in order.
+//! The controllers on a real kube-apiserver, with a scripted driver. Each test asserts the writes
+//! to the API and the calls of the driver, in order.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panicking")]
 
 mod attach;
 mod audit;
-mod bench;
 mod codes;
 mod detach;
 mod driver;
 mod extremes;
+mod fairness;
 mod faults;
+mod fixture;
 mod journal;
-mod lanes;
 mod local;
 mod provisioner;
-mod reasons;
 mod resizer;
 mod role;
 mod scripted;
@@ -23,6 +22,7 @@ mod snapshot_controller;
 mod snapshots;
 mod snapshotter;
 mod stage;
+mod triggers;
 mod trivial;
 mod volumes;
 mod watches;

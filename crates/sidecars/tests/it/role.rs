@@ -1,8 +1,10 @@
-//! What the manifests of deploy/ allow the controllers to do: a verb too many is refused.
+//! Tests run under the roles of deploy/: requests beyond them are refused.
 
 use tokio::sync::OnceCell;
-use wharf_testkit::cluster::Cluster;
-use wharf_testkit::deploy::{self, CONTROLLERS, Subject};
+use wharf_testkit::{
+    cluster::Cluster,
+    deploy::{self, CONTROLLERS, Subject},
+};
 
 /// The users, each with the roles of the file of its name.
 pub(crate) const ATTACHER: &str = "attacher";
@@ -11,7 +13,7 @@ pub(crate) const RESIZER: &str = "resizer";
 pub(crate) const SNAPSHOTTER: &str = "snapshotter";
 pub(crate) const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
 
-/// Grants the roles, once, in the namespace that the tests are in.
+/// Grants the roles, once, in the namespace of the tests.
 pub(crate) async fn grant(cluster: &Cluster) {
     static GRANTED: OnceCell<()> = OnceCell::const_new();
     let grant = || async {

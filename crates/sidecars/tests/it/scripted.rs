@@ -1,8 +1,6 @@
-//! What the drivers of these tests have in common.
+//! Parts that the scripted drivers share.
 
-use std::path::Path;
-use std::sync::Mutex;
-use std::time::Duration;
+use std::{path::Path, sync::Mutex, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
@@ -15,7 +13,7 @@ use wharf_uds::{ListenOptions, Listener, Routes};
 
 use crate::journal::Journal;
 
-/// What is to be answered: in this order, and to whom.
+/// The scripted answers, in order, and the calls that get them.
 pub(crate) struct Answers<A>(Mutex<Vec<(String, A)>>);
 
 impl<A> Default for Answers<A> {
@@ -25,12 +23,12 @@ impl<A> Default for Answers<A> {
 }
 
 impl<A> Answers<A> {
-    /// The next call that is about `part` is answered so; that of no text is any.
+    /// Answers the next call that contains `part` like this; an empty `part` matches any call.
     pub(crate) fn push(&self, part: &str, answer: A) {
         self.0.lock().unwrap().push((part.to_owned(), answer));
     }
 
-    /// The answer to a call, which is written down as `line`.
+    /// The answer to a call, which is recorded as `line`.
     pub(crate) fn take(&self, line: &str) -> Option<A> {
         let mut answers = self.0.lock().unwrap();
         let at = answers.iter().position(|(part, _)| line.contains(part))?;
@@ -38,7 +36,7 @@ impl<A> Answers<A> {
     }
 }
 
-/// How the next call is answered.
+/// The answer to a call.
 pub(crate) enum Answer {
     When(CancellationToken),
     ErrorWhen(CancellationToken, Status),
@@ -47,7 +45,7 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// Notes a call, and answers it as was asked for.
+    /// Records a call, and answers it as scripted.
     pub(crate) async fn play(
         answers: &Answers<Answer>,
         journal: &Journal,
@@ -77,13 +75,13 @@ impl Answer {
     }
 }
 
-/// Serves a driver until it is told to stop.
+/// Serves a driver until `stop`.
 pub(crate) async fn serve(routes: Routes, socket: &Path, stop: CancellationToken) {
     let listener = Listener::bind(socket, &ListenOptions::default()).unwrap();
     listener.serve(routes, Duration::ZERO, stop).await.unwrap();
 }
 
-/// The services of a driver, the controller's among them.
+/// The services of a driver, including the controller service.
 pub(crate) fn services(
     more: &[service::Type],
 ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
@@ -95,8 +93,8 @@ pub(crate) fn services(
     Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities }))
 }
 
-/// What its controller can do.
-pub(crate) fn abilities(
+/// The answer to ControllerGetCapabilities.
+pub(crate) fn capabilities(
     rpcs: &[rpc::Type],
 ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
     let capability = |&rpc: &rpc::Type| csi::ControllerServiceCapability {
@@ -106,10 +104,10 @@ pub(crate) fn abilities(
     Ok(Response::new(csi::ControllerGetCapabilitiesResponse { capabilities }))
 }
 
-/// RPCs that are not part of these tests.
+/// RPCs that these tests do not use.
 macro_rules! others {
     ($($method:ident: $request:ident -> $response:ident,)*) => {$(
-        // What the async_trait attribute would write: it does not look into macros.
+        // Written by hand because the async_trait attribute does not expand macros.
         fn $method<'a, 'f>(
             &'a self,
             _: tonic::Request<csi::$request>,

@@ -1,4 +1,5 @@
-//! The snapshot controller alone, where a snapshotter is someone who patches contents, and both together.
+//! The snapshot controller alone, with a test that patches contents as a snapshotter, and both
+//! together.
 
 mod class;
 mod crds;

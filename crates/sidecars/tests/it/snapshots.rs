@@ -3,15 +3,16 @@
 pub(crate) mod driver;
 mod lines;
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::sync::OnceCell;
-use tokio::task::JoinSet;
+use tokio::{sync::OnceCell, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use wharf_cluster::{Store, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use wharf_csi::DriverOptions;
@@ -26,8 +27,10 @@ use wharf_sidecars::{
 use wharf_testkit::cluster::Cluster;
 
 use self::driver::SnapshotDriver;
-use crate::journal::{DEADLINE, Journal};
-use crate::role;
+use crate::{
+    journal::{DEADLINE, Journal},
+    role,
+};
 
 pub(crate) const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
 pub(crate) const CLASSES: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses";
@@ -39,8 +42,8 @@ pub(crate) const BEING_CREATED: &str =
 pub(crate) const BEING_DELETED: &str =
     "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
 
-/// Tests keep apart by their name, which is that of their namespace and of all of their objects.
-pub(crate) struct Bench {
+/// Each test uses its name as its namespace and as prefix of all its objects.
+pub(crate) struct Fixture {
     pub(crate) name: &'static str,
     pub(crate) admin: Client,
     pub(crate) journal: Journal,
@@ -54,7 +57,7 @@ pub(crate) struct Bench {
     driver_stop: CancellationToken,
 }
 
-/// The kinds, once per cluster, and what was done about them.
+/// The CRDs, installed once per cluster, and the results.
 pub(crate) async fn installed() -> Option<&'static Vec<(&'static str, Installed)>> {
     static INSTALLED: OnceCell<Vec<(&'static str, Installed)>> = OnceCell::const_new();
     let cluster = Cluster::shared().await.unwrap()?;
@@ -68,13 +71,13 @@ pub(crate) async fn installed() -> Option<&'static Vec<(&'static str, Installed)
     Some(INSTALLED.get_or_init(install).await)
 }
 
-impl Bench {
-    /// A driver that takes snapshots and lists them. `None` where there is no cluster to be had.
+impl Fixture {
+    /// A driver that takes and lists snapshots. `None` without a cluster.
     pub(crate) async fn new(name: &'static str) -> Option<Self> {
         Self::with(name, &[rpc::Type::CreateDeleteSnapshot, rpc::Type::ListSnapshots]).await
     }
 
-    /// A driver that can do `capabilities` and nothing else.
+    /// A driver with only these `capabilities`.
     pub(crate) async fn with(name: &'static str, capabilities: &[rpc::Type]) -> Option<Self> {
         installed().await?;
         let cluster = Cluster::shared().await.unwrap()?;
@@ -85,7 +88,7 @@ impl Bench {
         snapshotter.backoff = backoff;
         let controller =
             SnapshotControllerOptions { backoff, ..SnapshotControllerOptions::default() };
-        let bench = Self {
+        let fixture = Self {
             name,
             admin,
             driver: SnapshotDriver::new(journal.clone(), capabilities),
@@ -98,8 +101,8 @@ impl Bench {
             served: JoinSet::new(),
             driver_stop: CancellationToken::new(),
         };
-        bench.create("/api/v1/namespaces", "Namespace", json!({})).await;
-        Some(bench)
+        fixture.create("/api/v1/namespaces", "Namespace", json!({})).await;
+        Some(fixture)
     }
 
     /// Starts the driver.
@@ -115,7 +118,7 @@ impl Bench {
         self.start_snapshotter_for(&self.socket(), DEADLINE);
     }
 
-    /// Starts the snapshotter for a driver that others run, and whose calls end after `timeout`.
+    /// Starts the snapshotter for a running driver, with this `timeout` for calls.
     pub(crate) fn start_snapshotter_for(&mut self, socket: &Path, timeout: Duration) {
         let client = self.journal.client(&self.admin, Some(role::SNAPSHOTTER));
         let mut caches = Caches::of_all_drivers();
@@ -154,7 +157,7 @@ impl Bench {
         });
     }
 
-    /// Stops the controllers, and the driver as well unless it is to go on.
+    /// Stops the controllers, and the driver too unless it is to go on.
     pub(crate) async fn stop_controllers(&mut self) {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
@@ -163,7 +166,7 @@ impl Bench {
         self.stop = CancellationToken::new();
     }
 
-    /// Stops everything and sees to it that nothing failed.
+    /// Stops everything and checks that nothing failed.
     pub(crate) async fn stop(mut self) {
         self.stop_controllers().await;
         self.driver_stop.cancel();
@@ -180,24 +183,24 @@ impl Bench {
         self.folder.path()
     }
 
-    /// Where snapshots of this test are.
+    /// The path of snapshots of this test.
     pub(crate) fn snapshots(&self) -> String {
         format!("/apis/snapshot.storage.k8s.io/v1/namespaces/{}/volumesnapshots", self.name)
     }
 
-    /// Where claims of this test are.
+    /// The path of claims of this test.
     pub(crate) fn claims(&self) -> String {
         format!("/api/v1/namespaces/{}/persistentvolumeclaims", self.name)
     }
 
-    /// A class of the driver, and what `change` makes of it.
+    /// Creates a class of the driver, edited by `change`.
     pub(crate) async fn class(&self, change: impl FnOnce(&mut Value)) {
         let mut class = json!({ "driver": self.snapshotter.driver, "deletionPolicy": "Delete" });
         change(&mut class);
         self.create(CLASSES, "VolumeSnapshotClass", class).await;
     }
 
-    /// A content that asks for a snapshot of the volume `v`, and what `change` makes of it.
+    /// Creates a content for a snapshot of the volume `v`, edited by `change`.
     pub(crate) async fn content(&self, change: impl FnOnce(&mut Value)) {
         let mut content = json!({
             "metadata": { "finalizers": [CONTENT_FINALIZER] },
@@ -213,13 +216,13 @@ impl Bench {
         self.create(CONTENTS, "VolumeSnapshotContent", content).await;
     }
 
-    /// A claim with its volume, whose handle is `v`, bound to each other.
+    /// Creates a claim and its volume with the handle `v`, bound to each other.
     pub(crate) async fn bound_claim(&self, change: impl FnOnce(&mut Value)) {
         let claim = self.claim().await;
         self.bind_claim(&claim, change).await;
     }
 
-    /// A claim that waits for its volume.
+    /// Creates a claim that waits for its volume.
     pub(crate) async fn claim(&self) -> Value {
         let spec = json!({
             "accessModes": ["ReadWriteOnce"],
@@ -230,7 +233,7 @@ impl Bench {
         self.create(&self.claims(), "PersistentVolumeClaim", json!({ "spec": spec })).await
     }
 
-    /// Its volume, and what `change` makes of it.
+    /// Creates its volume, edited by `change`.
     pub(crate) async fn bind_claim(&self, claim: &Value, change: impl FnOnce(&mut Value)) {
         let reference = json!({
             "name": self.name, "namespace": self.name, "uid": claim["metadata"]["uid"],
@@ -247,7 +250,7 @@ impl Bench {
         self.patch_status(&self.claims(), json!({ "phase": "Bound" })).await;
     }
 
-    /// A snapshot of that claim under that class, and what `change` makes of it.
+    /// Creates a snapshot of that claim with that class, edited by `change`.
     pub(crate) async fn snapshot(&self, change: impl FnOnce(&mut Value)) {
         let source = json!({ "persistentVolumeClaimName": self.name });
         let mut snapshot =
@@ -256,7 +259,7 @@ impl Bench {
         self.create(&self.snapshots(), "VolumeSnapshot", snapshot).await;
     }
 
-    /// Creates an object, under the name of the test if it has none.
+    /// Creates an object, with the name of the test unless it has one.
     pub(crate) async fn create(&self, path: &str, kind: &str, mut object: Value) -> Value {
         if object["metadata"]["name"].is_null() {
             object["metadata"]["name"] = json!(self.name);
@@ -267,18 +270,18 @@ impl Bench {
         self.write(Request::post(path), &object).await
     }
 
-    /// A merge patch by someone else.
+    /// Sends a merge patch as another writer.
     pub(crate) async fn patch(&self, path: &str, patch: Value) {
         self.patch_at(&format!("{path}/{}", self.name), patch).await;
     }
 
-    /// The same for an object of another name, or for a part of one.
+    /// Sends it for an object of another name, or for a subresource.
     pub(crate) async fn patch_at(&self, path: &str, patch: Value) {
         let request = Request::patch(path).header("content-type", "application/merge-patch+json");
         self.write(request, &patch).await;
     }
 
-    /// The status, by someone else.
+    /// Patches the status as another writer.
     pub(crate) async fn patch_status(&self, path: &str, status: Value) {
         self.patch_status_of(path, self.name, status).await;
     }
@@ -304,7 +307,7 @@ impl Bench {
         }
     }
 
-    /// The name of the content of the snapshot of this test.
+    /// The name of the content of the test's snapshot.
     pub(crate) async fn content_name(&self) -> String {
         let snapshot = self.get(&self.snapshots(), self.name).await.unwrap();
         format!("snapcontent-{}", snapshot["metadata"]["uid"].as_str().unwrap())

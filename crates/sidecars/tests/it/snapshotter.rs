@@ -1,4 +1,4 @@
-//! The snapshotter alone: someone else makes contents.
+//! The snapshotter alone: the test creates contents.
 
 mod codes;
 mod create;

@@ -1,4 +1,4 @@
-//! What every controller is tested on: a cluster, a driver, and a journal of what passes between them.
+//! The setup of all controller tests: a cluster, a driver, and a journal of requests.
 
 use std::path::PathBuf;
 
@@ -11,19 +11,17 @@ use tokio_util::sync::CancellationToken;
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_testkit::cluster::Cluster;
 
-use crate::driver::Driver;
-use crate::journal::Journal;
-use crate::role;
+use crate::{driver::Driver, journal::Journal, role};
 
 pub(crate) const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 pub(crate) const NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
 pub(crate) const VOLUMES: &str = "/api/v1/persistentvolumes";
 
-/// Tests keep apart by their name, which all of their objects bear.
+/// Each test uses its name as a prefix of all its objects.
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
     pub(crate) admin: Client,
-    /// What the controller reaches the API by.
+    /// The controller's client.
     pub(crate) wire: Client,
     pub(crate) journal: Journal,
     pub(crate) driver: Driver,
@@ -35,7 +33,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// With a driver that can do `capabilities` and nothing else. `None` where there is no cluster to be had.
+    /// A stage whose driver has only these `capabilities`. `None` without a cluster.
     pub(crate) async fn new(name: &'static str, capabilities: &[rpc::Type]) -> Option<Self> {
         let cluster = Cluster::shared().await.unwrap()?;
         role::grant(cluster).await;
@@ -62,7 +60,7 @@ impl Stage {
         self.served.spawn(async move { driver.serve(&socket, stop).await });
     }
 
-    /// Ends the driver and starts it again.
+    /// Stops the driver and starts it again.
     pub(crate) async fn restart_driver(&mut self) {
         self.driver_stop.cancel();
         self.served.join_next().await.unwrap().unwrap();
@@ -82,7 +80,7 @@ impl Stage {
         self.stop = CancellationToken::new();
     }
 
-    /// Stops everything and sees to it that nothing failed.
+    /// Stops everything and checks that nothing failed.
     pub(crate) async fn end(mut self) {
         self.stop_controller().await;
         self.driver_stop.cancel();
@@ -100,12 +98,12 @@ impl Stage {
         self.write(Request::post(path), &object).await
     }
 
-    /// A merge patch by someone else.
+    /// Sends a merge patch as another writer.
     pub(crate) async fn patch(&self, path: &str, patch: Value) {
         self.patch_at(&format!("{path}/{}", self.name), patch).await;
     }
 
-    /// The same for an object of another name, or for a part of one.
+    /// Sends it for an object of another name, or for a subresource.
     pub(crate) async fn patch_at(&self, path: &str, patch: Value) {
         let request = Request::patch(path).header("content-type", "application/merge-patch+json");
         self.write(request, &patch).await;

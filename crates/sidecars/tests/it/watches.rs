@@ -5,49 +5,48 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use wharf_testkit::cluster::Cluster;
 
-use crate::bench::Bench;
-use crate::wire::Wire;
+use crate::{fixture::Fixture, wire::Wire};
 
 #[tokio::test]
 async fn a_server_that_does_not_stream_lists_is_asked_for_pages() {
-    let Some(mut bench) = Bench::new("watch-pages", &[]).await else { return };
+    let Some(mut fixture) = Fixture::new("watch-pages", &[]).await else { return };
     for _ in 0..3 {
-        bench.journal.fail_once(Method::GET, "sendInitialEvents", 422);
+        fixture.journal.fail_once(Method::GET, "sendInitialEvents", 422);
     }
-    bench.attached().await;
-    bench.stop().await;
+    fixture.attached().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn lists_that_fail_or_expire_are_tried_again() {
-    let Some(mut bench) = Bench::new("watch-retry", &[]).await else { return };
+    let Some(mut fixture) = Fixture::new("watch-retry", &[]).await else { return };
     for code in [410, 500, 403] {
-        bench.journal.fail_once(Method::GET, "volumeattachments?", code);
+        fixture.journal.fail_once(Method::GET, "volumeattachments?", code);
     }
-    bench.attached().await;
-    bench.stop().await;
+    fixture.attached().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_watch_that_is_cut_is_resumed_and_not_begun_anew() {
-    let Some(mut bench) = Bench::new("watch-cut", &[]).await else { return };
+    let Some(mut fixture) = Fixture::new("watch-cut", &[]).await else { return };
     let (wire, client) = Wire::new().await;
-    bench.wire = client;
-    bench.attached().await;
-    assert_eq!(bench.journal.lists(), 3, "one for each kind");
+    fixture.wire = client;
+    fixture.attached().await;
+    assert_eq!(fixture.journal.lists(), 3, "one for each kind");
     wire.cut();
-    bench.attachment(|it| it["metadata"]["name"] = json!("watch-cut-2")).await;
-    bench.journal.wait_for(3).await;
-    assert_eq!(bench.journal.lists(), 3);
+    fixture.attachment(|it| it["metadata"]["name"] = json!("watch-cut-2")).await;
+    fixture.journal.wait_for(3).await;
+    assert_eq!(fixture.journal.lists(), 3);
 
-    bench.journal.fail_once(Method::GET, "volumeattachments?watch", 410);
-    bench.journal.clear();
+    fixture.journal.fail_once(Method::GET, "volumeattachments?watch", 410);
+    fixture.journal.clear();
     wire.cut();
-    bench.attachment(|it| it["metadata"]["name"] = json!("watch-cut-3")).await;
-    let lines = bench.journal.wait_for(3).await;
+    fixture.attachment(|it| it["metadata"]["name"] = json!("watch-cut-3")).await;
+    let lines = fixture.journal.wait_for(3).await;
     assert!(lines[0].starts_with("PATCH volumeattachments/watch-cut-3 "), "{lines:?}");
-    assert_eq!(bench.journal.lists(), 4, "history was lost, and for one kind only");
-    bench.stop().await;
+    assert_eq!(fixture.journal.lists(), 4, "history was lost, and for one kind only");
+    fixture.stop().await;
 }
 
 #[tokio::test]

@@ -1,18 +1,24 @@
-//! A wire to the API that can be cut.
+//! A connection to the API that can be cut.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use http::Uri;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+};
 use wharf_testkit::cluster::Cluster;
 
-/// Carries connections until it is dropped.
+/// Forwards connections until it is dropped.
 pub(crate) struct Wire {
     connections: Arc<AtomicUsize>,
     cuts: watch::Sender<usize>,
@@ -20,7 +26,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// A wire to the shared cluster, and a client at its end.
+    /// A wire to the shared cluster, and a client that uses it.
     pub(crate) async fn new() -> (Self, Client) {
         let cluster = Cluster::shared().await.unwrap().unwrap();
         let file = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
@@ -52,12 +58,12 @@ impl Wire {
         (Self { connections, cuts, _carrier: carrier }, wharf_cluster::client(&config).unwrap())
     }
 
-    /// How many connections there have been.
+    /// The number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// Ends all connections.
+    /// Closes all connections.
     pub(crate) fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }

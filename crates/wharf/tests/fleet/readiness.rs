@@ -120,7 +120,7 @@ async fn rights_that_an_account_lacks_are_named_until_they_are_granted() {
     site.cluster.apply_all(&roles).await.unwrap();
     let metrics = shown.reads("200", &[]).await;
     assert!(!metrics.contains("wharf_sidecars_missing_verb{"), "{metrics}");
-    for text in ["the account lacks a right", "the account has the right"] {
+    for text in ["account lacks a right", "account has been granted the missing right"] {
         let texts = [text, "verb=\"watch persistentvolumes\""];
         assert_eq!(sidecar.lines(&texts), 1, "{texts:?} in {}", sidecar.log());
     }
@@ -141,7 +141,7 @@ async fn a_watch_that_fails_is_logged_and_counted() {
     shown.reads("200", &[]).await;
     // Its connections are closed, and no other can be made.
     drop(relay);
-    sidecar.said("watch failed and is resumed", 1).await;
+    sidecar.said("failed to watch, retrying", 1).await;
     let counted = async || {
         let metrics = shown.get("/metrics").1;
         let failures = "wharf_sidecars_watch_failures_total{kind=\"PersistentVolume\"} ";
@@ -163,7 +163,7 @@ async fn an_api_server_that_was_never_reached_is_seen() {
     let order = site.order(Program::One(Kind::Provisioner, Make::Ours), Some("unreached"));
     let order = Order { server: Some(relay.address()), more: &more, ..order };
     let mut sidecar = order.start().unwrap();
-    sidecar.said("the Lease cannot be had now", 1).await;
+    sidecar.said("failed to take Lease, retrying", 1).await;
     shown.reads("503", &["the API server has not been reached yet"]).await;
     relay.mend();
     shown.reads("200", &[]).await;

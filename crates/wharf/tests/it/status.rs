@@ -378,7 +378,7 @@ fn a_cluster_without_snapshots_says_so() {
     };
     for (subject, kind) in [("vs/x", "VolumeSnapshot"), ("vsc/x", "VolumeSnapshotContent")] {
         let wanted = format!(
-            "there is no {kind} x: this cluster has no such kind. wharf crds install adds it"
+            "there is no {kind} x: this cluster lacks the snapshot CRDs. `wharf crds install` adds them"
         );
         let told = why(subject);
         assert!(told.contains(&wanted), "{told}");

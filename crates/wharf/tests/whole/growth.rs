@@ -73,7 +73,7 @@ async fn ext4_that_cannot_grow_under_its_pod_grows_under_the_next() -> Result<()
     let refused = world.until(CLAIM, "data", "its node tried to grow it", decided).await?;
     if refused {
         let why = world.why("data").await?;
-        has(&why, &["Growing", "start its pod anew", "NodeResizeError", "CAP_SYS_RESOURCE"])?;
+        has(&why, &["Growing", "start its pod again", "NodeResizeError", "CAP_SYS_RESOURCE"])?;
         world.running("first").await?;
         world.end_pod("first").await?;
         world.run("second", "data", WATCH).await?;

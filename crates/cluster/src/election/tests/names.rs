@@ -1,4 +1,4 @@
-//! Whose renewals are whose.
+//! Renewals by replicas with equal names.
 
 use super::*;
 
@@ -16,7 +16,7 @@ async fn a_renewal_without_an_answer_is_known_again() {
     assert_ne!(api.lease().renew_time(), renewed.renew_time());
 }
 
-/// As two replicas whose names are alike would see it.
+/// The view of two replicas with equal names.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_by_another_of_the_same_name_is_a_loss() {
     let api = FakeLease::new();

@@ -4,7 +4,7 @@ use wharf_cluster::{CsiStorageCapacity, StorageClass};
 
 use super::{Capacities, Segment};
 
-/// A class in a place.
+/// A class in a segment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Item {
     pub(super) class: String,
@@ -12,20 +12,20 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// What an object tells of.
+    /// The item of an object.
     pub(super) fn of(object: &CsiStorageCapacity) -> Option<Self> {
         let segment = object.node_topology.as_ref()?.match_labels.to_map();
         Some(Self { class: object.storage_class_name.clone(), segment })
     }
 
-    /// How its objects are found.
+    /// The index key of its objects.
     pub(super) fn key(&self) -> String {
         let place = self.segment.iter().map(|(label, value)| (label.as_str(), value.as_str()));
         CsiStorageCapacity::key(&self.class, place)
     }
 }
 
-/// Which there are to be: each class that counts, in each place.
+/// The items that need an object: each relevant class, in each segment.
 pub(super) fn desired(capacities: &Capacities) -> HashSet<Item> {
     let counts = |class: &StorageClass| {
         class.provisioner == capacities.driver_name
@@ -58,10 +58,10 @@ fn places(capacities: &Capacities) -> HashSet<Segment> {
     places.collect()
 }
 
-/// The most that the value of a label may have.
+/// The API's limit for the value of a label.
 const MAX_LABEL: usize = 63;
 
-/// Who keeps objects up to date, as their label says it.
+/// The value of the label that names the manager of the objects.
 pub(super) fn managed_by(node: Option<&str>) -> String {
     let base = "external-provisioner";
     let Some(node) = node else { return base.to_owned() };
@@ -69,7 +69,7 @@ pub(super) fn managed_by(node: Option<&str>) -> String {
     if name.len() <= MAX_LABEL {
         return name;
     }
-    // With a hash of what does not fit.
+    // A hash replaces the part that does not fit.
     match MAX_LABEL.checked_sub("-12345678-".len() + node.len()).filter(|left| *left > 0) {
         Some(left) => format!("{}-{:08x}-{node}", &base[..left.min(base.len())], fnv1a(base)),
         None => format!("{base}-{:08x}", fnv1a(&name)),
@@ -82,5 +82,4 @@ fn fnv1a(text: &str) -> u32 {
 }
 
 #[cfg(test)]
-#[path = "item_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! The operation for one class in one place.
+//! The operation for one class in one segment.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use wharf_uds::code_name;
 
 use super::{Capacities, Item};
 
-/// Brings the objects of an item to one that is right, or to none.
+/// Leaves an item exactly one correct object, or none.
 pub(super) struct CapacityOperation(pub(super) Arc<Capacities>, pub(super) CancellationToken);
 
-/// Why it did not work.
+/// Why it failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("GetCapacity: rpc error: code = {} desc = {}", code_name(.0.code()), .0.message())]
@@ -25,7 +25,7 @@ enum Failure {
     Api(#[from] ApiFailure),
 }
 
-/// What the driver says.
+/// The driver's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Capacity {
     available: Size,
@@ -36,11 +36,11 @@ impl Operation<Item> for CapacityOperation {
     async fn run(&self, item: Item, _: Attempt) -> Outcome {
         let Self(capacities, stop) = self;
         let work = async {
-            match capacities.bring(&item).await {
+            match capacities.reconcile(&item).await {
                 Ok(()) => Outcome::Done,
                 Err(error) => {
                     note_error(&error);
-                    tracing::warn!(class = item.class, place = ?item.segment, %error, "the capacity could not be told and is tried again");
+                    tracing::warn!(class = item.class, place = ?item.segment, %error, "failed to publish capacity, retrying");
                     Outcome::Retry
                 }
             }
@@ -50,7 +50,7 @@ impl Operation<Item> for CapacityOperation {
 }
 
 impl Capacities {
-    async fn bring(&self, item: &Item) -> Result<(), Failure> {
+    async fn reconcile(&self, item: &Item) -> Result<(), Failure> {
         let mut objects = self.objects.store().indexed(CsiStorageCapacity::BY_PLACE, &item.key());
         let class = self.classes.get(&item.class);
         let class = class.filter(|_| self.desired().contains(item));
@@ -66,7 +66,7 @@ impl Capacities {
             Some(object) => {
                 let Some(patch) = self.correction(object, capacity) else { return Ok(()) };
                 match self.objects.patch(&object.metadata, Part::Main, &patch).await {
-                    // The watch will show that it is gone, and that is a reason to make it.
+                    // The watch reports the deletion, which queues the item again.
                     Ok(_) | Err(ApiFailure::NotFound { .. }) => {}
                     Err(failure) => return Err(failure.into()),
                 }
@@ -75,10 +75,10 @@ impl Capacities {
         Ok(())
     }
 
-    /// What has to change for an object to tell of `capacity`, and to go with its owner.
+    /// The changes that an object needs for this `capacity` and the owner.
     fn correction(&self, object: &CsiStorageCapacity, capacity: Capacity) -> Option<Patch> {
         let owner = self.new_owner(object);
-        if told(object) == capacity && owner.is_none() {
+        if published(object) == capacity && owner.is_none() {
             return None;
         }
         let mut fields = json!({
@@ -94,13 +94,14 @@ impl Capacities {
         })
     }
 
-    /// The owner that an object does not have yet: it was made by a provisioner that knew of none, or of another.
+    /// The owner, if the object does not have it: a provisioner without an owner, or with a
+    /// different one, created it.
     fn new_owner(&self, object: &CsiStorageCapacity) -> Option<Value> {
         let mut owner = self.owner.get()?.clone()?;
         if object.owners.iter().any(|own| owner["uid"] == *own.uid) {
             return None;
         }
-        // Only one may manage an object; it goes with the last of its owners all the same.
+        // An object can have only one managing owner; it is deleted with the last of its owners.
         if object.owners.iter().any(|own| own.controller) {
             owner["controller"] = json!(false);
         }
@@ -156,7 +157,7 @@ impl Capacities {
     }
 }
 
-fn told(object: &CsiStorageCapacity) -> Capacity {
+fn published(object: &CsiStorageCapacity) -> Capacity {
     let available = object.capacity.unwrap_or_default();
     Capacity { available, largest: object.maximum_volume_size }
 }

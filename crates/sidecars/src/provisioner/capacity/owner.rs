@@ -7,16 +7,17 @@ use wharf_cluster::{ApiFailure, bounded};
 
 use super::Capacities;
 
-/// With whom capacity objects go.
+/// Owner of the CSIStorageCapacity objects.
 #[derive(Clone, Debug)]
 pub struct OwnerOptions {
-    /// The pod that this runs in.
+    /// The pod of this process.
     pub pod: String,
-    /// How many owners up from it: 0 for the pod itself, 1 for its StatefulSet or DaemonSet, 2 for its Deployment.
+    /// The level of the owner above it: 0 for the pod itself, 1 for its StatefulSet or DaemonSet, 2
+    /// for its Deployment.
     pub level: u32,
 }
 
-/// Why the owner is not known.
+/// Why the owner is unknown.
 #[derive(Debug, thiserror::Error)]
 enum OwnerFailure {
     #[error("{title} has no controlling owner: --capacity-ownerref-level goes too far up")]
@@ -26,7 +27,7 @@ enum OwnerFailure {
 }
 
 impl Capacities {
-    /// Asks until it is known: objects without their owner would stay for ever.
+    /// Retries until it is known: objects without their owner would stay for ever.
     pub(super) async fn find_owner(&self, pause: Duration) {
         let owner = match &self.options.owner {
             None => None,
@@ -34,17 +35,18 @@ impl Capacities {
                 match self.walk(options).await {
                     Ok(owner) => break Some(owner),
                     Err(error) => {
-                        tracing::error!(pod = options.pod, %error, "no capacity is told: the owner of its objects is not known");
+                        tracing::error!(pod = options.pod, %error, "not publishing capacity yet: owner of objects is unknown");
                         sleep(pause).await;
                     }
                 }
             },
         };
-        // Filled once: each of these runs once.
+        // Set once: each of these runs once.
         let _ = self.owner.set(owner);
     }
 
-    /// Goes up from the pod. The last step needs no look at the owner itself, and so no right to it.
+    /// Follows the owners up from the pod. The last step does not read the owner, and so needs no
+    /// right to it.
     async fn walk(&self, options: &OwnerOptions) -> Result<Value, OwnerFailure> {
         let mut reference = json!({ "apiVersion": "v1", "kind": "Pod", "name": options.pod });
         if options.level == 0 {
@@ -78,7 +80,7 @@ impl Capacities {
     }
 }
 
-/// The owner that made an object, without what others wrote about it.
+/// The owner that created an object, without fields of others.
 fn controller(object: &Value) -> Option<Value> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == true)?;

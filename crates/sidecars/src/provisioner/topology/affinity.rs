@@ -4,7 +4,7 @@ use wharf_proto::csi::Topology;
 
 use super::Segment;
 
-/// The nodes that reach a volume, as a PersistentVolume tells it; `None` is all of them.
+/// The node affinity of a PersistentVolume; `None` for all nodes.
 pub(in super::super) fn node_affinity(accessible: &[Topology]) -> Option<Value> {
     if accessible.is_empty() {
         return None;
@@ -23,13 +23,14 @@ pub(in super::super) fn node_affinity(accessible: &[Topology]) -> Option<Value> 
     Some(json!({ "required": { "nodeSelectorTerms": terms } }))
 }
 
-/// Whether a volume can be reached from a place. One that says nothing can be reached from everywhere.
+/// Whether a volume is accessible from a segment. Without an affinity it is accessible from
+/// everywhere.
 pub(in super::super) fn is_within(affinity: Option<&NodeAffinity>, place: &Segment) -> bool {
     let Some(affinity) = affinity.filter(|_| !place.is_empty()) else { return true };
     affinity.required.node_selector_terms.iter().any(|term| matches(term, place))
 }
 
-/// The places that a volume can be reached from, where its terms are such as [`node_affinity`] writes.
+/// The segments that a volume is accessible from, if its terms have the form of [`node_affinity`].
 pub(in super::super) fn segments_of(affinity: &NodeAffinity) -> Vec<Segment> {
     affinity.required.node_selector_terms.iter().filter_map(segment).collect()
 }
@@ -45,7 +46,7 @@ fn matches(term: &NodeSelectorTerm, place: &Segment) -> bool {
                 "NotIn" => !listed,
                 "Exists" => value.is_some(),
                 "DoesNotExist" => value.is_none(),
-                // Those that compare numbers: no driver's volume has them.
+                // Operators that compare numbers: no driver's volume uses them.
                 _ => false,
             }
         })
@@ -87,7 +88,7 @@ mod tests {
         assert!(is_within(None, &place(&[("zone", "a")])));
         let foreign = affinity(&[Topology { segments: place(&[("zone", "a")]) }]);
         assert!(is_within(foreign.as_ref(), &Segment::new()));
-        // A topology without segments leaves no term, which nothing matches.
+        // A topology without segments has no term, which matches nothing.
         let none = affinity(&[Topology::default()]);
         assert!(!is_within(none.as_ref(), &place(&[("zone", "a")])));
     }

@@ -4,20 +4,20 @@ use wharf_facts::validation::{is_label_key, is_label_value};
 
 use super::{Segment, TopologyRefusal, segment::sort};
 
-/// Which places there are.
+/// The segments to choose from.
 pub(in super::super) enum Places<'a> {
     /// All of the cluster.
     Cluster { driver: &'a str, csi_nodes: &'a Store<CsiNode>, nodes: &'a Store<Node> },
-    /// Those of one node, as the driver on it says.
+    /// That of one node, as the driver on it reports it.
     Own { node: &'a str, segment: &'a Segment },
 }
 
-/// What a claim's first attempt was told by. The next one says the same, even if nodes went or were relabelled meanwhile:
-/// for the driver it is one request.
+/// The topology of a claim's first attempt. The next one uses the same, even if nodes were removed
+/// or relabelled meanwhile: the driver has to get an unchanged request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(in super::super) struct Memory {
-    /// The node that was selected; with another one it is another request.
+    /// The selected node; with a different node it is a new request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in super::super) node: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -29,14 +29,14 @@ pub(in super::super) struct Memory {
 }
 
 impl Memory {
-    /// The same with each place once. Requests name each place once, too.
+    /// With each segment once. Requests contain each segment once, too.
     pub(in super::super) fn condensed(mut self) -> Self {
         sort(&mut self.all);
         self
     }
 
-    /// The same if labels of nodes can say so, and else nothing but the node. The driver is told no text that somebody made up
-    /// for a note.
+    /// The part that node labels can contain, or else only the node. The driver gets no text that
+    /// was made up in a note.
     pub(in super::super) fn if_labels(self) -> Self {
         let mut segments = self.selected.iter().chain(&self.all);
         let are_labels = self.keys.iter().all(|key| is_label_key(key))
@@ -49,13 +49,13 @@ impl Memory {
         }
     }
 
-    /// The same without the list of all places, which may be long.
+    /// Without the list of all segments, which may be long.
     pub(in super::super) fn without_all(mut self) -> Self {
         self.all.clear();
         self
     }
 
-    /// Forgets what was told for another node.
+    /// Drops the topology for another node.
     pub(super) fn turn_to(&mut self, node: Option<&str>) {
         if self.node.as_deref() != node {
             *self = Self { node: node.map(str::to_owned), ..Self::default() };
@@ -64,8 +64,8 @@ impl Memory {
 }
 
 impl Places<'_> {
-    /// The part of a memory that can be believed whoever wrote it: the node, and places that nodes have. A note on a claim is
-    /// in the hands of whoever may edit the claim.
+    /// The part of a memory that is safe whoever wrote it: the node, and segments that nodes have.
+    /// An editor of the claim may edit the note.
     pub(in super::super) fn known_part(&self, memory: Memory) -> Memory {
         let keys = match &memory.node {
             Some(node) => self.keys_of_node(node).unwrap_or_default(),
@@ -80,7 +80,7 @@ impl Places<'_> {
         }
     }
 
-    /// The place of a node.
+    /// The segment of a node.
     pub(super) fn of_node(
         &self,
         name: &str,
@@ -102,7 +102,7 @@ impl Places<'_> {
         Ok(segment)
     }
 
-    /// All places, by the keys that are known or that some node has.
+    /// All segments, by known keys or those of some node.
     pub(super) fn all(&self, memory: &mut Memory) -> Result<Vec<Segment>, TopologyRefusal> {
         if !memory.all.is_empty() {
             return Ok(memory.all.clone());
@@ -176,7 +176,8 @@ mod tests {
     #[test]
     fn only_labels_of_nodes_are_places() {
         let memory = |memory: Value| -> Memory { serde_json::from_value(memory).unwrap() };
-        let kept = |told: &Value| memory(told.clone()).if_labels() == memory(told.clone());
+        let kept =
+            |segments: &Value| memory(segments.clone()).if_labels() == memory(segments.clone());
         let zone = |zone: &str| json!({ "node": "n", "keys": ["example.com/zone"], "selected": { "example.com/zone": zone } });
         for good in
             [zone("a"), zone(""), json!({}), json!({ "keys": ["zone"], "all": [{ "zone": "a" }] })]

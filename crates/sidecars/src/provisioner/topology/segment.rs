@@ -2,15 +2,15 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use wharf_cluster::TopologyTerm;
 
-/// A place: a value for each topology key.
+/// A segment: a value for each topology key.
 pub(in super::super) type Segment = BTreeMap<String, String>;
 
-/// Whether a place satisfies what is asked of it.
+/// Whether a segment satisfies a requirement.
 pub(super) fn holds(asked: &Segment, place: &Segment) -> bool {
     asked.iter().all(|(key, value)| place.get(key) == Some(value))
 }
 
-/// Each place once, in the order that the spreading counts by: those with fewer keys first.
+/// Each segment once, in the order that the spreading uses: those with fewer keys first.
 pub(super) fn sort(segments: &mut Vec<Segment>) {
     let order = |a: &Segment, b: &Segment| match a.len().cmp(&b.len()) {
         Ordering::Equal => a.iter().cmp(b.iter()),
@@ -20,8 +20,8 @@ pub(super) fn sort(segments: &mut Vec<Segment>) {
     segments.dedup();
 }
 
-/// The places that a class allows. Its terms are alternatives, of labels that all have to hold, each with alternative
-/// values; here each alternative stands alone.
+/// The segments that a class allows. Its terms are alternatives, whose requirements must all match,
+/// each with alternative values; here each combination is listed.
 pub(super) fn flatten(allowed: &[TopologyTerm]) -> Vec<Segment> {
     allowed.iter().flat_map(flatten_term).collect()
 }

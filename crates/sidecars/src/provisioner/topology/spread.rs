@@ -1,7 +1,8 @@
-/// Which of so many places comes first for a claim.
+/// The index of the preferred segment for a claim.
 ///
-/// Claims of a StatefulSet are called `<claim>-<set>-<ordinal>`: those of one pod go to one place, and those of the next
-/// pod to the next. Which place is the first follows from the set's name, so that not all sets begin at the same.
+/// Claims of a StatefulSet are named `<claim>-<set>-<ordinal>`: those of one pod go to one segment,
+/// and those of the next pod to the next. The set's name determines the first one, so that sets
+/// begin at different segments.
 pub(super) fn offset(claim: &str, places: usize) -> usize {
     let (hashed, ordinal) = match claim.rsplit_once('-') {
         Some((before, ordinal)) => match parse(ordinal) {
@@ -15,7 +16,7 @@ pub(super) fn offset(claim: &str, places: usize) -> usize {
     (first % places) as usize
 }
 
-/// A number as Go reads it: no sign.
+/// A number as Go parses it: without a sign.
 fn parse(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

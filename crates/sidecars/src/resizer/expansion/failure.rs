@@ -1,4 +1,4 @@
-//! Why a volume did not grow, in the words that people find in events.
+//! Why a volume was not expanded, in the words of the events.
 
 use tonic::{Code, Status};
 use wharf_cluster::ApiFailure;
@@ -8,7 +8,7 @@ use wharf_uds::code_name;
 
 use crate::secret::SecretFailure;
 
-/// Why a claim is not as large as it is to be.
+/// Why an expansion failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error("failed removing the size before the growth from pv {volume:?}: {source}")]
@@ -20,7 +20,7 @@ pub(super) enum Failure {
     )]
     InUse { claim: String, driver: String },
     #[error("resize volume {volume:?} by resizer {driver:?} failed: {source}")]
-    Grow { volume: String, driver: String, source: Refusal },
+    Grow { volume: String, driver: String, source: ExpandRefusal },
     #[error(
         "resizing failed in controller with {refusal} but failed to update PVC {claim} with: {source}"
     )]
@@ -31,9 +31,9 @@ pub(super) enum Failure {
     Finish { claim: String, source: ApiFailure },
 }
 
-/// Why the driver did not grow a volume.
+/// Why the driver did not expand a volume.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum ExpandRefusal {
     #[error("in-tree volumes are not translated here")]
     InTree,
     #[error(transparent)]
@@ -45,12 +45,12 @@ pub(super) enum Refusal {
 }
 
 impl Failure {
-    /// Whether people are told. What was not even begun is between us and the API.
+    /// Whether an event is written. A failure to begin is only logged.
     pub(super) fn is_told(&self) -> bool {
         !matches!(self, Self::Settle { .. } | Self::Begin { .. })
     }
 
-    /// Whether there is nothing left to do it for.
+    /// Whether the claim or volume is gone.
     pub(super) fn is_gone(&self) -> bool {
         matches!(
             self,
@@ -61,27 +61,28 @@ impl Failure {
     }
 }
 
-impl Refusal {
-    /// Whether the driver said so. Other refusals come before the call, and say nothing about earlier calls.
+impl ExpandRefusal {
+    /// Whether the driver returned the error. Other refusals come before the call, and say nothing
+    /// about earlier calls.
     pub(super) fn is_answer(&self) -> bool {
         matches!(self, Self::Driver(_))
     }
 
-    /// What it says about work that was begun.
+    /// What the failure says about an expansion in progress.
     pub(super) fn class(&self) -> ErrorClass {
         match self {
             Self::Driver(status) => class(status, true),
-            // The driver was not asked, and what it said before stands.
+            // The driver was not called, and its last answer stands.
             Self::InTree | Self::Secret(_) | Self::AccessMode(_) => ErrorClass::Uncertain,
         }
     }
 
-    /// Whether the driver will say no again.
+    /// Whether the driver reports that the size is infeasible.
     pub(super) fn is_infeasible(&self) -> bool {
         matches!(self.code(), Some(Code::InvalidArgument | Code::OutOfRange | Code::NotFound))
     }
 
-    /// Whether the driver waits for the volume not to be in use.
+    /// Whether the driver waits until the volume is not in use.
     pub(super) fn is_in_use(&self) -> bool {
         self.code() == Some(Code::FailedPrecondition)
     }
@@ -94,7 +95,7 @@ impl Refusal {
     }
 }
 
-impl From<Status> for Refusal {
+impl From<Status> for ExpandRefusal {
     fn from(status: Status) -> Self {
         Self::Driver(Box::new(status))
     }
@@ -116,14 +117,14 @@ mod tests {
         let infeasible = [Code::InvalidArgument, Code::OutOfRange, Code::NotFound];
         for number in 1..=16 {
             let code = Code::from_i32(number);
-            let refusal = Refusal::from(Status::new(code, "no"));
+            let refusal = ExpandRefusal::from(Status::new(code, "no"));
             let certain = refusal.class() == ErrorClass::Final;
             assert_eq!(certain, !uncertain.contains(&code), "{code:?}");
             assert_eq!(refusal.is_infeasible(), infeasible.contains(&code), "{code:?}");
             assert_eq!(refusal.is_in_use(), code == Code::FailedPrecondition, "{code:?}");
         }
-        assert_eq!(Refusal::InTree.class(), ErrorClass::Uncertain);
-        assert!(!Refusal::InTree.is_answer());
-        assert!(Refusal::from(Status::internal("no")).is_answer());
+        assert_eq!(ExpandRefusal::InTree.class(), ErrorClass::Uncertain);
+        assert!(!ExpandRefusal::InTree.is_answer());
+        assert!(ExpandRefusal::from(Status::internal("no")).is_answer());
     }
 }

@@ -1,4 +1,4 @@
-//! What is written about a growth, to claims and volumes.
+//! Builds the patches of claims and volumes for an expansion.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -16,7 +16,8 @@ const CONTROLLER_ERROR: &str = "ControllerResizeError";
 const NODE_ERROR: &str = "NodeResizeError";
 const ALL: &[&str] = &[RESIZING, FILESYSTEM_PENDING, CONTROLLER_ERROR, NODE_ERROR];
 
-/// A growth to `target` begins, or goes on where that was begun before. `None` where the claim says so already.
+/// Marks the claim: an expansion to `target` begins, or continues. `None` if the claim is marked
+/// already.
 pub(super) fn in_progress(
     claim: &PersistentVolumeClaim,
     target: Size,
@@ -37,8 +38,9 @@ pub(super) fn in_progress(
     Some(guarded(&claim.metadata, annotations, &status))
 }
 
-/// The driver has made the volume this large, and the node has to follow. `None` where the node knows or has followed
-/// already: it would not do so again, and the claim would wait for ever.
+/// Records that the driver has expanded the volume to this size, and that the node has to follow.
+/// `None` if the node knows or has followed already: it would not do so again, and the claim would
+/// wait for ever.
 pub(super) fn node_pending(
     claim: &PersistentVolumeClaim,
     size: Size,
@@ -64,7 +66,7 @@ pub(super) fn is_node_pending(claim: &PersistentVolumeClaim) -> bool {
     has(claim, FILESYSTEM_PENDING)
 }
 
-/// All is done: the claim has this size now.
+/// Records that the expansion is complete: the claim has this size now.
 pub(super) fn finished(claim: &PersistentVolumeClaim, size: Size) -> Patch {
     let conditions: Vec<Value> = without(claim, ALL).collect();
     let mut status = json!({
@@ -74,12 +76,12 @@ pub(super) fn finished(claim: &PersistentVolumeClaim, size: Size) -> Patch {
     if !conditions.is_empty() {
         status["conditions"] = Value::Array(conditions);
     }
-    // The kubelet would else grow the filesystem once more.
+    // Otherwise the kubelet would expand the filesystem again.
     let annotations = json!({ annotation::NODE_EXPANSION_NOT_REQUIRED: "true" });
     guarded(&claim.metadata, Some(annotations), &status)
 }
 
-/// The driver has refused for certain; `infeasible` tells that it will do so again.
+/// Records a final error; `infeasible`: the driver will return it again.
 pub(super) fn failed(
     claim: &PersistentVolumeClaim,
     error: &str,
@@ -94,8 +96,8 @@ pub(super) fn failed(
     unguarded(&claim.metadata, &status)
 }
 
-/// The volume has this size now. What the claim had before is noted where the node has yet to follow, so that a claim
-/// that is bound meanwhile does not promise more than its filesystem has.
+/// Sets the size of the volume. If the node has yet to follow, the claim's earlier size is noted,
+/// so that a claim that is bound meanwhile does not promise more than its filesystem has.
 pub(super) fn capacity(volume: &PersistentVolume, size: Size, before: Option<Size>) -> Patch {
     let mut metadata = json!({ "uid": volume.metadata.uid });
     let key = annotation::PRE_RESIZE_CAPACITY;
@@ -108,13 +110,13 @@ pub(super) fn capacity(volume: &PersistentVolume, size: Size, before: Option<Siz
     Patch::Merge(json!({ "metadata": metadata, "spec": spec }))
 }
 
-/// The node has followed.
+/// Removes the note of the earlier size: the node has followed.
 pub(super) fn settled(volume: &PersistentVolume) -> Patch {
     let annotations = json!({ annotation::PRE_RESIZE_CAPACITY: null });
     Patch::Merge(json!({ "metadata": { "uid": volume.metadata.uid, "annotations": annotations } }))
 }
 
-/// The node may have to do something, after all.
+/// Whether the node may have to expand the filesystem after all.
 fn required(claim: &PersistentVolumeClaim) -> Option<Value> {
     let key = annotation::NODE_EXPANSION_NOT_REQUIRED;
     claim.metadata.annotations.get(key).map(|_| json!({ key: null }))
@@ -132,5 +134,4 @@ fn condition(kind: &str, message: Option<&str>, now: Timestamp) -> Value {
 }
 
 #[cfg(test)]
-#[path = "status_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! How large a volume is to become, from what was asked for, what was begun, and how far that came.
+//! Computes the size of an expansion from the requested size, the size in progress, and its state.
 
 use wharf_cluster::{PersistentVolume, PersistentVolumeClaim, Size};
 
@@ -9,26 +9,27 @@ pub(super) const NODE_IN_PROGRESS: &str = "NodeResizeInProgress";
 pub(super) const NODE_INFEASIBLE: &str = "NodeResizeInfeasible";
 pub(super) const FILESYSTEM_PENDING: &str = "FileSystemResizePending";
 
-/// Whether a claim asks for more than it has.
+/// Whether a claim requests more than it has.
 pub(super) fn grows(claim: &PersistentVolumeClaim) -> bool {
     claim.requested() > Some(claim.status.capacity.storage.unwrap_or_default())
 }
 
-/// Whether the node has finished what it was left to do for a volume.
+/// Whether the node has finished its part for a volume.
 pub(super) fn is_complete(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
     claim.status.capacity.storage >= volume.spec.capacity.storage
 }
 
-/// Whether a claim is marked as one whose volume the driver may be growing.
+/// Whether a claim is marked as one whose volume the driver may be expanding.
 pub(super) fn is_in_controller(claim: &PersistentVolumeClaim) -> bool {
     claim.status.allocated_resource_statuses.storage.as_deref() == Some(CONTROLLER_IN_PROGRESS)
 }
 
-/// The size that a claim that [`grows`] is worked towards; `None` where it is someone else's turn.
+/// The target size of a claim that [`grows`]; `None` if the node has to act.
 ///
-/// A size that was begun may not be given up while the driver or the node may still work on it: quota and filesystem
-/// follow it. `in_controller` tells whether the driver grows volumes there, `idle` that it is known not to work on what was
-/// begun: it has refused for certain, or was never asked.
+/// A size in progress must not be abandoned while the driver or the node may still work on it:
+/// quota and filesystem follow it. `in_controller`: the driver has ControllerExpandVolume. `idle`:
+/// the driver is known not to work on the size in progress, because it returned a final error or
+/// was never called.
 pub(super) fn target(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
@@ -43,7 +44,7 @@ pub(super) fn target(
     if size < requested {
         return match status {
             NODE_INFEASIBLE => Some(begun),
-            // The node goes first, unless the volume is not even as large as was begun.
+            // The node goes first, unless the volume is smaller than the size in progress.
             NODE_PENDING | NODE_IN_PROGRESS => (size < begun).then_some(begun),
             CONTROLLER_IN_PROGRESS if !idle => Some(begun),
             _ => Some(requested),
@@ -51,15 +52,14 @@ pub(super) fn target(
     }
     match status {
         NODE_PENDING | NODE_IN_PROGRESS => None,
-        // The kubelet tries again after the controller has.
+        // The kubelet retries after the controller has.
         NODE_INFEASIBLE => Some(if in_controller { begun } else { requested }),
         CONTROLLER_IN_PROGRESS | CONTROLLER_INFEASIBLE => Some(begun),
         "" if allocated.is_some() => allocated,
-        // An API server that keeps no status of a growth: the condition is all there is.
+        // An API server that drops the status of an expansion: only the condition remains.
         _ => (!crate::resizer::status::has(claim, FILESYSTEM_PENDING)).then_some(requested),
     }
 }
 
 #[cfg(test)]
-#[path = "target_tests.rs"]
 mod tests;

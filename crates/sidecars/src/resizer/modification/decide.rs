@@ -7,21 +7,21 @@ pub(super) const IN_PROGRESS: &str = "InProgress";
 pub(super) const INFEASIBLE: &str = "Infeasible";
 pub(super) const MODIFYING: &str = "ModifyingVolume";
 
-/// What a claim's attributes need next.
+/// The next step for a claim's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step<'a> {
-    /// They are as they should be, or nobody cares.
+    /// Nothing to do.
     Nothing,
-    /// The wish was taken back before anything came of it.
+    /// The request was withdrawn before the driver was called.
     Cancel,
-    /// What was begun has to end, whatever is wished for by now.
+    /// Finish the class in progress, whatever is requested by now.
     GoOn(&'a str),
-    /// This class is to be reached.
+    /// Apply this class.
     Begin(&'a str),
 }
 
-/// The next step. `settled` tells that the driver is known not to work on what was begun; a process that has just begun
-/// does not know.
+/// The next step. `settled`: the driver is known not to work on the class in progress; a process
+/// that has just started does not know.
 pub(super) fn next(claim: &PersistentVolumeClaim, settled: bool) -> Step<'_> {
     let wished = wished(claim);
     let status = claim.status.modify_volume_status.as_deref();
@@ -40,13 +40,13 @@ pub(super) fn next(claim: &PersistentVolumeClaim, settled: bool) -> Step<'_> {
     }
 }
 
-/// Whether what is wished for is what came out last.
+/// Whether the requested class is the current one.
 pub(super) fn is_same_wish(claim: &PersistentVolumeClaim) -> bool {
     let status = claim.status.modify_volume_status.as_deref();
     status.is_some_and(|status| status.target_volume_attributes_class_name == wished(claim))
 }
 
-/// The class that a claim asks for; empty for none.
+/// The class that a claim requests; empty for none.
 pub(super) fn wished(claim: &PersistentVolumeClaim) -> &str {
     claim.spec.volume_attributes_class_name.as_deref().unwrap_or_default()
 }

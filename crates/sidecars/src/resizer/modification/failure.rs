@@ -4,7 +4,7 @@ use wharf_uds::code_name;
 
 use crate::secret::SecretFailure;
 
-/// Why attributes are not as they should be.
+/// Why a modification failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error("VAC {0:?} does not exist.")]
@@ -24,7 +24,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether people are told. What could not be written is between us and the API.
+    /// Whether an event is written. A failed write is only logged.
     pub(super) fn is_told(&self) -> bool {
         !matches!(self, Self::Mark { .. } | Self::Volume { .. })
     }

@@ -1,4 +1,4 @@
-//! What is written about a change of attributes, to claims and volumes.
+//! Builds the patches of claims and volumes for a modification.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,14 +11,14 @@ use crate::resizer::status::{guarded, time, unguarded, without};
 
 const ERROR: &str = "ModifyVolumeError";
 
-/// The class that is wished for is not there. `None` where the claim says so already.
+/// Records that the requested class is missing. `None` if the claim says so already.
 pub(super) fn pending(claim: &PersistentVolumeClaim) -> Option<Patch> {
     let known = claim.status.modify_volume_status.as_ref().is_some_and(|it| it.status == PENDING);
     let status = json!({ "modifyVolumeStatus": { "status": PENDING } });
     (!known).then(|| guarded(&claim.metadata, None, &status))
 }
 
-/// A change to `target` begins.
+/// Records that a modification to `target` begins.
 pub(super) fn in_progress(claim: &PersistentVolumeClaim, target: &str, now: Timestamp) -> Patch {
     let message = format!("Modifying volume to {target:?} is in progress.");
     let status = json!({
@@ -31,7 +31,7 @@ pub(super) fn in_progress(claim: &PersistentVolumeClaim, target: &str, now: Time
     guarded(&claim.metadata, None, &status)
 }
 
-/// The driver did not do it; `certain` tells that it will not do so later either without being asked again.
+/// Records a failure; `certain`: the driver will not apply the class later without another call.
 pub(super) fn failed(
     claim: &PersistentVolumeClaim,
     target: &str,
@@ -54,7 +54,7 @@ pub(super) fn failed(
     guarded(&claim.metadata, None, &status)
 }
 
-/// The claim's volume has the attributes of `class`.
+/// Records that the claim's volume has the attributes of `class`.
 pub(super) fn completed(claim: &PersistentVolumeClaim, class: &str) -> Patch {
     let mut status =
         json!({ "modifyVolumeStatus": null, "currentVolumeAttributesClassName": class });
@@ -65,25 +65,25 @@ pub(super) fn completed(claim: &PersistentVolumeClaim, class: &str) -> Patch {
     unguarded(&claim.metadata, &status)
 }
 
-/// The wish was taken back.
+/// Records that the request was withdrawn.
 pub(super) fn cancelled(claim: &PersistentVolumeClaim) -> Patch {
     let conditions: Vec<Value> = without(claim, &[MODIFYING]).collect();
     unguarded(&claim.metadata, &json!({ "conditions": conditions }))
 }
 
-/// The volume has the attributes of `class`.
+/// Records the class of the volume.
 pub(super) fn class(volume: &PersistentVolume, class: &str) -> Patch {
     let metadata = json!({ "uid": volume.metadata.uid });
     let spec = json!({ "volumeAttributesClassName": class });
     Patch::Merge(json!({ "metadata": metadata, "spec": spec }))
 }
 
-/// Whether the driver will say no again.
+/// Whether the driver reports that the class is infeasible.
 pub(super) fn is_infeasible(error: &Status) -> bool {
     error.code() == tonic::Code::InvalidArgument
 }
 
-/// A condition that is new, or another than before, has begun now.
+/// A new or different condition begins now.
 fn condition(
     claim: &PersistentVolumeClaim,
     kind: &str,

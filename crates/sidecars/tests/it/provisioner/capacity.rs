@@ -1,12 +1,11 @@
 use std::time::Duration;
 
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 use wharf_proto::csi::controller_service_capability::rpc;
 use wharf_sidecars::provisioner::{CapacityOptions, OwnerOptions};
 
-use super::bench::{Bench, CLASSES, SELECTED_NODE, made};
+use super::fixture::{CLASSES, Fixture, SELECTED_NODE, made};
 
 pub(super) const CAPACITIES: &str =
     "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities";
@@ -21,7 +20,7 @@ pub(super) fn options(pod: &str) -> CapacityOptions {
     }
 }
 
-impl Bench {
+impl Fixture {
     pub(super) async fn capacities(&self) -> Vec<Value> {
         let driver = &self.options.driver;
         let label = format!("labelSelector=csi.storage.k8s.io/drivername={driver}");
@@ -44,39 +43,39 @@ impl Bench {
 
 #[tokio::test]
 async fn the_scheduler_is_told_what_is_left() {
-    let Some(mut bench) = Bench::new("prov-capacity", &[rpc::Type::GetCapacity]).await else {
+    let Some(mut fixture) = Fixture::new("prov-capacity", &[rpc::Type::GetCapacity]).await else {
         return;
     };
     let mut registry = Registry::default();
-    bench.options.metrics.register(&mut registry);
-    bench.capacity = Some(options("prov-capacity"));
-    bench.driver.volumes().stand_at(&bench.zone_key(), "a");
-    bench.driver.volumes().set_capacity(3 << 30);
-    bench.pod().await;
-    bench.node("prov-capacity-1", "a").await;
-    bench
+    fixture.options.metrics.register(&mut registry);
+    fixture.capacity = Some(options("prov-capacity"));
+    fixture.driver.volumes().stand_at(&fixture.zone_key(), "a");
+    fixture.driver.volumes().set_capacity(3 << 30);
+    fixture.pod().await;
+    fixture.node("prov-capacity-1", "a").await;
+    fixture
         .class(|it| {
             it["volumeBindingMode"] = json!("WaitForFirstConsumer");
             it["parameters"] = json!({ "csi.storage.k8s.io/fstype": "xfs" });
         })
         .await;
-    bench.start();
+    fixture.start();
     let pod = "GET namespaces/default/pods/prov-capacity".to_owned();
     let created = "POST namespaces/default/csistoragecapacities csisc-".to_owned();
-    bench.journal.expect([pod, created.clone()]).await;
-    let [object] = &*bench.capacities().await else { panic!() };
+    fixture.journal.expect([pod, created.clone()]).await;
+    let [object] = &*fixture.capacities().await else { panic!() };
     assert_eq!(
         (&object["capacity"], &object["storageClassName"]),
         (&json!("3Gi"), &json!("prov-capacity"))
     );
-    assert_eq!(object["nodeTopology"]["matchLabels"], json!({ bench.zone_key(): "a" }));
+    assert_eq!(object["nodeTopology"]["matchLabels"], json!({ fixture.zone_key(): "a" }));
     let owner = json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "set", "uid": "set-uid", "controller": true,
     });
     assert_eq!(object["metadata"]["ownerReferences"], json!([owner]));
     let managed = &object["metadata"]["labels"]["csi.storage.k8s.io/managed-by"];
     assert_eq!(managed, "external-provisioner");
-    let asked = bench.driver.volumes().capacities_asked();
+    let asked = fixture.driver.volumes().capacities_asked();
     assert_eq!(asked[0].parameters["csi.storage.k8s.io/fstype"], "xfs");
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
@@ -84,42 +83,42 @@ async fn the_scheduler_is_told_what_is_left() {
         assert!(text.contains(&format!("csistoragecapacities_{line}")), "{line}: {text}");
     }
 
-    // A volume takes some of it.
-    bench.journal.clear();
-    bench.driver.volumes().set_capacity(2 << 30);
-    let name = bench
+    // A volume reduces the capacity.
+    fixture.journal.clear();
+    fixture.driver.volumes().set_capacity(2 << 30);
+    let name = fixture
         .claim(|it| it["metadata"]["annotations"][SELECTED_NODE] = json!("prov-capacity-1"))
         .await;
     let [create, post] = made(&name);
     let object = object["metadata"]["name"].as_str().unwrap();
     let path = format!("namespaces/default/csistoragecapacities/{object}");
     let told = json!({ "capacity": "2Gi", "maximumVolumeSize": null });
-    bench.journal.expect([create, post, format!("PATCH {path} {told}")]).await;
+    fixture.journal.expect([create, post, format!("PATCH {path} {told}")]).await;
 
-    // What someone deletes is made again, and what is not needed goes.
-    bench.journal.clear();
-    bench.delete_at(&format!("{CAPACITIES}/{object}")).await;
-    bench.journal.expect([created]).await;
-    let [object] = &*bench.capacities().await else { panic!() };
+    // A deleted object is created again, and a surplus one is deleted.
+    fixture.journal.clear();
+    fixture.delete_at(&format!("{CAPACITIES}/{object}")).await;
+    fixture.journal.expect([created]).await;
+    let [object] = &*fixture.capacities().await else { panic!() };
     let object = object["metadata"]["name"].as_str().unwrap().to_owned();
-    bench.journal.clear();
-    bench.delete(CLASSES).await;
+    fixture.journal.clear();
+    fixture.delete(CLASSES).await;
     let gone = format!("DELETE namespaces/default/csistoragecapacities/{object}");
-    bench.journal.expect([gone]).await;
-    bench.stop().await;
+    fixture.journal.expect([gone]).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn an_object_of_an_earlier_provisioner_gets_its_owner() {
     let name = "prov-capacity-owner";
-    let Some(mut bench) = Bench::new(name, &[rpc::Type::GetCapacity]).await else { return };
-    bench.capacity = Some(options(name));
-    bench.driver.volumes().stand_at(&bench.zone_key(), "a");
-    bench.driver.volumes().set_capacity(3 << 30);
-    bench.pod().await;
-    bench.node("prov-capacity-owner-1", "a").await;
-    bench.class(|it| it["volumeBindingMode"] = json!("WaitForFirstConsumer")).await;
-    // The capacity is right: it is only the owner that is missing.
+    let Some(mut fixture) = Fixture::new(name, &[rpc::Type::GetCapacity]).await else { return };
+    fixture.capacity = Some(options(name));
+    fixture.driver.volumes().stand_at(&fixture.zone_key(), "a");
+    fixture.driver.volumes().set_capacity(3 << 30);
+    fixture.pod().await;
+    fixture.node("prov-capacity-owner-1", "a").await;
+    fixture.class(|it| it["volumeBindingMode"] = json!("WaitForFirstConsumer")).await;
+    // The capacity is correct: only the owner is missing.
     let other = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "other", "uid": "other-uid", "controller": true,
     });
@@ -127,17 +126,17 @@ async fn an_object_of_an_earlier_provisioner_gets_its_owner() {
         "metadata": {
             "name": name,
             "labels": {
-                "csi.storage.k8s.io/drivername": bench.options.driver,
+                "csi.storage.k8s.io/drivername": fixture.options.driver,
                 "csi.storage.k8s.io/managed-by": "external-provisioner",
             },
             "ownerReferences": [other],
         },
         "storageClassName": name,
-        "nodeTopology": { "matchLabels": { bench.zone_key(): "a" } },
+        "nodeTopology": { "matchLabels": { fixture.zone_key(): "a" } },
         "capacity": "3Gi",
     });
-    bench.create(CAPACITIES, "CSIStorageCapacity", object).await;
-    bench.start();
+    fixture.create(CAPACITIES, "CSIStorageCapacity", object).await;
+    fixture.start();
     let own = json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "set", "uid": "set-uid", "controller": false,
     });
@@ -146,10 +145,10 @@ async fn an_object_of_an_earlier_provisioner_gets_its_owner() {
     });
     let path = format!("namespaces/default/csistoragecapacities/{name}");
     let pod = format!("GET namespaces/default/pods/{name}");
-    bench.journal.expect([pod, format!("PATCH {path} {correction}")]).await;
-    let [object] = &*bench.capacities().await else { panic!() };
+    fixture.journal.expect([pod, format!("PATCH {path} {correction}")]).await;
+    let [object] = &*fixture.capacities().await else { panic!() };
     let owners = object["metadata"]["ownerReferences"].as_array().unwrap();
     assert!(owners.len() == 2 && owners.contains(&own) && owners.contains(&other), "{owners:?}");
-    bench.delete_at(&format!("{CAPACITIES}/{name}")).await;
-    bench.stop().await;
+    fixture.delete_at(&format!("{CAPACITIES}/{name}")).await;
+    fixture.stop().await;
 }

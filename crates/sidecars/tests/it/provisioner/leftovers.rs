@@ -1,19 +1,20 @@
 use std::time::Duration;
 
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 use wharf_proto::csi::controller_service_capability::rpc;
 
-use super::bench::Bench;
+use super::fixture::Fixture;
 
 #[tokio::test]
 async fn a_volume_that_nobody_asks_for_is_reported_and_stays() {
-    let Some(mut bench) = Bench::new("prov-left", &[rpc::Type::ListVolumes]).await else { return };
+    let Some(mut fixture) = Fixture::new("prov-left", &[rpc::Type::ListVolumes]).await else {
+        return;
+    };
     let mut registry = Registry::default();
-    bench.options.metrics.register(&mut registry);
-    bench.options.leftovers = Duration::from_millis(20);
-    let volumes = bench.driver.volumes();
+    fixture.options.metrics.register(&mut registry);
+    fixture.options.leftovers = Duration::from_millis(20);
+    let volumes = fixture.driver.volumes();
     volumes.put("pvc-00000000-0000-0000-0000-000000000001");
     volumes.put("made-by-hand");
     // A volume of another driver has the same handle.
@@ -22,14 +23,15 @@ async fn a_volume_that_nobody_asks_for_is_reported_and_stays() {
         it["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain");
         it["metadata"]["finalizers"] = json!([]);
     };
-    bench.released("prov-left-other", other).await;
-    // This one has a claim and an object.
-    bench.bound().await;
-    // What is listed from now on is listed for a pass that knows of all this.
-    let volumes = bench.driver.volumes();
+    fixture.released("prov-left-other", other).await;
+    // This one has a claim and a PersistentVolume.
+    fixture.bound().await;
+    // Later lists are for a comparison that includes all of this.
+    let volumes = fixture.driver.volumes();
     let listed = volumes.lists();
-    // One volume per page, and so three for a pass: one may be under way, two are whole, since a volume whose id tells
-    // nothing has to be seen twice, and the next has begun.
+    // One volume per page, and so three calls per comparison: one comparison may be in progress,
+    // two are complete, since a volume with an unknown claim has to be seen twice, and the next has
+    // begun.
     volumes.listed_times(listed + 10).await;
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
@@ -38,15 +40,17 @@ async fn a_volume_that_nobody_asks_for_is_reported_and_stays() {
     assert_eq!(volumes.made().len(), 3);
     let asked = volumes.max_entries_asked();
     assert!(asked.iter().all(|entries| *entries > 0), "{asked:?}");
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_driver_is_not_asked_for_its_volumes_unless_a_flag_says_so() {
-    let Some(mut bench) = Bench::new("prov-quiet", &[rpc::Type::ListVolumes]).await else { return };
-    bench.bound().await;
-    // The comparison, where it is on, begins with the work.
-    assert_eq!(bench.driver.volumes().lists(), 0);
-    assert!(bench.options.leftovers.is_zero());
-    bench.stop().await;
+    let Some(mut fixture) = Fixture::new("prov-quiet", &[rpc::Type::ListVolumes]).await else {
+        return;
+    };
+    fixture.bound().await;
+    // The comparison, if enabled, begins with the work.
+    assert_eq!(fixture.driver.volumes().lists(), 0);
+    assert!(fixture.options.leftovers.is_zero());
+    fixture.stop().await;
 }

@@ -4,28 +4,28 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
-use wharf_proto::csi::controller_service_capability::rpc;
-use wharf_proto::csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
+use wharf_proto::csi::{
+    controller_service_capability::rpc,
+    volume_content_source::{SnapshotSource, Type, VolumeSource},
+};
 
 use wharf_sidecars::Caches;
 use wharf_testkit::process::wait_for;
 
-use super::bench::{Bench, CLAIMS, CLASSES, made};
-use crate::driver::Answer;
-use crate::journal::DEADLINE;
-use crate::snapshots::installed;
+use super::fixture::{CLAIMS, CLASSES, Fixture, made};
+use crate::{driver::Answer, journal::DEADLINE, snapshots::installed};
 
 const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io/v1/namespaces/default/volumesnapshots";
 const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
 const RESTORING: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
 const CLONING: &str = "provisioner.storage.kubernetes.io/cloning-protection";
 
-/// How often a driver that is busy says so after it was told to answer.
+/// The number of busy answers after the token is cancelled.
 const BUSY: usize = 6;
 
-impl Bench {
-    /// The driver is busy with the first call until it is told to answer, and says so then, and more than once: so what is
-    /// done meanwhile has been seen by the last.
+impl Fixture {
+    /// Answers the first call when the token is cancelled, with a busy error, and the next ones
+    /// with that error as well: the last call then sees all changes that were made meanwhile.
     fn busy(&self) -> CancellationToken {
         let told = CancellationToken::new();
         let aborted = || Status::aborted("still at it");
@@ -36,17 +36,18 @@ impl Bench {
         told
     }
 
-    /// A driver that takes snapshots, with a class and a snapshot that can be used, and a provisioner that does not sweep.
+    /// A driver with snapshots, a class and a usable snapshot, and a provisioner that does not
+    /// sweep.
     async fn with_snapshot(name: &'static str) -> Option<Self> {
-        let mut bench = Self::new(name, &[rpc::Type::CreateDeleteSnapshot]).await?;
+        let mut fixture = Self::new(name, &[rpc::Type::CreateDeleteSnapshot]).await?;
         installed().await;
-        bench.options.sweep = Duration::ZERO;
-        bench.class(|_| {}).await;
-        bench.snapshot(&bench.options.driver, json!(null)).await;
-        Some(bench)
+        fixture.options.sweep = Duration::ZERO;
+        fixture.class(|_| {}).await;
+        fixture.snapshot(&fixture.options.driver, json!(null)).await;
+        Some(fixture)
     }
 
-    /// A snapshot that can be used, and its content.
+    /// Creates a usable snapshot and its content.
     async fn snapshot(&self, driver: &str, finalizers: Value) {
         let place = json!({ "name": self.name, "namespace": "default" });
         let handle = format!("{}-handle", self.name);
@@ -85,9 +86,9 @@ fn restored(name: &str) -> impl Fn(&mut Value) {
 
 #[tokio::test]
 async fn a_volume_is_made_of_a_snapshot_that_stays_meanwhile() {
-    let Some(mut bench) = Bench::with_snapshot("prov-restore").await else { return };
-    let name = bench.claim(restored("prov-restore")).await;
-    bench.start();
+    let Some(mut fixture) = Fixture::with_snapshot("prov-restore").await else { return };
+    let name = fixture.claim(restored("prov-restore")).await;
+    fixture.start();
     let [create, post] = made(&name);
     let [snapshot, content] = [SNAPSHOTS, CONTENTS].map(|path| format!("{path}/prov-restore"));
     let update = || [format!("GET {snapshot}"), format!("PUT {snapshot}")];
@@ -102,129 +103,133 @@ async fn a_volume_is_made_of_a_snapshot_that_stays_meanwhile() {
         read_again,
         release,
     ];
-    bench.journal.expect(lines).await;
-    let source = bench.driver.volumes().last_asked().volume_content_source.unwrap();
+    fixture.journal.expect(lines).await;
+    let source = fixture.driver.volumes().last_asked().volume_content_source.unwrap();
     let snapshot_id = "prov-restore-handle".to_owned();
     assert_eq!(source.r#type, Some(Type::Snapshot(SnapshotSource { snapshot_id })));
-    let snapshot = bench.get(SNAPSHOTS).await.unwrap();
+    let snapshot = fixture.get(SNAPSHOTS).await.unwrap();
     assert_eq!(snapshot["metadata"]["finalizers"].as_array().map(Vec::len), None);
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn an_account_that_may_not_hold_snapshots_restores_them_all_the_same() {
-    let Some(mut bench) = Bench::with_snapshot("prov-unheld").await else { return };
-    bench.journal.fail_once(Method::PUT, "volumesnapshots/prov-unheld", 403);
-    let name = bench.claim(restored("prov-unheld")).await;
-    bench.start();
+    let Some(mut fixture) = Fixture::with_snapshot("prov-unheld").await else { return };
+    fixture.journal.fail_once(Method::PUT, "volumesnapshots/prov-unheld", 403);
+    let name = fixture.claim(restored("prov-unheld")).await;
+    fixture.start();
     let [create, post] = made(&name);
     let [snapshot, content] = [SNAPSHOTS, CONTENTS].map(|path| format!("{path}/prov-unheld"));
     let read = format!("GET {snapshot}");
     let refused = format!("PUT {snapshot} -> 403");
     let looked = [read.clone(), format!("GET {content}"), read.clone(), refused];
-    let lines = bench.journal.wait_for(7).await;
+    let lines = fixture.journal.wait_for(7).await;
     assert_eq!(lines[..4], looked);
-    // It is looked at once more, and there is nothing to let go.
+    // It is processed again, and has no protection to remove.
     assert_eq!(lines[4..], [create, post, read]);
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_snapshot_that_cannot_be_used_is_named() {
     let capabilities = [rpc::Type::CreateDeleteSnapshot];
-    let Some(mut bench) = Bench::new("prov-unready", &capabilities).await else { return };
+    let Some(mut fixture) = Fixture::new("prov-unready", &capabilities).await else { return };
     installed().await;
-    bench.options.sweep = Duration::ZERO;
-    bench.class(|_| {}).await;
-    bench.snapshot("other", json!(null)).await;
-    bench.claim(restored("prov-unready")).await;
-    bench.start();
+    fixture.options.sweep = Duration::ZERO;
+    fixture.class(|_| {}).await;
+    fixture.snapshot("other", json!(null)).await;
+    fixture.claim(restored("prov-unready")).await;
+    fixture.start();
     let prefix = "Warning ProvisioningFailed error getting handle for DataSource Type VolumeSnapshot by Name";
     let foreign = "snapshotcontent prov-unready for snapshot prov-unready is not handled by CSI driver of \
         StorageClass prov-unready";
-    bench.journal.event(&format!("{prefix} prov-unready: {foreign}")).await;
-    bench.stop().await;
+    fixture.journal.event(&format!("{prefix} prov-unready: {foreign}")).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_snapshot_that_was_left_held_is_let_go() {
     let capabilities = [rpc::Type::CreateDeleteSnapshot];
-    let Some(mut bench) = Bench::new("prov-swept", &capabilities).await else { return };
+    let Some(mut fixture) = Fixture::new("prov-swept", &capabilities).await else { return };
     installed().await;
-    let driver = bench.options.driver.clone();
-    bench.snapshot(&driver, json!(["example.com/other", RESTORING])).await;
-    bench.start();
-    bench.journal.line(&format!("PUT {SNAPSHOTS}/prov-swept")).await;
-    let snapshot = bench.get(SNAPSHOTS).await.unwrap();
+    let driver = fixture.options.driver.clone();
+    fixture.snapshot(&driver, json!(["example.com/other", RESTORING])).await;
+    fixture.start();
+    fixture.journal.line(&format!("PUT {SNAPSHOTS}/prov-swept")).await;
+    let snapshot = fixture.get(SNAPSHOTS).await.unwrap();
     assert_eq!(snapshot["metadata"]["finalizers"], json!(["example.com/other"]));
-    bench.patch(SNAPSHOTS, json!({ "metadata": { "finalizers": null } })).await;
-    bench.stop().await;
+    fixture.patch(SNAPSHOTS, json!({ "metadata": { "finalizers": null } })).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_clone_waits_for_its_source_to_be_bound() {
-    let Some(mut bench) = Bench::new("prov-early", &[rpc::Type::CloneVolume]).await else { return };
-    bench.options.backoff.first = Duration::from_mins(1);
-    bench.class(|_| {}).await;
-    let source = bench.claim(|_| {}).await;
-    bench.start();
-    bench.journal.expect(made(&source)).await;
+    let Some(mut fixture) = Fixture::new("prov-early", &[rpc::Type::CloneVolume]).await else {
+        return;
+    };
+    fixture.options.backoff.first = Duration::from_mins(1);
+    fixture.class(|_| {}).await;
+    let source = fixture.claim(|_| {}).await;
+    fixture.start();
+    fixture.journal.expect(made(&source)).await;
     let cloned = |claim: &mut Value| {
         claim["metadata"]["name"] = json!("prov-early-2");
         claim["spec"]["dataSource"] =
             json!({ "kind": "PersistentVolumeClaim", "name": "prov-early" });
     };
-    let name = bench.claim(cloned).await;
+    let name = fixture.claim(cloned).await;
     let refused = "Warning ProvisioningFailed error getting handle for DataSource Type PersistentVolumeClaim by Name \
         prov-early: the PVC DataSource prov-early must have a status of Bound.  Got \"Pending\"";
-    bench.journal.event(refused).await;
-    bench.journal.clear();
-    bench.set_phase(&source, "Bound").await;
-    bench.bind("prov-early", &source).await;
+    fixture.journal.event(refused).await;
+    fixture.journal.clear();
+    fixture.set_phase(&source, "Bound").await;
+    fixture.bind("prov-early", &source).await;
     let [create, post] = made(&name);
     let claim = "namespaces/default/persistentvolumeclaims/prov-early";
-    bench.journal.expect([format!("GET {claim}"), format!("PUT {claim}"), create, post]).await;
-    bench.stop().await;
+    fixture.journal.expect([format!("GET {claim}"), format!("PUT {claim}"), create, post]).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_claim_is_cloned_and_stays_meanwhile() {
-    let Some(mut bench) = Bench::new("prov-clone", &[rpc::Type::CloneVolume]).await else { return };
-    let source = bench.bound().await;
+    let Some(mut fixture) = Fixture::new("prov-clone", &[rpc::Type::CloneVolume]).await else {
+        return;
+    };
+    let source = fixture.bound().await;
     let cloned = |claim: &mut Value| {
         claim["metadata"]["name"] = json!("prov-clone-2");
         claim["spec"]["dataSource"] =
             json!({ "kind": "PersistentVolumeClaim", "name": "prov-clone" });
     };
-    let name = bench.claim(cloned).await;
+    let name = fixture.claim(cloned).await;
     let [create, post] = made(&name);
     let claim = "namespaces/default/persistentvolumeclaims/prov-clone";
     let update = [format!("GET {claim}"), format!("PUT {claim}")];
     let [read, hold] = update.clone();
-    bench.journal.expect([read, hold, create, post]).await;
-    let asked = bench.driver.volumes().last_asked().volume_content_source.unwrap();
+    fixture.journal.expect([read, hold, create, post]).await;
+    let asked = fixture.driver.volumes().last_asked().volume_content_source.unwrap();
     assert_eq!(asked.r#type, Some(Type::Volume(VolumeSource { volume_id: source })));
-    let finalizers = bench.get(CLAIMS).await.unwrap()["metadata"]["finalizers"].clone();
+    let finalizers = fixture.get(CLAIMS).await.unwrap()["metadata"]["finalizers"].clone();
     assert_eq!(finalizers, json!(["kubernetes.io/pvc-protection", CLONING]));
 
-    bench.journal.clear();
-    bench.delete(CLAIMS).await;
-    bench.bind("prov-clone-2", &name).await;
-    bench.journal.expect(update).await;
-    let finalizers = bench.get(CLAIMS).await.unwrap()["metadata"]["finalizers"].clone();
+    fixture.journal.clear();
+    fixture.delete(CLAIMS).await;
+    fixture.bind("prov-clone-2", &name).await;
+    fixture.journal.expect(update).await;
+    let finalizers = fixture.get(CLAIMS).await.unwrap()["metadata"]["finalizers"].clone();
     assert_eq!(finalizers, json!(["kubernetes.io/pvc-protection"]));
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_claim_is_let_go_with_the_last_clone_even_if_that_one_has_no_claim() {
     let name = "prov-orphan";
-    let Some(mut bench) = Bench::new(name, &[rpc::Type::CloneVolume]).await else { return };
-    bench.bound().await;
+    let Some(mut fixture) = Fixture::new(name, &[rpc::Type::CloneVolume]).await else { return };
+    fixture.bound().await;
     let (told, then) = (CancellationToken::new(), CancellationToken::new());
-    bench.driver.answer(Answer::ErrorWhen(told.clone(), Status::aborted("still at it")));
-    bench.driver.answer(Answer::When(then.clone()));
-    let clone = bench
+    fixture.driver.answer(Answer::ErrorWhen(told.clone(), Status::aborted("still at it")));
+    fixture.driver.answer(Answer::When(then.clone()));
+    let clone = fixture
         .claim(|claim| {
             claim["metadata"]["name"] = json!("prov-orphan-2");
             claim["spec"]["dataSource"] = json!({ "kind": "PersistentVolumeClaim", "name": name });
@@ -234,29 +239,29 @@ async fn a_claim_is_let_go_with_the_last_clone_even_if_that_one_has_no_claim() {
     let claim = format!("namespaces/default/persistentvolumeclaims/{name}");
     let update = [format!("GET {claim}"), format!("PUT {claim}")];
     let [read, hold] = update.clone();
-    bench.journal.expect([read, hold, format!("{create} -> Aborted")]).await;
+    fixture.journal.expect([read, hold, format!("{create} -> Aborted")]).await;
     let path = format!("{CLAIMS}/prov-orphan-2");
-    bench.patch_at(&path, json!({ "metadata": { "finalizers": null } })).await;
-    bench.delete_at(&path).await;
+    fixture.patch_at(&path, json!({ "metadata": { "finalizers": null } })).await;
+    fixture.delete_at(&path).await;
     told.cancel();
-    bench.journal.line(&create).await;
+    fixture.journal.line(&create).await;
 
-    // It is finished without its claim, and until then its source stays.
-    bench.journal.clear();
-    bench.delete(CLAIMS).await;
+    // It is finished without its claim, and until then its source is protected.
+    fixture.journal.clear();
+    fixture.delete(CLAIMS).await;
     then.cancel();
     let [read, release] = update;
-    bench.journal.expect([post, read, release]).await;
-    bench.stop().await;
+    fixture.journal.expect([post, read, release]).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_clone_that_was_begun_is_finished_although_its_claim_source_and_class_go() {
     let name = "prov-begun-clone";
-    let Some(mut bench) = Bench::new(name, &[rpc::Type::CloneVolume]).await else { return };
-    let source = bench.bound().await;
-    let told = bench.busy();
-    let clone = bench
+    let Some(mut fixture) = Fixture::new(name, &[rpc::Type::CloneVolume]).await else { return };
+    let source = fixture.bound().await;
+    let told = fixture.busy();
+    let clone = fixture
         .claim(|claim| {
             claim["metadata"]["name"] = json!("prov-begun-clone-2");
             claim["spec"]["dataSource"] = json!({ "kind": "PersistentVolumeClaim", "name": name });
@@ -266,85 +271,86 @@ async fn a_clone_that_was_begun_is_finished_although_its_claim_source_and_class_
     let claim = format!("namespaces/default/persistentvolumeclaims/{name}");
     let [read, write] = [format!("GET {claim}"), format!("PUT {claim}")];
     let refused = format!("{create} -> Aborted");
-    bench.journal.expect([read.clone(), write.clone(), refused.clone()]).await;
+    fixture.journal.expect([read.clone(), write.clone(), refused.clone()]).await;
     let path = format!("{CLAIMS}/prov-begun-clone-2");
-    bench.patch_at(&path, json!({ "metadata": { "finalizers": null } })).await;
-    bench.delete_at(&path).await;
-    bench.delete(CLAIMS).await;
-    bench.delete(CLASSES).await;
-    // It would read a claim that it does not know to be gone.
+    fixture.patch_at(&path, json!({ "metadata": { "finalizers": null } })).await;
+    fixture.delete_at(&path).await;
+    fixture.delete(CLAIMS).await;
+    fixture.delete(CLASSES).await;
+    // It would read a claim that is not known to be gone.
     let all_gone = |caches: &Caches| {
         let source = caches.claims.get(&format!("default/{name}"));
         source.is_some_and(|source| source.metadata.deleting)
             && caches.claims.get(&format!("default/{name}-2")).is_none()
             && caches.storage_classes.get(name).is_none()
     };
-    bench.knows("claim, source and class to be gone", all_gone).await;
+    fixture.knows("claim, source and class to be gone", all_gone).await;
 
-    bench.journal.clear();
+    fixture.journal.clear();
     told.cancel();
     let mut lines = vec![refused; BUSY];
     lines.extend([create, post, read, write]);
-    assert_eq!(bench.journal.wait_for(lines.len()).await, lines);
-    let asked = bench.driver.volumes().last_asked().volume_content_source.unwrap();
+    assert_eq!(fixture.journal.wait_for(lines.len()).await, lines);
+    let asked = fixture.driver.volumes().last_asked().volume_content_source.unwrap();
     assert_eq!(asked.r#type, Some(Type::Volume(VolumeSource { volume_id: source })));
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_restore_that_was_begun_is_asked_for_although_its_claim_and_source_go() {
     let name = "prov-begun-restore";
-    let Some(mut bench) = Bench::with_snapshot(name).await else { return };
-    let volume = bench.claim(restored(name)).await;
-    let told = bench.busy();
-    bench.driver.answer(Answer::Error(Status::not_found("no such snapshot")));
-    bench.start();
+    let Some(mut fixture) = Fixture::with_snapshot(name).await else { return };
+    let volume = fixture.claim(restored(name)).await;
+    let told = fixture.busy();
+    fixture.driver.answer(Answer::Error(Status::not_found("no such snapshot")));
+    fixture.start();
     let [create, _] = made(&volume);
     let refused = format!("{create} -> Aborted");
-    bench.journal.line(&refused).await;
-    bench.delete_claim().await;
-    bench.delete(SNAPSHOTS).await;
-    // Its content stays: provisioners of other tests would let a snapshot go that has none.
+    fixture.journal.line(&refused).await;
+    fixture.delete_claim().await;
+    fixture.delete(SNAPSHOTS).await;
+    // Its content stays: provisioners of other tests would remove the protection of a snapshot
+    // without one.
     let unready = json!({ "status": { "readyToUse": false } });
-    bench.patch_at(&format!("{CONTENTS}/{name}/status"), unready.clone()).await;
-    bench.patch_at(&format!("{SNAPSHOTS}/{name}/status"), unready).await;
+    fixture.patch_at(&format!("{CONTENTS}/{name}/status"), unready.clone()).await;
+    fixture.patch_at(&format!("{SNAPSHOTS}/{name}/status"), unready).await;
     let is_gone = |caches: &Caches| caches.claims.get(&format!("default/{name}")).is_none();
-    bench.knows("the claim to be gone", is_gone).await;
+    fixture.knows("the claim to be gone", is_gone).await;
 
-    // The driver has the last word, and nobody is held after that.
-    bench.journal.clear();
+    // The driver decides, and no source is protected after that.
+    fixture.journal.clear();
     told.cancel();
     let snapshot = format!("{SNAPSHOTS}/{name}");
     let mut lines = vec![refused; BUSY];
     lines.push(format!("{create} -> NotFound"));
     lines.extend([format!("GET {snapshot}"), format!("PUT {snapshot}")]);
-    assert_eq!(bench.journal.wait_for(lines.len()).await, lines);
-    assert_eq!(bench.get(SNAPSHOTS).await, None);
-    bench.stop().await;
+    assert_eq!(fixture.journal.wait_for(lines.len()).await, lines);
+    assert_eq!(fixture.get(SNAPSHOTS).await, None);
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_snapshot_is_let_go_with_the_last_of_many_restores() {
     let name = "prov-restores";
-    let Some(mut bench) = Bench::with_snapshot(name).await else { return };
-    let first = bench.claim(restored(name)).await;
-    let second = bench
+    let Some(mut fixture) = Fixture::with_snapshot(name).await else { return };
+    let first = fixture.claim(restored(name)).await;
+    let second = fixture
         .claim(|claim| {
             restored(name)(claim);
             claim["metadata"]["name"] = json!("prov-restores-2");
         })
         .await;
-    bench.start();
+    fixture.start();
     for volume in [&first, &second] {
-        bench.journal.line(&made(volume)[1]).await;
+        fixture.journal.line(&made(volume)[1]).await;
     }
-    // When the volume of each was made, the other was not bound yet.
-    bench.bind(name, &first).await;
-    bench.bind("prov-restores-2", &second).await;
+    // When the volume of each was created, the other was not bound yet.
+    fixture.bind(name, &first).await;
+    fixture.bind("prov-restores-2", &second).await;
     let is_let_go = async || {
-        let snapshot = bench.get(SNAPSHOTS).await.unwrap();
+        let snapshot = fixture.get(SNAPSHOTS).await.unwrap();
         (snapshot["metadata"]["finalizers"] != json!([RESTORING])).then_some(())
     };
     wait_for(DEADLINE, "the snapshot to be let go", is_let_go).await.unwrap();
-    bench.stop().await;
+    fixture.stop().await;
 }

@@ -1,7 +1,9 @@
 //! The volumes of the scripted driver.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Mutex,
+};
 
 use tokio::sync::watch;
 use tonic::Status;
@@ -15,7 +17,7 @@ use crate::journal::DEADLINE;
 #[derive(Default)]
 pub(crate) struct Volumes {
     asked: Mutex<Vec<CreateVolumeRequest>>,
-    /// By the driver's name for them, which is the name that they were asked for under.
+    /// By the driver's ID, which is the requested name.
     made: Mutex<BTreeMap<String, Volume>>,
     deleted: Mutex<Vec<DeleteVolumeRequest>>,
     changes: Mutex<VecDeque<fn(&mut Volume)>>,
@@ -29,7 +31,7 @@ pub(crate) struct Volumes {
 }
 
 impl Volumes {
-    /// Makes the driver one whose volumes are reached from one place only.
+    /// Makes the driver return volumes with one segment.
     pub(crate) fn stand_at(&self, key: &str, value: &str) {
         let segments = [(key.to_owned(), value.to_owned())].into();
         *self.place.lock().unwrap() = Some(Topology { segments });
@@ -39,22 +41,22 @@ impl Volumes {
         self.place.lock().unwrap().clone()
     }
 
-    /// The next volume is changed so before the driver tells of it.
+    /// Edits the next volume before the driver returns it.
     pub(crate) fn change_next(&self, change: fn(&mut Volume)) {
         self.changes.lock().unwrap().push_back(change);
     }
 
-    /// What was asked for last.
+    /// The last CreateVolume request.
     pub(crate) fn last_asked(&self) -> CreateVolumeRequest {
         self.asked.lock().unwrap().last().unwrap().clone()
     }
 
-    /// What was asked for, in its order.
+    /// All CreateVolume requests, in order.
     pub(crate) fn all_asked(&self) -> Vec<CreateVolumeRequest> {
         self.asked.lock().unwrap().clone()
     }
 
-    /// How a volume was deleted.
+    /// The DeleteVolume request of a volume.
     pub(crate) fn deletion_of(&self, volume: &str) -> DeleteVolumeRequest {
         let deleted = self.deleted.lock().unwrap();
         deleted.iter().find(|it| it.volume_id == volume).unwrap().clone()
@@ -64,7 +66,7 @@ impl Volumes {
         self.made.lock().unwrap().keys().cloned().collect()
     }
 
-    /// Behind everyone's back.
+    /// Adds a volume without a call.
     pub(crate) fn put(&self, volume_id: &str) {
         let volume = Volume { volume_id: volume_id.to_owned(), ..Volume::default() };
         self.made.lock().unwrap().insert(volume_id.to_owned(), volume);
@@ -74,12 +76,12 @@ impl Volumes {
         self.capacity.lock().unwrap().available_capacity = bytes;
     }
 
-    /// How large one volume can be.
+    /// Sets the maximum size of a volume.
     pub(crate) fn set_largest(&self, bytes: Option<i64>) {
         self.capacity.lock().unwrap().maximum_volume_size = bytes;
     }
 
-    /// The next question about capacity is answered so.
+    /// Answers the next GetCapacity like this.
     pub(crate) fn refuse_capacity(&self, status: Status) {
         self.capacity_errors.lock().unwrap().push_back(status);
     }
@@ -88,24 +90,24 @@ impl Volumes {
         self.capacities_asked.lock().unwrap().clone()
     }
 
-    /// Waits until its volumes were asked for so often.
+    /// Waits for this number of ListVolumes calls.
     pub(crate) async fn listed_times(&self, count: usize) {
         let mut lists = self.lists.subscribe();
         let listed = lists.wait_for(|lists| *lists >= count);
         tokio::time::timeout(DEADLINE, listed).await.unwrap().unwrap();
     }
 
-    /// How often they were, by now.
+    /// The number of ListVolumes calls so far.
     pub(crate) fn lists(&self) -> usize {
         *self.lists.borrow()
     }
 
-    /// The next question for volumes is answered so.
+    /// Answers the next ListVolumes like this.
     pub(crate) fn refuse_list(&self, status: Status) {
         self.list_errors.lock().unwrap().push_back(status);
     }
 
-    /// How many volumes were asked for at once, for each page.
+    /// The page sizes of the ListVolumes calls.
     pub(crate) fn max_entries_asked(&self) -> Vec<i32> {
         self.max_entries.lock().unwrap().clone()
     }

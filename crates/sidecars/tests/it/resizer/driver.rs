@@ -1,8 +1,10 @@
-//! A driver that grows and modifies nothing, as well or as badly as it is told.
+//! A scripted driver without real volumes.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -16,48 +18,50 @@ use wharf_proto::csi::{
 };
 use wharf_uds::Routes;
 
-use crate::journal::Journal;
-use crate::scripted::{self, Answer, Answers, others};
+use crate::{
+    journal::Journal,
+    scripted::{self, Answer, Answers, others},
+};
 
-/// Clones share everything.
+/// Clones share the state.
 #[derive(Clone)]
 pub(crate) struct Driver(Arc<Inner>);
 
 struct Inner {
     journal: Journal,
-    abilities: Abilities,
+    capabilities: DriverCapabilities,
     answers: Answers<Answer>,
     expanded: Mutex<Option<csi::ControllerExpandVolumeRequest>>,
     modified: Mutex<Option<csi::ControllerModifyVolumeRequest>>,
 }
 
-/// What it can do.
+/// The driver's capabilities.
 #[derive(Clone, Default)]
-pub(crate) struct Abilities {
+pub(crate) struct DriverCapabilities {
     pub(crate) controller: Vec<rpc::Type>,
     pub(crate) node: Vec<node_rpc::Type>,
-    /// Whether the node has something to do after the controller.
+    /// Whether the node has to expand the filesystem after the controller.
     pub(crate) on_node: bool,
     pub(crate) topology: BTreeMap<String, String>,
 }
 
 impl Driver {
-    pub(crate) fn new(journal: Journal, abilities: Abilities) -> Self {
+    pub(crate) fn new(journal: Journal, capabilities: DriverCapabilities) -> Self {
         Self(Arc::new(Inner {
             journal,
-            abilities,
+            capabilities,
             answers: Answers::default(),
             expanded: Mutex::default(),
             modified: Mutex::default(),
         }))
     }
 
-    /// Calls that grow or modify are answered so, in this order; after that as they should.
+    /// Answers the next expansions and modifications like this, in order; later ones succeed.
     pub(crate) fn answer(&self, answer: Answer) {
         self.answer_about("", answer);
     }
 
-    /// The same for the next call that is about `part`.
+    /// Answers the next call that contains `part` like this.
     pub(crate) fn answer_about(&self, part: &str, answer: Answer) {
         self.0.answers.push(part, answer);
     }
@@ -106,7 +110,7 @@ impl Node for Driver {
         let capability = |&rpc: &node_rpc::Type| csi::NodeServiceCapability {
             r#type: Some(node_capability::Type::Rpc(node_capability::Rpc { r#type: rpc.into() })),
         };
-        let capabilities = self.0.abilities.node.iter().map(capability).collect();
+        let capabilities = self.0.capabilities.node.iter().map(capability).collect();
         Ok(Response::new(csi::NodeGetCapabilitiesResponse { capabilities }))
     }
 
@@ -114,7 +118,7 @@ impl Node for Driver {
         &self,
         _: Request<csi::NodeGetInfoRequest>,
     ) -> Result<Response<csi::NodeGetInfoResponse>, Status> {
-        let segments = self.0.abilities.topology.clone();
+        let segments = self.0.capabilities.topology.clone();
         Ok(Response::new(csi::NodeGetInfoResponse {
             node_id: "node".to_owned(),
             accessible_topology: Some(csi::Topology { segments }),
@@ -140,7 +144,7 @@ impl Controller for Driver {
         &self,
         _: Request<csi::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
-        scripted::abilities(&self.0.abilities.controller)
+        scripted::capabilities(&self.0.capabilities.controller)
     }
 
     async fn controller_expand_volume(
@@ -152,7 +156,7 @@ impl Controller for Driver {
         let volume = request.volume_id.clone();
         *self.0.expanded.lock().unwrap() = Some(request);
         self.called(format!("ControllerExpandVolume {volume} {capacity_bytes}")).await?;
-        let node_expansion_required = self.0.abilities.on_node;
+        let node_expansion_required = self.0.capabilities.on_node;
         Ok(Response::new(csi::ControllerExpandVolumeResponse {
             capacity_bytes,
             node_expansion_required,

@@ -3,16 +3,20 @@
 use serde_json::{Value, json};
 use wharf_proto::csi::controller_service_capability::rpc;
 
-use super::bench::{Bench, VOLUMES};
-use super::driver::Abilities;
-use super::modify::{call_line, class};
+use super::{
+    driver::DriverCapabilities,
+    fixture::{Fixture, VOLUMES},
+    modify::{call_line, class},
+};
 
-/// A resizer whose caches leave out objects of other drivers.
-async fn bench_of_one_driver(name: &'static str) -> Option<Bench> {
+/// A resizer whose caches drop objects of other drivers.
+async fn fixture_of_one_driver(name: &'static str) -> Option<Fixture> {
     let controller = vec![rpc::Type::ExpandVolume, rpc::Type::ModifyVolume];
-    let mut bench = Bench::with(name, Abilities { controller, ..Abilities::default() }).await?;
-    bench.one_driver = true;
-    Some(bench)
+    let mut fixture =
+        Fixture::with(name, DriverCapabilities { controller, ..DriverCapabilities::default() })
+            .await?;
+    fixture.one_driver = true;
+    Some(fixture)
 }
 
 fn made_by_another(claim: &mut Value) {
@@ -22,32 +26,32 @@ fn made_by_another(claim: &mut Value) {
 
 #[tokio::test]
 async fn a_claim_of_another_provisioner_grows_and_is_modified() {
-    let Some(mut bench) = bench_of_one_driver("foreign-bound").await else { return };
-    bench.growing_class().await;
-    class(&bench, "gold").await;
-    bench.bound(made_by_another, |_| {}, json!({})).await;
-    bench.start().await;
-    bench.journal.line(&bench.expand_line(2)).await;
-    bench.wish("foreign-bound-gold").await;
-    bench.journal.line(&call_line(&bench, "gold")).await;
-    bench.stop().await;
+    let Some(mut fixture) = fixture_of_one_driver("foreign-bound").await else { return };
+    fixture.growing_class().await;
+    class(&fixture, "gold").await;
+    fixture.bound(made_by_another, |_| {}, json!({})).await;
+    fixture.start().await;
+    fixture.journal.line(&fixture.expand_line(2)).await;
+    fixture.wish("foreign-bound-gold").await;
+    fixture.journal.line(&call_line(&fixture, "gold")).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_claim_of_another_provisioner_grows_when_its_volume_is_seen_after_it() {
-    let Some(mut bench) = bench_of_one_driver("foreign-late").await else { return };
-    bench.bound(made_by_another, |_| {}, json!({})).await;
-    let mut volume = bench.get(VOLUMES).await.unwrap();
-    bench.patch(VOLUMES, json!({ "metadata": { "finalizers": null } })).await;
-    bench.delete(VOLUMES).await;
-    bench.start().await;
-    // Once this one has grown, the first list of claims is over.
-    bench.bound_as("late-barrier", |_| {}, |_| {}, json!({})).await;
-    bench.about("late-barrier", 4).await;
+    let Some(mut fixture) = fixture_of_one_driver("foreign-late").await else { return };
+    fixture.bound(made_by_another, |_| {}, json!({})).await;
+    let mut volume = fixture.get(VOLUMES).await.unwrap();
+    fixture.patch(VOLUMES, json!({ "metadata": { "finalizers": null } })).await;
+    fixture.delete(VOLUMES).await;
+    fixture.start().await;
+    // Its expansion shows that the first list of claims is complete.
+    fixture.bound_as("late-barrier", |_| {}, |_| {}, json!({})).await;
+    fixture.about("late-barrier", 4).await;
     let bound = json!({ "status": { "phase": "Bound" } });
     volume["metadata"].as_object_mut().unwrap().retain(|key, _| key == "name");
-    bench.create(VOLUMES, "PersistentVolume", volume).await;
-    bench.patch_at(&format!("{VOLUMES}/foreign-late/status"), bound).await;
-    bench.journal.line(&bench.expand_line(2)).await;
-    bench.stop().await;
+    fixture.create(VOLUMES, "PersistentVolume", volume).await;
+    fixture.patch_at(&format!("{VOLUMES}/foreign-late/status"), bound).await;
+    fixture.journal.line(&fixture.expand_line(2)).await;
+    fixture.stop().await;
 }

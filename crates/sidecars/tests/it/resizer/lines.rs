@@ -1,11 +1,11 @@
-//! What is written to the API and asked of the driver when a volume grows.
+//! The writes and calls of an expansion.
 
 use serde_json::{Value, json};
 
-use super::bench::{Bench, GI};
+use super::fixture::{Fixture, GI};
 
-impl Bench {
-    /// What growing to so many Gi looks like where the node has nothing to do.
+impl Fixture {
+    /// The journal of an expansion to so many Gi without the node.
     pub(crate) fn grow_lines(&self, size: i64) -> [String; 4] {
         [
             self.begin_line(size),
@@ -56,7 +56,7 @@ impl Bench {
         }))
     }
 
-    /// The driver's refusal, as it is saved.
+    /// The saved error of the driver.
     pub(crate) fn refused_line(&self, error: &str, infeasible: bool) -> String {
         let message = format!("failed to expand pvc with {error}");
         let mut status =
@@ -78,7 +78,7 @@ impl Bench {
     }
 }
 
-/// A condition of a growth, as it is written.
+/// A condition of an expansion, as written.
 pub(crate) fn condition(kind: &str, message: Option<&str>) -> Value {
     json!({
         "lastProbeTime": null, "lastTransitionTime": "*", "message": message, "reason": null,

@@ -1,17 +1,16 @@
 use serde_json::{Value, json};
 use wharf_proto::csi::controller_service_capability::rpc;
 
-use super::bench::Bench;
-use super::driver::Abilities;
+use super::{driver::DriverCapabilities, fixture::Fixture};
 
 #[tokio::test]
 async fn a_resizer_of_one_node_leaves_volumes_of_others_alone() {
     let topology = [("csi.test/node".to_owned(), "here".to_owned())].into();
     let controller = vec![rpc::Type::ExpandVolume];
-    let abilities = Abilities { controller, topology, ..Abilities::default() };
-    let Some(mut bench) = Bench::with("node-here", abilities).await else { return };
-    bench.options.node = Some("node-1".to_owned());
-    let driver = json!(bench.options.driver);
+    let capabilities = DriverCapabilities { controller, topology, ..DriverCapabilities::default() };
+    let Some(mut fixture) = Fixture::with("node-here", capabilities).await else { return };
+    fixture.options.node = Some("node-1".to_owned());
+    let driver = json!(fixture.options.driver);
     let at = |node: &str| {
         let (driver, node) = (driver.clone(), json!([node]));
         move |it: &mut Value| {
@@ -21,13 +20,13 @@ async fn a_resizer_of_one_node_leaves_volumes_of_others_alone() {
             it["spec"]["nodeAffinity"] = json!({ "required": { "nodeSelectorTerms": terms } });
         }
     };
-    let other = Bench::new("node-there").await.unwrap();
+    let other = Fixture::new("node-there").await.unwrap();
     other.bound(|_| {}, at("there"), json!({})).await;
-    let anywhere = Bench::new("node-anywhere").await.unwrap();
+    let anywhere = Fixture::new("node-anywhere").await.unwrap();
     let own = |it: &mut Value| it["spec"]["csi"]["driver"] = driver.clone();
     anywhere.bound(|_| {}, own, json!({})).await;
-    bench.start().await;
-    bench.bound(|_| {}, at("here"), json!({})).await;
-    bench.expect(bench.grow_lines(2)).await;
-    bench.stop().await;
+    fixture.start().await;
+    fixture.bound(|_| {}, at("here"), json!({})).await;
+    fixture.expect(fixture.grow_lines(2)).await;
+    fixture.stop().await;
 }

@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use wharf_sidecars::crds::{self, CrdError, Installed, SNAPSHOT_CRDS};
 use wharf_testkit::cluster::Cluster;
 
-use crate::journal::{DEADLINE, Journal};
-use crate::snapshots::{Bench, installed};
+use crate::{
+    journal::{DEADLINE, Journal},
+    snapshots::{Fixture, installed},
+};
 
 #[tokio::test]
 async fn what_is_missing_is_created_and_what_is_there_is_kept() {
@@ -21,31 +23,31 @@ async fn what_is_missing_is_created_and_what_is_there_is_kept() {
 
 #[tokio::test]
 async fn kinds_that_are_not_served_are_waited_for_and_named() {
-    let Some(bench) = Bench::new("crd-missing").await else { return };
-    let client = bench.journal.client(&bench.admin, None);
+    let Some(fixture) = Fixture::new("crd-missing").await else { return };
+    let client = fixture.journal.client(&fixture.admin, None);
     for _ in 0..50 {
-        bench.journal.fail_once(http::Method::GET, "volumesnapshotclasses?limit=1", 404);
+        fixture.journal.fail_once(http::Method::GET, "volumesnapshotclasses?limit=1", 404);
     }
     let missing = crds::wait_until_served(&client, Duration::from_millis(300)).await.unwrap_err();
     assert!(matches!(missing, CrdError::NotServed { .. }), "{missing:?}");
     assert!(missing.to_string().contains("`wharf crds install`"), "{missing}");
     let journal = Journal::new();
     journal.fail_once(http::Method::GET, "volumesnapshotclasses?limit=1", 404);
-    let client = journal.client(&bench.admin, Some("snapshot-controller"));
+    let client = journal.client(&fixture.admin, Some("snapshot-controller"));
     crds::wait_until_served(&client, DEADLINE).await.unwrap();
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn what_makes_no_sense_is_refused_by_the_api() {
-    let Some(bench) = Bench::new("crd-rules").await else { return };
+    let Some(fixture) = Fixture::new("crd-rules").await else { return };
     let refused = async |path: String, kind: &str, spec: Value| {
         let object = json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": kind,
             "metadata": { "name": "crd-rules-bad" }, "spec": spec,
         });
         let request = Request::post(path).body(object.to_string().into_bytes()).unwrap();
-        bench.admin.request::<Value>(request).await.unwrap_err().to_string()
+        fixture.admin.request::<Value>(request).await.unwrap_err().to_string()
     };
     let both = json!({ "persistentVolumeClaimName": "a", "volumeSnapshotContentName": "b" });
     let source = json!({ "persistentVolumeClaimName": "a" });
@@ -57,7 +59,7 @@ async fn what_makes_no_sense_is_refused_by_the_api() {
             "must not be the empty string",
         ),
     ] {
-        let answer = refused(bench.snapshots(), "VolumeSnapshot", spec).await;
+        let answer = refused(fixture.snapshots(), "VolumeSnapshot", spec).await;
         assert!(answer.contains(text), "{answer}");
     }
     let spec = json!({
@@ -68,13 +70,13 @@ async fn what_makes_no_sense_is_refused_by_the_api() {
     let answer = refused(contents, "VolumeSnapshotContent", spec).await;
     assert!(answer.contains("spec.volumeSnapshotRef.namespace must be set"), "{answer}");
 
-    bench.snapshot(|_| {}).await;
+    fixture.snapshot(|_| {}).await;
     let patch = json!({ "spec": { "source": { "persistentVolumeClaimName": "other" } } });
-    let request = Request::patch(format!("{}/crd-rules", bench.snapshots()))
+    let request = Request::patch(format!("{}/crd-rules", fixture.snapshots()))
         .header("content-type", "application/merge-patch+json")
         .body(patch.to_string().into_bytes())
         .unwrap();
-    let answer = bench.admin.request::<Value>(request).await.unwrap_err().to_string();
+    let answer = fixture.admin.request::<Value>(request).await.unwrap_err().to_string();
     assert!(answer.contains("persistentVolumeClaimName is immutable"), "{answer}");
-    bench.stop().await;
+    fixture.stop().await;
 }

@@ -2,50 +2,52 @@ use http::Method;
 use serde_json::json;
 
 use super::lines::{BOUND, IN_USE, SOURCE, TAKEN};
-use crate::journal::DEADLINE;
-use crate::snapshots::{Bench, CONTENTS};
+use crate::{
+    journal::DEADLINE,
+    snapshots::{CONTENTS, Fixture},
+};
 
 const CONTENT: &str = "snapcontent-UID";
 
 #[tokio::test]
 async fn a_snapshot_goes_after_its_content() {
-    let Some(mut bench) = Bench::new("vsdel").await else { return };
-    bench.ready(|_| {}).await;
-    let content = bench.content_name().await;
-    bench.delete(&bench.snapshots()).await;
-    let begun = [bench.word_line(CONTENT), bench.gone_line(CONTENT)];
-    bench.expect(begun.clone()).await;
-    // What a snapshotter does at the end.
+    let Some(mut fixture) = Fixture::new("vsdel").await else { return };
+    fixture.ready(|_| {}).await;
+    let content = fixture.content_name().await;
+    fixture.delete(&fixture.snapshots()).await;
+    let begun = [fixture.word_line(CONTENT), fixture.gone_line(CONTENT)];
+    fixture.expect(begun.clone()).await;
+    // The snapshotter's last write.
     let path = format!("{CONTENTS}/{content}");
     let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
     let released = json!({ "metadata": { "finalizers": null } }).to_string().into_bytes();
-    bench.admin.request::<serde_json::Value>(request.body(released).unwrap()).await.unwrap();
+    fixture.admin.request::<serde_json::Value>(request.body(released).unwrap()).await.unwrap();
     let [word, gone] = begun;
-    bench.expect([word, gone, bench.let_go_line()]).await;
-    assert!(bench.get(&bench.snapshots(), bench.name).await.is_none());
-    bench.stop().await;
+    fixture.expect([word, gone, fixture.let_go_line()]).await;
+    assert!(fixture.get(&fixture.snapshots(), fixture.name).await.is_none());
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_content_that_is_to_be_kept_stays() {
-    let Some(mut bench) = Bench::new("vsdel-keep").await else { return };
-    bench.ready(|it| it["deletionPolicy"] = json!("Retain")).await;
-    let content = bench.content_name().await;
-    bench.delete(&bench.snapshots()).await;
-    bench.expect([bench.word_line(CONTENT), bench.let_go_line()]).await;
-    let kept = bench.get(CONTENTS, &content).await.unwrap();
+    let Some(mut fixture) = Fixture::new("vsdel-keep").await else { return };
+    fixture.ready(|it| it["deletionPolicy"] = json!("Retain")).await;
+    let content = fixture.content_name().await;
+    fixture.delete(&fixture.snapshots()).await;
+    fixture.expect([fixture.word_line(CONTENT), fixture.let_go_line()]).await;
+    let kept = fixture.get(CONTENTS, &content).await.unwrap();
     assert!(kept["metadata"]["deletionTimestamp"].is_null());
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_snapshot_that_is_restored_from_waits() {
-    let Some(mut bench) = Bench::new("vsdel-restore").await else { return };
-    bench.controller.backoff.first = DEADLINE * 2;
-    bench.ready(|it| it["deletionPolicy"] = json!("Retain")).await;
-    bench.stop_controllers().await;
+    let Some(mut fixture) = Fixture::new("vsdel-restore").await else { return };
+    fixture.controller.backoff.first = DEADLINE * 2;
+    fixture.ready(|it| it["deletionPolicy"] = json!("Retain")).await;
+    fixture.stop_controllers().await;
     let source = json!({
-        "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": bench.name,
+        "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": fixture.name,
     });
     let claim = json!({
         "metadata": { "name": "vsdel-restored" },
@@ -56,72 +58,72 @@ async fn a_snapshot_that_is_restored_from_waits() {
             "dataSource": source,
         },
     });
-    bench.create(&bench.claims(), "PersistentVolumeClaim", claim).await;
-    bench.delete(&bench.snapshots()).await;
-    bench.start_controller();
-    bench.expect_events(["SnapshotDeletePending"]).await;
-    assert_eq!(bench.lines(0).await, [""; 0]);
-    bench.patch_status_of(&bench.claims(), "vsdel-restored", json!({ "phase": "Bound" })).await;
-    bench.expect([bench.word_line(CONTENT), bench.let_go_line()]).await;
-    bench.stop().await;
+    fixture.create(&fixture.claims(), "PersistentVolumeClaim", claim).await;
+    fixture.delete(&fixture.snapshots()).await;
+    fixture.start_controller();
+    fixture.expect_events(["SnapshotDeletePending"]).await;
+    assert_eq!(fixture.lines(0).await, [""; 0]);
+    fixture.patch_status_of(&fixture.claims(), "vsdel-restored", json!({ "phase": "Bound" })).await;
+    fixture.expect([fixture.word_line(CONTENT), fixture.let_go_line()]).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn what_belongs_to_another_is_not_touched() {
-    let Some(mut bench) = Bench::new("vsdel-other").await else { return };
-    bench.class(|_| {}).await;
-    bench.content(|it| it["spec"]["volumeSnapshotRef"]["uid"] = json!("other")).await;
-    bench.snapshot(|it| it["metadata"] = json!({ "finalizers": [SOURCE, BOUND] })).await;
-    let bound = json!({ "boundVolumeSnapshotContentName": bench.name, "readyToUse": true });
-    bench.patch_status(&bench.snapshots(), bound).await;
-    bench.delete(&bench.snapshots()).await;
-    bench.start_controller();
-    bench.expect([bench.let_go_line()]).await;
-    bench.stop().await;
+    let Some(mut fixture) = Fixture::new("vsdel-other").await else { return };
+    fixture.class(|_| {}).await;
+    fixture.content(|it| it["spec"]["volumeSnapshotRef"]["uid"] = json!("other")).await;
+    fixture.snapshot(|it| it["metadata"] = json!({ "finalizers": [SOURCE, BOUND] })).await;
+    let bound = json!({ "boundVolumeSnapshotContentName": fixture.name, "readyToUse": true });
+    fixture.patch_status(&fixture.snapshots(), bound).await;
+    fixture.delete(&fixture.snapshots()).await;
+    fixture.start_controller();
+    fixture.expect([fixture.let_go_line()]).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_content_without_its_snapshot_stays() {
-    let Some(mut bench) = Bench::new("vsdel-alone").await else { return };
-    bench.content(|_| {}).await;
-    bench.class(|_| {}).await;
-    bench.bound_claim(|_| {}).await;
-    bench.snapshot(|it| it["metadata"] = json!({ "name": "vsdel-beside" })).await;
-    bench.start_controller();
-    let lines = bench.lines(5).await;
+    let Some(mut fixture) = Fixture::new("vsdel-alone").await else { return };
+    fixture.content(|_| {}).await;
+    fixture.class(|_| {}).await;
+    fixture.bound_claim(|_| {}).await;
+    fixture.snapshot(|it| it["metadata"] = json!({ "name": "vsdel-beside" })).await;
+    fixture.start_controller();
+    let lines = fixture.lines(5).await;
     assert!(
         lines.iter().all(|line| !line.contains("volumesnapshotcontents/vsdel-alone")),
         "{lines:#?}"
     );
-    assert!(bench.get(CONTENTS, bench.name).await.is_some());
-    bench.stop().await;
+    assert!(fixture.get(CONTENTS, fixture.name).await.is_some());
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_claim_is_free_when_its_unready_snapshot_goes() {
-    let Some(mut bench) = Bench::new("vsdel-claim").await else { return };
-    bench.class(|it| it["deletionPolicy"] = json!("Retain")).await;
-    bench.bound_claim(|_| {}).await;
-    bench.snapshot(|_| {}).await;
-    bench.start_controller();
-    bench.lines(5).await;
-    let claim = bench.get(&bench.claims(), bench.name).await.unwrap();
+    let Some(mut fixture) = Fixture::new("vsdel-claim").await else { return };
+    fixture.class(|it| it["deletionPolicy"] = json!("Retain")).await;
+    fixture.bound_claim(|_| {}).await;
+    fixture.snapshot(|_| {}).await;
+    fixture.start_controller();
+    fixture.lines(5).await;
+    let claim = fixture.get(&fixture.claims(), fixture.name).await.unwrap();
     assert_eq!(claim["metadata"]["finalizers"], json!([IN_USE, TAKEN]));
-    bench.journal.clear();
-    bench.delete(&bench.snapshots()).await;
-    let [get, release] = bench.claim_lines(&[IN_USE]);
-    bench.expect([bench.word_line(CONTENT), get, release, bench.let_go_line()]).await;
-    bench.stop().await;
+    fixture.journal.clear();
+    fixture.delete(&fixture.snapshots()).await;
+    let [get, release] = fixture.claim_lines(&[IN_USE]);
+    fixture.expect([fixture.word_line(CONTENT), get, release, fixture.let_go_line()]).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_content_that_cannot_be_deleted_is_tried_again() {
-    let Some(mut bench) = Bench::new("vsdel-error").await else { return };
-    bench.ready(|_| {}).await;
-    bench.journal.fail_once(Method::DELETE, "volumesnapshotcontents", 500);
-    bench.delete(&bench.snapshots()).await;
-    let (word, gone) = (bench.word_line(CONTENT), bench.gone_line(CONTENT));
-    bench.expect([word, format!("{gone} -> 500"), gone]).await;
-    bench.expect_events(["SnapshotContentObjectDeleteError"]).await;
-    bench.stop().await;
+    let Some(mut fixture) = Fixture::new("vsdel-error").await else { return };
+    fixture.ready(|_| {}).await;
+    fixture.journal.fail_once(Method::DELETE, "volumesnapshotcontents", 500);
+    fixture.delete(&fixture.snapshots()).await;
+    let (word, gone) = (fixture.word_line(CONTENT), fixture.gone_line(CONTENT));
+    fixture.expect([word, format!("{gone} -> 500"), gone]).await;
+    fixture.expect_events(["SnapshotContentObjectDeleteError"]).await;
+    fixture.stop().await;
 }

@@ -1,8 +1,10 @@
 use serde_json::{Value, json};
 
 use super::lines::{BOUND, SNAPSHOTS, SOURCE};
-use crate::journal::DEADLINE;
-use crate::snapshots::{Bench, CONTENT_FINALIZER, CONTENTS};
+use crate::{
+    journal::DEADLINE,
+    snapshots::{CONTENT_FINALIZER, CONTENTS, Fixture},
+};
 
 fn given(it: &mut Value) {
     it["spec"]["source"] = json!({ "snapshotHandle": "h" });
@@ -18,49 +20,49 @@ fn of_content(it: &mut Value) {
 
 #[tokio::test]
 async fn a_content_that_is_there_is_bound() {
-    let Some(mut bench) = Bench::new("vs-given").await else { return };
-    bench.class(|_| {}).await;
-    bench.content(given).await;
-    bench.snapshot(of_content).await;
-    bench.start_controller();
+    let Some(mut fixture) = Fixture::new("vs-given").await else { return };
+    fixture.class(|_| {}).await;
+    fixture.content(given).await;
+    fixture.snapshot(of_content).await;
+    fixture.start_controller();
     let bind = json!({
         "metadata": { "finalizers": [CONTENT_FINALIZER], "resourceVersion": "*" },
         "spec": { "volumeSnapshotClassName": "vs-given", "volumeSnapshotRef": { "uid": "UID" } },
     });
     let shown = json!({ "boundVolumeSnapshotContentName": "vs-given", "readyToUse": false });
-    bench
+    fixture
         .expect([
-            bench.prepare_line(),
-            bench.patched("volumesnapshotcontents", &bind),
-            bench.patched_status(SNAPSHOTS, &shown),
+            fixture.prepare_line(),
+            fixture.patched("volumesnapshotcontents", &bind),
+            fixture.patched_status(SNAPSHOTS, &shown),
         ])
         .await;
     let found = json!({ "snapshotHandle": "h", "creationTime": 1_000_000_000, "readyToUse": true });
-    bench.patch_status(CONTENTS, found).await;
-    let lines = bench.lines(4).await;
+    fixture.patch_status(CONTENTS, found).await;
+    let lines = fixture.lines(4).await;
     let shown = json!({ "creationTime": "1970-01-01T00:00:01Z", "readyToUse": true });
-    assert_eq!(lines[3], bench.patched_status(SNAPSHOTS, &shown));
-    bench.expect_events(["SnapshotCreated", "SnapshotReady"]).await;
-    bench.stop().await;
+    assert_eq!(lines[3], fixture.patched_status(SNAPSHOTS, &shown));
+    fixture.expect_events(["SnapshotCreated", "SnapshotReady"]).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_content_that_is_missing_is_waited_for() {
-    let Some(mut bench) = Bench::new("vs-missing").await else { return };
-    bench.controller.backoff.first = DEADLINE * 2;
-    bench.class(|_| {}).await;
-    bench.snapshot(of_content).await;
-    bench.start_controller();
-    let held = bench.patched_metadata(SNAPSHOTS, json!({ "finalizers": [SOURCE] }));
-    bench.expect([held, bench.told_line("VolumeSnapshotContent is missing", true)]).await;
-    bench.expect_events(["SnapshotContentMissing"]).await;
-    bench.content(given).await;
-    let lines = bench.lines(5).await;
-    let held = bench.patched_metadata(SNAPSHOTS, json!({ "finalizers": [SOURCE, BOUND] }));
+    let Some(mut fixture) = Fixture::new("vs-missing").await else { return };
+    fixture.controller.backoff.first = DEADLINE * 2;
+    fixture.class(|_| {}).await;
+    fixture.snapshot(of_content).await;
+    fixture.start_controller();
+    let held = fixture.patched_metadata(SNAPSHOTS, json!({ "finalizers": [SOURCE] }));
+    fixture.expect([held, fixture.told_line("VolumeSnapshotContent is missing", true)]).await;
+    fixture.expect_events(["SnapshotContentMissing"]).await;
+    fixture.content(given).await;
+    let lines = fixture.lines(5).await;
+    let held = fixture.patched_metadata(SNAPSHOTS, json!({ "finalizers": [SOURCE, BOUND] }));
     assert_eq!(lines[2], held);
     let shown = json!({ "boundVolumeSnapshotContentName": "vs-missing", "error": null });
-    assert_eq!(lines[4], bench.patched_status(SNAPSHOTS, &shown));
-    bench.stop().await;
+    assert_eq!(lines[4], fixture.patched_status(SNAPSHOTS, &shown));
+    fixture.stop().await;
 }
 
 #[tokio::test]
@@ -79,48 +81,48 @@ async fn a_content_of_another_is_refused() {
             |it| it["spec"]["source"] = json!({ "volumeHandle": "v" }),
         ),
     ] {
-        let Some(mut bench) = Bench::new(name).await else { return };
-        bench.class(|_| {}).await;
-        bench
+        let Some(mut fixture) = Fixture::new(name).await else { return };
+        fixture.class(|_| {}).await;
+        fixture
             .content(|it| {
                 given(it);
                 it["metadata"] = json!({ "finalizers": [CONTENT_FINALIZER] });
                 change(it);
             })
             .await;
-        bench.snapshot(of_content).await;
-        bench.start_controller();
-        bench.expect([bench.told_line(message, true)]).await;
-        bench.expect_events([reason]).await;
-        bench.stop().await;
+        fixture.snapshot(of_content).await;
+        fixture.start_controller();
+        fixture.expect([fixture.told_line(message, true)]).await;
+        fixture.expect_events([reason]).await;
+        fixture.stop().await;
     }
 }
 
 #[tokio::test]
 async fn a_ready_snapshot_whose_content_is_gone_is_not_ready() {
-    let Some(mut bench) = Bench::new("vs-lost").await else { return };
-    bench.class(|_| {}).await;
-    bench.bound_claim(|_| {}).await;
-    bench.snapshot(|it| it["metadata"] = json!({ "finalizers": [SOURCE] })).await;
+    let Some(mut fixture) = Fixture::new("vs-lost").await else { return };
+    fixture.class(|_| {}).await;
+    fixture.bound_claim(|_| {}).await;
+    fixture.snapshot(|it| it["metadata"] = json!({ "finalizers": [SOURCE] })).await;
     let ready = json!({ "boundVolumeSnapshotContentName": "gone", "readyToUse": true });
-    bench.patch_status(&bench.snapshots(), ready).await;
-    bench.start_controller();
-    let lines = bench.lines(1).await;
-    assert_eq!(lines[0], bench.told_line("VolumeSnapshotContent is missing", true));
-    bench.expect_events(["SnapshotContentMissing"]).await;
-    bench.stop().await;
+    fixture.patch_status(&fixture.snapshots(), ready).await;
+    fixture.start_controller();
+    let lines = fixture.lines(1).await;
+    assert_eq!(lines[0], fixture.told_line("VolumeSnapshotContent is missing", true));
+    fixture.expect_events(["SnapshotContentMissing"]).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_bound_content_of_others_is_protected() {
-    let Some(mut bench) = Bench::new("vs-protect").await else { return };
-    bench.content(|it| it["metadata"] = json!({})).await;
-    bench.start_controller();
+    let Some(mut fixture) = Fixture::new("vs-protect").await else { return };
+    fixture.content(|it| it["metadata"] = json!({})).await;
+    fixture.start_controller();
     let path = "/metadata/finalizers";
     let steps = json!([
         { "op": "test", "path": path, "value": null },
         { "op": "add", "path": path, "value": [CONTENT_FINALIZER] },
     ]);
-    bench.expect([format!("PATCH volumesnapshotcontents/vs-protect {steps}")]).await;
-    bench.stop().await;
+    fixture.expect([format!("PATCH volumesnapshotcontents/vs-protect {steps}")]).await;
+    fixture.stop().await;
 }

@@ -1,8 +1,8 @@
-//! What a snapshot controller's work looks like.
+//! The journal of a snapshot controller.
 
 use serde_json::{Value, json};
 
-use crate::snapshots::{BEING_DELETED, Bench, CONTENT_FINALIZER, CONTENTS};
+use crate::snapshots::{BEING_DELETED, CONTENT_FINALIZER, CONTENTS, Fixture};
 
 pub(super) const SNAPSHOTS: &str = "volumesnapshots";
 pub(super) const SOURCE: &str =
@@ -11,7 +11,7 @@ pub(super) const BOUND: &str = "snapshot.storage.kubernetes.io/volumesnapshot-bo
 pub(super) const IN_USE: &str = "kubernetes.io/pvc-protection";
 pub(super) const TAKEN: &str = "snapshot.storage.kubernetes.io/pvc-as-source-protection";
 
-impl Bench {
+impl Fixture {
     pub(super) fn prepare_line(&self) -> String {
         self.patched_metadata(SNAPSHOTS, json!({ "finalizers": [SOURCE, BOUND] }))
     }
@@ -80,7 +80,7 @@ impl Bench {
         self.patched_metadata(SNAPSHOTS, json!({ "finalizers": null }))
     }
 
-    /// What a snapshotter does once a snapshot is ready.
+    /// The snapshotter's write once a snapshot is ready.
     pub(super) async fn fulfil(&self) {
         let taken = json!({
             "snapshotHandle": "v-snap", "creationTime": 1_000_000_000, "restoreSize": 5, "readyToUse": true,
@@ -88,7 +88,7 @@ impl Bench {
         self.patch_status_of(CONTENTS, &self.content_name().await, taken).await;
     }
 
-    /// A snapshot that is ready, its claim free again, and the journal empty.
+    /// Creates a ready snapshot, waits until its claim is unprotected, and clears the journal.
     pub(super) async fn ready(&mut self, change: impl FnOnce(&mut Value)) {
         self.class(change).await;
         self.bound_claim(|_| {}).await;

@@ -5,15 +5,17 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use wharf_csi_sdk::Endpoint;
 
-use crate::journal::DEADLINE;
-use crate::local::{create_volume, local_driver};
-use crate::snapshots::{Bench, CONTENTS};
+use crate::{
+    journal::DEADLINE,
+    local::{create_volume, local_driver},
+    snapshots::{CONTENTS, Fixture},
+};
 
-/// Waits until an object is as it should be; whatever happens to it shows in the journal.
-async fn until(bench: &Bench, path: &str, name: &str, right: impl Fn(Option<&Value>) -> bool) {
-    let mut seen = bench.journal.lines().len();
-    while !right(bench.get(path, name).await.as_ref()) {
-        seen = bench.journal.wait_for(seen + 1).await.len();
+/// Waits until an object has the desired state; its changes are in the journal.
+async fn until(fixture: &Fixture, path: &str, name: &str, right: impl Fn(Option<&Value>) -> bool) {
+    let mut seen = fixture.journal.lines().len();
+    while !right(fixture.get(path, name).await.as_ref()) {
+        seen = fixture.journal.wait_for(seen + 1).await.len();
     }
 }
 
@@ -23,52 +25,52 @@ fn is_ready(object: Option<&Value>) -> bool {
 
 #[tokio::test]
 async fn a_volume_of_the_local_driver_has_snapshots_taken_bound_and_deleted() {
-    let Some(mut bench) = Bench::new("vs-local").await else { return };
-    let folder = bench.folder().to_owned();
+    let Some(mut fixture) = Fixture::new("vs-local").await else { return };
+    let folder = fixture.folder().to_owned();
     let (stop, mut serving) = (CancellationToken::new(), JoinSet::new());
     let socket = folder.join("local.sock");
     let endpoint: Endpoint = socket.display().to_string().parse().unwrap();
-    let driver = local_driver(&folder, &bench.snapshotter.driver, "vs-local-id").await;
+    let driver = local_driver(&folder, &fixture.snapshotter.driver, "vs-local-id").await;
     let plugin = driver.plugin("1.0.0", true).build().unwrap();
     let stopped = stop.clone();
     serving.spawn(async move { plugin.serve(endpoint, stopped).await.unwrap() });
 
-    bench.start_snapshotter_for(&socket, DEADLINE);
-    bench.start_controller();
+    fixture.start_snapshotter_for(&socket, DEADLINE);
+    fixture.start_controller();
     let volume = create_volume(&socket).await;
-    bench.class(|it| it["deletionPolicy"] = json!("Retain")).await;
-    bench.bound_claim(|it| it["spec"]["csi"]["volumeHandle"] = json!(volume)).await;
-    bench.snapshot(|_| {}).await;
-    let snapshots = bench.snapshots();
-    until(&bench, &snapshots, bench.name, is_ready).await;
-    let content = bench.content_name().await;
-    let taken = bench.get(CONTENTS, &content).await.unwrap();
+    fixture.class(|it| it["deletionPolicy"] = json!("Retain")).await;
+    fixture.bound_claim(|it| it["spec"]["csi"]["volumeHandle"] = json!(volume)).await;
+    fixture.snapshot(|_| {}).await;
+    let snapshots = fixture.snapshots();
+    until(&fixture, &snapshots, fixture.name, is_ready).await;
+    let content = fixture.content_name().await;
+    let taken = fixture.get(CONTENTS, &content).await.unwrap();
     let handle = taken["status"]["snapshotHandle"].as_str().unwrap().to_owned();
 
-    // It is kept without its snapshot, and used by another one.
-    bench.delete(&snapshots).await;
-    until(&bench, &snapshots, bench.name, |it| it.is_none()).await;
-    assert!(bench.get(CONTENTS, &content).await.is_some());
-    bench
+    // It is retained without its snapshot, and bound to another one.
+    fixture.delete(&snapshots).await;
+    until(&fixture, &snapshots, fixture.name, |it| it.is_none()).await;
+    assert!(fixture.get(CONTENTS, &content).await.is_some());
+    fixture
         .content(|it| {
             it["spec"]["source"] = json!({ "snapshotHandle": handle });
             it["spec"]["volumeSnapshotRef"].as_object_mut().unwrap().remove("uid");
         })
         .await;
-    let given = json!({ "volumeSnapshotContentName": bench.name });
-    bench.snapshot(|it| it["spec"]["source"] = given).await;
-    until(&bench, &snapshots, bench.name, is_ready).await;
+    let given = json!({ "volumeSnapshotContentName": fixture.name });
+    fixture.snapshot(|it| it["spec"]["source"] = given).await;
+    until(&fixture, &snapshots, fixture.name, is_ready).await;
 
-    // And with that it is deleted, in the driver as well.
-    bench.delete(&snapshots).await;
-    until(&bench, &snapshots, bench.name, |it| it.is_none()).await;
-    assert!(bench.get(CONTENTS, bench.name).await.is_none());
+    // With that one it is deleted, in the driver as well.
+    fixture.delete(&snapshots).await;
+    until(&fixture, &snapshots, fixture.name, |it| it.is_none()).await;
+    assert!(fixture.get(CONTENTS, fixture.name).await.is_none());
     let client = wharf_csi::Driver::new(&socket, wharf_csi::DriverOptions::default());
     client.connected(DEADLINE).await.unwrap();
     let request = wharf_proto::csi::ListSnapshotsRequest::default();
     let listed = client.controller().list_snapshots(request).await.unwrap().into_inner();
     assert!(listed.entries.is_empty(), "{listed:?}");
-    bench.stop().await;
+    fixture.stop().await;
     stop.cancel();
     serving.join_next().await.unwrap().unwrap();
 }

@@ -1,8 +1,10 @@
-//! A driver that takes no snapshots, as well or as badly as it is told.
+//! A scripted driver without real snapshots.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -15,19 +17,21 @@ use wharf_proto::csi::{
 };
 use wharf_uds::Routes;
 
-use crate::journal::Journal;
-use crate::scripted::{self, Answers, others};
+use crate::{
+    journal::Journal,
+    scripted::{self, Answers, others},
+};
 
-/// How the next call is answered.
+/// The answer to a call.
 pub(crate) enum Answer {
-    /// With a snapshot that is not ready.
+    /// A snapshot that is not ready.
     NotReady,
     Error(Status),
-    /// Not before this is cancelled, although the work is done.
+    /// Success, but only once this is cancelled.
     When(CancellationToken),
 }
 
-/// Clones share everything.
+/// Clones share the state.
 #[derive(Clone)]
 pub(crate) struct SnapshotDriver(Arc<Inner>);
 
@@ -35,11 +39,11 @@ struct Inner {
     journal: Journal,
     capabilities: Vec<rpc::Type>,
     answers: Answers<Answer>,
-    /// What each snapshot was taken with, by its name.
+    /// The request of each snapshot, by its name.
     taken: Mutex<BTreeMap<String, csi::CreateSnapshotRequest>>,
     /// The parameters of each CreateSnapshot, answered or not.
     asked: Mutex<Vec<BTreeMap<String, String>>>,
-    /// Handles of snapshots that were there before.
+    /// Handles of snapshots that existed before.
     there: Mutex<Vec<String>>,
     last_list: Mutex<Option<csi::ListSnapshotsRequest>>,
     last_delete: Mutex<Option<csi::DeleteSnapshotRequest>>,
@@ -59,17 +63,17 @@ impl SnapshotDriver {
         }))
     }
 
-    /// Calls about snapshots are answered so, in this order; after that as they should.
+    /// Answers the next calls about snapshots like this, in order; later ones succeed.
     pub(crate) fn answer(&self, answer: Answer) {
         self.answer_about("", answer);
     }
 
-    /// The same for the next call that is about `part`.
+    /// Answers the next call that contains `part` like this.
     pub(crate) fn answer_about(&self, part: &str, answer: Answer) {
         self.0.answers.push(part, answer);
     }
 
-    /// A snapshot is there, whoever took it.
+    /// Adds a snapshot without a call.
     pub(crate) fn has(&self, handle: &str) {
         self.0.there.lock().unwrap().push(handle.to_owned());
     }
@@ -96,7 +100,7 @@ impl SnapshotDriver {
         scripted::serve(routes, socket, stop).await;
     }
 
-    /// Whether the answer is that of a snapshot that is ready.
+    /// Whether the answer contains a ready snapshot.
     async fn called(&self, line: String) -> Result<bool, Status> {
         let answer = self.0.answers.take(&line);
         if let Some(Answer::Error(status)) = answer {
@@ -132,7 +136,7 @@ impl Controller for SnapshotDriver {
         &self,
         _: Request<csi::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<csi::ControllerGetCapabilitiesResponse>, Status> {
-        scripted::abilities(&self.0.capabilities)
+        scripted::capabilities(&self.0.capabilities)
     }
 
     async fn create_snapshot(

@@ -1,22 +1,23 @@
-//! The journal of writes and calls without what differs from run to run.
+//! The journal of writes and calls, without parts that differ between runs.
 
 use serde_json::{Value, json};
 
-use super::Bench;
+use super::Fixture;
 
-impl Bench {
-    /// Waits until writes and calls read so, line by line.
+impl Fixture {
+    /// Waits for exactly these writes and calls.
     pub(crate) async fn expect<const N: usize>(&self, expected: [String; N]) {
         let lines = self.wait(|(lines, _)| lines.len() >= N).await.0;
         assert_eq!(lines, expected, "{lines:#?}");
     }
 
-    /// Waits until there are so many writes and calls, and gives them.
+    /// Waits for this number of writes and calls, and returns them.
     pub(crate) async fn lines(&self, count: usize) -> Vec<String> {
         self.wait(|(lines, _)| lines.len() >= count).await.0
     }
 
-    /// Waits until there are so many writes and calls about an object, and gives them as if it bore the name of the test.
+    /// Waits for this number of writes and calls about an object, and returns them with the name of
+    /// the test.
     pub(crate) async fn about(&self, name: &str, count: usize) -> Vec<String> {
         let about = |lines: &[String]| -> Vec<String> {
             let lines = lines.iter().filter(|line| line.contains(name));
@@ -25,7 +26,7 @@ impl Bench {
         about(&self.wait(|(lines, _)| about(lines).len() >= count).await.0)
     }
 
-    /// Waits until events were told for these reasons, in this order.
+    /// Waits for events with these reasons, in this order.
     pub(crate) async fn expect_events<const N: usize>(&self, expected: [&str; N]) {
         let events = self.wait(|(_, events)| events.len() >= N).await.1;
         assert_eq!(events, expected);
@@ -47,7 +48,8 @@ impl Bench {
         format!("PATCH {resource}/{}/status {}", self.name, json!({ "status": status }))
     }
 
-    /// Writes and calls, and the reasons of events: those are written beside the work, at any time after what they tell.
+    /// Writes and calls, and the reasons of events: events are written concurrently, at any time
+    /// after their cause.
     async fn wait(
         &self,
         enough: impl Fn(&(Vec<String>, Vec<String>)) -> bool,
@@ -57,7 +59,7 @@ impl Bench {
             let count = all.len();
             let (events, lines): (Vec<_>, Vec<_>) =
                 all.into_iter().partition(|line| line.contains("/events"));
-            // Told again, an event is only counted.
+            // The repetition of an event only increases its count.
             let events = events.iter().filter(|line| line.starts_with("POST"));
             let sorted = (
                 lines.iter().map(|line| steady(line)).collect(),
@@ -89,7 +91,7 @@ fn steady(line: &str) -> String {
     };
     let head = masked(&format!("{method} {path}"));
     let Some(body) = body else { return head };
-    // What follows the body is the answer's code.
+    // The answer's code follows the body.
     let (body, answer) = match body.rsplit_once("} -> ") {
         Some((body, code)) => (format!("{body}}}"), format!(" -> {code}")),
         None => (body.to_owned(), String::new()),
@@ -119,7 +121,7 @@ fn mask(value: &mut Value) {
     }
 }
 
-/// A text with UIDs of the API shown as UID.
+/// A text with the API's UIDs replaced by `UID`.
 fn masked(text: &str) -> String {
     let is_uid = |part: &[u8]| {
         part.iter().enumerate().all(|(at, byte)| match at {

@@ -5,64 +5,67 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use crate::journal::DEADLINE;
-use crate::snapshots::{Bench, CLASSES, CONTENTS, driver::Answer};
+use crate::{
+    journal::DEADLINE,
+    snapshots::{CLASSES, CONTENTS, Fixture, driver::Answer},
+};
 
 const SECRETS: &str = "/api/v1/namespaces/snap-secret/secrets";
 
 #[tokio::test]
 async fn a_snapshot_is_taken() {
-    let Some(mut bench) = Bench::new("snap-create").await else { return };
-    bench.class(|it| it["parameters"] = json!({ "a": "b" })).await;
-    bench.content(|_| {}).await;
-    bench.start_snapshotter();
-    let (mark, taken) = (bench.mark_line_of(&json!({ "a": "b" })), bench.taken_line(true));
-    bench.expect([mark, bench.create_line(), taken, bench.unmark_line()]).await;
-    let [call] = &bench.driver.taken()[..] else { panic!() };
+    let Some(mut fixture) = Fixture::new("snap-create").await else { return };
+    fixture.class(|it| it["parameters"] = json!({ "a": "b" })).await;
+    fixture.content(|_| {}).await;
+    fixture.start_snapshotter();
+    let (mark, taken) = (fixture.mark_line_of(&json!({ "a": "b" })), fixture.taken_line(true));
+    fixture.expect([mark, fixture.create_line(), taken, fixture.unmark_line()]).await;
+    let [call] = &fixture.driver.taken()[..] else { panic!() };
     assert_eq!(call.parameters, [("a".to_owned(), "b".to_owned())].into());
     assert!(call.secrets.is_empty());
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_snapshot_that_is_not_ready_is_asked_for_again() {
-    let Some(mut bench) = Bench::new("snap-unready").await else { return };
-    bench.class(|_| {}).await;
-    bench.content(|_| {}).await;
-    bench.driver.answer(Answer::NotReady);
-    bench.driver.answer(Answer::NotReady);
-    bench.start_snapshotter();
-    let (create, ready) = (bench.create_line(), bench.ready_line());
-    let taken = bench.taken_line(false);
-    let first = [bench.mark_line(), create.clone(), taken, bench.unmark_line()];
-    let lines = bench.lines(7).await;
+    let Some(mut fixture) = Fixture::new("snap-unready").await else { return };
+    fixture.class(|_| {}).await;
+    fixture.content(|_| {}).await;
+    fixture.driver.answer(Answer::NotReady);
+    fixture.driver.answer(Answer::NotReady);
+    fixture.start_snapshotter();
+    let (create, ready) = (fixture.create_line(), fixture.ready_line());
+    let taken = fixture.taken_line(false);
+    let first = [fixture.mark_line(), create.clone(), taken, fixture.unmark_line()];
+    let lines = fixture.lines(7).await;
     assert_eq!(lines[..4], first, "{lines:#?}");
     assert_eq!(lines[4..], [create.clone(), create, ready], "{lines:#?}");
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_final_error_takes_the_mark_back() {
-    let Some(mut bench) = Bench::new("snap-final").await else { return };
-    bench.class(|_| {}).await;
-    bench.content(|_| {}).await;
-    bench.driver.answer(Answer::Error(Status::invalid_argument("no")));
-    bench.start_snapshotter();
-    let (mark, create, unmark) = (bench.mark_line(), bench.create_line(), bench.unmark_line());
-    let error = bench.error_line(
+    let Some(mut fixture) = Fixture::new("snap-final").await else { return };
+    fixture.class(|_| {}).await;
+    fixture.content(|_| {}).await;
+    fixture.driver.answer(Answer::Error(Status::invalid_argument("no")));
+    fixture.start_snapshotter();
+    let (mark, create, unmark) =
+        (fixture.mark_line(), fixture.create_line(), fixture.unmark_line());
+    let error = fixture.error_line(
         "Failed to create snapshot: failed to take snapshot of the volume v: \
          \"rpc error: code = InvalidArgument desc = no\"",
     );
     let failed = format!("{create} -> InvalidArgument");
-    let lines = bench.lines(8).await;
+    let lines = fixture.lines(8).await;
     let first = [mark.clone(), failed, unmark.clone(), error];
     assert_eq!(lines[..4], first, "{lines:#?}");
     assert_eq!(lines[4..6], [mark, create]);
-    // The error goes with the first success.
+    // The first success removes the error.
     assert!(lines[6].contains(r#""error":null"#), "{}", lines[6]);
     assert_eq!(lines[7], unmark);
-    bench.expect_events(["SnapshotCreationFailed"]).await;
-    bench.stop().await;
+    fixture.expect_events(["SnapshotCreationFailed"]).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
@@ -74,111 +77,112 @@ async fn a_mark_stays_while_the_driver_may_be_at_work() {
         ("snap-late", Status::deadline_exceeded("no")),
         ("snap-cancelled", Status::cancelled("no")),
     ] {
-        let Some(mut bench) = Bench::new(name).await else { return };
-        bench.class(|_| {}).await;
-        bench.content(|_| {}).await;
-        bench.driver.answer(Answer::Error(status));
-        bench.start_snapshotter();
-        let lines = bench.lines(6).await;
-        assert_eq!(lines[0], bench.mark_line());
-        assert!(lines[1].starts_with(&format!("{} -> ", bench.create_line())), "{lines:#?}");
+        let Some(mut fixture) = Fixture::new(name).await else { return };
+        fixture.class(|_| {}).await;
+        fixture.content(|_| {}).await;
+        fixture.driver.answer(Answer::Error(status));
+        fixture.start_snapshotter();
+        let lines = fixture.lines(6).await;
+        assert_eq!(lines[0], fixture.mark_line());
+        assert!(lines[1].starts_with(&format!("{} -> ", fixture.create_line())), "{lines:#?}");
         assert!(lines[2].contains("Failed to create snapshot"), "{lines:#?}");
-        assert_eq!(lines[3], bench.create_line(), "it was not marked again");
-        assert_eq!(lines[5], bench.unmark_line());
-        bench.stop().await;
+        assert_eq!(lines[3], fixture.create_line(), "it was not marked again");
+        assert_eq!(lines[5], fixture.unmark_line());
+        fixture.stop().await;
     }
 }
 
-/// The refusal of another request would not tell whether the driver has the snapshot.
+/// A refusal of another request does not tell whether the driver has the snapshot.
 #[tokio::test]
 async fn a_request_is_repeated_as_it_was_when_its_class_has_changed() {
-    let Some(mut bench) = Bench::new("snap-changed").await else { return };
-    bench.class(|it| it["parameters"] = json!({ "a": "first" })).await;
-    bench.content(|_| {}).await;
-    bench.snapshotter.backoff.first = DEADLINE * 2;
-    bench.driver.answer(Answer::Error(Status::deadline_exceeded("no")));
-    bench.driver.answer(Answer::Error(Status::invalid_argument("no")));
-    bench.start_snapshotter();
-    bench.lines(3).await;
+    let Some(mut fixture) = Fixture::new("snap-changed").await else { return };
+    fixture.class(|it| it["parameters"] = json!({ "a": "first" })).await;
+    fixture.content(|_| {}).await;
+    fixture.snapshotter.backoff.first = DEADLINE * 2;
+    fixture.driver.answer(Answer::Error(Status::deadline_exceeded("no")));
+    fixture.driver.answer(Answer::Error(Status::invalid_argument("no")));
+    fixture.start_snapshotter();
+    fixture.lines(3).await;
     for (value, lines) in [("second", 6), ("third", 10)] {
-        bench.delete(CLASSES).await;
-        bench.class(|it| it["parameters"] = json!({ "a": value })).await;
-        bench.lines(lines).await;
+        fixture.delete(CLASSES).await;
+        fixture.class(|it| it["parameters"] = json!({ "a": value })).await;
+        fixture.lines(lines).await;
     }
-    let asked: Vec<_> = bench.driver.asked().into_iter().map(|told| told["a"].clone()).collect();
+    let asked: Vec<_> = fixture.driver.asked().into_iter().map(|told| told["a"].clone()).collect();
     assert_eq!(asked, ["first", "first", "third"]);
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 /// The driver may have the snapshot, and the parameters are noted.
 #[tokio::test]
 async fn a_request_is_repeated_although_its_class_is_gone_or_refused() {
     for (name, refused) in [("snap-classless", false), ("snap-class-refused", true)] {
-        let Some(mut bench) = Bench::new(name).await else { return };
-        bench.class(|it| it["parameters"] = json!({ "a": "first" })).await;
-        bench.content(|_| {}).await;
+        let Some(mut fixture) = Fixture::new(name).await else { return };
+        fixture.class(|it| it["parameters"] = json!({ "a": "first" })).await;
+        fixture.content(|_| {}).await;
         let never = CancellationToken::new();
-        bench.driver.answer(Answer::When(never.clone()));
-        bench.start_snapshotter();
-        bench.lines(2).await;
-        bench.stop_controllers().await;
-        bench.delete(CLASSES).await;
+        fixture.driver.answer(Answer::When(never.clone()));
+        fixture.start_snapshotter();
+        fixture.lines(2).await;
+        fixture.stop_controllers().await;
+        fixture.delete(CLASSES).await;
         if refused {
-            bench.class(|it| it["parameters"] = json!({ "csi.storage.k8s.io/nope": "x" })).await;
+            fixture.class(|it| it["parameters"] = json!({ "csi.storage.k8s.io/nope": "x" })).await;
         }
-        // Another process knows only what is noted.
-        bench.start_snapshotter_for(&bench.socket(), DEADLINE);
-        let lines = bench.lines(5).await;
-        assert_eq!(lines[4], bench.unmark_line(), "{lines:#?}");
-        let asked = bench.driver.asked();
+        // Another process knows only the note.
+        fixture.start_snapshotter_for(&fixture.socket(), DEADLINE);
+        let lines = fixture.lines(5).await;
+        assert_eq!(lines[4], fixture.unmark_line(), "{lines:#?}");
+        let asked = fixture.driver.asked();
         let asked: Vec<_> = asked.iter().map(|told| told.get("a").map(String::as_str)).collect();
         assert_eq!(asked, [Some("first"); 2]);
         never.cancel();
-        bench.stop().await;
+        fixture.stop().await;
     }
 }
 
-/// A class without parameters leaves no note, as Go's snapshotter. The process that asked remembers it.
+/// A class without parameters leaves no note, as with Go's snapshotter. Only the process that made
+/// the call knows.
 #[tokio::test]
 async fn a_request_without_parameters_is_repeated_by_its_process_although_its_class_is_gone() {
-    let Some(mut bench) = Bench::new("snap-plain").await else { return };
-    bench.class(|_| {}).await;
-    bench.content(|_| {}).await;
-    bench.snapshotter.backoff.first = DEADLINE * 2;
-    bench.driver.answer(Answer::Error(Status::deadline_exceeded("no")));
-    bench.start_snapshotter();
-    bench.lines(3).await;
-    bench.delete(CLASSES).await;
-    // A content that asks for something else is looked at again at once.
-    bench.patch(CONTENTS, json!({ "spec": { "deletionPolicy": "Retain" } })).await;
-    let lines = bench.lines(6).await;
-    assert_eq!((&lines[3], &lines[5]), (&bench.create_line(), &bench.unmark_line()));
-    bench.stop().await;
+    let Some(mut fixture) = Fixture::new("snap-plain").await else { return };
+    fixture.class(|_| {}).await;
+    fixture.content(|_| {}).await;
+    fixture.snapshotter.backoff.first = DEADLINE * 2;
+    fixture.driver.answer(Answer::Error(Status::deadline_exceeded("no")));
+    fixture.start_snapshotter();
+    fixture.lines(3).await;
+    fixture.delete(CLASSES).await;
+    // A content with another request is processed at once.
+    fixture.patch(CONTENTS, json!({ "spec": { "deletionPolicy": "Retain" } })).await;
+    let lines = fixture.lines(6).await;
+    assert_eq!((&lines[3], &lines[5]), (&fixture.create_line(), &fixture.unmark_line()));
+    fixture.stop().await;
 }
 
-/// What the class says now is another request.
+/// With the current class it is another request.
 #[tokio::test]
 async fn the_next_process_repeats_the_request_of_the_first() {
-    let Some(mut bench) = Bench::new("snap-handed").await else { return };
-    bench.class(|it| it["parameters"] = json!({ "a": "first" })).await;
-    bench.content(|_| {}).await;
+    let Some(mut fixture) = Fixture::new("snap-handed").await else { return };
+    fixture.class(|it| it["parameters"] = json!({ "a": "first" })).await;
+    fixture.content(|_| {}).await;
     let never = CancellationToken::new();
-    bench.driver.answer(Answer::When(never.clone()));
-    bench.start_snapshotter();
-    bench.lines(2).await;
-    bench.stop_controllers().await;
-    bench.delete(CLASSES).await;
-    bench.class(|it| it["parameters"] = json!({ "a": "second" })).await;
-    bench.start_snapshotter_for(&bench.socket(), DEADLINE);
-    let lines = bench.lines(5).await;
-    assert_eq!(lines[4], bench.unmark_line(), "{lines:#?}");
-    let asked: Vec<_> = bench.driver.asked().into_iter().map(|told| told["a"].clone()).collect();
+    fixture.driver.answer(Answer::When(never.clone()));
+    fixture.start_snapshotter();
+    fixture.lines(2).await;
+    fixture.stop_controllers().await;
+    fixture.delete(CLASSES).await;
+    fixture.class(|it| it["parameters"] = json!({ "a": "second" })).await;
+    fixture.start_snapshotter_for(&fixture.socket(), DEADLINE);
+    let lines = fixture.lines(5).await;
+    assert_eq!(lines[4], fixture.unmark_line(), "{lines:#?}");
+    let asked: Vec<_> = fixture.driver.asked().into_iter().map(|told| told["a"].clone()).collect();
     assert_eq!(asked, ["first", "first"]);
     never.cancel();
-    bench.stop().await;
+    fixture.stop().await;
 }
 
-/// Such an error is about the caller, and does not tell what became of the first call.
+/// Such an error is about the caller, and does not tell the outcome of the first call.
 #[tokio::test]
 async fn an_error_that_tells_nothing_of_an_earlier_call_leaves_the_mark() {
     for (name, status) in [
@@ -186,26 +190,27 @@ async fn an_error_that_tells_nothing_of_an_earlier_call_leaves_the_mark() {
         ("snap-unknown-caller", Status::unauthenticated("no")),
         ("snap-not-allowed", Status::permission_denied("no")),
     ] {
-        let Some(mut bench) = Bench::new(name).await else { return };
-        bench.class(|_| {}).await;
-        bench.content(|_| {}).await;
-        bench.driver.answer(Answer::Error(Status::deadline_exceeded("no")));
-        bench.driver.answer(Answer::Error(status.clone()));
-        bench.start_snapshotter();
-        let (mark, create, unmark) = (bench.mark_line(), bench.create_line(), bench.unmark_line());
-        let lines = bench.lines(8).await;
+        let Some(mut fixture) = Fixture::new(name).await else { return };
+        fixture.class(|_| {}).await;
+        fixture.content(|_| {}).await;
+        fixture.driver.answer(Answer::Error(Status::deadline_exceeded("no")));
+        fixture.driver.answer(Answer::Error(status.clone()));
+        fixture.start_snapshotter();
+        let (mark, create, unmark) =
+            (fixture.mark_line(), fixture.create_line(), fixture.unmark_line());
+        let lines = fixture.lines(8).await;
         let calls = lines.iter().filter(|line| line.starts_with(&create)).count();
         assert_eq!((&lines[0], calls), (&mark, 3), "{lines:#?}");
         assert_eq!(lines.iter().position(|line| *line == unmark), Some(7), "{lines:#?}");
-        bench.stop().await;
+        fixture.stop().await;
     }
 }
 
 #[tokio::test]
 async fn a_driver_is_given_secrets_and_names() {
-    let Some(mut bench) = Bench::new("snap-secret").await else { return };
-    bench.class(|_| {}).await;
-    bench
+    let Some(mut fixture) = Fixture::new("snap-secret").await else { return };
+    fixture.class(|_| {}).await;
+    fixture
         .content(|it| {
             it["metadata"]["annotations"] = json!({
                 "snapshot.storage.kubernetes.io/deletion-secret-name": "snap-secret",
@@ -213,107 +218,107 @@ async fn a_driver_is_given_secrets_and_names() {
             });
         })
         .await;
-    bench.snapshotter.extra_create_metadata = true;
-    bench.start_snapshotter();
-    // Without its secret it is not even begun.
-    let lines = bench.lines(2).await;
+    fixture.snapshotter.extra_create_metadata = true;
+    fixture.start_snapshotter();
+    // Without its secret no call is made.
+    let lines = fixture.lines(2).await;
     assert_eq!(lines[0], "GET secrets/snap-secret -> 404");
     assert!(lines[1].contains("cannot get credentials for snapshot content"), "{lines:#?}");
-    bench.create(SECRETS, "Secret", json!({ "stringData": { "key": "hush" } })).await;
+    fixture.create(SECRETS, "Secret", json!({ "stringData": { "key": "hush" } })).await;
     let mut count = 3;
-    while bench.driver.taken().is_empty() {
-        bench.lines(count).await;
+    while fixture.driver.taken().is_empty() {
+        fixture.lines(count).await;
         count += 1;
     }
-    let [call] = &bench.driver.taken()[..] else { panic!() };
+    let [call] = &fixture.driver.taken()[..] else { panic!() };
     assert_eq!(call.secrets["key"], "hush");
     assert_eq!(call.parameters["csi.storage.k8s.io/volumesnapshot/name"], "snap-secret");
     assert_eq!(call.parameters["csi.storage.k8s.io/volumesnapshot/namespace"], "snap-secret");
     assert_eq!(call.parameters["csi.storage.k8s.io/volumesnapshotcontent/name"], "snap-secret");
-    let journal = bench.journal.lines().join("\n");
+    let journal = fixture.journal.lines().join("\n");
     assert!(!journal.contains("hush"), "{journal}");
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_content_without_its_class_waits_for_it() {
-    let Some(mut bench) = Bench::new("snap-class").await else { return };
-    bench.content(|_| {}).await;
-    bench.snapshotter.backoff.first = DEADLINE * 2;
-    bench.start_snapshotter();
+    let Some(mut fixture) = Fixture::new("snap-class").await else { return };
+    fixture.content(|_| {}).await;
+    fixture.snapshotter.backoff.first = DEADLINE * 2;
+    fixture.start_snapshotter();
     let message = "Failed to create snapshot: failed to get input parameters to create snapshot for content \
                    snap-class: \"volumesnapshotclass.snapshot.storage.k8s.io \\\"snap-class\\\" not found\"";
-    bench.expect([bench.error_line(message)]).await;
-    bench.class(|_| {}).await;
-    let lines = bench.lines(5).await;
-    assert_eq!(lines[2], bench.create_line(), "the class ended its back-off: {lines:#?}");
-    bench.stop().await;
+    fixture.expect([fixture.error_line(message)]).await;
+    fixture.class(|_| {}).await;
+    let lines = fixture.lines(5).await;
+    assert_eq!(lines[2], fixture.create_line(), "the class ended its back-off: {lines:#?}");
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_success_that_cannot_be_written_down_is_asked_for_again() {
-    let Some(mut bench) = Bench::new("snap-unsaved").await else { return };
-    bench.class(|_| {}).await;
-    bench.content(|_| {}).await;
-    bench.journal.fail_once(Method::PATCH, "snap-unsaved/status", 500);
-    bench.start_snapshotter();
-    let lines = bench.lines(7).await;
-    let (create, taken) = (bench.create_line(), bench.taken_line(true));
-    assert_eq!(lines[..3], [bench.mark_line(), create.clone(), format!("{taken} -> 500")]);
+    let Some(mut fixture) = Fixture::new("snap-unsaved").await else { return };
+    fixture.class(|_| {}).await;
+    fixture.content(|_| {}).await;
+    fixture.journal.fail_once(Method::PATCH, "snap-unsaved/status", 500);
+    fixture.start_snapshotter();
+    let lines = fixture.lines(7).await;
+    let (create, taken) = (fixture.create_line(), fixture.taken_line(true));
+    assert_eq!(lines[..3], [fixture.mark_line(), create.clone(), format!("{taken} -> 500")]);
     assert!(lines[3].contains("error updating status"), "{lines:#?}");
     assert_eq!(lines[4], create, "the same name, and so the same snapshot");
-    assert_eq!(lines[6], bench.unmark_line());
-    assert_eq!(bench.driver.taken().len(), 1);
-    bench.stop().await;
+    assert_eq!(lines[6], fixture.unmark_line());
+    assert_eq!(fixture.driver.taken().len(), 1);
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_snapshotter_that_dies_after_the_call_leaks_nothing() {
-    let Some(mut bench) = Bench::new("snap-killed").await else { return };
-    bench.class(|_| {}).await;
-    bench.content(|_| {}).await;
+    let Some(mut fixture) = Fixture::new("snap-killed").await else { return };
+    fixture.class(|_| {}).await;
+    fixture.content(|_| {}).await;
     let never = CancellationToken::new();
-    bench.driver.answer(Answer::When(never.clone()));
-    bench.start_snapshotter();
-    let (mark, create) = (bench.mark_line(), bench.create_line());
-    bench.expect([mark.clone(), create.clone()]).await;
-    bench.stop_controllers().await;
-    bench.start_snapshotter_for(&bench.socket(), DEADLINE);
-    let taken = bench.taken_line(true);
-    bench.expect([mark, create.clone(), create, taken, bench.unmark_line()]).await;
-    assert_eq!(bench.driver.taken().len(), 1);
+    fixture.driver.answer(Answer::When(never.clone()));
+    fixture.start_snapshotter();
+    let (mark, create) = (fixture.mark_line(), fixture.create_line());
+    fixture.expect([mark.clone(), create.clone()]).await;
+    fixture.stop_controllers().await;
+    fixture.start_snapshotter_for(&fixture.socket(), DEADLINE);
+    let taken = fixture.taken_line(true);
+    fixture.expect([mark, create.clone(), create, taken, fixture.unmark_line()]).await;
+    assert_eq!(fixture.driver.taken().len(), 1);
     never.cancel();
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_driver_that_hangs_is_asked_again() {
-    let Some(mut bench) = Bench::new("snap-hangs").await else { return };
-    bench.class(|_| {}).await;
-    bench.content(|_| {}).await;
+    let Some(mut fixture) = Fixture::new("snap-hangs").await else { return };
+    fixture.class(|_| {}).await;
+    fixture.content(|_| {}).await;
     let never = CancellationToken::new();
-    bench.driver.answer(Answer::When(never.clone()));
-    bench.start_driver();
-    bench.start_snapshotter_for(&bench.socket(), Duration::from_millis(300));
-    let lines = bench.lines(5).await;
-    let create = bench.create_line();
-    assert_eq!(lines[..2], [bench.mark_line(), create.clone()]);
+    fixture.driver.answer(Answer::When(never.clone()));
+    fixture.start_driver();
+    fixture.start_snapshotter_for(&fixture.socket(), Duration::from_millis(300));
+    let lines = fixture.lines(5).await;
+    let create = fixture.create_line();
+    assert_eq!(lines[..2], [fixture.mark_line(), create.clone()]);
     assert!(lines[2].contains("code = DeadlineExceeded"), "{lines:#?}");
     assert_eq!(lines[3], create, "the mark stays: {lines:#?}");
     never.cancel();
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_mark_that_lost_against_others_is_written_again() {
-    let Some(mut bench) = Bench::new("snap-conflict").await else { return };
-    bench.class(|_| {}).await;
-    bench.content(|_| {}).await;
-    bench.journal.fail_once(Method::PATCH, "volumesnapshotcontents/snap-conflict", 409);
-    bench.start_snapshotter();
-    let (mark, taken) = (bench.mark_line(), bench.taken_line(true));
+    let Some(mut fixture) = Fixture::new("snap-conflict").await else { return };
+    fixture.class(|_| {}).await;
+    fixture.content(|_| {}).await;
+    fixture.journal.fail_once(Method::PATCH, "volumesnapshotcontents/snap-conflict", 409);
+    fixture.start_snapshotter();
+    let (mark, taken) = (fixture.mark_line(), fixture.taken_line(true));
     let lost = format!("{mark} -> 409");
     let get = "GET volumesnapshotcontents/snap-conflict".to_owned();
-    bench.expect([lost, get, mark, bench.create_line(), taken, bench.unmark_line()]).await;
-    bench.stop().await;
+    fixture.expect([lost, get, mark, fixture.create_line(), taken, fixture.unmark_line()]).await;
+    fixture.stop().await;
 }

@@ -1,15 +1,17 @@
 use serde_json::json;
 
-use crate::extremes::{fill, is_filled, longest};
-use crate::snapshots::{BEING_DELETED, Bench, CONTENTS};
+use crate::{
+    extremes::{fill, is_filled, longest},
+    snapshots::{BEING_DELETED, CONTENTS, Fixture},
+};
 
 #[tokio::test]
 async fn a_snapshot_is_taken_and_deleted_whatever_it_is_called() {
-    let Some(mut bench) = Bench::new("snap-extreme").await else { return };
-    bench.snapshotter.extra_create_metadata = true;
+    let Some(mut fixture) = Fixture::new("snap-extreme").await else { return };
+    fixture.snapshotter.extra_create_metadata = true;
     let name = longest("snap-extreme");
-    bench.class(|it| it["metadata"]["name"] = json!(name)).await;
-    bench
+    fixture.class(|it| it["metadata"]["name"] = json!(name)).await;
+    fixture
         .content(|it| {
             it["metadata"]["name"] = json!(name);
             it["spec"]["volumeSnapshotClassName"] = json!(name);
@@ -17,24 +19,30 @@ async fn a_snapshot_is_taken_and_deleted_whatever_it_is_called() {
             fill(it);
         })
         .await;
-    bench.start_snapshotter();
-    let taken =
-        [bench.mark_line(), bench.create_line(), bench.taken_line(true), bench.unmark_line()];
-    let lines = bench.lines(taken.len()).await;
-    let lines: Vec<String> = lines.iter().map(|line| line.replace(&name, bench.name)).collect();
+    fixture.start_snapshotter();
+    let taken = [
+        fixture.mark_line(),
+        fixture.create_line(),
+        fixture.taken_line(true),
+        fixture.unmark_line(),
+    ];
+    let lines = fixture.lines(taken.len()).await;
+    let lines: Vec<String> = lines.iter().map(|line| line.replace(&name, fixture.name)).collect();
     assert_eq!(lines, taken);
     let path = format!("{CONTENTS}/{name}");
-    let content = bench.get(CONTENTS, &name).await.unwrap();
+    let content = fixture.get(CONTENTS, &name).await.unwrap();
     assert!(is_filled(&content));
-    let [call] = &bench.driver.taken()[..] else { panic!() };
+    let [call] = &fixture.driver.taken()[..] else { panic!() };
     assert_eq!(call.parameters["csi.storage.k8s.io/volumesnapshot/name"], name);
     assert_eq!(call.parameters["csi.storage.k8s.io/volumesnapshotcontent/name"], name);
 
-    bench.journal.clear();
-    bench.patch_at(&path, json!({ "metadata": { "annotations": { BEING_DELETED: "yes" } } })).await;
-    bench.delete_at(&path).await;
-    assert_eq!(bench.about(&name, 1).await, [bench.release_line()]);
-    assert_eq!(bench.get(CONTENTS, &name).await, None);
-    assert_eq!(bench.driver.last_delete().snapshot_id, "v-snap");
-    bench.stop().await;
+    fixture.journal.clear();
+    fixture
+        .patch_at(&path, json!({ "metadata": { "annotations": { BEING_DELETED: "yes" } } }))
+        .await;
+    fixture.delete_at(&path).await;
+    assert_eq!(fixture.about(&name, 1).await, [fixture.release_line()]);
+    assert_eq!(fixture.get(CONTENTS, &name).await, None);
+    assert_eq!(fixture.driver.last_delete().snapshot_id, "v-snap");
+    fixture.stop().await;
 }

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use wharf_proto::csi::controller_service_capability::rpc;
 
-use crate::snapshots::{Bench, driver::Answer};
+use crate::snapshots::{Fixture, driver::Answer};
 
 fn given(it: &mut Value) {
     it["spec"]["source"] = json!({ "snapshotHandle": "h" });
@@ -10,61 +10,61 @@ fn given(it: &mut Value) {
 
 #[tokio::test]
 async fn a_snapshot_that_is_there_is_found() {
-    let Some(mut bench) = Bench::new("given-found").await else { return };
+    let Some(mut fixture) = Fixture::new("given-found").await else { return };
     let parameters = json!({
         "csi.storage.k8s.io/snapshotter-list-secret-name": "list-${volumesnapshotcontent.name}",
         "csi.storage.k8s.io/snapshotter-list-secret-namespace": "given-found",
     });
-    bench.class(|it| it["parameters"] = parameters).await;
+    fixture.class(|it| it["parameters"] = parameters).await;
     let secret = json!({ "metadata": { "name": "list-given-found" }, "stringData": { "k": "v" } });
-    bench.create("/api/v1/namespaces/given-found/secrets", "Secret", secret).await;
-    bench.driver.has("h");
-    bench.driver.answer(Answer::NotReady);
-    bench.content(given).await;
-    bench.start_snapshotter();
+    fixture.create("/api/v1/namespaces/given-found/secrets", "Secret", secret).await;
+    fixture.driver.has("h");
+    fixture.driver.answer(Answer::NotReady);
+    fixture.content(given).await;
+    fixture.start_snapshotter();
     let found = json!({
         "creationTime": 1_000_000_000, "readyToUse": false, "restoreSize": 5, "snapshotHandle": "h",
     });
     let get = "GET secrets/list-given-found".to_owned();
     let list = "ListSnapshots h".to_owned();
-    bench
+    fixture
         .expect([
             get.clone(),
             list.clone(),
-            bench.patched_status("volumesnapshotcontents", &found),
+            fixture.patched_status("volumesnapshotcontents", &found),
             get,
             list,
-            bench.ready_line(),
+            fixture.ready_line(),
         ])
         .await;
-    assert_eq!(bench.driver.last_list().secrets["k"], "v");
-    bench.stop().await;
+    assert_eq!(fixture.driver.last_list().secrets["k"], "v");
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_driver_that_cannot_list_is_believed() {
     let capabilities = [rpc::Type::CreateDeleteSnapshot];
-    let Some(mut bench) = Bench::with("given-believed", &capabilities).await else { return };
-    bench.class(|_| {}).await;
-    bench.content(given).await;
-    bench.start_snapshotter();
-    let lines = bench.lines(1).await;
+    let Some(mut fixture) = Fixture::with("given-believed", &capabilities).await else { return };
+    fixture.class(|_| {}).await;
+    fixture.content(given).await;
+    fixture.start_snapshotter();
+    let lines = fixture.lines(1).await;
     assert!(lines[0].contains(r#""readyToUse":true"#), "{lines:#?}");
     assert!(lines[0].contains(r#""snapshotHandle":"h""#), "{lines:#?}");
     assert!(!lines[0].contains("restoreSize"), "{lines:#?}");
-    bench.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_snapshot_that_is_missing_is_an_error() {
-    let Some(mut bench) = Bench::new("given-missing").await else { return };
-    bench.class(|_| {}).await;
-    bench.content(given).await;
-    bench.start_snapshotter();
-    let lines = bench.lines(2).await;
+    let Some(mut fixture) = Fixture::new("given-missing").await else { return };
+    fixture.class(|_| {}).await;
+    fixture.content(given).await;
+    fixture.start_snapshotter();
+    let lines = fixture.lines(2).await;
     let message = "Failed to check and update snapshot content: failed to list snapshot for content given-missing: \
                    \"can not find snapshot for snapshotID h\"";
-    assert_eq!(lines[..2], ["ListSnapshots h".to_owned(), bench.error_line(message)]);
-    bench.expect_events(["SnapshotContentCheckandUpdateFailed"]).await;
-    bench.stop().await;
+    assert_eq!(lines[..2], ["ListSnapshots h".to_owned(), fixture.error_line(message)]);
+    fixture.expect_events(["SnapshotContentCheckandUpdateFailed"]).await;
+    fixture.stop().await;
 }

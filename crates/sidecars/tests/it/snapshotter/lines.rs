@@ -1,12 +1,12 @@
-//! What a snapshotter's work looks like.
+//! The journal of a snapshotter.
 
 use serde_json::{Value, json};
 
-use crate::snapshots::{BEING_CREATED, Bench, CONTENT_FINALIZER};
+use crate::snapshots::{BEING_CREATED, CONTENT_FINALIZER, Fixture};
 
 const RESOURCE: &str = "volumesnapshotcontents";
 
-impl Bench {
+impl Fixture {
     pub(super) fn mark_line(&self) -> String {
         self.annotate_line(&json!("yes"))
     }
