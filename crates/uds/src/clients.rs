@@ -19,7 +19,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Status;
 
+use self::share::Share;
 use crate::limits::{CLIENT_CALLS, GIVEN_UP, GIVEN_UP_EVERY, LONGEST_RESTRAINT, WAITING};
+
+mod share;
 
 /// The accounts that are kept before those that can be dropped are looked for.
 const FEW: usize = 64;
@@ -65,6 +68,8 @@ struct State {
     restrained: bool,
     /// Connections that are not read.
     waiting: usize,
+    /// Header lists of its calls under way.
+    headers: Share,
 }
 
 /// A connection of a process.
@@ -73,7 +78,11 @@ pub(crate) struct Client(Arc<Account>);
 
 /// A call of a process, from its beginning until this is dropped.
 #[derive(Debug)]
-pub(crate) struct ClientCall(Arc<Account>);
+pub(crate) struct ClientCall {
+    account: Arc<Account>,
+    /// Bytes of its header list that the account counts.
+    header_bytes: usize,
+}
 
 impl Clients {
     /// How many calls clients gave up that were passed on to a server and not answered in full.
@@ -168,20 +177,22 @@ impl Client {
         }
         state.calls += 1;
         drop(state);
-        Ok(ClientCall(self.0.clone()))
+        Ok(ClientCall { account: self.0.clone(), header_bytes: 0 })
     }
 }
 
 impl ClientCall {
     /// The client has given the call up, after it was passed on and before it had the whole answer.
     pub(crate) fn give_up(&self) {
-        self.0.give_up();
+        self.account.give_up();
     }
 }
 
 impl Drop for ClientCall {
     fn drop(&mut self) {
-        self.0.state().calls -= 1;
+        let mut state = self.account.state();
+        state.calls -= 1;
+        state.headers.release(self.header_bytes);
     }
 }
 

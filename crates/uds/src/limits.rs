@@ -16,6 +16,8 @@ pub(crate) const REQUEST_FIELDS: usize = 128;
 /// Header lists of all requests under way that a listener passes on: HPACK does not compress on the way to the server
 /// what it compressed on the way here. Enough for eight thousand calls of a kubelet.
 pub(crate) const ALL_REQUEST_HEADERS: usize = 4 << 20;
+/// Header lists of all requests under way of one process, so that four of them are needed to keep out others.
+pub(crate) const CLIENT_REQUEST_HEADERS: usize = ALL_REQUEST_HEADERS / 4;
 
 /// Calls in flight on one connection.
 pub(crate) const STREAMS: u32 = 1024;

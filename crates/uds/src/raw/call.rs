@@ -38,7 +38,10 @@ impl RawCall {
         if is_reset(&mut reply) {
             return None;
         }
-        let admitted = client.begin().and_then(|call| Ok((call, room.take(&request)?)));
+        let admitted = client.begin().and_then(|mut call| {
+            let room = room.take(&request, &mut call)?;
+            Ok((call, room))
+        });
         let (client, room) = match admitted {
             Ok(admitted) => admitted,
             Err(status) => {
