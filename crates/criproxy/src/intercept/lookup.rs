@@ -69,6 +69,7 @@ impl Interceptor {
         }
         let limit = self.chain.patience(visit.ends(), visit.time());
         let _measured = visit.time().measure();
+        visit.charge_if_abandoned();
         let found = visit.while_wanted(timeout(limit, lookup)).await?;
         let late = |_| {
             let text = format!("the runtime did not tell of {id:?} within {limit:?}");

@@ -154,6 +154,7 @@ impl Interceptor {
             let (edits, by) = (Vec::new(), Vec::new());
             return Ok(Asked { request, edits, answered: false, said: false, by });
         }
+        visit.charge_if_abandoned();
         let asked = visit.while_wanted(self.chain.ask::<S>(point, about, request)).await??;
         // The runtime is next.
         self.vigil.extend();

@@ -133,6 +133,11 @@ impl Visit {
         }
     }
 
+    /// Charges the client process if it gives up the call from now on: hook servers or the runtime work on the call.
+    pub(super) fn charge_if_abandoned(&mut self) {
+        self.call.charge_if_abandoned();
+    }
+
     /// Waits for `work`, unless the caller gives up.
     pub(super) async fn while_wanted<T>(
         &mut self,

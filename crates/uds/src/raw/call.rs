@@ -23,6 +23,8 @@ pub struct RawCall {
     pub(super) reply: SendResponse<Bytes>,
     arrived: Instant,
     pub(super) client: ClientCall,
+    /// Whether a server works on the call, so that its process is charged if it gives the call up.
+    is_charged: bool,
     /// Room for its header list, until the call ends.
     _room: OwnedSemaphorePermit,
 }
@@ -50,7 +52,8 @@ impl RawCall {
             }
         };
         let (head, body) = request.into_parts();
-        Some(RawCall { head, body, reply, arrived: Instant::now(), client, _room: room })
+        let arrived = Instant::now();
+        Some(RawCall { head, body, reply, arrived, client, is_charged: false, _room: room })
     }
 
     /// The method as its caller wrote it: `/runtime.v1.RuntimeService/Version`.
@@ -114,9 +117,18 @@ impl RawCall {
         message.ok_or_else(|| Status::internal("expected one message, got none"))
     }
 
+    /// Charges the client process if it gives up the call from now on, like one that was passed on: a server other than
+    /// that of a [`Relay`](super::Relay) works on the call.
+    pub fn charge_if_abandoned(&mut self) {
+        self.is_charged = true;
+    }
+
     /// Waits until the caller resets the call or is gone.
     pub async fn abandoned(&mut self) {
         self.given_up().await;
+        if self.is_charged {
+            self.client.give_up();
+        }
     }
 
     /// Passes on what the server answered.
