@@ -70,6 +70,8 @@ struct State {
     waiting: usize,
     /// Header lists of its calls under way.
     headers: Share,
+    /// Messages of its calls under way that are read whole.
+    messages: Share,
 }
 
 /// A connection of a process.
@@ -82,6 +84,8 @@ pub(crate) struct ClientCall {
     account: Arc<Account>,
     /// Bytes of its header list that the account counts.
     header_bytes: usize,
+    /// The same of its message.
+    message_bytes: usize,
 }
 
 impl Clients {
@@ -177,7 +181,7 @@ impl Client {
         }
         state.calls += 1;
         drop(state);
-        Ok(ClientCall { account: self.0.clone(), header_bytes: 0 })
+        Ok(ClientCall { account: self.0.clone(), header_bytes: 0, message_bytes: 0 })
     }
 }
 
@@ -193,6 +197,7 @@ impl Drop for ClientCall {
         let mut state = self.account.state();
         state.calls -= 1;
         state.headers.release(self.header_bytes);
+        state.messages.release(self.message_bytes);
     }
 }
 

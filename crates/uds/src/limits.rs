@@ -18,6 +18,8 @@ pub(crate) const REQUEST_FIELDS: usize = 128;
 pub(crate) const ALL_REQUEST_HEADERS: usize = 4 << 20;
 /// Header lists of all requests under way of one process, so that four of them are needed to keep out others.
 pub(crate) const CLIENT_REQUEST_HEADERS: usize = ALL_REQUEST_HEADERS / 4;
+/// The longest time without a byte of a message that is read whole.
+pub(crate) const MESSAGE_SILENCE: Duration = Duration::from_secs(10);
 
 /// Calls in flight on one connection.
 pub(crate) const STREAMS: u32 = 1024;

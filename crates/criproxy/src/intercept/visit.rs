@@ -17,8 +17,9 @@ use crate::{explain, record};
 
 /// The largest message that is looked into. CRI's own limit is 16 MiB.
 const LARGEST: usize = 32 << 20;
-/// The most bytes that the messages of all calls under way may take together.
-pub(super) const ROOM: usize = 64 << 20;
+/// The most bytes that the messages of all calls under way may take together. One process may take half of it: a message of
+/// the largest size with the 5 bytes before it.
+pub(super) const ROOM: usize = 2 * (LARGEST + 5);
 
 fn full() -> Status {
     Status::resource_exhausted(format!(

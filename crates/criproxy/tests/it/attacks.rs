@@ -13,11 +13,12 @@ use wharf_testkit::process;
 use wharf_testkit::runtime::{Reply, Then, message};
 
 use crate::bench::{Bench, DEADLINE, soon};
-use crate::client::VERSION;
+use crate::client::{Client, USUAL, VERSION, send};
 
 /// A method that hook servers are asked about, and one that is passed on.
 const METHODS: [&str; 2] =
     ["/runtime.v1.RuntimeService/RunPodSandbox", "/runtime.v1.RuntimeService/Status"];
+const STOP: &str = "/runtime.v1.RuntimeService/StopPodSandbox";
 const RESETS: u32 = 200_000;
 /// Header fields of 4 KiB of a call that is below the limit.
 const FIELDS: usize = 15;
@@ -39,6 +40,11 @@ async fn attacking_process() {
             println!("held");
             return pending().await;
         }
+        "messages" => {
+            let _held = hold_messages(&socket, method).await;
+            println!("held");
+            return pending().await;
+        }
         other => panic!("{other}"),
     };
     println!("{:?}", hostile::attack(&socket, &frames).await);
@@ -51,6 +57,21 @@ async fn hold_headers(socket: &Path, method: &str) -> Vec<UnixStream> {
         held.push(hostile::hold(socket, &hostile::bombs(method, 300, fields)).await);
     }
     held
+}
+
+/// Begins messages of 32 MiB and does not finish them: 64 MiB come of all.
+async fn hold_messages(socket: &Path, method: &str) -> impl Sized + use<> {
+    let client = Client::dial(socket).await;
+    let mut held = Vec::new();
+    for size in [31, 31, 2] {
+        let mut begun = vec![0; size << 20];
+        begun[1] = 2;
+        let (response, mut sink) = client.open(method, USUAL).await;
+        // This fails if the call is refused.
+        let _ = send(&mut sink, begun.into(), false).await;
+        held.push((response, sink));
+    }
+    (client, held)
 }
 
 /// A process that holds calls of `method`, until this is dropped.
@@ -85,6 +106,17 @@ async fn header_lists_of_one_process_leave_room_for_those_of_others() {
     let _attacker = holder(&bench, "headers", METHODS[1]).await;
     for _ in 0..BESIDE {
         let answer = client.call(VERSION, message(b"")).await.unwrap();
+        assert_eq!(answer.status(), "0", "{}", answer.message());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_a_process_does_not_finish_leave_room_for_those_of_others() {
+    let (bench, runtime, client) = Bench::with_runtime().await;
+    runtime.answer(|_| Reply::default());
+    let _attacker = holder(&bench, "messages", METHODS[0]).await;
+    for _ in 0..BESIDE {
+        let answer = client.call(STOP, message(&[0x0a, 2, b'p', b'1'])).await.unwrap();
         assert_eq!(answer.status(), "0", "{}", answer.message());
     }
 }

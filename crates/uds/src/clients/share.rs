@@ -52,6 +52,17 @@ impl ClientCall {
         self.header_bytes += bytes;
         Ok(())
     }
+
+    /// Takes `bytes` for a part of the message, until the call is dropped.
+    ///
+    /// # Errors
+    /// If the messages of the process take more than `limit` together.
+    pub(crate) fn take_message(&mut self, bytes: usize, limit: usize) -> Result<(), Status> {
+        let taken = self.account.state().messages.take(bytes, limit);
+        taken.map_err(|full| self.account.refuse("messages", limit, &full))?;
+        self.message_bytes += bytes;
+        Ok(())
+    }
 }
 
 impl Account {
@@ -84,6 +95,21 @@ mod tests {
         begin(8).take_headers(CLIENT_REQUEST_HEADERS).unwrap();
         drop(first);
         begin(7).take_headers(CLIENT_REQUEST_HEADERS).unwrap();
+    }
+
+    #[test]
+    fn messages_of_a_process_leave_room_for_those_of_others() {
+        const LIMIT: usize = 32 << 20;
+        let clients = Clients::default();
+        let begin = |pid| clients.connect(Some(pid)).begin().unwrap();
+        let mut first = begin(7);
+        first.take_message(LIMIT - 1, LIMIT).unwrap();
+        first.take_message(1, LIMIT).unwrap();
+        let refused = begin(7).take_message(1, LIMIT).unwrap_err();
+        assert!(refused.message().contains("take 32 MiB"), "{refused}");
+        begin(8).take_message(LIMIT, LIMIT).unwrap();
+        drop(first);
+        begin(7).take_message(LIMIT, LIMIT).unwrap();
     }
 
     #[test]

@@ -11,10 +11,14 @@ use tonic::Status;
 use wharf_wire::{FrameError, Frames};
 
 use super::RawAnswer;
+use super::patience::Patience;
 use crate::admission::{HeaderRoom, is_reset};
 use crate::chain::Chain;
 use crate::clients::{Client, ClientCall};
 use crate::deadline;
+
+/// The bytes before a message that hold its size.
+const FRAME_HEADER: usize = 5;
 
 /// A call whose headers have arrived, and nothing else yet. Dropped, it is reset.
 pub struct RawCall {
@@ -85,10 +89,12 @@ impl RawCall {
         self.message_within(limit, |_| Ok(())).await
     }
 
-    /// The same, where `reserve` is asked before each piece of it is kept, with the number of bytes.
+    /// The same, where `reserve` is asked before each piece of it is kept, with the number of bytes. The messages of all calls
+    /// under way of a process may take as many bytes together as the largest one.
     ///
     /// # Errors
-    /// The same, and what `reserve` refuses with.
+    /// The same, and what `reserve` refuses with. Also if the messages of the process take too much, if no byte comes for
+    /// 10 seconds, and if the caller's time is over.
     pub async fn message_within(
         &mut self,
         limit: usize,
@@ -96,8 +102,12 @@ impl RawCall {
     ) -> Result<Bytes, Status> {
         let mut frames = Frames::new(limit);
         let mut message = None;
-        while let Some(data) = self.body.data().await {
+        let ends = self.ends();
+        let mut patience = Patience::new(ends);
+        while let Some(data) = patience.within(self.body.data()).await? {
             let data = data.map_err(|error| Status::cancelled(Chain(&error).to_string()))?;
+            patience.restore(data.len());
+            self.client.take_message(data.len(), limit + FRAME_HEADER)?;
             reserve(data.len())?;
             // Taken is taken: what is kept is bounded by the limit and not by the window.
             let _ = self.body.flow_control().release_capacity(data.len());
