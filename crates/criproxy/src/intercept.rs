@@ -154,6 +154,7 @@ impl Interceptor {
             let (edits, by) = (Vec::new(), Vec::new());
             return Ok(Asked { request, edits, answered: false, has_content: false, by });
         }
+        call.charge_if_abandoned();
         let asked = call.while_wanted(self.chain.ask::<S>(point, context, request)).await??;
         // The runtime is next.
         self.busy_poll.extend();

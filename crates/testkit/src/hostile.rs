@@ -101,6 +101,18 @@ pub async fn begin(socket: &Path, frames: &[u8]) -> UnixStream {
     stream
 }
 
+/// Like [`begin`], and waits until the server has read the frames.
+///
+/// # Panics
+///
+/// If nothing listens, or the server closes the connection.
+pub async fn hold(socket: &Path, frames: &[u8]) -> UnixStream {
+    let ping = frame(PING, 0, 0, &[7; 8]);
+    let mut stream = begin(socket, &[frames, &ping].concat()).await;
+    assert_eq!(acknowledged(&mut stream).await, Outcome::Served);
+    stream
+}
+
 /// The variable with the socket, set in the process of [`attacker`].
 const ATTACKED: &str = "WHARF_TEST_ATTACKED";
 /// The variable with the name of the attack.

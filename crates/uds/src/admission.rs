@@ -11,7 +11,10 @@ use http::{HeaderMap, Request};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use crate::limits::{ALL_REQUEST_HEADERS, REQUEST_FIELDS};
+use crate::{
+    clients::ClientCall,
+    limits::{ALL_REQUEST_HEADERS, REQUEST_FIELDS},
+};
 
 /// The overhead that HTTP/2 adds to the size of each header field.
 const FIELD: usize = 32;
@@ -44,14 +47,18 @@ impl HeaderRoom {
     /// Reserves room for a request until the permit is dropped.
     ///
     /// # Errors
-    /// When the request has too many fields, or other calls leave no room.
+    /// When the request has too many fields, or other calls, of the process or of all, leave no
+    /// room.
     pub(crate) fn take(
         &self,
         request: &Request<RecvStream>,
+        call: &mut ClientCall,
     ) -> Result<OwnedSemaphorePermit, Status> {
         check_fields(request.headers())?;
+        let size = size(request);
+        call.take_headers(size)?;
         // h2 has refused sizes that do not fit into 32 bits.
-        let size = u32::try_from(size(request)).unwrap_or(u32::MAX);
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
         self.0.clone().try_acquire_many_owned(size).map_err(|_| full())
     }
 }

@@ -26,7 +26,10 @@ use std::{
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Status;
 
+use self::share::Share;
 use crate::limits::{CLIENT_CALLS, GIVEN_UP, GIVEN_UP_EVERY, LONGEST_RESTRAINT, WAITING};
+
+mod share;
 
 /// Number of accounts from which droppable accounts are looked for.
 const FEW: usize = 64;
@@ -73,6 +76,10 @@ struct State {
     restrained: bool,
     /// Connections that wait to be read.
     waiting: usize,
+    /// Header lists of its calls under way.
+    headers: Share,
+    /// Messages of its calls under way that are read whole.
+    messages: Share,
 }
 
 /// A connection of a process.
@@ -81,7 +88,13 @@ pub(crate) struct Client(Arc<Account>);
 
 /// A call of a process, from its beginning until this is dropped.
 #[derive(Debug)]
-pub(crate) struct ClientCall(Arc<Account>);
+pub(crate) struct ClientCall {
+    account: Arc<Account>,
+    /// Bytes of its header list that the account counts.
+    header_bytes: usize,
+    /// The same of its message.
+    message_bytes: usize,
+}
 
 impl Clients {
     /// Number of calls that clients gave up after they were relayed and before they were fully
@@ -178,7 +191,7 @@ impl Client {
         }
         state.calls += 1;
         drop(state);
-        Ok(ClientCall(self.0.clone()))
+        Ok(ClientCall { account: self.0.clone(), header_bytes: 0, message_bytes: 0 })
     }
 }
 
@@ -186,13 +199,16 @@ impl ClientCall {
     /// Records that the client gave up the call after it was relayed and before it had the whole
     /// answer.
     pub(crate) fn give_up(&self) {
-        self.0.give_up();
+        self.account.give_up();
     }
 }
 
 impl Drop for ClientCall {
     fn drop(&mut self) {
-        self.0.state().calls -= 1;
+        let mut state = self.account.state();
+        state.calls -= 1;
+        state.headers.release(self.header_bytes);
+        state.messages.release(self.message_bytes);
     }
 }
 

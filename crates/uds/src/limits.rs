@@ -17,6 +17,11 @@ pub(crate) const REQUEST_FIELDS: usize = 128;
 /// Header lists of all requests under way that a listener relays: HPACK may compress them less on
 /// the way to the server than on the way here. Enough for eight thousand calls of a kubelet.
 pub(crate) const ALL_REQUEST_HEADERS: usize = 4 << 20;
+/// Header lists of all requests under way of one process: it takes four processes to keep out
+/// others.
+pub(crate) const CLIENT_REQUEST_HEADERS: usize = ALL_REQUEST_HEADERS / 4;
+/// The longest time without a byte of a message that is read whole.
+pub(crate) const MESSAGE_SILENCE: Duration = Duration::from_secs(10);
 
 /// Calls in flight on one connection.
 pub(crate) const STREAMS: u32 = 1024;

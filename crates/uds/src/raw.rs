@@ -19,6 +19,7 @@ mod call;
 mod carry;
 mod loss;
 mod overflow;
+mod patience;
 mod pump;
 mod relay;
 mod serve;

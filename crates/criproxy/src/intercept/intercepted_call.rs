@@ -19,8 +19,9 @@ use crate::{
 
 /// The largest message that is read. CRI's own limit is 16 MiB.
 const LARGEST: usize = 32 << 20;
-/// The most bytes that the messages of all calls under way may take together.
-pub(super) const ROOM: usize = 64 << 20;
+/// The most bytes that the messages of all calls under way may take together. One process may take half of it: a message of
+/// the largest size with the 5 bytes before it.
+pub(super) const ROOM: usize = 2 * (LARGEST + 5);
 
 fn full() -> Status {
     Status::resource_exhausted(format!(
@@ -137,6 +138,11 @@ impl InterceptedCall {
             records: self.records.clone(),
             ..CallContext::default()
         }
+    }
+
+    /// Charges the client process if it gives up the call from now on: hook servers or the runtime work on the call.
+    pub(super) fn charge_if_abandoned(&mut self) {
+        self.call.charge_if_abandoned();
     }
 
     /// Waits for `work`, unless the caller gives up.

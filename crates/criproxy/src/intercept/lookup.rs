@@ -72,6 +72,7 @@ impl Interceptor {
         }
         let limit = self.chain.patience(call.ends(), call.time());
         let _measured = call.time().measure();
+        call.charge_if_abandoned();
         let found = call.while_wanted(timeout(limit, lookup)).await?;
         let late = |_| {
             let text = format!("the runtime did not tell of {id:?} within {limit:?}");

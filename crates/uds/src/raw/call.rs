@@ -7,13 +7,16 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tonic::Status;
 use wharf_wire::{FrameError, Frames};
 
-use super::RawAnswer;
+use super::{RawAnswer, patience::Patience};
 use crate::{
     admission::{HeaderRoom, is_reset},
     chain::Chain,
     clients::{Client, ClientCall},
     deadline,
 };
+
+/// The bytes before a message that hold its size.
+const FRAME_HEADER: usize = 5;
 
 /// A call whose headers have arrived. Dropping it resets the stream.
 pub struct RawCall {
@@ -22,6 +25,8 @@ pub struct RawCall {
     pub(super) reply: SendResponse<Bytes>,
     arrived: Instant,
     pub(super) client: ClientCall,
+    /// Whether a server works on the call, so that its process is charged if it gives the call up.
+    is_charged: bool,
     /// Room for its header list, until the call ends.
     _room: OwnedSemaphorePermit,
 }
@@ -37,7 +42,10 @@ impl RawCall {
         if is_reset(&mut reply) {
             return None;
         }
-        let admitted = client.begin().and_then(|call| Ok((call, room.take(&request)?)));
+        let admitted = client.begin().and_then(|mut call| {
+            let room = room.take(&request, &mut call)?;
+            Ok((call, room))
+        });
         let (client, room) = match admitted {
             Ok(admitted) => admitted,
             Err(status) => {
@@ -46,7 +54,8 @@ impl RawCall {
             }
         };
         let (head, body) = request.into_parts();
-        Some(Self { head, body, reply, arrived: Instant::now(), client, _room: room })
+        let arrived = Instant::now();
+        Some(Self { head, body, reply, arrived, client, is_charged: false, _room: room })
     }
 
     /// The method as its caller wrote it: `/runtime.v1.RuntimeService/Version`.
@@ -78,10 +87,13 @@ impl RawCall {
         self.message_within(limit, |_| Ok(())).await
     }
 
-    /// The same, and calls `reserve` with the number of bytes before each piece is kept.
+    /// The same, and calls `reserve` with the number of bytes before each piece is kept. The
+    /// messages of all running calls of a process may take as many bytes together as the largest
+    /// message.
     ///
     /// # Errors
-    /// The same, and the errors of `reserve`.
+    /// The same, and the errors of `reserve`. Also if the messages of the process take too much, if
+    /// no byte arrives for 10 seconds, and once the caller's deadline has passed.
     pub async fn message_within(
         &mut self,
         limit: usize,
@@ -89,8 +101,12 @@ impl RawCall {
     ) -> Result<Bytes, Status> {
         let mut frames = Frames::new(limit);
         let mut message = None;
-        while let Some(data) = self.body.data().await {
+        let ends = self.ends();
+        let mut patience = Patience::new(ends);
+        while let Some(data) = patience.within(self.body.data()).await? {
             let data = data.map_err(|error| Status::cancelled(Chain(&error).to_string()))?;
+            patience.restore(data.len());
+            self.client.take_message(data.len(), limit + FRAME_HEADER)?;
             reserve(data.len())?;
             // Released at once: the limit bounds what is kept, not the window.
             let _ = self.body.flow_control().release_capacity(data.len());
@@ -110,9 +126,18 @@ impl RawCall {
         message.ok_or_else(|| Status::internal("expected one message, got none"))
     }
 
+    /// Charges the client process if it gives up the call from now on, like a call that was
+    /// relayed: a server other than that of a [`Relay`](super::Relay) works on the call.
+    pub fn charge_if_abandoned(&mut self) {
+        self.is_charged = true;
+    }
+
     /// Waits until the caller resets the call or disconnects.
     pub async fn abandoned(&mut self) {
         self.given_up().await;
+        if self.is_charged {
+            self.client.give_up();
+        }
     }
 
     /// Passes on the server's answer.

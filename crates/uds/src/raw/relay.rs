@@ -164,7 +164,7 @@ impl Relay {
         tokio::select! {
             biased;
             connection = self.with_room() => Some(connection),
-            _ = call.given_up() => None,
+            () = call.abandoned() => None,
         }
     }
 }

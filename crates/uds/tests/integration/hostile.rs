@@ -165,8 +165,8 @@ async fn the_header_lists_of_calls_under_way_have_a_bound_together() {
     }
     let refused = soon(calls.join_next()).await.unwrap().unwrap();
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert!(refused.message().contains("take 4 MiB"), "{refused}");
-    let bound = (4 << 20) / 60_000;
+    assert!(refused.message().contains("take 1 MiB"), "{refused}");
+    let bound = (1 << 20) / 60_000;
     assert!((bound - 10..=bound).contains(&*begin.borrow()), "{}", *begin.borrow());
     // Calls that end make room.
     calls.shutdown().await;

@@ -13,7 +13,7 @@ use wharf_testkit::{
 use super::{
     kubelet::Kubelet,
     node::{FAIL, Node, Plan},
-    samples::create,
+    samples::{create, run},
 };
 use crate::fixture::soon;
 
@@ -125,4 +125,27 @@ async fn a_storm_of_cancelled_calls_leaves_nothing_behind() {
     soon(node.kubelet.create(&create(&pod))).await.unwrap();
     soon(node.kubelet.remove_pod(&pod)).await.unwrap();
     node.has_records(0, 0).await;
+}
+
+/// More calls than a process may give up at a time.
+const GIVEN_UP: usize = 600;
+
+/// A hook server works on these calls like a runtime does on others.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_are_given_up_during_a_hook_restrain_the_process() {
+    let (server, mut node, _pod) = hanging().await;
+    let asked = server.calls().len();
+    let mut calls = Vec::new();
+    for number in 0..GIVEN_UP {
+        let mut request = run();
+        let config = request.config.as_mut().unwrap();
+        config.metadata.as_mut().unwrap().name = format!("given-up-{number}");
+        calls.push(node.kubelet.begin("RunPodSandbox", &request).await);
+    }
+    server.seen(|calls| calls.len() == asked + GIVEN_UP).await;
+    let new = Kubelet::dial(&node.fixture.socket()).await;
+    std::mem::replace(&mut node.kubelet, new).client.vanish().await;
+    drop(calls);
+    node.fixture.counts(&format!("wharf_proxy_calls_given_up_total {GIVEN_UP}")).await;
+    node.fixture.counts("wharf_proxy_client_restraints_total 1").await;
 }
