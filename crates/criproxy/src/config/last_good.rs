@@ -11,7 +11,10 @@ use std::{
     sync::Arc,
 };
 
-use super::folder::{self, trust_folder};
+use super::{
+    file_name::unescape,
+    folder::{self, trust_folder},
+};
 
 /// The folder of the versions inside the state folder.
 const VERSIONS: &str = "servers";
@@ -74,7 +77,7 @@ impl LastGood {
         let obsolete: Vec<_> =
             self.kept.keys().filter(|name| !versions.contains_key(*name)).cloned().collect();
         for name in obsolete {
-            match fs::remove_file(self.folder.join(&name)) {
+            match fs::remove_file(self.folder.join(unescape(&name))) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => done = Err(error),
                 _ => drop(self.kept.remove(&name)),
             }
@@ -90,7 +93,7 @@ impl LastGood {
             options.create(true).truncate(true).write(true).mode(FILE_MODE).open(&draft)?;
         file.write_all(text)?;
         file.sync_all()?;
-        fs::rename(&draft, self.folder.join(name))?;
+        fs::rename(&draft, self.folder.join(unescape(name)))?;
         File::open(&self.folder)?.sync_all()
     }
 }

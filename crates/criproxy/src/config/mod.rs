@@ -18,6 +18,7 @@
 //!
 //! - `server`: a hook server, and all of them in their order.
 //! - `file`: a file's text as a server; no I/O.
+//! - `file_name`: names of files as text, also of those that are not UTF-8; no I/O.
 //! - `problem`: what can be said of a file.
 //! - `folder`: what is in the folder, and whether it can be trusted.
 //! - `config_map`: folders that the kubelet mounts from a ConfigMap.
@@ -33,6 +34,7 @@ mod catalog;
 mod config_map;
 mod entry;
 mod file;
+mod file_name;
 mod folder;
 mod follower;
 mod last_good;

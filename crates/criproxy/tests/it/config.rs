@@ -1,6 +1,8 @@
 //! A folder of hook servers: what is in force, how soon, and what is refused.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -202,6 +204,16 @@ async fn the_folder_may_go_and_come_back() {
     bench.endpoints(&["/b"]).await;
     bench.write("a.json", &server("/c"));
     bench.endpoints(&["/c"]).await;
+}
+
+/// Names are bytes. Two that look the same to people are two servers, of which none is left out.
+#[tokio::test]
+async fn files_whose_names_are_no_text_do_not_take_the_place_of_each_other() {
+    let mut bench = Bench::start(&[]).await;
+    for (name, endpoint) in [(&b"\xfe.json"[..], "/a"), (b"\xff.json", "/b")] {
+        write(&bench.folder.join(OsStr::from_bytes(name)), &server(endpoint));
+    }
+    bench.endpoints(&["/a", "/b"]).await;
 }
 
 #[tokio::test]
