@@ -152,9 +152,9 @@ impl Catalog {
         leaving.min()
     }
 
-    /// Whether something else is in the place of a file.
-    pub(super) fn is_blocked(&self) -> bool {
-        self.entries.values().any(Entry::is_blocked)
+    /// Whether a file is there, and refused.
+    pub(super) fn is_at_fault(&self) -> bool {
+        self.entries.values().any(Entry::is_at_fault)
     }
 
     /// Stops waiting for the file of a server, by its name or that of its file.

@@ -19,7 +19,7 @@ use crate::hook_metrics::HookMetrics;
 
 /// Changes that come together are read together.
 const DEBOUNCE: Duration = Duration::from_millis(25);
-/// How often the folder is read while something else is in the place of a file.
+/// How often the folder is read while it is at fault, or one of its files or the state folder is.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Keeps the catalog up to date, and what follows from it.
@@ -76,8 +76,9 @@ impl Follower {
 
     /// When the folder has to be read although nothing is heard of it.
     fn next_look(&self) -> Option<Instant> {
-        // The watch is one of files: it does not tell when something else goes.
-        let look = self.catalog.is_blocked().then(|| Instant::now() + LOOK);
+        // The watch does not report what mends a fault: a mode, the target of a link, free file descriptors or disk space.
+        let has_fault = self.fault.is_some() || self.state_fault.is_some();
+        let look = (has_fault || self.catalog.is_at_fault()).then(|| Instant::now() + LOOK);
         self.catalog.next_deadline().into_iter().chain(look).min()
     }
 

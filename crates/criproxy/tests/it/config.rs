@@ -13,7 +13,8 @@ use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use wharf_criproxy::{
-    Config, ConfigError, ConfigOptions, FolderError, HookMetrics, HookPoint, Servers, check,
+    Config, ConfigError, ConfigOptions, ConfigStatus, FolderError, HookMetrics, HookPoint, Servers,
+    check,
 };
 
 use crate::bench::soon;
@@ -213,6 +214,23 @@ async fn files_whose_names_are_no_text_do_not_take_the_place_of_each_other() {
     for (name, endpoint) in [(&b"\xfe.json"[..], "/a"), (b"\xff.json", "/b")] {
         write(&bench.folder.join(OsStr::from_bytes(name)), &server(endpoint));
     }
+    bench.endpoints(&["/a", "/b"]).await;
+}
+
+/// As of a file, the mode of the folder is noticed when it changes.
+#[tokio::test]
+async fn a_folder_that_can_be_trusted_again_is_read_again() {
+    let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
+    fs::set_permissions(&bench.folder, Permissions::from_mode(0o777)).unwrap();
+    bench.write("b.json", &server("/b"));
+    let is_faulty = |status: &ConfigStatus| !status.faults.is_empty();
+    soon(async {
+        while !is_faulty(&bench.config.handle().status()) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    fs::set_permissions(&bench.folder, Permissions::from_mode(0o755)).unwrap();
     bench.endpoints(&["/a", "/b"]).await;
 }
 
