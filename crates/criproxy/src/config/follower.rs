@@ -2,17 +2,16 @@
 
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 use wharf_dirwatch::{Change, DirWatch};
 
 use super::catalog::{Catalog, News};
 use super::folder::Contents;
-use super::last_good::LastGood;
+use super::keeper::Keeper;
 use super::watch::{RESCAN, Request, read};
 use super::{ConfigStatus, Effect, FileWarning, ServerStatus, Servers};
 use crate::hook_metrics::HookMetrics;
@@ -26,7 +25,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct Follower {
     pub(super) folder: PathBuf,
     pub(super) catalog: Catalog,
-    pub(super) last_good: Option<Arc<Mutex<LastGood>>>,
+    pub(super) keeper: Option<Keeper>,
     /// Whether this process writes the state folder.
     pub(super) keeps_state: bool,
     pub(super) servers: watch::Sender<Arc<Servers>>,
@@ -89,11 +88,21 @@ impl Follower {
                 let _ = answer.send(self.forget(&server).await);
             }
             Request::KeepState { keep, done } => {
-                self.keeps_state = keep;
-                self.keep_last_good().await;
-                let _ = done.send(());
+                let _ = done.send(self.keep_state(keep).await);
             }
         }
+    }
+
+    /// Writes the state folder from now on, or leaves it, unless it is being written and hangs.
+    async fn keep_state(&mut self, keep: bool) -> bool {
+        if let Some(keeper) = self.keeper.as_mut().filter(|_| !keep)
+            && keeper.is_writing().await
+        {
+            return false;
+        }
+        self.keeps_state = keep;
+        self.keep_last_good().await;
+        true
     }
 
     async fn forget(&mut self, server: &str) -> Result<String, String> {
@@ -136,19 +145,26 @@ impl Follower {
     /// Puts in force what is in the folder. Without a folder nothing that is in force changes.
     pub(super) async fn take(&mut self, contents: Option<Contents>) {
         self.is_at_fault(contents.is_none().then(|| "it is gone".to_owned()));
-        match contents {
-            Some(contents) => {
-                let news = self.catalog.update(contents.servers, Instant::now());
-                news.into_iter().for_each(tell);
+        let news = match contents {
+            Some(contents) => self.catalog.update(contents.servers, Instant::now()),
+            None => {
+                self.catalog.lose_folder();
+                Vec::new()
             }
-            None => self.catalog.lose_folder(),
-        }
-        self.publish().await;
+        };
+        self.put_in_force();
+        news.into_iter().for_each(tell);
+        self.report().await;
     }
 
-    /// Puts the servers of the catalog in force. Their files are kept before: what is in force now is
-    /// in force after a restart, too.
     async fn publish(&mut self) {
+        self.put_in_force();
+        self.report().await;
+    }
+
+    /// Keeps the files of the servers in force, and reports their state: what is reported to be in
+    /// force is so after a restart, too, or a fault says that it may not be.
+    async fn report(&mut self) {
         self.keep_last_good().await;
         for (state, files) in self.catalog.counts() {
             self.metrics.config_files(state, files);
@@ -164,6 +180,11 @@ impl Follower {
         });
         let faults = folder_fault.into_iter().chain(self.state_fault.clone()).collect();
         self.status.send_replace(Arc::new(ConfigStatus { servers, faults, ..Default::default() }));
+    }
+
+    /// Puts the servers of the catalog in force. Waits for nothing: a disk that hangs must not keep
+    /// calls from a server that may refuse them.
+    fn put_in_force(&self) {
         let servers = self.catalog.servers();
         if servers == **self.servers.borrow() {
             return;
@@ -181,12 +202,8 @@ impl Follower {
     }
 
     async fn keep_last_good(&mut self) {
-        let Some(last_good) = self.last_good.clone().filter(|_| self.keeps_state) else { return };
-        let versions = self.catalog.good_versions();
-        let kept = spawn_blocking(move || {
-            last_good.lock().unwrap_or_else(PoisonError::into_inner).keep(&versions)
-        });
-        let kept = kept.await.unwrap_or_else(|error| Err(error.into()));
+        let Some(keeper) = self.keeper.as_mut().filter(|_| self.keeps_state) else { return };
+        let kept = keeper.keep(self.catalog.good_versions()).await;
         let fault = kept.err().map(|error| {
             format!("the last good versions of hook server files cannot be kept: {error}")
         });

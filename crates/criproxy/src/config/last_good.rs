@@ -70,7 +70,7 @@ impl LastGood {
             if self.kept.get(name) != Some(text) {
                 match self.write(name, text) {
                     Ok(()) => drop(self.kept.insert(name.clone(), text.clone())),
-                    Err(error) => done = Err(error),
+                    Err(error) => done = Err(self.named(name, &error)),
                 }
             }
         }
@@ -78,11 +78,19 @@ impl LastGood {
             self.kept.keys().filter(|name| !versions.contains_key(*name)).cloned().collect();
         for name in obsolete {
             match fs::remove_file(self.folder.join(unescape(&name))) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => done = Err(error),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    done = Err(self.named(&name, &error));
+                }
                 _ => drop(self.kept.remove(&name)),
             }
         }
         done
+    }
+
+    /// An error with the file that it is about.
+    fn named(&self, name: &str, error: &io::Error) -> io::Error {
+        let path = self.folder.join(name);
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
     }
 
     /// Writes a version so that it appears whole or not at all.

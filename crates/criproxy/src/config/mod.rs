@@ -25,6 +25,7 @@
 //! - `entry`: one file with its last good version; no I/O.
 //! - `catalog`: the servers in force, from what is and was in the folder; no I/O.
 //! - `last_good`: the last good versions, kept over restarts.
+//! - `keeper`: writing them, which must not hold up what is in force.
 //! - `watch`: [`Config`], a folder that is followed.
 //! - `follower`: the task that keeps the catalog up to date.
 //! - `status`: the state of each server, for people and probes.
@@ -37,6 +38,7 @@ mod file;
 mod file_name;
 mod folder;
 mod follower;
+mod keeper;
 mod last_good;
 mod problem;
 mod report;

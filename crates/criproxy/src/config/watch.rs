@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -13,6 +13,7 @@ use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
 use super::catalog::Catalog;
 use super::folder::{self, Contents};
 use super::follower::Follower;
+use super::keeper::{self, Keeper};
 use super::last_good::LastGood;
 use super::{ConfigStatus, FolderError, Servers};
 use crate::hook_metrics::HookMetrics;
@@ -21,6 +22,8 @@ use crate::hook_metrics::HookMetrics;
 pub(super) const RESCAN: Duration = Duration::from_secs(60);
 /// How long the first look at the folder may take.
 const START: Duration = Duration::from_secs(10);
+/// How long the state folder may take to be read at the start.
+const STATE: Duration = Duration::from_secs(5);
 /// The folder's mode, if it has to be made.
 const MODE: u32 = 0o755;
 /// Requests to forget a server that may wait for each other.
@@ -64,7 +67,7 @@ pub(super) enum Request {
     /// Stop waiting for the file of a server.
     Forget { server: String, answer: oneshot::Sender<Result<String, String>> },
     /// Write the state folder from now on, or leave it to another process.
-    KeepState { keep: bool, done: oneshot::Sender<()> },
+    KeepState { keep: bool, done: oneshot::Sender<bool> },
 }
 
 /// Why no folder could be followed.
@@ -127,7 +130,7 @@ impl Config {
         let mut follower = Follower {
             folder,
             catalog: Catalog::new(required, kept),
-            last_good: last_good.map(|kept| Arc::new(Mutex::new(kept))),
+            keeper: last_good.map(Keeper::new),
             keeps_state: !state_is_kept_elsewhere,
             servers: sender,
             status: status_sender,
@@ -152,8 +155,10 @@ impl Config {
         self.handle.clone()
     }
 
-    /// Ends the watch, and waits for its task.
+    /// Ends the watch, and waits for its task. A write of the state folder may end before.
     pub async fn stop(mut self) {
+        // A write that hangs is left to the end of the process.
+        let _ = timeout(keeper::LIMIT * 2, self.handle.keep_state(false)).await;
         self.task.shutdown().await;
     }
 }
@@ -179,21 +184,28 @@ impl ConfigHandle {
 
 impl ConfigHandle {
     /// Writes the state folder from now on, or leaves it to another process: two that write it at once would spoil it. What
-    /// is being written is written when this returns.
-    pub async fn keep_state(&self, keep: bool) {
+    /// is being written is written when this returns; false if that hangs, and nothing has changed.
+    pub async fn keep_state(&self, keep: bool) -> bool {
         let (done, kept) = oneshot::channel();
         // A folder that is not followed any more is not written either.
-        if self.requests.send(Request::KeepState { keep, done }).await.is_ok() {
-            let _ = kept.await;
+        if self.requests.send(Request::KeepState { keep, done }).await.is_err() {
+            return true;
         }
+        kept.await.unwrap_or(true)
     }
 }
 
 /// Reads the versions that are kept, elsewhere, since a disk may be slow.
 async fn open_state(folder: PathBuf) -> Result<LastGood, ConfigError> {
     let path = folder.clone();
-    let opened = spawn_blocking(move || LastGood::open(&path)).await;
-    let opened = opened.unwrap_or_else(|error| Err(error.to_string()));
+    let opened = timeout(STATE, spawn_blocking(move || LastGood::open(&path))).await;
+    let opened = match opened {
+        Ok(opened) => opened.unwrap_or_else(|error| Err(error.to_string())),
+        Err(_) => Err(format!(
+            "no answer from the filesystem within {STATE:?}, and without the last good versions in it \
+             hook servers that are mandatory could be missing: repair it, or name another --state-dir"
+        )),
+    };
     opened.map_err(|why| ConfigError::State { folder, why })
 }
 

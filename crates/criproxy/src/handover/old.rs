@@ -73,7 +73,7 @@ impl HandOver {
         let taken = async {
             ready(&mut reader).await?;
             let left = timeout(FOLDER, self.config.keep_state(false)).await;
-            left.map_err(|_| HandOverError::StateFolder)?;
+            left.ok().filter(|left| *left).ok_or(HandOverError::StateFolder)?;
             self.copy(&mut writer).await?;
             self.interceptor.calls.freeze(messages.clone());
             self.say_rest(&messages);

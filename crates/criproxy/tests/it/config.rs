@@ -234,6 +234,55 @@ async fn a_folder_that_can_be_trusted_again_is_read_again() {
     bench.endpoints(&["/a", "/b"]).await;
 }
 
+/// A state folder whose disk hangs: a version is written to a named pipe that nobody reads.
+struct HangingState(PathBuf);
+
+impl HangingState {
+    fn new(state_dir: &Path) -> HangingState {
+        let draft = state_dir.join("servers/.draft");
+        make_pipe(&draft);
+        HangingState(draft)
+    }
+}
+
+impl Drop for HangingState {
+    /// Lets the write that waits go on. The next one finds no pipe.
+    fn drop(&mut self) {
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+        let _reader = rustix::fs::open(&self.0, flags, rustix::fs::Mode::empty()).unwrap();
+        fs::remove_file(&self.0).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_state_folder_that_hangs_holds_no_server_up() {
+    let place = tempfile::tempdir().unwrap();
+    let [folder, state_dir] = ["hookserver.d", "state"].map(|name| place.path().join(name));
+    let options = ConfigOptions { state_dir: Some(state_dir.clone()), ..of(&folder) };
+    let config = Config::start(options, HookMetrics::default()).await.unwrap();
+    let hanging = HangingState::new(&state_dir);
+    let (mut servers, handle) = (config.servers(), config.handle());
+    for (count, name) in [(1, "a.json"), (2, "b.json")] {
+        write(&folder.join(name), &server("/a"));
+        soon(servers.wait_for(|servers| servers.iter().count() == count)).await.unwrap();
+    }
+    let fault = |expected: bool| {
+        let handle = handle.clone();
+        soon(async move {
+            let is = |problem: &String| problem.contains("no answer from the filesystem");
+            while handle.status().problems().iter().any(is) != expected {
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    fault(true).await;
+    assert!(!handle.keep_state(false).await, "it is being written");
+    drop(hanging);
+    fault(false).await;
+    assert_eq!(fs::read_to_string(state_dir.join("servers/b.json")).unwrap(), server("/a"));
+    config.stop().await;
+}
+
 #[tokio::test]
 async fn a_file_that_others_may_write_to_is_refused_until_they_may_not() {
     let mut bench = Bench::start(&[("a.json", &server("/a"))]).await;
