@@ -157,6 +157,35 @@ impl Catalog {
         self.entries.values().any(Entry::is_at_fault)
     }
 
+    /// Uses the last good version that another process has of a file, unless the file is good now.
+    ///
+    /// # Errors
+    /// When it is no server to this release.
+    pub(super) fn adopt(
+        &mut self,
+        name: String,
+        text: Vec<u8>,
+        now: Instant,
+    ) -> Result<(), FileError> {
+        let known = self.entries.get_mut(&name);
+        if known.as_ref().is_some_and(|entry| entry.state == FileState::Loaded) {
+            return Ok(());
+        }
+        let (server, _) = parse(&name, &text)?;
+        let good = GoodVersion { server: Arc::new(server), text: text.into() };
+        if let Some(entry) = known {
+            entry.good = Some(good);
+            return Ok(());
+        }
+        let mut entry = Entry::kept(good);
+        if !self.folder_is_gone {
+            let is_required = entry.says_required() || self.is_flagged(&name);
+            entry.presence = if is_required { Presence::Gone } else { Presence::Leaving(now) };
+        }
+        self.entries.insert(name, entry);
+        Ok(())
+    }
+
     /// Stops waiting for the file of a server, by its name or that of its file.
     ///
     /// # Errors

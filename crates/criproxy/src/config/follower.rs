@@ -11,7 +11,7 @@ use wharf_dirwatch::{Change, DirWatch};
 
 use super::catalog::{Catalog, News};
 use super::folder::Contents;
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Versions};
 use super::watch::{RESCAN, Request, read};
 use super::{ConfigStatus, Effect, FileWarning, ServerStatus, Servers};
 use crate::hook_metrics::HookMetrics;
@@ -30,6 +30,7 @@ pub(super) struct Follower {
     pub(super) keeps_state: bool,
     pub(super) servers: watch::Sender<Arc<Servers>>,
     pub(super) status: watch::Sender<Arc<ConfigStatus>>,
+    pub(super) versions: watch::Sender<Versions>,
     pub(super) metrics: HookMetrics,
     /// The fault of the folder that was logged last.
     pub(super) fault: Option<String>,
@@ -86,6 +87,11 @@ impl Follower {
         match request {
             Request::Forget { server, answer } => {
                 let _ = answer.send(self.forget(&server).await);
+            }
+            Request::Adopt { file, text, answer } => {
+                let adopted = self.catalog.adopt(file, text, Instant::now());
+                self.publish().await;
+                let _ = answer.send(adopted.map_err(|error| error.to_string()));
             }
             Request::KeepState { keep, done } => {
                 let _ = done.send(self.keep_state(keep).await);
@@ -185,6 +191,7 @@ impl Follower {
     /// Puts the servers of the catalog in force. Waits for nothing: a disk that hangs must not keep
     /// calls from a server that may refuse them.
     fn put_in_force(&self) {
+        self.versions.send_replace(self.catalog.good_versions());
         let servers = self.catalog.servers();
         if servers == **self.servers.borrow() {
             return;

@@ -13,7 +13,7 @@ use wharf_dirwatch::{Change, Depth, DirWatch, Kind, Options};
 use super::catalog::Catalog;
 use super::folder::{self, Contents};
 use super::follower::Follower;
-use super::keeper::{self, Keeper};
+use super::keeper::{self, Keeper, Versions};
 use super::last_good::LastGood;
 use super::{ConfigStatus, FolderError, Servers};
 use crate::hook_metrics::HookMetrics;
@@ -58,6 +58,7 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct ConfigHandle {
     status: watch::Receiver<Arc<ConfigStatus>>,
+    versions: watch::Receiver<Versions>,
     requests: mpsc::Sender<Request>,
 }
 
@@ -66,6 +67,8 @@ pub struct ConfigHandle {
 pub(super) enum Request {
     /// Stop waiting for the file of a server.
     Forget { server: String, answer: oneshot::Sender<Result<String, String>> },
+    /// Use the last good version that another process has of a file.
+    Adopt { file: String, text: Vec<u8>, answer: oneshot::Sender<Result<(), String>> },
     /// Write the state folder from now on, or leave it to another process.
     KeepState { keep: bool, done: oneshot::Sender<bool> },
 }
@@ -126,6 +129,7 @@ impl Config {
 
         let (sender, mut servers) = watch::channel(Arc::default());
         let (status_sender, status) = watch::channel(Arc::default());
+        let (versions_sender, versions) = watch::channel(Versions::default());
         let (requests, requested) = mpsc::channel(REQUESTS);
         let mut follower = Follower {
             folder,
@@ -134,6 +138,7 @@ impl Config {
             keeps_state: !state_is_kept_elsewhere,
             servers: sender,
             status: status_sender,
+            versions: versions_sender,
             metrics,
             fault: None,
             state_fault: None,
@@ -142,7 +147,7 @@ impl Config {
         servers.mark_unchanged();
         let mut task = JoinSet::new();
         task.spawn(follower.follow(changes, requested));
-        Ok(Self { servers, handle: ConfigHandle { status, requests }, task })
+        Ok(Self { servers, handle: ConfigHandle { status, versions, requests }, task })
     }
 
     /// The servers in force, now and as they change.
@@ -183,6 +188,23 @@ impl ConfigHandle {
 }
 
 impl ConfigHandle {
+    /// The last good version of each file.
+    pub(crate) fn versions(&self) -> Versions {
+        self.versions.borrow().clone()
+    }
+
+    /// Uses the last good version that another process has of a file, unless the file is good now.
+    ///
+    /// # Errors
+    /// When this process cannot read it.
+    pub(crate) async fn adopt(&self, file: String, text: Vec<u8>) -> Result<(), String> {
+        let ended = "the hook server folder is not followed any more";
+        let (answer, answered) = oneshot::channel();
+        let request = Request::Adopt { file, text, answer };
+        self.requests.send(request).await.map_err(|_| ended.to_owned())?;
+        answered.await.unwrap_or_else(|_| Err(ended.to_owned()))
+    }
+
     /// Writes the state folder from now on, or leaves it to another process: two that write it at once would spoil it. What
     /// is being written is written when this returns; false if that hangs, and nothing has changed.
     pub async fn keep_state(&self, keep: bool) -> bool {
