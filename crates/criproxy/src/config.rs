@@ -19,12 +19,14 @@
 //!
 //! - `server`: a hook server, and all of them in their order.
 //! - `file`: parses a file's text as a server; no I/O.
+//! - `file_name`: names of files as text, also of those that are not UTF-8; no I/O.
 //! - `problem`: errors and warnings about a file.
 //! - `folder`: reads the folder, and checks whether it can be trusted.
 //! - `config_map`: folders that the kubelet mounts from a ConfigMap.
 //! - `entry`: one file with its last good version; no I/O.
 //! - `catalog`: the servers in force, from the present and past files of the folder; no I/O.
 //! - `last_good`: the last good versions, kept over restarts.
+//! - `keeper`: writes last good versions without delaying the servers in force.
 //! - `watch`: [`Config`], a folder that is followed.
 //! - `follower`: the task that keeps the catalog up to date.
 //! - `status`: the state of each server, for people and probes.
@@ -34,8 +36,10 @@ mod catalog;
 mod config_map;
 mod entry;
 mod file;
+mod file_name;
 mod folder;
 mod follower;
+mod keeper;
 mod last_good;
 mod problem;
 mod report;

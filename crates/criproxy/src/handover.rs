@@ -73,6 +73,16 @@ pub enum HandOverError {
     /// The old process has called it off.
     #[error("the running proxy called the hand-over off: {0}")]
     Aborted(String),
+    /// A hook server file of the running proxy makes no sense to this one.
+    #[error(
+        "the last good version of hook server file {file} is in force, and refused by this release: {why}"
+    )]
+    Version {
+        /// The file's name.
+        file: String,
+        /// Why it is refused.
+        why: String,
+    },
     /// The old process is busy with its files.
     #[error(
         "the folder of hook servers or the state folder hangs: the running proxy cannot leave it"

@@ -152,9 +152,38 @@ impl Catalog {
         leaving.min()
     }
 
-    /// Whether an entry that is not a file has the name of a file.
-    pub(super) fn is_blocked(&self) -> bool {
-        self.entries.values().any(Entry::is_blocked)
+    /// Whether a file is there, and refused.
+    pub(super) fn is_at_fault(&self) -> bool {
+        self.entries.values().any(Entry::is_at_fault)
+    }
+
+    /// Uses the last good version that another process has of a file, unless the file is good now.
+    ///
+    /// # Errors
+    /// When it is no server to this release.
+    pub(super) fn adopt(
+        &mut self,
+        name: String,
+        text: Vec<u8>,
+        now: Instant,
+    ) -> Result<(), FileError> {
+        let known = self.entries.get_mut(&name);
+        if known.as_ref().is_some_and(|entry| entry.state == FileState::Loaded) {
+            return Ok(());
+        }
+        let (server, _) = parse(&name, &text)?;
+        let good = GoodVersion { server: Arc::new(server), text: text.into() };
+        if let Some(entry) = known {
+            entry.good = Some(good);
+            return Ok(());
+        }
+        let mut entry = Entry::kept(good);
+        if !self.folder_is_gone {
+            let is_required = entry.says_required() || self.is_flagged(&name);
+            entry.presence = if is_required { Presence::Gone } else { Presence::Leaving(now) };
+        }
+        self.entries.insert(name, entry);
+        Ok(())
     }
 
     /// Stops requiring the file of a server, named by the server or by the file.

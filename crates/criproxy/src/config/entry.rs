@@ -106,9 +106,9 @@ impl Entry {
         }
     }
 
-    /// Whether an entry that is not a file has its name.
-    pub(super) fn is_blocked(&self) -> bool {
-        matches!((&self.presence, &self.error), (Presence::There, Some(FileError::NoFile(_))))
+    /// Whether its file is there, and refused.
+    pub(super) fn is_at_fault(&self) -> bool {
+        matches!(self.presence, Presence::There) && self.error.is_some()
     }
 
     /// Whether its last good version says that it is required.

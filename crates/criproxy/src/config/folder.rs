@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{FileError, config_map::is_config_map};
+use super::{FileError, config_map::is_config_map, file_name::escape};
 
 /// The largest file that is read.
 const LIMIT: u64 = 64 << 10;
@@ -95,7 +95,7 @@ pub(super) fn read(folder: &Path) -> Result<Option<Contents>, FolderError> {
         }
         let path = folder.join(&name);
         let Some(reading) = read_file(&path) else { continue };
-        let shown = name.to_string_lossy().into_owned();
+        let shown = escape(&name);
         if is_of_a_server(&name) {
             contents.servers.insert(shown, reading);
         } else if !matches!(reading.fault, Some(FileError::NoFile(_))) {

@@ -1,15 +1,9 @@
 //! The task that follows the folder.
 
-use std::{
-    path::PathBuf,
-    pin::pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
-    task::spawn_blocking,
     time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until},
 };
 use wharf_dirwatch::{Change, DirWatch};
@@ -18,25 +12,26 @@ use super::{
     ConfigStatus, Effect, FileWarning, ServerStatus, Servers,
     catalog::{Catalog, News},
     folder::Contents,
-    last_good::LastGood,
+    keeper::{Keeper, Versions},
     watch::{RESCAN, Request, read},
 };
 use crate::hook_metrics::HookMetrics;
 
 /// Changes within this time are read together.
 const DEBOUNCE: Duration = Duration::from_millis(25);
-/// How often the folder is read while an entry that is not a file has the name of a file.
+/// How often the folder is read while the folder, one of its files or the state folder is at fault.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Keeps the catalog, the servers in force and the status up to date.
 pub(super) struct Follower {
     pub(super) folder: PathBuf,
     pub(super) catalog: Catalog,
-    pub(super) last_good: Option<Arc<Mutex<LastGood>>>,
+    pub(super) keeper: Option<Keeper>,
     /// Whether this process writes the state folder.
     pub(super) keeps_state: bool,
     pub(super) servers: watch::Sender<Arc<Servers>>,
     pub(super) status: watch::Sender<Arc<ConfigStatus>>,
+    pub(super) versions: watch::Sender<Versions>,
     pub(super) metrics: HookMetrics,
     /// The last logged fault of the folder.
     pub(super) fault: Option<String>,
@@ -82,8 +77,10 @@ impl Follower {
 
     /// When the folder has to be read even without an event.
     fn next_look(&self) -> Option<Instant> {
-        // The watch reports files only: not when another kind of entry is removed.
-        let look = self.catalog.is_blocked().then(|| Instant::now() + LOOK);
+        // The watch does not report what mends a fault: a mode, the target of a link, free file
+        // descriptors or disk space.
+        let has_fault = self.fault.is_some() || self.state_fault.is_some();
+        let look = (has_fault || self.catalog.is_at_fault()).then(|| Instant::now() + LOOK);
         self.catalog.next_deadline().into_iter().chain(look).min()
     }
 
@@ -93,12 +90,27 @@ impl Follower {
             Request::Forget { server, answer } => {
                 let _ = answer.send(self.forget(&server).await);
             }
+            Request::Adopt { file, text, answer } => {
+                let adopted = self.catalog.adopt(file, text, Instant::now());
+                self.publish().await;
+                let _ = answer.send(adopted.map_err(|error| error.to_string()));
+            }
             Request::KeepState { keep, done } => {
-                self.keeps_state = keep;
-                self.keep_last_good().await;
-                let _ = done.send(());
+                let _ = done.send(self.keep_state(keep).await);
             }
         }
+    }
+
+    /// Writes the state folder from now on, or leaves it, unless it is being written and hangs.
+    async fn keep_state(&mut self, keep: bool) -> bool {
+        if let Some(keeper) = self.keeper.as_mut().filter(|_| !keep)
+            && keeper.is_writing().await
+        {
+            return false;
+        }
+        self.keeps_state = keep;
+        self.keep_last_good().await;
+        true
     }
 
     async fn forget(&mut self, server: &str) -> Result<String, String> {
@@ -141,19 +153,27 @@ impl Follower {
     /// Puts the contents of the folder in force. Without a folder nothing changes.
     pub(super) async fn take(&mut self, contents: Option<Contents>) {
         self.is_at_fault(contents.is_none().then(|| "it is gone".to_owned()));
-        match contents {
-            Some(contents) => {
-                let news = self.catalog.update(contents.servers, Instant::now());
-                news.into_iter().for_each(tell);
+        let news = match contents {
+            Some(contents) => self.catalog.update(contents.servers, Instant::now()),
+            None => {
+                self.catalog.lose_folder();
+                Vec::new()
             }
-            None => self.catalog.lose_folder(),
-        }
-        self.publish().await;
+        };
+        self.put_in_force();
+        news.into_iter().for_each(tell);
+        self.report().await;
     }
 
-    /// Puts the servers of the catalog in force. Keeps their files first, so that they are in force
-    /// after a restart, too.
+    /// Puts the servers of the catalog in force, then keeps their files and reports their state.
     async fn publish(&mut self) {
+        self.put_in_force();
+        self.report().await;
+    }
+
+    /// Keeps the files of the servers in force, and reports their state: what is reported to be in
+    /// force is so after a restart, too, or a fault says that it may not be.
+    async fn report(&mut self) {
         self.keep_last_good().await;
         for (state, files) in self.catalog.counts() {
             self.metrics.config_files(state, files);
@@ -169,6 +189,12 @@ impl Follower {
         });
         let faults = folder_fault.into_iter().chain(self.state_fault.clone()).collect();
         self.status.send_replace(Arc::new(ConfigStatus { servers, faults, ..Default::default() }));
+    }
+
+    /// Puts the servers of the catalog in force. Waits for nothing: a disk that hangs must not keep
+    /// calls from a server that may refuse them.
+    fn put_in_force(&self) {
+        self.versions.send_replace(self.catalog.good_versions());
         let servers = self.catalog.servers();
         if servers == **self.servers.borrow() {
             return;
@@ -186,12 +212,8 @@ impl Follower {
     }
 
     async fn keep_last_good(&mut self) {
-        let Some(last_good) = self.last_good.clone().filter(|_| self.keeps_state) else { return };
-        let versions = self.catalog.good_versions();
-        let kept = spawn_blocking(move || {
-            last_good.lock().unwrap_or_else(PoisonError::into_inner).keep(&versions)
-        });
-        let kept = kept.await.unwrap_or_else(|error| Err(error.into()));
+        let Some(keeper) = self.keeper.as_mut().filter(|_| self.keeps_state) else { return };
+        let kept = keeper.keep(self.catalog.good_versions()).await;
         let fault = kept.err().map(|error| {
             format!("the last good versions of hook server files cannot be kept: {error}")
         });

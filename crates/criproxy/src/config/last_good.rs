@@ -11,7 +11,10 @@ use std::{
     sync::Arc,
 };
 
-use super::folder::{self, trust_folder};
+use super::{
+    file_name::unescape,
+    folder::{self, trust_folder},
+};
 
 /// The folder of the versions inside the state folder.
 const VERSIONS: &str = "servers";
@@ -68,19 +71,27 @@ impl LastGood {
             if self.kept.get(name) != Some(text) {
                 match self.write(name, text) {
                     Ok(()) => drop(self.kept.insert(name.clone(), text.clone())),
-                    Err(error) => done = Err(error),
+                    Err(error) => done = Err(self.named(name, &error)),
                 }
             }
         }
         let obsolete: Vec<_> =
             self.kept.keys().filter(|name| !versions.contains_key(*name)).cloned().collect();
         for name in obsolete {
-            match fs::remove_file(self.folder.join(&name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => done = Err(error),
+            match fs::remove_file(self.folder.join(unescape(&name))) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    done = Err(self.named(&name, &error));
+                }
                 _ => drop(self.kept.remove(&name)),
             }
         }
         done
+    }
+
+    /// An error with the path of the file.
+    fn named(&self, name: &str, error: &io::Error) -> io::Error {
+        let path = self.folder.join(name);
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
     }
 
     /// Writes a version atomically.
@@ -91,7 +102,7 @@ impl LastGood {
             options.create(true).truncate(true).write(true).mode(FILE_MODE).open(&draft)?;
         file.write_all(text)?;
         file.sync_all()?;
-        fs::rename(&draft, self.folder.join(name))?;
+        fs::rename(&draft, self.folder.join(unescape(name)))?;
         File::open(&self.folder)?.sync_all()
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,6 +19,7 @@ use super::{
     catalog::Catalog,
     folder::{self, Contents},
     follower::Follower,
+    keeper::{self, Keeper, Versions},
     last_good::LastGood,
 };
 use crate::hook_metrics::HookMetrics;
@@ -27,6 +28,8 @@ use crate::hook_metrics::HookMetrics;
 pub(super) const RESCAN: Duration = Duration::from_secs(60);
 /// The time limit of the first reading of the folder.
 const START: Duration = Duration::from_secs(10);
+/// The time limit of reading the state folder at the start.
+const STATE: Duration = Duration::from_secs(5);
 /// The folder's mode, if it has to be created.
 const MODE: u32 = 0o755;
 /// The most requests that may wait.
@@ -61,6 +64,7 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct ConfigHandle {
     status: watch::Receiver<Arc<ConfigStatus>>,
+    versions: watch::Receiver<Versions>,
     requests: mpsc::Sender<Request>,
 }
 
@@ -69,8 +73,10 @@ pub struct ConfigHandle {
 pub(super) enum Request {
     /// Stop requiring the file of a server.
     Forget { server: String, answer: oneshot::Sender<Result<String, String>> },
+    /// Use the last good version that another process has of a file.
+    Adopt { file: String, text: Vec<u8>, answer: oneshot::Sender<Result<(), String>> },
     /// Write the state folder from now on, or leave it to another process.
-    KeepState { keep: bool, done: oneshot::Sender<()> },
+    KeepState { keep: bool, done: oneshot::Sender<bool> },
 }
 
 /// Why the folder cannot be followed.
@@ -130,14 +136,16 @@ impl Config {
 
         let (sender, mut servers) = watch::channel(Arc::default());
         let (status_sender, status) = watch::channel(Arc::default());
+        let (versions_sender, versions) = watch::channel(Versions::default());
         let (requests, requested) = mpsc::channel(REQUESTS);
         let mut follower = Follower {
             folder,
             catalog: Catalog::new(required, kept),
-            last_good: last_good.map(|kept| Arc::new(Mutex::new(kept))),
+            keeper: last_good.map(Keeper::new),
             keeps_state: !state_is_kept_elsewhere,
             servers: sender,
             status: status_sender,
+            versions: versions_sender,
             metrics,
             fault: None,
             state_fault: None,
@@ -146,7 +154,7 @@ impl Config {
         servers.mark_unchanged();
         let mut task = JoinSet::new();
         task.spawn(follower.follow(changes, requested));
-        Ok(Self { servers, handle: ConfigHandle { status, requests }, task })
+        Ok(Self { servers, handle: ConfigHandle { status, versions, requests }, task })
     }
 
     /// The servers in force, now and as they change.
@@ -159,8 +167,10 @@ impl Config {
         self.handle.clone()
     }
 
-    /// Ends the watch, and waits for its task.
+    /// Ends the watch, and waits for its task. A write of the state folder may end before.
     pub async fn stop(mut self) {
+        // A write that hangs is left to the end of the process.
+        let _ = timeout(keeper::LIMIT * 2, self.handle.keep_state(false)).await;
         self.task.shutdown().await;
     }
 }
@@ -185,22 +195,47 @@ impl ConfigHandle {
 }
 
 impl ConfigHandle {
+    /// The last good version of each file.
+    pub(crate) fn versions(&self) -> Versions {
+        self.versions.borrow().clone()
+    }
+
+    /// Uses the last good version that another process has of a file, unless the file is good now.
+    ///
+    /// # Errors
+    /// When this process cannot parse the version.
+    pub(crate) async fn adopt(&self, file: String, text: Vec<u8>) -> Result<(), String> {
+        let ended = "the hook server folder is not followed any more";
+        let (answer, answered) = oneshot::channel();
+        let request = Request::Adopt { file, text, answer };
+        self.requests.send(request).await.map_err(|_| ended.to_owned())?;
+        answered.await.unwrap_or_else(|_| Err(ended.to_owned()))
+    }
+
     /// Writes the state folder from now on, or leaves it to another process: two writers would
-    /// corrupt it. A write under way is complete when this returns.
-    pub async fn keep_state(&self, keep: bool) {
+    /// corrupt it. A write under way is complete when this returns; false if that write hangs, and
+    /// nothing has changed.
+    pub async fn keep_state(&self, keep: bool) -> bool {
         let (done, kept) = oneshot::channel();
         // If the task has ended, it writes nothing.
-        if self.requests.send(Request::KeepState { keep, done }).await.is_ok() {
-            let _ = kept.await;
+        if self.requests.send(Request::KeepState { keep, done }).await.is_err() {
+            return true;
         }
+        kept.await.unwrap_or(true)
     }
 }
 
 /// Reads the kept versions on a blocking thread, because a disk may be slow.
 async fn open_state(folder: PathBuf) -> Result<LastGood, ConfigError> {
     let path = folder.clone();
-    let opened = spawn_blocking(move || LastGood::open(&path)).await;
-    let opened = opened.unwrap_or_else(|error| Err(error.to_string()));
+    let opened = timeout(STATE, spawn_blocking(move || LastGood::open(&path))).await;
+    let opened = match opened {
+        Ok(opened) => opened.unwrap_or_else(|error| Err(error.to_string())),
+        Err(_) => Err(format!(
+            "no answer from the filesystem within {STATE:?}, and without the last good versions in it \
+             hook servers that are mandatory could be missing: repair it, or name another --state-dir"
+        )),
+    };
     opened.map_err(|why| ConfigError::State { folder, why })
 }
 

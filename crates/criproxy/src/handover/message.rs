@@ -60,6 +60,8 @@ pub struct PassedFile {
 pub(crate) enum FromOld {
     /// A call that is under way here, about which it answers itself.
     Busy { call: u64, scope: Scope },
+    /// The last good version of a hook server file, which may not be in the state folder.
+    Version { file: String, text: String },
     /// A required hook server that was forgotten.
     Forgotten(String),
     /// What is known of a pod or container.

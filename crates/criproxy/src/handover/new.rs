@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use tokio::{net::UnixStream, time::timeout};
 use tokio_util::sync::CancellationToken;
 use wharf_uds::LinkState;
@@ -128,6 +129,13 @@ impl Predecessor {
             match message.ok_or(HandOverError::Ended)? {
                 FromOld::Busy { call, scope } => {
                     interceptor.predecessor.begin(call, scope, &interceptor.calls);
+                }
+                FromOld::Version { file, text } => {
+                    let adopted = match BASE64_STANDARD.decode(text) {
+                        Ok(text) => config.adopt(file.clone(), text).await,
+                        Err(error) => Err(error.to_string()),
+                    };
+                    adopted.map_err(|why| HandOverError::Version { file, why })?;
                 }
                 FromOld::Forgotten(server) => {
                     if let Err(reason) = config.forget(server.clone()).await {

@@ -2,6 +2,7 @@
 
 use std::{future::Future, io, path::Path, sync::Arc, time::Duration};
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use tokio::{net::UnixStream, sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 use wharf_uds::{Relay, RelayOptions};
@@ -77,7 +78,7 @@ impl HandOver {
         let taken = async {
             ready(&mut reader).await?;
             let left = timeout(FOLDER, self.config.keep_state(false)).await;
-            left.map_err(|_| HandOverError::StateFolder)?;
+            left.ok().filter(|left| *left).ok_or(HandOverError::StateFolder)?;
             self.copy(&mut writer).await?;
             self.interceptor.calls.freeze(messages.clone());
             self.say_rest(&messages);
@@ -162,7 +163,12 @@ impl HandOver {
         let forgotten = status.servers.iter().filter(|it| it.state == FileState::Forgotten);
         let forgotten = forgotten.map(|server| FromOld::Forgotten(server.name.clone()));
         let records = self.interceptor.records.changed().into_iter().map(FromOld::Record);
-        for message in forgotten.chain(records).chain([FromOld::All]) {
+        let versions = self.config.versions();
+        let versions = versions.iter().map(|(file, text)| FromOld::Version {
+            file: file.clone(),
+            text: BASE64_STANDARD.encode(text),
+        });
+        for message in versions.chain(forgotten).chain(records).chain([FromOld::All]) {
             // The receiver is with the caller.
             let _ = messages.send(message);
         }

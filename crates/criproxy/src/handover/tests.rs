@@ -4,6 +4,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use prost::Message;
 use tempfile::TempDir;
 use tokio::{
+    io::AsyncWriteExt,
     net::UnixStream,
     sync::mpsc,
     time::{Instant, timeout},
@@ -12,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 use wharf_proto::hooks::PodSandboxHookRequest;
 
 use super::{
-    Admission, HandOverError,
+    Admission, HandOverError, Hello, Predecessor,
     channel::{Reader, Writer, lines},
     message::{FromNew, FromOld, PROTOCOL},
 };
-use crate::{Proxy, ProxyOptions, record::Entry};
+use crate::{FileState, Proxy, ProxyOptions, record::Entry};
 
 /// A proxy, and a successor that says it is ready and then stands still.
 struct Stalled {
@@ -156,6 +157,48 @@ async fn records_are_read_while_calls_go_on_and_their_changes_follow() {
     let (handed_over, pods) = tokio::join!(handing_over, successor);
     handed_over.unwrap();
     assert_eq!(pods, ["pod-1", "pod-2", "pod-3"]);
+}
+
+/// Without room in the state folder the successor reads there of no such server.
+#[tokio::test]
+async fn a_mandatory_server_whose_version_is_not_kept_stays_in_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let [hooks, state_dir] = ["hooks", "state"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&hooks).unwrap();
+    let options = |state_is_kept_elsewhere| ProxyOptions {
+        state_dir: Some(state_dir.clone()),
+        state_is_kept_elsewhere,
+        ..ProxyOptions::new(folder.path().join("runtime.sock"), hooks.clone())
+    };
+    let old_proxy = Proxy::start(options(false)).await.unwrap();
+    // A folder in the place of the draft: no version can be written.
+    std::fs::create_dir(state_dir.join("servers/.draft")).unwrap();
+    let text = r#"{"remote-endpoint": "/b", "runtime-hooks": ["PreRunPodSandbox"],
+        "failure-policy": "Fail", "required": true}"#;
+    for (text, state) in [(text, FileState::Loaded), ("{", FileState::Refused)] {
+        std::fs::write(hooks.join("b.json"), text).unwrap();
+        let reached = async {
+            let config = old_proxy.config.handle();
+            while !config.status().servers.iter().any(|server| server.state == state) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(10), reached).await.unwrap();
+    }
+
+    let new_proxy = Proxy::start(options(true)).await.unwrap();
+    let (mut old, new) = UnixStream::pair().unwrap();
+    let hello = serde_json::to_string(&Hello::new(Vec::new())).unwrap() + "\n";
+    old.write_all(hello.as_bytes()).await.unwrap();
+    let (hand_over, stop) = (old_proxy.hand_over(), CancellationToken::new());
+    let listen = folder.path().join("listen.sock");
+    let handing_over = hand_over.run(old, &listen, || (), async |_| (), &stop);
+    let taking_over = async { Predecessor::greet(new).await.unwrap().take(&new_proxy).await };
+    let (handed_over, taken_over) = tokio::join!(handing_over, taking_over);
+    handed_over.unwrap();
+    taken_over.unwrap();
+    let servers = new_proxy.config.servers().borrow().clone();
+    assert!(servers.iter().map(|server| &*server.name).eq(["b.json"]), "{servers:?}");
 }
 
 /// A pod is stopped and its container removed, by calls that wait for the end of a hand-over.

@@ -1,8 +1,12 @@
 //! A folder of hook servers: what is in force, how soon, and what is refused.
 
 use std::{
+    ffi::OsStr,
     fs::{self, DirBuilder, Permissions},
-    os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, PermissionsExt, chown, symlink},
+    },
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -12,7 +16,8 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use wharf_criproxy::{
-    Config, ConfigError, ConfigOptions, FolderError, HookMetrics, HookPoint, Servers, check,
+    Config, ConfigError, ConfigOptions, ConfigStatus, FolderError, HookMetrics, HookPoint, Servers,
+    check,
 };
 
 use crate::fixture::soon;
@@ -204,6 +209,82 @@ async fn the_folder_may_go_and_come_back() {
     fixture.endpoints(&["/b"]).await;
     fixture.write("a.json", &server("/c"));
     fixture.endpoints(&["/c"]).await;
+}
+
+/// Names are bytes. Two that look the same to people are two servers, of which none is left out.
+#[tokio::test]
+async fn files_whose_names_are_no_text_do_not_take_the_place_of_each_other() {
+    let mut fixture = Fixture::start(&[]).await;
+    for (name, endpoint) in [(&b"\xfe.json"[..], "/a"), (b"\xff.json", "/b")] {
+        write(&fixture.folder.join(OsStr::from_bytes(name)), &server(endpoint));
+    }
+    fixture.endpoints(&["/a", "/b"]).await;
+}
+
+/// As of a file, the mode of the folder is noticed when it changes.
+#[tokio::test]
+async fn a_folder_that_can_be_trusted_again_is_read_again() {
+    let mut fixture = Fixture::start(&[("a.json", &server("/a"))]).await;
+    fs::set_permissions(&fixture.folder, Permissions::from_mode(0o777)).unwrap();
+    fixture.write("b.json", &server("/b"));
+    let is_faulty = |status: &ConfigStatus| !status.faults.is_empty();
+    soon(async {
+        while !is_faulty(&fixture.config.handle().status()) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    fs::set_permissions(&fixture.folder, Permissions::from_mode(0o755)).unwrap();
+    fixture.endpoints(&["/a", "/b"]).await;
+}
+
+/// A state folder whose disk hangs: a version is written to a named pipe that nobody reads.
+struct HangingState(PathBuf);
+
+impl HangingState {
+    fn new(state_dir: &Path) -> Self {
+        let draft = state_dir.join("servers/.draft");
+        make_pipe(&draft);
+        Self(draft)
+    }
+}
+
+impl Drop for HangingState {
+    /// Lets the write that waits go on. The next one finds no pipe.
+    fn drop(&mut self) {
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+        let _reader = rustix::fs::open(&self.0, flags, rustix::fs::Mode::empty()).unwrap();
+        fs::remove_file(&self.0).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_state_folder_that_hangs_holds_no_server_up() {
+    let place = tempfile::tempdir().unwrap();
+    let [folder, state_dir] = ["hookserver.d", "state"].map(|name| place.path().join(name));
+    let options = ConfigOptions { state_dir: Some(state_dir.clone()), ..of(&folder) };
+    let config = Config::start(options, HookMetrics::default()).await.unwrap();
+    let hanging = HangingState::new(&state_dir);
+    let (mut servers, handle) = (config.servers(), config.handle());
+    for (count, name) in [(1, "a.json"), (2, "b.json")] {
+        write(&folder.join(name), &server("/a"));
+        soon(servers.wait_for(|servers| servers.iter().count() == count)).await.unwrap();
+    }
+    let fault = |expected: bool| {
+        let handle = handle.clone();
+        soon(async move {
+            let is = |problem: &String| problem.contains("no answer from the filesystem");
+            while handle.status().problems().iter().any(is) != expected {
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    fault(true).await;
+    assert!(!handle.keep_state(false).await, "it is being written");
+    drop(hanging);
+    fault(false).await;
+    assert_eq!(fs::read_to_string(state_dir.join("servers/b.json")).unwrap(), server("/a"));
+    config.stop().await;
 }
 
 #[tokio::test]
