@@ -23,6 +23,8 @@
 //! its records, so that the call that follows finds them. Calls that waited reach the new one in the order in which they came,
 //! and before clients are asked to connect to it.
 //!
+//! Last good versions of hook server files are passed before the changed records: the state folder may lack them.
+//!
 //! Until it has heard `serving`, the old process goes on as if nothing had been, if the new one dies, fails or takes too long. It
 //! says so before it closes the channel, and kills a process that it cannot tell: the end of the channel means its death.
 //! The new process, should the old one die, serves at once, with what it was told and what the runtime tells.
