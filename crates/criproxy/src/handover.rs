@@ -24,10 +24,13 @@
 //! the call that follows finds them. Calls that waited reach the new one in the order in which they
 //! came, and before clients are asked to connect to it.
 //!
-//! Until it has heard `serving`, the old process goes on as if nothing had been, if the new one
-//! dies, fails or takes too long. It says so before it closes the channel, and kills a process that
-//! it cannot tell: the end of the channel means its death. The new process, should the old one die,
-//! serves at once, with what it was told and what the runtime tells.
+//! The old process passes last good versions of hook server files before the changed records: the
+//! state folder may lack them.
+//!
+//! Until it has heard `serving`, the old process goes on as before if the new one dies, fails or
+//! takes too long. It says so before it closes the channel, and kills a process that it cannot
+//! tell: the end of the channel means its death. If the old process dies, the new one serves at
+//! once, with what the old one sent and what the runtime reports.
 
 mod calls;
 mod channel;

@@ -120,3 +120,20 @@ fn make_folder(folder: &Path) -> Result<(), String> {
     };
     make().map_err(|error: io::Error| format!("cannot be made: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_found_again_by_the_name_of_its_file() {
+        let place = tempfile::tempdir().unwrap();
+        let versions = [r"\xff.json", r"a\x5cb.json"].map(|name| (name.to_owned(), vec![b'{']));
+        let texts = versions.clone().map(|(name, text)| (name, text.into())).into();
+        LastGood::open(place.path()).unwrap().keep(&texts).unwrap();
+        let mut again = LastGood::open(place.path()).unwrap();
+        assert_eq!(again.texts(), versions.into());
+        again.keep(&BTreeMap::new()).unwrap();
+        assert_eq!(LastGood::open(place.path()).unwrap().texts(), BTreeMap::new());
+    }
+}

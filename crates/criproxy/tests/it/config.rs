@@ -288,6 +288,18 @@ async fn a_state_folder_that_hangs_holds_no_server_up() {
 }
 
 #[tokio::test]
+async fn a_state_folder_that_hangs_does_not_hold_up_the_end() {
+    let place = tempfile::tempdir().unwrap();
+    let [folder, state_dir] = ["hookserver.d", "state"].map(|name| place.path().join(name));
+    let options = ConfigOptions { state_dir: Some(state_dir.clone()), ..of(&folder) };
+    let config = Config::start(options, HookMetrics::default()).await.unwrap();
+    let _hanging = HangingState::new(&state_dir);
+    write(&folder.join("a.json"), &server("/a"));
+    soon(config.servers().wait_for(|servers| servers.iter().count() == 1)).await.unwrap();
+    soon(config.stop()).await;
+}
+
+#[tokio::test]
 async fn a_file_that_others_may_write_to_is_refused_until_they_may_not() {
     let mut fixture = Fixture::start(&[("a.json", &server("/a"))]).await;
     let path = fixture.folder.join("a.json");

@@ -32,6 +32,9 @@ use super::{
 /// Time that a successor which did not take over has to end.
 const END: Duration = Duration::from_millis(200);
 
+/// How long a successor that was killed may take to end.
+const KILLED: Duration = Duration::from_secs(1);
+
 /// Hands over to successors.
 pub(super) struct Succession {
     pub(super) hand_over: HandOver,
@@ -130,7 +133,14 @@ impl Succession {
             if has_to_end || timeout(END, child.wait()).await.is_err() {
                 let _ = child.start_kill();
             }
-            status = child.wait().await.ok();
+            // A killed process runs no more of its program, also one that a disk that hangs keeps from ending.
+            status = match timeout(KILLED, child.wait()).await {
+                Ok(ended) => ended.ok(),
+                Err(_) => {
+                    warn!(pid, "the successor is killed, and hangs in a system call");
+                    None
+                }
+            };
         };
         let followed = self.hand_over(channel, end, stop).await;
         followed.map(|followed| (pid, followed)).with_context(|| match status {

@@ -197,3 +197,21 @@ fn order_comes_before_name() {
     catalog.update(files, Instant::now());
     assert_eq!(names(&catalog), ["d.json", "b.json", "c.json", "a.json"]);
 }
+
+#[test]
+fn a_version_of_another_process_counts_unless_the_file_is_good() {
+    let (mut catalog, now) = (Catalog::default(), Instant::now());
+    catalog.update(files([("a.json", GOOD), ("b.json", b"{"), ("c.json", b"")]), now);
+    for file in ["a.json", "b.json", "c.json", "d.json"] {
+        catalog.adopt(file.to_owned(), REQUIRED.to_owned(), now).unwrap();
+    }
+    assert_eq!(names(&catalog), ["a.json", "b.json", "c.json"]);
+    let required = catalog.servers().iter().map(|server| server.required).collect::<Vec<_>>();
+    assert_eq!(required, [false, true, true]);
+    assert_eq!(refuses(&catalog), [HookPoint::PreCreateContainer], "d.json is missing");
+    catalog.adopt("e.json".to_owned(), GOOD.to_owned(), now).unwrap();
+    assert_eq!(names(&catalog), ["a.json", "b.json", "c.json", "e.json"]);
+    catalog.update(files([("a.json", GOOD), ("b.json", b"{"), ("c.json", b"")]), now + GRACE);
+    assert_eq!(names(&catalog), ["a.json", "b.json", "c.json"], "it was deleted");
+    assert!(catalog.adopt("b.json".to_owned(), b"{".to_vec(), now).is_err());
+}
