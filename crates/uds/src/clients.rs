@@ -13,6 +13,9 @@
 //! The kernel cannot name processes in other PID namespaces; they all share one account. Only new
 //! connections wait for that account, so that connected clients are not refused for what others
 //! did.
+//!
+//! An account also bounds the memory that header lists and messages of its calls under way take
+//! ([`share`]), without an exception for processes that the kernel cannot name.
 
 use std::{
     collections::HashMap,

@@ -3,12 +3,14 @@
 
 use std::{future::pending, path::Path, process::Stdio};
 
+use prost::Message;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     net::UnixStream,
     process::{Child, Command},
     task::JoinSet,
 };
+use wharf_proto::cri::StopPodSandboxRequest;
 use wharf_testkit::{
     hostile::{self, ENHANCE_YOUR_CALM, Outcome},
     process,
@@ -16,7 +18,7 @@ use wharf_testkit::{
 };
 
 use crate::{
-    client::{Client, USUAL, VERSION, send},
+    client::{Client, USUAL, VERSION, send, whole},
     fixture::{DEADLINE, Fixture, soon},
 };
 
@@ -65,18 +67,21 @@ async fn hold_headers(socket: &Path, method: &str) -> Vec<UnixStream> {
     held
 }
 
-/// Begins messages of 32 MiB and does not finish them: 64 MiB come of all.
+/// Begins two messages of 32 MiB and does not finish them: together they leave 2 MiB of the room
+/// for all messages.
 async fn hold_messages(socket: &Path, method: &str) -> impl Sized + use<> {
     let client = Client::dial(socket).await;
     let mut held = Vec::new();
-    for size in [31, 31, 2] {
-        let mut begun = vec![0; size << 20];
+    for _ in 0..2 {
+        let mut begun = vec![0; 31 << 20];
         begun[1] = 2;
         let (response, mut sink) = client.open(method, USUAL).await;
         // This fails if the call is refused.
         let _ = send(&mut sink, begun.into(), false).await;
         held.push((response, sink));
     }
+    // The answer comes after the server has read the messages.
+    client.call(VERSION, message(b"")).await.unwrap();
     (client, held)
 }
 
@@ -121,10 +126,22 @@ async fn messages_that_a_process_does_not_finish_leave_room_for_those_of_others(
     let (fixture, runtime, client) = Fixture::with_runtime().await;
     runtime.answer(|_| Reply::default());
     let _attacker = holder(&fixture, "messages", METHODS[0]).await;
-    for _ in 0..BESIDE {
-        let answer = client.call(STOP, message(&[0x0a, 2, b'p', b'1'])).await.unwrap();
+    let stop = StopPodSandboxRequest { pod_sandbox_id: "p".repeat(4 << 20) };
+    for _ in 0..10 {
+        let answer = client.call(STOP, message(&stop.encode_to_vec())).await.unwrap();
         assert_eq!(answer.status(), "0", "{}", answer.message());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_waited_for_until_the_callers_time_is_over() {
+    let (_fixture, runtime, client) = Fixture::with_runtime().await;
+    let (response, mut sink) = client.open(STOP, &[("grpc-timeout", b"50m")]).await;
+    send(&mut sink, message(&[0; 64]).slice(..20), false).await.unwrap();
+    let answer = whole(response).await.unwrap();
+    assert_eq!(answer.status(), "4");
+    assert!(answer.message().contains("time%20was%20over%20before"), "{}", answer.message());
+    assert_eq!(runtime.calls().len(), 0);
 }
 
 /// Attacks while another client calls. Returns how it went, and how many calls the runtime got.
