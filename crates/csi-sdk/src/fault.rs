@@ -56,7 +56,7 @@ pub trait FaultPoint: Copy + 'static {
     fn name(self) -> &'static str;
 }
 
-/// Declares an enum of fault points that implements [`FaultPoint`](crate::fault::FaultPoint).
+/// Declares an enum of fault points that implements [`FaultPoint`].
 #[macro_export]
 macro_rules! fault_points {
     ($(#[$doc:meta])* $visibility:vis enum $name:ident { $($(#[$point_doc:meta])* $point:ident),+ $(,)? }) => {

@@ -1,6 +1,6 @@
 //! wharf: the Kubernetes node-plugin and storage plane in one binary.
 //!
-//! The name in argv[0] selects the program: as `csi-node-driver-registrar`, `livenessprobe`,
+//! The name in `argv[0]` selects the program: as `csi-node-driver-registrar`, `livenessprobe`,
 //! `csi-attacher`, `csi-provisioner`, `csi-resizer`, `csi-snapshotter`, `snapshot-controller` or
 //! `koord-runtime-proxy` it takes their flags and behaves like them. As `wharf` it has subcommands.
 

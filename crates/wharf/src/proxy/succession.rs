@@ -133,7 +133,8 @@ impl Succession {
             if has_to_end || timeout(END, child.wait()).await.is_err() {
                 let _ = child.start_kill();
             }
-            // A killed process runs no more of its program, also one that a disk that hangs keeps from ending.
+            // A killed process runs no more of its program, even while a hanging disk keeps it from
+            // ending.
             status = match timeout(KILLED, child.wait()).await {
                 Ok(ended) => ended.ok(),
                 Err(_) => {
