@@ -23,27 +23,6 @@ pub(crate) struct SourceFile {
     pub(crate) text: String,
 }
 
-/// Paths that are still to be brought to the dialect and to plain words. Remove a path once its
-/// files are clean, and the list with the last one.
-const TO_BE_CLEANED: &[&str] = &[
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "crates/cri/",
-    "crates/criproxy/",
-    "crates/csi-sdk/",
-    "crates/csi/",
-    "crates/driver/",
-    "crates/mount/",
-    "crates/proto/",
-    "crates/wire/",
-    "docs/driver.md",
-    "docs/proxy.md",
-    "docs/sdk.md",
-    "examples/driver/",
-    "fuzz/",
-    "peers/",
-];
-
 /// Checks every rule, and prints all breaches.
 pub(crate) fn run() -> Result<()> {
     let metadata = MetadataCommand::new().current_dir(peers::repository()).no_deps().exec()?;
@@ -64,10 +43,6 @@ pub(crate) fn run() -> Result<()> {
         bail!("{} rules broken", breaches.len());
     }
     Ok(())
-}
-
-fn is_to_be_cleaned(source: &SourceFile) -> bool {
-    TO_BE_CLEANED.iter().any(|path| source.path.starts_with(path))
 }
 
 /// The text files that git tracks, or would track.

@@ -69,7 +69,7 @@ impl HookMetrics {
         );
         registry.register(
             "wharf_proxy_hook_conflicts",
-            "Fields that a server wanted to change after another one, by both and what came of it",
+            "Fields that two hook servers wanted to change, by both servers and the outcome",
             self.conflicts.clone(),
         );
         registry.register(

@@ -271,7 +271,7 @@ async fn look_after(
         for id in overlooked.take() {
             // What the runtime cannot tell now is asked for when a call needs it.
             if let Err(error) = rebuild::container(recovery, records, &id).await {
-                tracing::debug!(id, code = ?error.code(), "the runtime does not tell of it yet");
+                tracing::debug!(id, code = ?error.code(), "runtime does not report the container yet");
             }
         }
         tokio::select! {

@@ -45,8 +45,9 @@ pub(crate) struct Rebuilt {
     pub(crate) bare: usize,
 }
 
-/// Rebuilds all records, and forgets what the runtime no longer has, but for what is to be told of
-/// its end. Calls that go on meanwhile know better than the runtime did when it was asked.
+/// Rebuilds all records, and forgets what the runtime no longer has, except objects whose end hook
+/// servers have yet to hear. The record of a call that ends meanwhile is newer than the runtime's
+/// answer and stays.
 pub(crate) async fn all(cri: &Client, records: &Records) -> Result<Rebuilt, Status> {
     let rebuild = records.rebuild();
     let mut gone = records.ids();

@@ -17,7 +17,8 @@
 //!
 //! fn delete(path: &str, published: bool) -> Result<(), DeleteVolumeError> {
 //!     if published {
-//!         return Err(DeleteVolumeError::InUse(format!("{path} is published: unpublish it first")));
+//!         let text = format!("{path} is published: unpublish it first");
+//!         return Err(DeleteVolumeError::InUse(text));
 //!     }
 //!     fs::remove_file(path).map_err(|error| Failure::caused_by(path, &error))?;
 //!     Ok(())

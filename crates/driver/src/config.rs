@@ -82,8 +82,8 @@ pub fn parse(text: &str) -> Result<Vec<PoolConfig>, ConfigError> {
 /// the thread that opens a pool resolves symlinks.
 ///
 /// # Errors
-/// If there is no pool, two pools have one name or one folder, or one is inside another one's
-/// images.
+/// If there is no pool, two pools have one name or one folder, or one is inside the images of
+/// another pool.
 pub fn check(pools: &[PoolConfig]) -> Result<(), ConfigError> {
     if pools.is_empty() {
         return Err(ConfigError("pools: expected at least one pool".to_owned()));

@@ -170,7 +170,7 @@ impl Pool {
     /// Fails if the pool's folder is not the one that was opened.
     ///
     /// # Errors
-    /// If the disk was unmounted, another one was mounted over it, or the folder was replaced.
+    /// If the disk was unmounted, another disk was mounted over it, or the folder was replaced.
     pub fn ensure_present(&self) -> Result<(), Error> {
         let (root, id) = (self.layout.root().display(), self.id);
         match identity_of(self.layout.root()) {

@@ -12,7 +12,7 @@ use rustix::fs::syncfs;
 use crate::{Error, Result};
 
 /// A mounted filesystem, held by an open file of its root. Operations affect this filesystem even
-/// if another one is mounted over it or in its place.
+/// if another filesystem is mounted over it or in its place.
 #[derive(Debug)]
 pub struct Mounted {
     root: File,
@@ -26,8 +26,8 @@ impl Mounted {
         Ok(Self { root, point: point.to_owned() })
     }
 
-    /// Holds the filesystem on the device with the number `rdev`; `None` if another one is at
-    /// `point`.
+    /// Holds the filesystem on the device with the number `rdev`; `None` if another
+    /// filesystem is at `point`.
     pub fn of_device(point: &Path, rdev: u64) -> Result<Option<Self>> {
         let found = match File::open(point) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -30,6 +30,3 @@ protocols!(cri, csi, deviceplugin, dra, hooks, pluginregistration);
 /// All declarations as an encoded `google.protobuf.FileDescriptorSet`, imports and custom options
 /// included.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
-
-#[cfg(test)]
-mod redaction_tests;

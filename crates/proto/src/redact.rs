@@ -71,3 +71,6 @@ impl Strip for BTreeMap<String, String> {
         f.debug_map().entries(self.keys().map(|key| (key, Stripped))).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

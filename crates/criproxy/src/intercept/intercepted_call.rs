@@ -19,8 +19,8 @@ use crate::{
 
 /// The largest message that is read. CRI's own limit is 16 MiB.
 const LARGEST: usize = 32 << 20;
-/// The most bytes that the messages of all calls under way may take together. One process may take half of it: a message of
-/// the largest size with the 5 bytes before it.
+/// The most bytes that the messages of all calls under way may take together. One process may take
+/// half of it: a message of the largest size with the 5 bytes before it.
 pub(super) const ROOM: usize = 2 * (LARGEST + 5);
 
 fn full() -> Status {
@@ -140,7 +140,8 @@ impl InterceptedCall {
         }
     }
 
-    /// Charges the client process if it gives up the call from now on: hook servers or the runtime work on the call.
+    /// Charges the client process if it gives up the call from now on: hook servers or the runtime
+    /// work on the call.
     pub(super) fn charge_if_abandoned(&mut self) {
         self.call.charge_if_abandoned();
     }

@@ -75,7 +75,7 @@ impl Interceptor {
         call.charge_if_abandoned();
         let found = call.while_wanted(timeout(limit, lookup)).await?;
         let late = |_| {
-            let text = format!("the runtime did not tell of {id:?} within {limit:?}");
+            let text = format!("the runtime did not report {id:?} within {limit:?}");
             Err(Status::deadline_exceeded(text))
         };
         self.settle(call, method, id, found.unwrap_or_else(late))
@@ -111,19 +111,19 @@ impl Interceptor {
             Err(status) if hooks().any(|point| point.is_before() && self.chain.insists(*point)) => {
                 let code = code_name(status.code());
                 keep(format!(
-                    "refused: hooks must be asked, and the runtime does not tell of it: {code}"
+                    "refused: hooks must be asked, and the runtime does not report the object: {code}"
                 ));
                 Err(status.into())
             }
             Err(status) => {
                 let code = code_name(status.code());
-                keep(format!("no hooks: the runtime does not tell of it: {code}"));
+                keep(format!("no hooks: the runtime does not report the object: {code}"));
                 tracing::warn!(
                     id,
                     ?method,
                     code = ?status.code(),
                     error = status.message(),
-                    "no hook: the runtime does not tell of it"
+                    "no hook: the runtime does not report the object"
                 );
                 Ok(None)
             }

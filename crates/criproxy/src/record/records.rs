@@ -192,8 +192,8 @@ impl Records {
         state.pods.keys().chain(state.containers.keys()).cloned().collect()
     }
 
-    /// Forgets pods and containers that ended unseen, and keeps those whose end was not told of
-    /// until they are [taken](Records::take_vanished).
+    /// Forgets pods and containers that ended unseen, and keeps those whose end was not reported to
+    /// hook servers until they are [taken](Records::take_vanished).
     pub(crate) fn vanish(&self, ids: &HashSet<Arc<str>>) {
         let mut state = self.state();
         let vanished = state.vanished_among(ids);
@@ -368,7 +368,7 @@ impl Collector for RecordCounts {
         let gauge = |count: usize| ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
         let mut family = encoder.encode_descriptor(
             "wharf_proxy_records",
-            "Pods and containers that hooks can be told of",
+            "Pods and containers whose state hook servers can get",
             None,
             gauge(0).metric_type(),
         )?;

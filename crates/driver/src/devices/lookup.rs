@@ -236,7 +236,7 @@ fn of_image(image: &Path, now: Option<Identity>, known: &[Hint], all: &[LoopStat
 }
 
 /// Finds foreign devices that are mounted where the record says that the volume is, and whose file
-/// is in the image's folder: someone may have renamed the image before creating another one.
+/// is in the image's folder: someone may have renamed the image before creating a new image.
 fn mounted_at(place: &Place, strays: &[&LoopStatus]) -> Result<Vec<Loop>, Error> {
     let mut found = Vec::new();
     let folder = place.image.parent().unwrap_or(Path::new("/"));

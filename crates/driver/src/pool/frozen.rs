@@ -161,7 +161,7 @@ fn mounted(volume: &Volume, device: &HeldLoop) -> Result<Option<Mounted>, Error>
         return Ok(Some(filesystem));
     }
     for mount in mountinfo::of_device(number)? {
-        // A mount that is covered by another one cannot be opened by its path.
+        // A mount that is covered by a second mount cannot be opened by its path.
         if let Some(filesystem) = Mounted::of_device(&mount.point, number)? {
             return Ok(Some(filesystem));
         }

@@ -310,7 +310,7 @@ fn older_ids(pool: &Pool) -> BTreeSet<String> {
     })
 }
 
-/// Returns an error if a pool is a copy of another one, even with another UUID.
+/// Returns an error if a pool is a copy of a served pool, even with another UUID.
 pub(super) fn same_objects(pool: &Pool, other: &Arc<ServedPool>) -> Option<Error> {
     let ids = pool.store().read(|state| state.ids().map(str::to_owned).collect());
     same_ids(pool.layout().root(), &ids, other)

@@ -2,7 +2,7 @@
 //!
 //! A pod must not wait for a disk that may never come back. The kernel knows the mounts, and the
 //! notes of attached images ([`crate::state_dir::AttachedImages`]) name their volumes. An image of
-//! a pool that this driver or another one serves is never touched here. When the missing pool is
+//! a pool that this or another driver serves is never touched here. When the missing pool is
 //! served again, its recovery finds that the volume is not mounted.
 
 use std::{
@@ -280,7 +280,7 @@ fn thaw_or_warn(device: &HeldLoop) {
 fn thaw(device: &HeldLoop) -> Result<(), Error> {
     let number = device.device_number()?;
     for mount in mountinfo::of_device(number)? {
-        // A mount that is covered by another one cannot be opened by its path.
+        // A mount that is covered by a second mount cannot be opened by its path.
         if let Some(filesystem) = Mounted::of_device(&mount.point, number)? {
             if filesystem.thaw()? {
                 tracing::warn!(mount = %mount.point.display(), "thawed filesystem after a crash");

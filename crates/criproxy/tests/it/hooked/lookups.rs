@@ -67,7 +67,7 @@ async fn a_runtime_that_takes_its_time_to_tell_is_not_waited_for() {
                 FAIL => {
                     let error = result.unwrap_err();
                     assert_eq!(error.code(), Code::DeadlineExceeded);
-                    let text = format!("the runtime did not tell of {id:?} within 50ms");
+                    let text = format!("the runtime did not report {id:?} within 50ms");
                     assert_eq!(error.message(), text);
                 }
                 _ => result.unwrap(),
