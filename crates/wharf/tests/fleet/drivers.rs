@@ -73,9 +73,9 @@ async fn a_leader_without_its_driver_gives_its_lease_back_after_a_lease_duration
     let mut first = Replica::start(&site, "first", program, &[]);
     first.leads(&site, &Kind::Provisioner.lease(&site.name)).await;
     drop(first.door);
-    first.sidecar.said("gave the Lease back", 1).await;
+    first.sidecar.said("released the Lease", 1).await;
     let lost = first.sidecar.logged_at("lost connection to CSI driver");
-    let took = (first.sidecar.logged_at("gave the Lease back") - lost).rem_euclid(86_400.0);
+    let took = (first.sidecar.logged_at("released the Lease") - lost).rem_euclid(86_400.0);
     // The connection is lost before that is logged.
     assert!(took > LEASE - 0.5, "after {took} s: a driver that restarts would cost a failover");
     assert!(took < LEASE * 2.0, "after {took} s, in which nobody works");
@@ -106,7 +106,7 @@ async fn a_leader_whose_driver_hangs_lets_another_replica_work() {
     let without = Life::begin(&site, "without").await;
     second.leads(&site, &lease).await;
     first.sidecar.said("CSI driver does not answer", 1).await;
-    first.sidecar.said("gave the Lease back", 1).await;
+    first.sidecar.said("released the Lease", 1).await;
     shown.reads("503", &["does not answer"]).await;
 
     relay.mend();

@@ -140,7 +140,7 @@ async fn an_operator_removes_marks_of_nodes_on_the_way_back_to_go() {
         let name = life.claim();
         let name = name.rsplit('/').next().unwrap();
         let told = format!(
-            "claim {site}/{name}{going}\n  driver {site} may have volume {volume}, and no PersistentVolume tells of it\n  \
+            "claim {site}/{name}{going}\n  driver {site} may have volume {volume}, and no PersistentVolume names it\n  \
              asked for on node {node}\n",
             site = site.name,
             volume = life.volume(),
@@ -185,6 +185,6 @@ async fn a_note_with_the_volume_of_another_claim_is_not_believed() {
     let settle = ["sidecars", "settle", "--driver", &site.name];
     let asked = process::output(&command(&site, &settle), PATIENCE).await.unwrap();
     let listed = String::from_utf8(asked.stdout).unwrap();
-    assert!(listed.contains("and no PersistentVolume tells of it"), "{listed}");
+    assert!(listed.contains("and no PersistentVolume names it"), "{listed}");
     assert!(!listed.contains("nothing is left over"), "{listed}");
 }

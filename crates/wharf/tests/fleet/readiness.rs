@@ -185,7 +185,7 @@ async fn a_controller_that_fails_is_seen_and_old_objects_are() {
     let restarts =
         |name| format!("wharf_sidecars_controller_restarts_total{{controller=\"{name}\"}}");
     assert_shows(&metrics, &[&format!("{} 1", restarts("resizer"))]);
-    let failed = ["the controller failed", "controller=\"resizer\""];
+    let failed = ["controller failed, restarting", "controller=\"resizer\""];
     assert!(sidecar.lines(&failed) >= 1, "{}", sidecar.log());
     assert_shows(&metrics, &[&format!("{} 0", restarts("snapshot-controller"))]);
     // A queue is shown once its controller works, which the others may have done later than the

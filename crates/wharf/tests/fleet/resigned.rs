@@ -29,14 +29,14 @@ async fn a_leader_that_resigns_waits_for_calls_under_way_as_long_as_its_lease_wo
     // The driver works on the call, and then hangs with it.
     site.ledger.held().await;
     relay.cut();
-    first.said("gave the Lease back", 1).await;
+    first.said("released the Lease", 1).await;
     let hung = first.logged_at("CSI driver does not answer");
-    let took = (first.logged_at("gave the Lease back") - hung).rem_euclid(86_400.0);
+    let took = (first.logged_at("released the Lease") - hung).rem_euclid(86_400.0);
     // The last renewal was up to a retry period ago, and a tenth of the Lease is kept for what is
     // sent.
     assert!(took > LEASE * 0.9 - 1.5, "given back {took} s after the driver went silent");
     assert!(took < LEASE * 3.0, "after {took} s, in which nobody works");
-    let told = first.lines(&["the CSI driver may still work on a call"]);
+    let told = first.lines(&["the CSI driver may work on a call"]);
     assert_eq!(told, 1, "{}", first.log());
     relay.mend();
     site.ledger.release();

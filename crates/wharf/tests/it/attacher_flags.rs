@@ -188,7 +188,7 @@ async fn it_waits_for_the_driver_leads_serves_and_outlives_the_driver() -> Resul
     says(&mut process, "lost connection to CSI driver").await?;
     script.ready = Some(true);
     let driver = ScriptedDriver::serve(&bench.path("csi.sock"), script.clone());
-    says(&mut process, "CSI driver is back, as it was").await?;
+    says(&mut process, "CSI driver is back, unchanged").await?;
     attachment(cluster, name, "shell-2").await?;
     assert_eq!(status(cluster, "shell-2", "attached").await?, json!(true));
 
@@ -196,7 +196,7 @@ async fn it_waits_for_the_driver_leads_serves_and_outlives_the_driver() -> Resul
     driver.kill().await;
     says_times(&mut process, "lost connection to CSI driver", 2).await?;
     let driver = ScriptedDriver::serve(&bench.path("csi.sock"), with_controller(script.clone()));
-    says(&mut process, "beginning again with the driver as it is now").await?;
+    says(&mut process, "CSI driver changed, restarting all controllers").await?;
     assert_eq!(driver.calls("ControllerGetCapabilities"), 1);
     attachment(cluster, name, "shell-3").await?;
     assert_eq!(status(cluster, "shell-3", "attached").await?, json!(true));

@@ -96,7 +96,7 @@ async fn every_command_makes_its_call() {
             "validate volume-1 --fs ext4 --context a=b",
             "ValidateVolumeCapabilities",
             "volume_context: {\"a\": \"b\"}",
-            "can be used so",
+            "supports this",
         ),
         (
             "publish volume-1 --node node-1 --readonly",
@@ -297,7 +297,7 @@ async fn a_list_without_an_end_and_a_volume_that_does_not_fit_are_failures() {
     let output = csi(&driver.socket(), &["validate", "volume-2"]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("cannot be used so: no such filesystem"), "{text}");
+    assert!(text.contains("does not support this: no such filesystem"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -92,8 +92,7 @@ async fn rules_apply_and_follow_their_file() {
     // A mistake changes nothing.
     fs::write(&rules, "rules: [{ name: broken, set: { cpuset: 9-1 } }]").unwrap();
     let refused = |line: &str| {
-        (line.contains("the last good ones stay in force") && line.contains("set.cpuset"))
-            .then_some(())
+        (line.contains("keeping the last good ones") && line.contains("set.cpuset")).then_some(())
     };
     server.line(PATIENCE, "the refusal", refused).await.unwrap();
     assert_eq!(created(&mut proxy).await, answer);

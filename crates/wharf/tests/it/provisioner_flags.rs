@@ -21,7 +21,7 @@ fn mistakes_are_named() {
         (&["--cloning-protection-threads=0"], &[], "--cloning-protection-threads must be"),
         (&["--timeout=0"], &[], "--timeout must be longer than 0s"),
         (&["--volume-name-uuid-length=33"], &[], "--volume-name-uuid-length must be"),
-        (&["--master=10.0.0.1"], &[], "--master: \"10.0.0.1\" is no URL of an API server"),
+        (&["--master=10.0.0.1"], &[], "--master: \"10.0.0.1\" is not the URL of an API server"),
         (&["--node-deployment"], &[], "NODE_NAME"),
         (&elected, &node, "--leader-election cannot be set with --node-deployment"),
         (&["--enable-capacity"], &[], "NAMESPACE"),

@@ -92,10 +92,10 @@ async fn the_watchdog_is_fed_only_while_clients_are_served() {
     }
     // Whoever wants to connect finds nobody.
     fs::remove_file(generations.socket()).unwrap();
-    let starved = |line: &str| line.contains("the watchdog is not fed").then_some(());
+    let starved = |line: &str| line.contains("watchdog not fed").then_some(());
     proxy.line(PATIENCE, "a watchdog that is not fed", starved).await.unwrap();
     while !generations.notified.is_silent() {}
-    let log = || fs::read_to_string(proxy.log()).unwrap().matches("is not fed").count();
+    let log = || fs::read_to_string(proxy.log()).unwrap().matches("not fed").count();
     let before = log();
     let again = || std::future::ready((log() >= before + 3).then_some(()));
     wharf_testkit::process::wait_for(PATIENCE, "three more times", again).await.unwrap();

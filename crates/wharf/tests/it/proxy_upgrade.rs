@@ -86,7 +86,7 @@ async fn a_successor_that_fails_changes_nothing() {
         generations.call().await.unwrap();
     }
     let log = fs::read_to_string(old.log()).unwrap();
-    assert_eq!(log.matches("upgrade failed: this process serves on").count(), 3, "{log}");
+    assert_eq!(log.matches("upgrade failed, this process continues to serve").count(), 3, "{log}");
     assert_eq!(processes_of(&generations.program()).len(), 1, "no successor is left over");
     assert!(old.stop(PATIENCE).await.unwrap().success());
     assert!(!generations.socket().exists());

@@ -50,7 +50,7 @@ fn mistakes_are_named() {
         (&["--workers=0"][..], "--workers must be greater than 0"),
         (&["--timeout=0s"], "--timeout must be longer than 0s"),
         (&["--worker-threads=5"], "flag provided but not defined: -worker-threads"),
-        (&["--master=10.0.0.1"], "--master: \"10.0.0.1\" is no URL of an API server"),
+        (&["--master=10.0.0.1"], "--master: \"10.0.0.1\" is not the URL of an API server"),
         (&["--node-deployment"], "NODE_NAME"),
     ] {
         let (output, said) = run_as("csi-resizer", args, &[]);

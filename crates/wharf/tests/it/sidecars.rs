@@ -38,7 +38,7 @@ const WATCHED: [&str; 10] = [
 #[test]
 fn mistakes_are_named() {
     for (args, wanted) in [
-        (&["--controllers=atacher"][..], "--controllers: there is no \"atacher\": expected * or"),
+        (&["--controllers=atacher"][..], "--controllers: unknown name \"atacher\", expected * or"),
         (&["--controllers=*,-attacher,-provisioner,-resizer,-snapshotter"], "none"),
         (&["--controllers=attacher", "--strict-topology"], "none of --controllers has this flag"),
         (&["--resizer-kubeconfig=/x"], "--kubeconfig has one value for all controllers"),
@@ -46,7 +46,7 @@ fn mistakes_are_named() {
         (&["--provisioner-timeout=0"], "--timeout must be longer than 0s"),
         (&["--feature-gates=Topologie=true"], "none of --controllers knows Topologie=true"),
         (&["--resizer-feature-gates=Topology=true"], "unrecognized feature gate: Topology"),
-        (&["--master=10.0.0.1"], "--master: \"10.0.0.1\" is no URL of an API server"),
+        (&["--master=10.0.0.1"], "--master: \"10.0.0.1\" is not the URL of an API server"),
         (&["attacher"], "unexpected argument: attacher"),
     ] {
         let output = wharf(&[&["sidecars"], args].concat());
@@ -91,7 +91,7 @@ fn what_serves_the_cluster_is_not_run_on_each_node() {
     };
     let named = "--controllers=*,snapshot-controller";
     let refused = said(&[named]);
-    assert!(refused.contains("leave it out of --controllers"), "{refused}");
+    assert!(refused.contains("remove it from --controllers"), "{refused}");
     for accepted in [&["--controllers=*"][..], &[named, "--snapshot-controller-leader-election"]] {
         let said = said(accepted);
         assert!(said.contains("kubeconfig /nonexistent"), "{said}");

@@ -61,7 +61,7 @@ async fn the_controller_needs_its_kinds_then_leads_and_serves() -> Result<()> {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("with `wharf crds install`"), "{said}");
 
-    for done in ["created", "was there, and is left as it is"] {
+    for done in ["created", "exists, unchanged"] {
         let mut install = Command::new(WHARF);
         install.args(["crds", "install", "--kubeconfig", kubeconfig]);
         let told = process::run(&install, PATIENCE).await?;
