@@ -209,7 +209,10 @@ async fn names_that_mean_nothing_or_too_much_are_refused_with_a_reason() {
     assert_eq!(empty.status.code(), Some(2), "{empty:?}");
     let output = wharf(&["proxy", "explain", "--control", "/no/such/socket", "web"]);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("no proxy answers at /no/such/socket: start it, or name"), "{said}");
+    assert!(
+        said.contains("no proxy answers at /no/such/socket: start the proxy, or set"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ async fn a_successor_that_fails_changes_nothing() {
     let old = generations.start().await;
     let scripts = [
         ("#!/bin/sh\nexit 3\n", "exit status: 3"),
-        ("#!/no/such/shell\n", "cannot be started"),
+        ("#!/no/such/shell\n", "cannot start"),
         // As a release does that knows of no hand-over.
         ("#!/bin/sh\nexec sleep 1000\n", "did not get ready within"),
     ];
